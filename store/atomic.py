@@ -1,0 +1,322 @@
+"""What "durable" means here: the one door through which the store touches the disk.
+
+Every path is relative to the home and is walked name by name without following symbolic links, so a
+link planted in the home leads nowhere. A file is never changed in place: it is written whole under
+`.grovefs/tmp/`, synced, and moved to its name. Each step that changes the disk is announced to `step`
+first, by name, so that tests can stop or fail the process at every one of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from store import layout
+from store.errors import Corrupt, Flaw
+
+Durability = Literal["full", "normal"]
+
+DIR_MODE = 0o700
+# A file changed this shortly before it was looked at may change again without its times showing it.
+RACY_NS = 50_000_000
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: a FIFO must not hang us
+_DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+
+Step = Callable[[str], None]
+
+
+def _no_step(name: str) -> None:
+    """Outside tests a step is not remarkable."""
+
+
+class Stamp(NamedTuple):
+    """What tells one version of a file from another."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, info: os.stat_result) -> Stamp:
+        return cls(info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+    def sure(self, now_ns: int) -> Stamp:
+        """Itself if old enough to be trusted, else a stamp that equals no file's (racy-git's rule)."""
+        return self if now_ns - max(self.mtime_ns, self.ctime_ns) > RACY_NS else self._replace(ctime_ns=0)
+
+
+class File(NamedTuple):
+    """One version of a file as it was read."""
+
+    data: bytes
+    stamp: Stamp
+    mode: int
+    uid: int
+    gid: int
+
+
+class Disk:
+    """The home directory, opened once. Safe to use from several threads."""
+
+    home: Path
+    durability: Durability
+    step: Step
+
+    def __init__(self, home: Path, durability: Durability = "full", step: Step = _no_step) -> None:
+        self.home = home
+        self.durability = durability
+        self.step = step
+        self._fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.dir_mode = DIR_MODE
+        with suppress(FileNotFoundError):  # "unless the home says otherwise"
+            self.dir_mode = stat.S_IMODE(os.stat(layout.SESSIONS, dir_fd=self._fd).st_mode)
+        self.file_mode = self.dir_mode & 0o666
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[int]:
+        """A descriptor of the directory at `path`, reached without following a link."""
+        fd = os.dup(self._fd)
+        try:
+            for name in path.split("/") if path else ():
+                try:
+                    deeper = os.open(name, _DIRECTORY, dir_fd=fd)
+                except OSError as error:
+                    if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                        raise Corrupt(path, Flaw(f"{name!r} is not a directory; links are not followed")) from None
+                    raise
+                os.close(fd)
+                fd = deeper
+            yield fd
+        finally:
+            os.close(fd)
+
+    def read(self, path: str, limit: int | None = None) -> File | None:
+        """The file at `path`, whole; None if there is none. What is not a plain file is Corrupt."""
+        directory, _, name = path.rpartition("/")
+        try:
+            with self.opened(directory) as parent:
+                fd = os.open(name, _READ, dir_fd=parent)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a socket
+                raise Corrupt(path, Flaw("not a plain file; links are not followed")) from None
+            raise
+        try:
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode):
+                raise Corrupt(path, Flaw("not a plain file"))
+            if limit is not None and info.st_size > limit:
+                raise Corrupt(path, Flaw(f"{info.st_size} bytes are over the limit of {limit}"))
+            data = _read_all(fd, info.st_size)
+        finally:
+            os.close(fd)
+        stamp = Stamp.of(info)._replace(size=len(data))
+        return File(data, stamp, stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid)
+
+    def stamp(self, path: str) -> Stamp | None:
+        """The stamp of whatever lies at `path`; None if nothing does."""
+        info = self.stat(path)
+        return Stamp.of(info) if info is not None else None
+
+    def stat(self, path: str) -> os.stat_result | None:
+        directory, _, name = path.rpartition("/")
+        try:
+            with self.opened(directory) as parent:
+                return os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except (FileNotFoundError, Corrupt):
+            return None
+
+    def entries(self, path: str) -> list[os.DirEntry[str]]:
+        """The entries of a directory, by name; none if it does not exist."""
+        try:
+            with self.opened(path) as fd, os.scandir(fd) as entries:
+                return sorted(entries, key=lambda e: e.name)
+        except FileNotFoundError:
+            return []
+
+    def directories(self, path: str) -> list[str]:
+        """The names of the real directories in a directory; links to one do not count."""
+        try:
+            with self.opened(path) as fd, os.scandir(fd) as entries:
+                return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def make_dirs(self, path: str) -> list[str]:
+        """Create what is missing of a directory; returns what was created, outermost first."""
+        made: list[str] = []
+        walked = ""
+        for name in path.split("/"):
+            parent, walked = walked, f"{walked}/{name}" if walked else name
+            with self.opened(parent) as fd:
+                try:
+                    self.step("make-dir")
+                    os.mkdir(name, self.dir_mode, dir_fd=fd)
+                except FileExistsError:
+                    continue
+                made.append(walked)  # not synced: the commit that needs it does that, once
+        with self.opened(path):  # the last name too must be a real directory
+            return made
+
+    def remove_dirs(self, paths: Iterable[str]) -> None:
+        """Take back directories made in vain, innermost last in `paths`; what is not empty stays."""
+        for path in reversed(list(paths)):
+            with suppress(OSError):
+                os.rmdir(self.home / path)
+
+    def write_temp(self, parts: Sequence[bytes | memoryview], like: File | None = None) -> str:
+        """Write a new file under tmp/ and sync it; returns its path. Mode and owner are those of `like`."""
+        path = self.temp_path()
+        self.step("write-temp")
+        with self._created(path, like.mode if like else self.file_mode) as fd:
+            _write_all(fd, parts)
+            if like is not None and (like.uid, like.gid) != (os.geteuid(), os.getegid()):
+                with suppress(PermissionError):  # only root can give files away
+                    os.fchown(fd, like.uid, like.gid)
+            self._fsync(fd, "sync-temp")
+        return path
+
+    def temp_path(self) -> str:
+        return f"{layout.TMP}/{os.getpid()}-{uuid.uuid4().hex}"
+
+    @contextmanager
+    def _created(self, path: str, mode: int) -> Iterator[int]:
+        full = self.home / path
+        fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(fd, mode)
+            yield fd
+        except BaseException:
+            os.unlink(full)
+            raise
+        finally:
+            os.close(fd)
+
+    def move(self, source: str, target: str) -> None:
+        """Rename within the home; the target's directory is reached without following links."""
+        self.step("move")
+        source_dir, _, source_name = source.rpartition("/")
+        target_dir, _, target_name = target.rpartition("/")
+        with self.opened(source_dir) as src, self.opened(target_dir) as dst:
+            os.rename(source_name, target_name, src_dir_fd=src, dst_dir_fd=dst)
+
+    def keep_link(self, path: str) -> str | None:
+        """A second name under tmp/ for the file at `path`, by which a move onto it can be undone."""
+        directory, _, name = path.rpartition("/")
+        kept = self.temp_path()
+        try:
+            with self.opened(directory) as fd:
+                self.step("keep-link")
+                os.link(name, self.home / kept, src_dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return kept
+
+    def append_line(self, path: str, line: bytes) -> None:
+        """Append one line to a log; if the last one was cut off by a crash, begin a new one."""
+        directory, _, name = path.rpartition("/")
+        with self.opened(directory) as parent:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            self.step("append-line")
+            try:
+                fd = os.open(name, flags, self.file_mode, dir_fd=parent)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENXIO):
+                    raise Corrupt(path, Flaw("not a plain file; links are not followed")) from None
+                raise
+            try:
+                info = os.fstat(fd)
+                if not stat.S_ISREG(info.st_mode):
+                    raise Corrupt(path, Flaw("not a plain file"))
+                torn = info.st_size > 0 and os.pread(fd, 1, info.st_size - 1) != b"\n"
+                try:
+                    _write_all(fd, [b"\n" + line if torn else line])
+                except OSError:
+                    os.ftruncate(fd, info.st_size)  # under the session's lock: nobody wrote behind us
+                    raise
+                self._fsync(fd, "sync-log")
+            finally:
+                os.close(fd)
+
+    def sync_dirs(self, paths: Iterable[str]) -> None:
+        for path in dict.fromkeys(paths):
+            with self.opened(path) as fd:
+                self._fsync(fd, "sync-dir")
+
+    def remove(self, path: str) -> None:
+        """Unlink a file; it may be gone already."""
+        directory, _, name = path.rpartition("/")
+        with suppress(FileNotFoundError), self.opened(directory) as fd:
+            self.step("remove")
+            os.unlink(name, dir_fd=fd)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a file or a directory with all it holds; links in it are removed, not followed."""
+        info = self.stat(path)
+        if info is None:
+            return
+        if stat.S_ISDIR(info.st_mode):
+            self.step("remove-tree")
+            shutil.rmtree(self.home / path)
+        else:
+            self.remove(path)
+
+    def prove_moves(self) -> None:
+        """A trial link and rename from tmp/ to sessions/: a commit is nothing else."""
+        probe = self.write_temp([b""])
+        name = f".grovefs-probe-{uuid.uuid4().hex}"
+        target = f"{layout.SESSIONS}/{name}"
+        try:
+            kept = self.keep_link(probe)
+            self.move(probe, target)
+        except OSError as error:
+            self.remove(probe)
+            raise OSError(
+                error.errno,
+                f"{error.strerror}: files cannot be moved from {layout.TMP} to {layout.SESSIONS}; "
+                "both must lie on one filesystem that knows hard links",
+                str(self.home),
+            ) from error
+        self.remove(target)
+        if kept:
+            self.remove(kept)
+
+    def _fsync(self, fd: int, name: str) -> None:
+        if self.durability == "full":
+            self.step(name)
+            os.fsync(fd)
+
+
+def _read_all(fd: int, size: int) -> bytes:
+    data = os.read(fd, size + 1)
+    if len(data) == size:
+        return data
+    parts = [data]  # it grew or shrank since fstat, or one read took not all (over 2 GiB)
+    while data:
+        data = os.read(fd, 1 << 20)
+        parts.append(data)
+    return b"".join(parts)
+
+
+def _write_all(fd: int, parts: Sequence[bytes | memoryview]) -> None:
+    for part in parts:
+        view = memoryview(part)
+        while view:
+            view = view[os.write(fd, view) :]

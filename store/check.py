@@ -1,0 +1,371 @@
+"""Check: every kind of damage, each found by one function, some of them mended.
+
+A `check_` function yields findings and changes nothing; a finding that can be mended carries how. Only
+what is derived is ever mended, or moved to the trash: no conversation is touched. Exit codes are those
+of fsck(8).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from store import attachments, codec, layout, search, sessions, trash
+from store.core import Core
+from store.documents import Document, identity_flaw, parse_document
+from store.errors import Corrupt, InvalidContent
+from store.export import Exporter
+from store.index import render_entry
+from store.journal import Commit, NewFile
+from store.layout import Location
+from store.overlay import overlay, sidecar_of
+from store.sessions import Loaded
+
+Kind = Literal[
+    "missing-row",
+    "extra-row",
+    "stale-row",
+    "search-rows",
+    "unparsable",
+    "sidecar-corrupt",
+    "sidecar-messages",
+    "identity",
+    "orphan-child",
+    "dangling-attachment",
+    "temporary",
+    "not-plain",
+    "unfinished",
+    "export",
+    "foreign-file",
+]
+
+# Worth knowing, but nothing is wrong: these do not count as damage.
+NOTES: frozenset[Kind] = frozenset({"foreign-file"})
+
+
+@dataclass(frozen=True)
+class Finding:
+    kind: Kind
+    path: str
+    text: str
+    mend: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+    mended: bool = False
+
+    @property
+    def is_damage(self) -> bool:
+        return self.kind not in NOTES and not self.mended
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text} [{self.kind}{', mended' if self.mended else ''}]"
+
+
+@dataclass(frozen=True)
+class Report:
+    findings: list[Finding]
+    sessions: int
+
+    @property
+    def is_clean(self) -> bool:
+        return not any(f.is_damage for f in self.findings)
+
+    @property
+    def exit_code(self) -> int:
+        """0 clean, 1 all mended, 4 damage left."""
+        if not self.is_clean:
+            return 4
+        return 1 if any(f.mended for f in self.findings) else 0
+
+
+def run_checks(
+    core: Core, exporter: Exporter, *, repair: bool, progress: Callable[[int, int], None] | None = None
+) -> Report:
+    findings: list[Finding] = []
+
+    def note(found: Iterator[Finding]) -> None:
+        for finding in found:
+            if repair and finding.mend is not None:
+                finding.mend()
+                finding = replace(finding, mended=True)
+            findings.append(finding)
+
+    note(check_unfinished(core))
+    on_disk = list(core.iter_on_disk())
+    for done, location in enumerate(on_disk):
+        with core.locked(location):
+            note(check_session(core, location))
+        if progress is not None:
+            progress(done + 1, len(on_disk))
+    note(check_extra_rows(core, set(on_disk)))
+    note(check_strays(core))
+    note(check_temporaries(core))
+    note(check_export(core, exporter))
+    return Report(findings, len(on_disk))
+
+
+def check_unfinished(core: Core) -> Iterator[Finding]:
+    """Commits that are in place but not yet in the index; a live writer's own mark is none."""
+    for location, reason in core.journal.unfinished.items():
+        yield Finding("unfinished", location.dir, f"saved, but not yet indexed: {reason}", core.recover_all)
+
+
+def check_session(core: Core, location: Location) -> Iterator[Finding]:
+    """All that can be said of one session's directory. Its lock is held."""
+    yield from check_names(core, location)
+    path = location.path(layout.SESSION)
+    try:
+        snapshot = sessions.read(core.disk, location, core.limit_bytes)
+        if snapshot.main is None:
+            yield from check_incoming(core, location)
+            return
+        main = parse_document(snapshot.main.data, path)
+    except (Corrupt, InvalidContent) as error:
+        yield Finding("unparsable", path, str(error.flaw))
+        yield from check_damaged_row(core, location)
+        return
+    side, found = check_sidecar(core, snapshot, main)
+    yield from found
+    loaded = Loaded(snapshot, main, side, overlay(main.record, side.record if side else None))
+    yield from check_identity(loaded)
+    yield from check_parent(core, loaded)
+    yield from check_references(core, loaded)
+    yield from check_row(core, loaded)
+
+
+def check_names(core: Core, location: Location) -> Iterator[Finding]:
+    for entry in core.disk.entries(location.dir):
+        path = location.path(entry.name)
+        if layout.is_leftover(entry.name):
+            yield Finding("temporary", path, "a temporary that a crash left behind", _to_trash(core, location, path))
+        elif not layout.is_known_name(location, entry.name):
+            yield Finding("foreign-file", path, "not part of a session; left alone")
+        elif entry.name in (layout.ATTACHMENTS, layout.CHILDREN, layout.MAILBOX):
+            if not entry.is_dir(follow_symlinks=False):
+                yield Finding("not-plain", path, "a directory is expected; links are not followed")
+        elif entry.name != layout.SESSION and not entry.is_file(follow_symlinks=False):
+            yield Finding("not-plain", path, "a plain file is expected; links are not followed")
+    attached = location.path(layout.ATTACHMENTS)
+    if core.disk.stat(attached) is None or not _is_dir(core, attached):
+        return
+    for entry in core.disk.entries(attached):
+        path = f"{attached}/{entry.name}"
+        if layout.is_leftover(entry.name):
+            yield Finding("temporary", path, "a temporary that a crash left behind", _to_trash(core, location, path))
+        elif entry.is_symlink():
+            yield Finding("not-plain", path, "a plain file is expected; links are not followed")
+
+
+def check_incoming(core: Core, location: Location) -> Iterator[Finding]:
+    """A directory without session.json: files may still be on their way, so it has no row."""
+    if core.index.find(location) is not None:
+        mend = _reread(core, location)
+        yield Finding("extra-row", location.dir, "indexed, but session.json is gone", mend)
+    children = core.disk.directories(location.path(layout.CHILDREN)) if location.child is None else []
+    if children:
+        text = f"has {len(children)} child{'ren' if len(children) > 1 else ''}, but no session.json"
+        yield Finding("orphan-child", location.dir, text)
+
+
+def check_damaged_row(core: Core, location: Location) -> Iterator[Finding]:
+    if core.index.find(location) is not None:
+        mend = _reread(core, location)
+        yield Finding("stale-row", location.dir, "the index knows a version that is gone", mend)
+
+
+def check_sidecar(core: Core, snapshot: sessions.Snapshot, main: Document) -> tuple[Document | None, list[Finding]]:
+    location = snapshot.location
+    path = location.path(layout.RUNTIME)
+    if snapshot.side is None:
+        return None, []
+    remake = _remake_sidecar(core, location, main)
+    try:
+        side = parse_document(snapshot.side.data, path)
+    except InvalidContent as error:
+        return None, [Finding("sidecar-corrupt", path, str(error.flaw), remake)]
+    flaw = identity_flaw(side, location)
+    if flaw is not None:
+        return None, [Finding("identity", path, str(flaw), remake)]
+    if side.data["messages"]:
+        text = f"holds {len(side.data['messages'])} messages, which nobody reads"
+        return side, [Finding("sidecar-messages", path, text, _empty_sidecar(core, location, side))]
+    return side, []
+
+
+def check_identity(loaded: Loaded) -> Iterator[Finding]:
+    flaw = identity_flaw(loaded.main, loaded.snapshot.location)
+    if flaw is not None:
+        yield Finding("identity", loaded.snapshot.location.path(layout.SESSION), str(flaw))
+
+
+def check_parent(core: Core, loaded: Loaded) -> Iterator[Finding]:
+    location = loaded.snapshot.location
+    parent = loaded.session.parent_session_id
+    if location.child is None or parent is None:
+        return
+    above = Location(location.root, None if parent == location.root else parent)
+    if core.disk.stat(above.path(layout.SESSION)) is None:
+        yield Finding("orphan-child", location.dir, f"its parent {parent!r} does not exist")
+
+
+def check_references(core: Core, loaded: Loaded) -> Iterator[Finding]:
+    """Attachments that a message of this session refers to and that are not there."""
+    location = loaded.snapshot.location
+    missing = dict.fromkeys(
+        url
+        for message in loaded.session.messages
+        for part in message.content_parts or ()
+        if part.image_url is not None
+        for url in [part.image_url.url]
+        if (ref := attachments.parse_reference(url)) is not None
+        and ref[0] == location.id
+        and sessions.find_attachment(core.disk, location, ref[1]) is None
+    )
+    for url in missing:
+        yield Finding("dangling-attachment", location.path(layout.SESSION), f"{url} does not exist")
+
+
+def check_row(core: Core, loaded: Loaded) -> Iterator[Finding]:
+    """The row and the search rows must be what the files would make of them now."""
+    location = loaded.snapshot.location
+    mend = _reread(core, location)
+    row = core.index.find(location)
+    if row is None:
+        yield Finding("missing-row", location.dir, "not in the index", mend)
+        return
+    facts = sessions.facts(core.disk, loaded, loaded.snapshot.version)
+    if render_entry(row.entry) != render_entry(facts.entry) or row.anchors != facts.anchors:
+        yield Finding("stale-row", location.dir, "the index says something else than the files", mend)
+    elif not search.rows_agree(core.db.reader, row.key, facts.entry.title, facts.summary, facts.messages):
+        yield Finding("search-rows", location.dir, "search says something else than the files", mend)
+
+
+def check_extra_rows(core: Core, on_disk: set[Location]) -> Iterator[Finding]:
+    for location, _ in list(core.index.stamps()):
+        if location not in on_disk:
+            mend = _reread(core, location)
+            yield Finding("extra-row", location.dir, "indexed, but the session is gone", mend)
+    for key in search.ownerless(core.db.reader):
+        text = f"search rows of a session that is not indexed (key {key})"
+
+        def mend_rows(key: int = key) -> None:
+            with core.db.write() as db:
+                search.remove_session(db, key)
+
+        yield Finding("search-rows", layout.INDEX_DB, text, mend_rows)
+
+
+def check_strays(core: Core) -> Iterator[Finding]:
+    """What lies in sessions/ or children/ and is no session's directory."""
+    places = [layout.SESSIONS]
+    places += [f"{layout.SESSIONS}/{root}/{layout.CHILDREN}" for root in core.disk.directories(layout.SESSIONS)]
+    for place in places:
+        if not _is_dir(core, place):
+            continue
+        for entry in core.disk.entries(place):
+            path = f"{place}/{entry.name}"
+            if entry.is_symlink():
+                yield Finding("not-plain", path, "a link; links are not followed")
+            elif not entry.is_dir(follow_symlinks=False) or not layout.is_session_id(entry.name):
+                yield Finding("foreign-file", path.encode(errors="replace").decode(), "no session; left alone")
+
+
+def check_temporaries(core: Core) -> Iterator[Finding]:
+    """Leftovers of ours: no live process would have one this old, and no mark names it."""
+    named = core.db.reader.execute("SELECT moves FROM marks").fetchall()
+    for entry in core.disk.entries(layout.TMP):
+        path = f"{layout.TMP}/{entry.name}"
+        pid = entry.name.partition("-")[0]
+        if any(path in str(moves) for (moves,) in named) or (pid.isdigit() and _is_alive(int(pid))):
+            continue
+        yield Finding("temporary", path, "a temporary that nobody owns", _remover(core, path))
+
+
+def check_export(core: Core, exporter: Exporter) -> Iterator[Finding]:
+    """sessions.json may lag by a moment; what it may not be is unreadable or someone else's."""
+    file = core.disk.read(layout.INDEX_EXPORT)
+    if file is None:
+        yield Finding("export", layout.INDEX_EXPORT, "it is missing", _exporting(exporter))
+        return
+    try:
+        codec.parse(file.data, layout.INDEX_EXPORT)
+    except InvalidContent as error:
+        yield Finding("export", layout.INDEX_EXPORT, str(error.flaw), _exporting(exporter))
+
+
+# -- mending: derived things only ---------------------------------------------------------------------
+
+
+def _reread(core: Core, location: Location) -> Callable[[], None]:
+    def mend() -> None:
+        with core.locked(location):
+            core.reread(location)
+
+    return mend
+
+
+def _remover(core: Core, path: str) -> Callable[[], None]:
+    return lambda: core.disk.remove_tree(path)
+
+
+def _exporting(exporter: Exporter) -> Callable[[], None]:
+    def mend() -> None:
+        if exporter.is_foreign():
+            exporter.adopt()
+        exporter.export()
+
+    return mend
+
+
+def _to_trash(core: Core, location: Location, path: str) -> Callable[[], None]:
+    def mend() -> None:
+        slot = trash.new_slot(location)
+        moves = [(path, f"{slot}/{path.rpartition('/')[2]}")]
+        info = trash.info_file(slot, location, "leftover", moves)
+        core.journal.run(Commit(location, [info], moves, dirs=[slot]), lambda db: None)
+        core.reread(location)
+
+    return mend
+
+
+def _remake_sidecar(core: Core, location: Location, main: Document) -> Callable[[], None]:
+    """The bad one goes to the trash; session.json makes a new one."""
+
+    def mend() -> None:
+        raw = sidecar_of(main.raw, main.data)
+        _to_trash(core, location, location.path(layout.RUNTIME))()
+        _replace_sidecar(core, location, raw)
+
+    return mend
+
+
+def _empty_sidecar(core: Core, location: Location, side: Document) -> Callable[[], None]:
+    def mend() -> None:
+        raw = codec.splice(side.raw, side.data, {**side.data, "messages": []})
+        _to_trash(core, location, location.path(layout.RUNTIME))()
+        _replace_sidecar(core, location, raw)
+
+    return mend
+
+
+def _replace_sidecar(core: Core, location: Location, raw: bytes) -> None:
+    core.journal.run(Commit(location, [NewFile(location.path(layout.RUNTIME), [raw])]), lambda db: None)
+    core.reread(location)
+
+
+def _is_dir(core: Core, path: str) -> bool:
+    try:
+        with core.disk.opened(path):
+            return True
+    except (Corrupt, FileNotFoundError):
+        return False
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,397 @@
+"""Bytes ↔ JSON values, and changes to a text that keep every byte they need not touch. Pure.
+
+`parse` accepts exactly what serde_json, the owning agent's parser, accepts (rule 6), and says where
+the first fault is. `splice` applies the difference between two values to a text: members that did not
+change keep their bytes, place and formatting, known to us or not (rule 5). The same splice serves an
+API save (dump at load → dump now), and carries an edit of session.json into the sidecar, where it is
+a three-way merge.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import orjson
+
+from store.errors import Flaw, InvalidContent, TooLarge
+
+MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
+# serde_json gives up at the 128th open bracket; so 127 containers, and their innermost value is level 128.
+MAX_DEPTH = 127
+
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_STRING_OR_EXPONENT = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|e\+', re.DOTALL)
+_KEY = re.compile(rb'[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+_SPACE = re.compile(rb"[ \t\r\n]*")
+_WHITESPACE = b" \t\r\n"
+_ONE_BRACKET = bytes.maketrans(b"[]", b"{}")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+Path = tuple[str | int, ...]
+
+
+# -- parsing ---------------------------------------------------------------------------------------
+
+
+def parse(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> dict[str, Any]:
+    """The JSON object in `raw`; InvalidContent, with line and column, if serde_json would refuse it."""
+    check_size(len(raw), name, limit)
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise InvalidContent(name, _syntax_flaw(raw, error)) from None
+    if not isinstance(value, dict):
+        found = "an array" if isinstance(value, list) else "a single value"
+        raise InvalidContent(name, Flaw(f"a JSON object is expected, not {found}", 1, 1))
+    _check_structure(raw, value, name)
+    return value
+
+
+def check_size(size: int, name: str, limit: int) -> None:
+    if size > limit:
+        raise TooLarge(name, Flaw(f"{size} bytes are over the limit of {limit}"))
+
+
+def _syntax_flaw(raw: bytes, error: orjson.JSONDecodeError) -> Flaw:
+    try:
+        raw.decode()
+    except UnicodeDecodeError as bad:
+        line, column = position(raw, bad.start)
+        return Flaw("the text is not valid UTF-8", line, column)
+    return Flaw(error.msg, error.lineno, error.colno)
+
+
+def _check_structure(raw: bytes, value: Any, name: str) -> None:
+    """What orjson lets pass: deep nesting, and keys that appear twice in one object."""
+    structure = _STRING.sub(b"", raw)
+    brackets = structure.translate(_ONE_BRACKET, _NOT_BRACKETS)
+    for _level in range(MAX_DEPTH):
+        if not brackets:
+            break
+        brackets = brackets.replace(b"{}", b"")  # takes the innermost level off
+    else:
+        if brackets:
+            line, column = position(raw, _too_deep_at(raw))
+            raise InvalidContent(name, Flaw(f"nested deeper than {MAX_DEPTH} levels", line, column))
+    # Outside strings a colon stands for a key, so a missing one means that two keys became one.
+    if structure.count(b":") != _count_keys(value):
+        path, offset = _find_duplicate(raw)
+        line, column = position(raw, offset)
+        raise InvalidContent(name, Flaw("the key appears twice", line, column, render_path(path)))
+
+
+def _count_keys(value: Any) -> int:
+    count = 0
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if type(item) is dict:
+            count += len(item)
+            stack.extend(v for v in item.values() if type(v) is dict or type(v) is list)
+        else:
+            stack.extend(v for v in item if type(v) is dict or type(v) is list)
+    return count
+
+
+def _too_deep_at(raw: bytes) -> int:
+    depth = 0
+    for token in re.finditer(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', raw, re.DOTALL):
+        if token[0] in (b"[", b"{"):
+            depth += 1
+            if depth > MAX_DEPTH:
+                return token.start()
+        elif token[0] in (b"]", b"}"):
+            depth -= 1
+    raise AssertionError("the text is not that deep")
+
+
+def _find_duplicate(raw: bytes) -> tuple[Path, int]:
+    """Path and offset of the first repeated key. Slow and exact: only for a text known to have one."""
+    path: list[str | int] = []  # the key or index each open container stands at
+    seen: list[set[str] | None] = []  # keys so far; None for an array
+    token = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")([ \t\r\n]*:)?|[\[\]{},]', re.DOTALL)
+    for match in token.finditer(raw):
+        text = match[0]
+        if text == b"{":
+            seen.append(set())
+            path.append("")
+        elif text == b"[":
+            seen.append(None)
+            path.append(0)
+        elif text in (b"}", b"]"):
+            seen.pop()
+            path.pop()
+        elif text == b",":
+            last = path[-1]
+            if isinstance(last, int):
+                path[-1] = last + 1
+        elif match[2] is not None:
+            key = orjson.loads(match[1])
+            keys = seen[-1]
+            assert keys is not None
+            path[-1] = key
+            if key in keys:
+                return tuple(path), match.start()
+            keys.add(key)
+    raise AssertionError("the text repeats no key")
+
+
+# -- positions -------------------------------------------------------------------------------------
+
+
+def position(raw: bytes, offset: int) -> tuple[int, int]:
+    """Line and column, from 1, of a byte offset; a column counts characters, as editors do."""
+    line_start = raw.rfind(b"\n", 0, offset) + 1
+    column = len(raw[line_start:offset].decode(errors="replace")) + 1
+    return raw.count(b"\n", 0, offset) + 1, column
+
+
+def locate(raw: bytes, path: Path) -> tuple[int, int]:
+    """Line and column of the value at `path`, or of the innermost container of it that exists."""
+    start = len(raw) - len(raw.lstrip(_WHITESPACE))
+    end = len(raw.rstrip(_WHITESPACE))
+    for step in path:
+        spans = _spans(raw, start, end)
+        found = spans.get(step) if spans is not None else None
+        if found is None:
+            break
+        start, end = found
+    return position(raw, start)
+
+
+def _spans(raw: bytes, start: int, end: int) -> dict[str | int, tuple[int, int]] | None:
+    if raw[start : start + 1] == b"{":
+        return {m.key: (m.start, m.end) for m in members(raw, start, end)}
+    if raw[start : start + 1] == b"[":
+        return dict(enumerate(elements(raw, start, end)))
+    return None
+
+
+def render_path(path: Path) -> str:
+    """('messages', 3, 'role') as messages[3].role."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+# -- spans: where the parts of a valid text lie ----------------------------------------------------
+
+
+class Member(NamedTuple):
+    """One member of an object: its key, where its chunk (from comma to comma) and its value lie."""
+
+    key: str
+    chunk_start: int
+    start: int
+    end: int
+    chunk_end: int
+
+
+def members(raw: bytes, start: int = 0, end: int | None = None) -> list[Member]:
+    """The members of the valid object at `start`, in order. msgspec skips over the values unparsed."""
+    view = memoryview(raw)[start:end]
+    values = msgspec.json.decode(view, type=dict[str, msgspec.Raw])
+    found: list[Member] = []
+    at = raw.index(b"{", start) + 1
+    for key, value in values.items():
+        match = _KEY.match(raw, at)
+        assert match is not None
+        value_end = match.end() + len(memoryview(value))
+        chunk_end = _skip_space(raw, value_end)
+        found.append(Member(key, at, match.end(), value_end, chunk_end))
+        at = chunk_end + 1
+    return found
+
+
+def elements(raw: bytes, start: int = 0, end: int | None = None) -> list[tuple[int, int]]:
+    """Where the elements of the valid array at `start` lie, in order."""
+    values = msgspec.json.decode(memoryview(raw)[start:end], type=list[msgspec.Raw])
+    found: list[tuple[int, int]] = []
+    at = raw.index(b"[", start) + 1
+    for value in values:
+        begin = _skip_space(raw, at)
+        stop = begin + len(memoryview(value))
+        found.append((begin, stop))
+        at = _skip_space(raw, stop) + 1
+    return found
+
+
+def _skip_space(raw: bytes, at: int) -> int:
+    match = _SPACE.match(raw, at)
+    assert match is not None
+    return match.end()
+
+
+# -- rendering -------------------------------------------------------------------------------------
+
+
+def render(value: Any) -> bytes:
+    """The text serde's pretty printer would write: two spaces, UTF-8 unescaped, no final newline."""
+    return _serde_floats(orjson.dumps(value, option=orjson.OPT_INDENT_2))
+
+
+def render_compact(value: Any) -> bytes:
+    return _serde_floats(orjson.dumps(value))
+
+
+def render_indented(value: Any, indent: bytes | None) -> bytes:
+    """As `render`, every line but the first behind `indent`; compact if that is None."""
+    if indent is None:
+        return render_compact(value)
+    # No string holds a raw newline, so every one of them starts an indented line.
+    return render(value).replace(b"\n", b"\n" + indent)
+
+
+def _serde_floats(text: bytes) -> bytes:
+    if b"e+" not in text:
+        return text
+    # orjson writes 1e+16 where serde writes 1e16.
+    return _STRING_OR_EXPONENT.sub(lambda m: m[1] or b"e", text)
+
+
+# -- splicing --------------------------------------------------------------------------------------
+
+
+def splice(
+    raw: bytes, before: Mapping[str, Any], after: Mapping[str, Any], *, aliases: Mapping[str, str] | None = None
+) -> bytes:
+    """Apply the difference between `before` and `after` to the object in `raw`; all other bytes stay.
+
+    A key missing in `after` is removed. Objects are spliced member by member, arrays element by element.
+    `aliases` names the other spelling under which the text may hold a key.
+    """
+    if same(before, after):
+        return raw
+    start = _skip_space(raw, 0)
+    end = len(raw.rstrip(_WHITESPACE))
+    return raw[:start] + _splice_object(raw[start:end], before, after, aliases or {}) + raw[end:]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equality as JSON has it: 1, 1.0 and true are three different texts; key order means nothing."""
+    if isinstance(one, str):
+        return isinstance(other, str) and one == other
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return len(one) == len(other) and all(k in other and same(v, other[k]) for k, v in one.items())
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+class _Style(NamedTuple):
+    """How a container is laid out: white space before each part, and before its closing bracket."""
+
+    lead: bytes
+    tail: bytes
+
+    @property
+    def indent(self) -> bytes | None:
+        """What each line begins with; None if all stands on one line."""
+        newline = self.lead.rfind(b"\n")
+        return self.lead[newline + 1 :] if newline >= 0 else None
+
+
+def _splice_value(raw: bytes, before: Any, after: Any, style: _Style, aliases: Mapping[str, str]) -> bytes:
+    if isinstance(before, dict) and isinstance(after, dict) and after and raw[:1] == b"{" and raw[1:-1].strip():
+        return _splice_object(raw, before, after, aliases)
+    if isinstance(before, list) and isinstance(after, list) and before and after and raw[:1] == b"[":
+        spans = elements(raw)
+        if len(spans) == len(before):
+            return _splice_array(raw, spans, before, after, aliases)
+    return _render_as(after, style)
+
+
+def _splice_object(
+    raw: bytes, before: Mapping[str, Any], after: Mapping[str, Any], aliases: Mapping[str, str]
+) -> bytes:
+    old = members(raw)
+    style = _object_style(raw, old)
+    present = {m.key: m for m in old}
+    spelled = {k: aliases[k] if aliases.get(k) in present and k not in present else k for k in {*before, *after}}
+    changed = {spelled[k]: v for k, v in after.items() if k not in before or not same(before[k], v)}
+    removed = {spelled[k] for k in before if k not in after}
+    chunks: dict[str, bytes] = {}
+    for m in old:
+        if m.key in removed:
+            continue
+        if m.key in changed:
+            original = next((before[k] for k in before if spelled[k] == m.key), None)
+            value = _splice_value(raw[m.start : m.end], original, changed[m.key], style, aliases)
+            chunks[m.key] = raw[m.chunk_start : m.start] + value
+        else:
+            chunks[m.key] = raw[m.chunk_start : m.end]
+        if m is not old[-1]:
+            chunks[m.key] += raw[m.end : m.chunk_end]
+    order = list(chunks)
+    for key in [k for k in changed if k not in present]:
+        colon = (
+            b": " if style.indent is not None or not old or b": " in raw[old[0].chunk_start : old[0].start] else b":"
+        )
+        chunks[key] = style.lead + render_compact(key) + colon + _render_as(changed[key], style)
+        order.insert(_place(key, [spelled[k] for k in after], order), key)
+    return _join(b"{", [chunks[k] for k in order], style.tail, b"}")
+
+
+def _place(key: str, wanted: list[str], order: list[str]) -> int:
+    """Behind the nearest neighbour that the declared order puts in front of it."""
+    for neighbour in reversed(wanted[: wanted.index(key)]):
+        if neighbour in order:
+            return order.index(neighbour) + 1
+    return 0
+
+
+def _splice_array(
+    raw: bytes, spans: list[tuple[int, int]], before: list[Any], after: list[Any], aliases: Mapping[str, str]
+) -> bytes:
+    style = _Style(raw[1 : spans[0][0]], raw[spans[-1][1] : -1])
+    shorter = min(len(before), len(after))
+    head = next((i for i in range(shorter) if not same(before[i], after[i])), shorter)
+    rest = shorter - head
+    tail = next((i for i in range(rest) if not same(before[-1 - i], after[-1 - i])), rest)
+    parts: list[bytes] = []
+    for i, value in enumerate(after):
+        if i < head:
+            parts.append(_lead(raw, spans, i) + raw[slice(*spans[i])])
+        elif i >= len(after) - tail:
+            j = i - len(after)  # counted from the end, in both
+            parts.append(_lead(raw, spans, len(before) + j) + raw[slice(*spans[j])])
+        elif i < len(before) - tail:
+            spliced = _splice_value(raw[slice(*spans[i])], before[i], value, style, aliases)
+            parts.append(_lead(raw, spans, i) + spliced)
+        else:
+            parts.append(style.lead + _render_as(value, style))
+    return _join(b"[", parts, style.tail, b"]")
+
+
+def _lead(raw: bytes, spans: list[tuple[int, int]], i: int) -> bytes:
+    if i == 0:
+        return raw[1 : spans[0][0]]
+    between = raw[spans[i - 1][1] : spans[i][0]]
+    return between[between.index(b",") + 1 :]
+
+
+def _object_style(raw: bytes, old: list[Member]) -> _Style:
+    if not old:
+        return _Style(b"", b"")
+    first = old[0]
+    lead = raw[first.chunk_start : _skip_space(raw, first.chunk_start)]
+    if len(old) > 1:  # `{"a": 1, "b": 2}`: the second member tells about the space after a comma
+        second = old[1].chunk_start
+        lead = raw[second : _skip_space(raw, second)]
+    return _Style(lead, raw[old[-1].end : old[-1].chunk_end])
+
+
+def _render_as(value: Any, style: _Style) -> bytes:
+    return render_indented(value, style.indent)
+
+
+def _join(opening: bytes, parts: list[bytes], tail: bytes, closing: bytes) -> bytes:
+    if not parts:
+        return opening + closing
+    return opening + b",".join(parts) + tail + closing

@@ -1,0 +1,123 @@
+"""What a change of documents does to files and index together: the commits that all writes are made of.
+
+The callers decide what the documents shall say, and hold the lock; this decides in which order files
+are replaced, and which part of the index has to follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import apsw
+
+from store import layout, sessions, trash
+from store.atomic import File
+from store.core import Core
+from store.documents import Document
+from store.feed import What
+from store.index import Row
+from store.journal import Commit, NewFile
+from store.layout import Location
+from store.overlay import overlay
+from store.sessions import Loaded, Snapshot
+
+
+@dataclass(frozen=True)
+class Commits:
+    core: Core
+
+    def session(
+        self,
+        snapshot: Snapshot,
+        main: Document,
+        side: Document | None,
+        what: What,
+        *,
+        mtime_ns: int | None = None,
+        kept: Sequence[NewFile] = (),
+        moves: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Sidecar first: a crash in between then leaves a control plane at least as fresh as the messages.
+
+        `side` is None to leave the sidecar as it is.
+        """
+        location = snapshot.location
+        old_side = sessions.parse_side(snapshot)
+        files = [*kept]
+        if side is not None:
+            files += kept_corrupt(snapshot, old_side)
+            files.append(NewFile(location.path(layout.RUNTIME), [side.raw], snapshot.side))
+        files.append(NewFile(location.path(layout.SESSION), [main.raw], snapshot.main, mtime_ns))
+        side = side or old_side
+        loaded = Loaded(snapshot, main, side, overlay(main.record, side.record if side else None))
+        self.run(
+            Commit(location, files, moves, dirs=[*_session_dirs(location), *_dirs_of(files)]),
+            lambda db: self.core.index.put(db, sessions.facts(self.core.disk, loaded, self.core.version(location))),
+            what,
+        )
+
+    def side(
+        self,
+        location: Location,
+        side: Document,
+        replaced: File | None,
+        *,
+        kept: Sequence[NewFile] = (),
+        mtime_ns: int | None = None,
+    ) -> None:
+        row = self.current_row(location)
+        files = [*kept, NewFile(location.path(layout.RUNTIME), [side.raw], replaced, mtime_ns)]
+        commit = Commit(location, files, dirs=_dirs_of(files))
+        if row is None:  # incoming: nothing to index before session.json is there
+            return self.run(commit, lambda db: None, "runtime")
+        entry = sessions.entry_of(
+            side.record, location, row.entry.message_count, has_attachments=row.entry.has_attachments
+        )
+        summary = side.record.conversation_summary
+        self.run(
+            commit,
+            lambda db: self.core.index.put_control(
+                db, row, entry, self.core.version(location), summary.content if summary else ""
+            ),
+            "runtime",
+        )
+
+    def run(self, commit: Commit, index: Callable[[apsw.Connection], None], what: What) -> None:
+        def finish(db: apsw.Connection) -> None:
+            index(db)
+            self.core.feed.add(db, commit.touched or [commit.location], what)
+
+        self.core.journal.run(commit, finish)
+        self.core.changed()
+
+    def current_row(self, location: Location) -> Row | None:
+        """The session's row, made from the files as they are now; None if it has no session.json."""
+        row = self.core.index.find(location)
+        version = self.core.version(location)
+        if row is None or row.version != version:
+            if version.main is None:
+                return None
+            self.core.reread(location)
+            row = self.core.index.find(location)
+        return row
+
+
+def _session_dirs(location: Location) -> list[str]:
+    """As Bamboo lays them out."""
+    dirs = [location.path(layout.ATTACHMENTS)]
+    return dirs if location.child is not None else [*dirs, location.path(layout.CHILDREN)]
+
+
+def _dirs_of(files: Sequence[NewFile]) -> list[str]:
+    return list(dict.fromkeys(file.path.rpartition("/")[0] for file in files))
+
+
+def kept_corrupt(snapshot: Snapshot, side: Document | None) -> list[NewFile]:
+    """A sidecar that nobody can read is replaced, but not thrown away."""
+    if snapshot.side is None or side is not None:
+        return []
+    slot = trash.new_slot(snapshot.location)
+    moves = [(snapshot.location.path(layout.RUNTIME), f"{slot}/{layout.RUNTIME}")]
+    info = trash.info_file(slot, snapshot.location, "corrupt sidecar", moves)
+    return [NewFile(moves[0][1], [snapshot.side.data], snapshot.side), info]

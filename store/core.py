@@ -1,0 +1,207 @@
+"""One home, opened: the pieces below wired together, and the few moves that all of the store is made of.
+
+`locked` is the only way to a session's lock, and it finishes what a crash has left there before anyone
+looks. `reread` is the only way back from files to index. Both are safe to call at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from store import layout, sessions
+from store.atomic import Disk
+from store.errors import Ambiguous, Busy, Corrupt
+from store.feed import Feed, What
+from store.index import Index, Version
+from store.journal import WHOLE_TREE, Journal
+from store.layout import Location
+from store.lock import Locks
+from store.schema import Database, now_ns
+from store.sessions import Loaded, Snapshot
+
+log = logging.getLogger("grovefs.store")
+
+
+@dataclass
+class Core:
+    disk: Disk
+    db: Database
+    locks: Locks
+    limit_bytes: int
+    check_writable: Callable[[], None]  # raises while nothing may be written here
+    changed: Callable[[], None]  # told after every commit
+    index: Index = field(init=False)
+    feed: Feed = field(init=False)
+    journal: Journal = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.index = Index(self.db)
+        self.feed = Feed(self.db)
+        self.journal = Journal(self.disk, self.db, self.reread)
+
+    @property
+    def home(self) -> Path:
+        return self.disk.home
+
+    # -- locks and recovery ----------------------------------------------------------------------------
+
+    @contextmanager
+    def locked(self, location: Location) -> Iterator[None]:
+        """Alone with one session, in a state that no crash has left half-way."""
+        while True:
+            with self.locks.session(location):
+                pending = self.journal.pending(location.root)
+                if WHOLE_TREE not in pending or self._holds_tree(location.root):
+                    self._recover(location.root, [c for c in pending if c == (location.child or "")])
+                    yield
+                    return
+            with self.locked_tree(location.root):
+                pass  # which finishes what concerned the whole tree
+
+    @contextmanager
+    def locked_tree(self, root: str) -> Iterator[None]:
+        """Alone with a root and all its descendants."""
+        with self.locks.tree(root):
+            self._recover(root, self.journal.pending(root))
+            yield
+
+    def _holds_tree(self, root: str) -> bool:
+        return self.locks.holds(Location(root, WHOLE_TREE))
+
+    def _recover(self, root: str, children: list[str]) -> None:
+        for child in children:
+            log.info("finishing an interrupted commit of %s", Location(root, child or None))
+            self.journal.recover(root, child)
+            self.changed()
+
+    def recover_all(self) -> None:
+        """Finish every interrupted commit whose session nobody is working on."""
+        for root, child in self.journal.all_pending():
+            location = Location(root, child or None)
+            with ExitStack() as stack:
+                try:
+                    if child == WHOLE_TREE:
+                        stack.enter_context(self.locks.tree(root, timeout_s=0))
+                    else:
+                        stack.enter_context(self.locks.session(location, timeout_s=0))
+                except Busy:
+                    continue  # a live writer's own mark
+                self._recover(root, [child])
+
+    # -- finding and reading ----------------------------------------------------------------------------
+
+    def locate(self, session_id: str) -> Location | None:
+        """Where a session lies, by its id or by `root/child`; None if there is none."""
+        exact = layout.parse_location(session_id)
+        if exact is not None:
+            return exact if self.disk.stat(exact.path(layout.SESSION)) is not None else None
+        layout.check_id(session_id)
+        found = self.index.locate(session_id)
+        if len(found) > 1:
+            raise Ambiguous(session_id, map(str, found))
+        if found:
+            return found[0]
+        root = Location(session_id)  # written behind our back, perhaps
+        if self.disk.stat(root.path(layout.SESSION)) is None:
+            return None
+        self.refresh(root)
+        return root
+
+    def read(self, location: Location) -> Snapshot:
+        """Both documents of one version. A commit under way is waited for, not looked into."""
+        snapshot = sessions.read(self.disk, location, self.limit_bytes)
+        pending = self.journal.pending(location.root)
+        if not pending or self.locks.holds(location):
+            return snapshot
+        if (location.child or "") in pending or WHOLE_TREE in pending:
+            with self.locked(location):
+                return sessions.read(self.disk, location, self.limit_bytes)
+        return snapshot
+
+    def load(self, location: Location) -> Loaded | None:
+        snapshot = self.read(location)
+        if snapshot.main is None:
+            return None
+        loaded = sessions.parse(snapshot)
+        sessions.check_identity(loaded)
+        return loaded
+
+    # -- files → index ------------------------------------------------------------------------------------
+
+    def refresh(self, location: Location) -> bool:
+        """Read a session again if its files are not those its row was made from."""
+        with self.locked(location):
+            row = self.index.find(location)
+            current = self.version(location)
+            if row is not None and row.version == current:
+                return False
+            self.reread(location)
+        return True
+
+    def version(self, location: Location) -> Version:
+        return Version(self.disk.stamp(location.path(layout.SESSION)), self.disk.stamp(location.path(layout.RUNTIME)))
+
+    def reread(self, location: Location, what: What = "reread") -> None:
+        """Make index and search say what the files say, whatever that is. The lock is held."""
+        before_ns = now_ns()
+        try:
+            snapshot = sessions.read(self.disk, location, self.limit_bytes)
+            loaded = sessions.parse(snapshot) if snapshot.main is not None else None
+        except Corrupt as error:
+            self._put_damaged(location, error)
+            return
+        with self.db.write() as db:
+            if loaded is None:
+                if self.index.forget(db, location):
+                    self.feed.add(db, [location], "deleted")
+            else:
+                version = sessions.sure_version(snapshot.version, before_ns)
+                self.index.put(db, sessions.facts(self.disk, loaded, version))
+                self.feed.add(db, [location], what)
+        self.changed()
+
+    def _put_damaged(self, location: Location, error: Corrupt) -> None:
+        log.warning("not indexed: %s", error)
+        version = sessions.sure_version(self.version(location), now_ns())
+        with self.db.write() as db:
+            self.index.put_damaged(db, location, version, str(error))
+            self.feed.add(db, [location], "reread")
+        self.changed()
+
+    # -- the sweep ------------------------------------------------------------------------------------------
+
+    def iter_on_disk(self) -> Iterator[Location]:
+        """Every directory that holds, or could hold, a session. The only scan there is."""
+        for root in self.disk.directories(layout.SESSIONS):
+            if layout.is_session_id(root):
+                yield Location(root)
+                yield from self._children_on_disk(root)
+
+    def _children_on_disk(self, root: str) -> Iterator[Location]:
+        try:
+            children = self.disk.directories(f"{layout.SESSIONS}/{root}/{layout.CHILDREN}")
+        except Corrupt:  # something else bears the name; `check` tells of it
+            return
+        yield from (Location(root, child) for child in children if layout.is_session_id(child))
+
+    def sweep(self, progress: Callable[[int, int], None] | None = None) -> int:
+        """Compare every session's stamps with its row and read again what differs; returns how many."""
+        known = dict(self.index.stamps())
+        differing = []
+        for location in self.iter_on_disk():
+            version = self.version(location)
+            if version.main is None:
+                continue  # incoming: no session yet
+            if known.pop(location, None) != version:
+                differing.append(location)
+        differing += known  # rows whose files are gone
+        for done, location in enumerate(differing):
+            with self.locked(location):
+                self.reread(location)
+            if progress is not None:
+                progress(done + 1, len(differing))
+        return len(differing)

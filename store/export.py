@@ -1,0 +1,139 @@
+"""sessions.json: the index in Bamboo's format, rendered from ours, and taken note of when others write it.
+
+It is an export: never read on any path of a save, and replaced whole a moment after the last change. What
+we do not know of it (its version, members at the top or in an entry) is kept and given back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from store import codec, layout, trash
+from store.atomic import File, Stamp
+from store.bamboo import Neighbour, is_ours
+from store.core import Core
+from store.errors import Corrupt, Flaw, InvalidContent
+from store.layout import Location
+from store.models import IndexEntry
+from store.timestamps import Timestamp
+
+log = logging.getLogger("grovefs.store")
+
+VERSION = 2  # what Bamboo 2026.6 writes; a version that was found is kept
+_OWN_KEYS = ("version", "updated_at", "sessions")
+
+
+@dataclass(frozen=True)
+class Exporter:
+    core: Core
+    neighbour: Neighbour
+
+    def is_foreign(self) -> bool:
+        """Whether someone else wrote sessions.json since our last export. None at all counts as ours."""
+        found = self.core.disk.stamp(layout.INDEX_EXPORT)
+        return found is not None and not is_ours(found, self._exported())
+
+    def adopt(self) -> None:
+        """Keep what a foreign sessions.json says that we do not know. Garbage costs nothing but a warning."""
+        try:
+            file = self.core.disk.read(layout.INDEX_EXPORT)
+        except Corrupt as error:
+            log.warning("ignored: %s", error)
+            return
+        if file is None:
+            return
+        try:
+            found = codec.parse(file.data, layout.INDEX_EXPORT)
+            entries = found.get("sessions")
+            if not isinstance(entries, dict):
+                raise InvalidContent(layout.INDEX_EXPORT, Flaw("there is no object 'sessions'"))
+        except InvalidContent as error:
+            if file.data:  # an empty file has nothing to keep
+                self._keep_garbage(file)
+            log.warning("ignored, and made anew from the sessions: %s", error)
+            self.disown()
+            return
+        head = {k: v for k, v in found.items() if k not in ("updated_at", "sessions")}
+        self.core.db.set_meta(export_head=orjson.dumps(head).decode())
+        self.disown()
+        with self.core.db.write() as db:
+            for entry in entries.values():
+                location = layout.locate_path(str(entry.get("rel_path"))) if isinstance(entry, dict) else None
+                if location is not None:
+                    extra = {k: v for k, v in entry.items() if k not in IndexEntry.model_fields}
+                    self.core.index.put_extra(db, location[0], extra)
+
+    def disown(self) -> None:
+        """Count the file that is there as one of our exports, to be replaced by the next."""
+        found = self.core.disk.stamp(layout.INDEX_EXPORT)
+        self.core.db.set_meta(export_stamps=_packed([found] if found else []), export_digest="")
+
+    def _keep_garbage(self, file: File) -> None:
+        slot = trash.new_slot(Location(layout.INDEX_EXPORT))
+        self.core.disk.make_dirs(slot)
+        temp = self.core.disk.write_temp([file.data], file)
+        self.core.disk.move(temp, f"{slot}/{layout.INDEX_EXPORT}")
+
+    def export(self) -> bool:
+        """Replace sessions.json if it does not say what the index says; False if there was nothing to do."""
+        with self.neighbour.index_lock():
+            if self.is_foreign():
+                return False  # someone else's; whoever notices reconciles first
+            body = b",\n".join(self._entries())
+            digest = blake2b(body, digest_size=16).hexdigest()
+            present = self.core.disk.stamp(layout.INDEX_EXPORT)
+            if present is not None and self.core.db.get_meta("export_digest") == digest:
+                return False
+            self._replace(self._rendered(body), present, digest)
+            return True
+
+    def _replace(self, parts: list[bytes], present: Stamp | None, digest: str) -> None:
+        like = self.core.disk.read(layout.INDEX_EXPORT) if present else None
+        temp = self.core.disk.write_temp(parts, like)
+        new = self.core.disk.stamp(temp)
+        assert new is not None
+        # Both are ours until the move is made: a crash on either side of it is no foreign write.
+        stamps = [new] if present is None else [present, new]
+        self.core.db.set_meta(export_stamps=_packed(stamps), export_digest=digest)
+        try:
+            self.core.disk.move(temp, layout.INDEX_EXPORT)
+        except OSError:
+            self.core.db.set_meta(export_digest="")
+            self.core.disk.remove(temp)
+            raise
+        self.core.disk.sync_dirs([""])
+
+    def _rendered(self, body: bytes) -> list[bytes]:
+        head: dict[str, Any] = orjson.loads(self.core.db.get_meta("export_head", "{}"))
+        top = {"version": head.pop("version", VERSION), "updated_at": Timestamp.now()}
+        opening = codec.render(top)[:-2] + b',\n  "sessions": {'
+        rest = codec.render(head)[1:-2] if head else b""
+        inside = b"\n" + body + b"\n  }" if body else b"}"
+        return [opening, inside, b"," + rest if rest else b"", b"\n}"]
+
+    def _entries(self) -> Iterator[bytes]:
+        """Each entry, indented. An id that lies under several roots can be told only once."""
+        last = None
+        rows = self.core.db.reader.execute("SELECT id, entry, extra FROM sessions ORDER BY id, root, child")
+        for session_id, entry, extra in rows:
+            if session_id == last:
+                continue
+            last = session_id
+            text = entry.encode()
+            if extra:
+                text = codec.render({**orjson.loads(entry), **orjson.loads(extra)})
+            yield b"    " + codec.render_compact(session_id) + b": " + text.replace(b"\n", b"\n    ")
+
+    def _exported(self) -> list[list[int]]:
+        stamps: list[list[int]] = orjson.loads(self.core.db.get_meta("export_stamps", "[]"))
+        return stamps
+
+
+def _packed(stamps: list[Stamp]) -> str:
+    return orjson.dumps([list(stamp[:3]) for stamp in stamps]).decode()

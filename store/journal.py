@@ -1,0 +1,202 @@
+"""Commits that span several files: all of their moves are made, or none.
+
+The order is the law, and each step may be the last one before a crash (rules 2, 3, 7): new files are
+written under tmp/ and synced; a mark in index.db names the moves to come; the moves; the directories
+are synced; one transaction brings index, search and feed up to date and clears the mark. Recovery is
+redo: the moves a mark names are finished, and its sessions are read again. The caller holds the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import apsw
+import orjson
+
+from store import layout
+from store.atomic import Disk, File
+from store.errors import StoreError
+from store.layout import Location
+from store.schema import Database
+
+log = logging.getLogger("grovefs.store")
+
+WHOLE_TREE = "*"
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A file to be put in place; `like` is the version it replaces, whose mode and owner it takes."""
+
+    path: str
+    parts: Sequence[bytes | memoryview]
+    like: File | None = None
+    mtime_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What is to happen, as one. `files` before `moves`, each in its order; the last is the point of no return."""
+
+    location: Location
+    files: Sequence[NewFile] = ()
+    moves: Sequence[tuple[str, str]] = ()
+    dirs: Sequence[str] = ()  # directories that must exist first; made in vain, they are taken back
+    touched: Sequence[Location] = ()
+    whole_tree: bool = False
+
+
+@dataclass
+class Journal:
+    """Carries out commits, and finishes those that a crash has interrupted."""
+
+    disk: Disk
+    db: Database
+    reread: Callable[[Location], None]  # brings index and search in step with one session's files
+    unfinished: dict[Location, str] = field(default_factory=dict)  # committed, but not yet in the index
+
+    def run(self, commit: Commit, index: Callable[[apsw.Connection], None]) -> None:
+        """Make the commit real; `index` is called inside the transaction that ends it."""
+        made: list[str] = []
+        temps: list[str] = []
+        try:
+            for path in commit.dirs:
+                made += self.disk.make_dirs(path)
+            moves = self._prepare(commit, temps)
+            self._mark(commit, moves)
+            try:
+                self._move(moves)
+            except BaseException:
+                self._unmark(commit)
+                raise
+        except OSError as error:
+            self._discard(temps, made)
+            where = str(error.filename or commit.location)
+            raise OSError(error.errno, f"{error.strerror}; nothing was changed", where) from error
+        except BaseException:
+            self._discard(temps, made)
+            raise
+        sync_error = self._sync(moves, made)
+        self._finish(commit, index)
+        if sync_error is not None:
+            text = f"{sync_error.strerror}: the new version is in place but may not survive a loss of power"
+            raise OSError(sync_error.errno, text, commit.location.dir) from sync_error
+
+    def _prepare(self, commit: Commit, temps: list[str]) -> list[tuple[str, str]]:
+        moves: list[tuple[str, str]] = []
+        for file in commit.files:
+            temp = self.disk.write_temp(file.parts, file.like)
+            temps.append(temp)
+            if file.mtime_ns is not None:
+                os.utime(self.disk.home / temp, ns=(file.mtime_ns, file.mtime_ns))
+            moves.append((temp, file.path))
+        return [*moves, *commit.moves]
+
+    def _mark(self, commit: Commit, moves: Sequence[tuple[str, str]]) -> None:
+        touched = [list(location) for location in commit.touched or [commit.location]]
+        self.disk.step("mark")
+        with self.db.write(durable=self.disk.durability == "full") as db:
+            db.execute(
+                "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)",
+                (*_mark_key(commit), orjson.dumps(moves).decode(), orjson.dumps(touched).decode()),
+            )
+
+    def _unmark(self, commit: Commit) -> None:
+        with self.db.write() as db:
+            db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _mark_key(commit))
+
+    def _move(self, moves: Sequence[tuple[str, str]]) -> None:
+        """All moves, or, when one fails, those before it undone. A link keeps what a move replaces."""
+        done: list[tuple[str, str, str | None]] = []
+        try:
+            for i, (source, target) in enumerate(moves):
+                is_last = i == len(moves) - 1
+                replaces = not is_last and source.startswith(layout.TMP)
+                done.append((source, target, self.disk.keep_link(target) if replaces else None))
+                try:
+                    self.disk.move(source, target)
+                except BaseException:
+                    _, _, kept = done.pop()
+                    if kept:
+                        self.disk.remove(kept)
+                    raise
+        except BaseException:
+            for source, target, kept in reversed(done):
+                self.disk.move(kept or target, target if kept else source)
+            raise
+        for _, _, kept in done:
+            if kept:
+                self._remove_quietly(kept)
+
+    def _remove_quietly(self, path: str) -> None:
+        """After the point of no return a leftover under tmp/ is not worth an error."""
+        try:
+            self.disk.remove(path)
+        except OSError as error:
+            log.info("a temporary stays until the next opening: %s", error)
+
+    def _discard(self, temps: Sequence[str], made: Sequence[str]) -> None:
+        for temp in temps:
+            self._remove_quietly(temp)
+        self.disk.remove_dirs(made)
+
+    def _sync(self, moves: Sequence[tuple[str, str]], made: Sequence[str] = ()) -> OSError | None:
+        # A directory that something left for the trash is synced too: the deletion must last.
+        sources = (s for s, _ in moves if not s.startswith(layout.TMP))
+        targets = (t for _, t in moves)
+        try:
+            self.disk.sync_dirs(path.rpartition("/")[0] for path in (*targets, *sources, *made))
+        except OSError as error:
+            return error
+        return None
+
+    def _finish(self, commit: Commit, index: Callable[[apsw.Connection], None]) -> None:
+        """A failure here is success all the same: the files are in place, the mark stays and is retried."""
+        try:
+            self.disk.step("index")
+            with self.db.write() as db:
+                index(db)
+                db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _mark_key(commit))
+        except (apsw.Error, OSError, StoreError) as error:
+            self.unfinished[commit.location] = str(error)
+            log.warning("%s is saved, its index row is not yet: %s", commit.location, error)
+        else:
+            self.unfinished.pop(commit.location, None)
+
+    # -- recovery ----------------------------------------------------------------------------------
+
+    def pending(self, root: str) -> list[str]:
+        """The marks on a tree: child ids, '' for the root itself, '*' for the whole tree."""
+        rows = self.db.reader.execute("SELECT child FROM marks WHERE root = ?", (root,))
+        return [child for (child,) in rows]
+
+    def all_pending(self) -> list[tuple[str, str]]:
+        return list(self.db.reader.execute("SELECT root, child FROM marks"))
+
+    def recover(self, root: str, child: str) -> None:
+        """Finish one interrupted commit. Its lock is held, so nobody else is at it."""
+        row = self.db.reader.execute(
+            "SELECT moves, touched FROM marks WHERE root = ? AND child = ?", (root, child)
+        ).fetchone()
+        if row is None:
+            return
+        moves, touched = orjson.loads(row[0]), orjson.loads(row[1])
+        for source, target in moves:
+            if self.disk.stat(source) is not None:
+                self.disk.make_dirs(target.rpartition("/")[0])
+                self.disk.move(source, target)
+        error = self._sync([m for m in moves if self.disk.stat(m[1]) is not None])
+        if error is not None:
+            raise error  # the mark stays, whoever comes next tries again
+        for location_root, location_child in touched:
+            self.reread(Location(location_root, location_child))
+        with self.db.write() as db:
+            db.execute("DELETE FROM marks WHERE root = ? AND child = ?", (root, child))
+        self.unfinished.pop(Location(root, child or None), None)
+
+
+def _mark_key(commit: Commit) -> tuple[str, str]:
+    return commit.location.root, WHOLE_TREE if commit.whole_tree else commit.location.child or ""

@@ -1,0 +1,167 @@
+"""One writer per session, across threads and processes; and who has the home open.
+
+A lock is one byte of `.grovefs/locks`, at an offset hashed from the location, held by an "open file
+description" lock: it excludes threads and processes alike, dies with its holder, and leaves no file
+behind for each of a hundred thousand sessions. Whoever locks a session also shares the lock of its
+tree, which is taken exclusively by what concerns all of a tree (delete, rename): tree first, then session.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import random
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+
+from store.errors import Busy
+from store.layout import Location
+
+TIMEOUT_S = 10.0
+_FIRST_PAUSE_S = 0.0005
+_LONGEST_PAUSE_S = 0.02
+
+
+@dataclass
+class _Held:
+    """What one thread holds of one tree."""
+
+    fd: int
+    exclusive: bool
+    depth: int = 0
+    sessions: dict[Location, int] = field(default_factory=dict)
+
+
+class Locks:
+    """The locks of one home. Re-entrant per thread."""
+
+    def __init__(self, path: Path, timeout_s: float = TIMEOUT_S) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+        self._local = threading.local()
+
+    @contextmanager
+    def session(self, location: Location, *, timeout_s: float | None = None) -> Iterator[None]:
+        """Nobody else writes this session meanwhile. Busy if that is not granted in time."""
+        deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        with self._tree(location.root, exclusive=False, deadline=deadline) as held:
+            if held.exclusive or location in held.sessions:
+                held.sessions[location] = held.sessions.get(location, 0) + 1
+            else:
+                name = f"session {location}"
+                _acquire(held.fd, _offset(f"session\0{location}"), fcntl.F_WRLCK, deadline, name)
+                held.sessions[location] = 1
+            try:
+                yield
+            finally:
+                held.sessions[location] -= 1
+                if not held.sessions[location]:
+                    del held.sessions[location]
+                    if not held.exclusive:
+                        _set(held.fd, _offset(f"session\0{location}"), fcntl.F_UNLCK)
+
+    @contextmanager
+    def tree(self, root: str, *, timeout_s: float | None = None) -> Iterator[None]:
+        """Nobody else writes any session of this tree meanwhile."""
+        deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        with self._tree(root, exclusive=True, deadline=deadline):
+            yield
+
+    def holds(self, location: Location) -> bool:
+        """Whether this thread may write the session."""
+        held = self._mine().get(location.root)
+        return held is not None and (held.exclusive or location in held.sessions)
+
+    def _mine(self) -> dict[str, _Held]:
+        mine: dict[str, _Held] | None = getattr(self._local, "trees", None)
+        if mine is None:
+            mine = self._local.trees = {}
+        return mine
+
+    @contextmanager
+    def _tree(self, root: str, *, exclusive: bool, deadline: float) -> Iterator[_Held]:
+        mine = self._mine()
+        held = mine.get(root)
+        if held is None:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                wanted = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
+                _acquire(fd, _offset(f"tree\0{root}"), wanted, deadline, f"tree {root}")
+            except BaseException:
+                os.close(fd)
+                raise
+            held = mine[root] = _Held(fd, exclusive)
+        elif exclusive and not held.exclusive:
+            # Waiting for the others who share it, while they wait for us, would never end.
+            raise Busy(f"tree {root}: this thread already works on one of its sessions")
+        held.depth += 1
+        try:
+            yield held
+        finally:
+            held.depth -= 1
+            if not held.depth:
+                del mine[root]
+                os.close(held.fd)  # and with it every lock of this description
+
+
+def _offset(key: str) -> int:
+    return int.from_bytes(blake2b(key.encode(errors="surrogateescape"), digest_size=8).digest()) >> 2
+
+
+def _record(offset: int, kind: int) -> bytes:
+    return struct.pack("@hhqqi4x", kind, os.SEEK_SET, offset, 1, 0)  # struct flock of 64-bit Linux
+
+
+def _set(fd: int, offset: int, kind: int) -> None:
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _record(offset, kind))
+
+
+def _acquire(fd: int, offset: int, kind: int, deadline: float, name: str) -> None:
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return _set(fd, offset, kind)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+        if time.monotonic() >= deadline:
+            raise Busy(f"{name} is being written by someone else; nothing was changed, try again")
+        time.sleep(pause_s * random.uniform(0.5, 1.0))  # spread, so that waiters do not march in step
+        pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+
+
+class Presence:
+    """Who has the home open: everyone shares a lock, and to have it alone means to be the only one."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def enter(self) -> bool:
+        """True if nobody else is here; others then wait until `settle`, so that one alone sets things up."""
+        if self.alone():
+            return True
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLKW, _record(0, fcntl.F_RDLCK))
+        return False
+
+    def settle(self) -> None:
+        _set(self._fd, 0, fcntl.F_RDLCK)
+
+    def alone(self) -> bool:
+        """Take the lock for oneself, if nobody shares it."""
+        try:
+            _set(self._fd, 0, fcntl.F_WRLCK)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise
+        return True
+
+    def leave(self) -> None:
+        os.close(self._fd)

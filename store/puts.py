@@ -1,0 +1,117 @@
+"""put_document: a document as someone typed it, committed byte for byte or refused with the reason.
+
+This is what the mount calls. Who the document is for is said by its path; what it says is its own.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from store import codec, documents, layout, sessions
+from store import overlay as overlays
+from store.commits import Commits
+from store.core import Core
+from store.documents import Document, parse_document
+from store.errors import Conflict, Flaw, InvalidContent, InvalidName
+from store.index import Version
+from store.layout import Location
+from store.sessions import Snapshot
+
+OnConflict = Literal["reject", "overwrite"]
+
+
+@dataclass(frozen=True)
+class Putter:
+    core: Core
+    commits: Commits
+
+    def put_document(
+        self,
+        location: Location,
+        name: str,
+        raw: bytes,
+        *,
+        base: Version | None = None,
+        on_conflict: OnConflict = "reject",
+        mtime_ns: int | None = None,
+    ) -> bool:
+        """Commit the bytes as they are; False if they are already there.
+
+        `base` is the version the writer started from; if the document is another by now, that is a Conflict.
+        """
+        self.core.check_writable()
+        if name not in layout.DOCUMENTS:
+            raise InvalidName(f"{name!r} is no document: {' and '.join(layout.DOCUMENTS)} are")
+        path = location.path(name)
+        document = parse_document(raw, path, limit=self.core.limit_bytes)
+        with self.core.locked(location):
+            snapshot = self.core.read(location)
+            current = snapshot.main if name == layout.SESSION else snapshot.side
+            if current is not None and current.data == raw:
+                return False
+            document = self._placed(document, location, name, is_new=current is None)
+            documents.check_authority(document, path)
+            if on_conflict == "reject":
+                _refuse_outdated(document, snapshot, base)
+            if name == layout.SESSION:
+                self._put_main(snapshot, document, mtime_ns)
+            else:
+                self.commits.side(location, document, snapshot.side, mtime_ns=mtime_ns)
+        return True
+
+    def _placed(self, document: Document, location: Location, name: str, *, is_new: bool) -> Document:
+        """The document, if it belongs here; a fork of it, if it may come to belong here."""
+        path = location.path(name)
+        if name == layout.RUNTIME and document.data["messages"]:
+            line, column = codec.locate(document.raw, ("messages",))
+            raise InvalidContent(path, Flaw("the sidecar holds no messages", line, column, "messages"))
+        if is_new and self.core.disk.stat(location.dir) is None:
+            for part in location:
+                if part is not None:
+                    layout.check_new_id(part)
+        flaw = documents.identity_flaw(document, location)
+        if flaw is None:
+            return document
+        if not is_new:
+            raise InvalidContent(path, flaw)
+        return parse_document(documents.fork(document, location), path, limit=self.core.limit_bytes)
+
+    def _put_main(self, snapshot: Snapshot, main: Document, mtime_ns: int | None) -> None:
+        location = snapshot.location
+        side: Document | None = None
+        if snapshot.side is None:
+            raw = overlays.sidecar_of(main.raw, main.data)
+            side = parse_document(raw, location.path(layout.RUNTIME))
+        else:
+            old_side = sessions.parse_side(snapshot)
+            old = _readable_main(snapshot)
+            # Without a readable predecessor, or going back in time, this is a restore: each file speaks for itself.
+            if old_side and old and main.record.updated_at.ns >= old.record.updated_at.ns:
+                raw = overlays.carry(old_side.raw, old.data, main.data)
+                if raw != old_side.raw:
+                    side = parse_document(raw, location.path(layout.RUNTIME))
+        self.commits.session(snapshot, main, side, "saved", mtime_ns=mtime_ns)
+
+
+def _readable_main(snapshot: Snapshot) -> Document | None:
+    if snapshot.main is None:
+        return None
+    with suppress(InvalidContent):
+        return parse_document(snapshot.main.data, snapshot.location.path(layout.SESSION))
+    return None
+
+
+def _refuse_outdated(document: Document, snapshot: Snapshot, base: Version | None) -> None:
+    location = snapshot.location
+    if base is not None and base != snapshot.version:
+        raise Conflict(f"{location} was committed anew since this copy was opened; the newer version stands")
+    committed = _readable_main(snapshot)
+    if committed is None:
+        return
+    ours, theirs = document.record.updated_at, committed.record.updated_at
+    if ours.ns < theirs.ns:
+        raise Conflict(
+            f"updated_at is {ours}, but {location.path(layout.SESSION)} says {theirs}: the newer version stands"
+        )

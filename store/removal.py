@@ -1,0 +1,150 @@
+"""Taking away: delete, clear, clean up, and having it back.
+
+Nothing is erased at once: what goes is moved to the trash in one commit, together with its rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from store import layout, prune, trash
+from store.core import Core
+from store.errors import AlreadyExists, NotFound, Protected
+from store.journal import Commit
+from store.layout import Location
+from store.prune import CleanupMode, CleanupResult, Plan
+from store.trash import Deleted
+
+log = logging.getLogger("grovefs.store")
+
+
+@dataclass(frozen=True)
+class Remover:
+    core: Core
+
+    # -- delete ------------------------------------------------------------------------------------------
+
+    def delete(self, session_id: str, *, force: bool = False) -> bool:
+        """A session with all its descendants; Protected if one of them is pinned, unless forced."""
+        self.core.check_writable()
+        location = self.core.locate(session_id)
+        if location is None:
+            return False
+        with self.core.locked_tree(location.root):
+            return self._delete(location, force=force)
+
+    def _delete(self, location: Location, *, force: bool) -> bool:
+        if self.core.disk.stat(location.dir) is None:
+            return False
+        going = self._with_descendants(location)
+        if not force:
+            self._refuse_pinned(location, going)
+        slot = trash.new_slot(location)
+        # A root's directory holds its descendants'; those of a child lie beside it.
+        roots = [location] if location.child is None else going
+        moves = [(gone.dir, f"{slot}/{i}") for i, gone in enumerate(roots)]
+        self._run(location, slot, "deleted", moves, going)
+        return True
+
+    def _with_descendants(self, location: Location) -> list[Location]:
+        for known in self.core.index.tree(location.root):
+            self.core.refresh(known)  # an edit behind our back may have pinned one
+        entries = {loc: row.entry for loc in self.core.index.tree(location.root) if (row := self.core.index.find(loc))}
+        below = prune.descendants(location, entries)
+        if location.child is None:  # those that cannot be read go too
+            below = [other for other in self.core.index.tree(location.root) if other != location]
+        return [location, *below]
+
+    def _refuse_pinned(self, location: Location, going: Sequence[Location]) -> None:
+        pinned = [p for p in self.core.index.pinned_in(location.root) if p in going]
+        if not pinned:
+            return
+        which = "it is pinned" if pinned[0] == location else f"{pinned[0]}, which would go with it, is pinned"
+        raise Protected(f"{location} was not deleted: {which}. Unpin it, or force the deletion")
+
+    def _run(
+        self, location: Location, slot: str, what: str, moves: Sequence[tuple[str, str]], going: Sequence[Location]
+    ) -> None:
+        def finish(db: Any) -> None:
+            for gone in going:
+                self.core.index.forget(db, gone)
+            self.core.feed.add(db, going, "deleted")
+
+        info = trash.info_file(slot, location, what, moves)
+        commit = Commit(location, [info], moves, dirs=[slot], touched=going, whole_tree=True)
+        self.core.journal.run(commit, finish)
+        self.core.changed()
+
+    # -- undelete ------------------------------------------------------------------------------------------
+
+    def undelete(self, name: str) -> list[Location]:
+        """Put back what a slot of the trash holds; refused where something lies in its place by now."""
+        self.core.check_writable()
+        slot = next((d for d in trash.deleted(self.core.disk) if d.name == name), None)
+        if slot is None:
+            raise NotFound(f"there is nothing named {name!r} in the trash")
+        restored = self._contents(slot)
+        with self.core.locked_tree(restored[0].root):
+            self._put_back(slot, restored)
+        return restored
+
+    def _put_back(self, slot: Deleted, restored: list[Location]) -> None:
+        for original, _ in slot.moves:
+            if self.core.disk.stat(original) is not None:
+                raise AlreadyExists(f"{original} exists again; move it away first")
+        back = [(kept, original) for original, kept in slot.moves]
+        dirs = list(dict.fromkeys(original.rpartition("/")[0] for original, _ in slot.moves))
+        commit = Commit(restored[0], moves=back, dirs=dirs, touched=restored, whole_tree=True)
+
+        def finish(db: Any) -> None:
+            for location in restored:
+                self.core.reread(location)
+
+        self.core.journal.run(commit, finish)
+        self.core.disk.remove_tree(f"{layout.TRASH}/{slot.name}")
+
+    def _contents(self, slot: Deleted) -> list[Location]:
+        """The sessions in a slot: those that were named, and the descendants in a root's directory."""
+        found: list[Location] = []
+        for original, kept in slot.moves:
+            place = layout.locate_path(original)
+            if place is None:
+                continue
+            found.append(place[0])
+            if not place[1] and place[0].child is None:
+                children = self.core.disk.directories(f"{kept}/{layout.CHILDREN}")
+                found += [Location(place[0].root, child) for child in children]
+        return list(dict.fromkeys(found))
+
+    # -- cleanup -----------------------------------------------------------------------------------------------
+
+    def plan_cleanup(self, mode: CleanupMode, *, keep_pinned: bool) -> Plan:
+        return prune.plan_cleanup(self.core.index.all_entries(), mode, keep_pinned=keep_pinned)
+
+    def apply(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> CleanupResult:
+        """Carry out a plan; what has become pinned, or is no longer empty, since it was made is spared."""
+        self.core.check_writable()
+        gone: list[Location] = []
+        doomed = set(plan.doomed)
+        for done, location in enumerate(sorted(plan.doomed, key=lambda loc: (loc.root, loc.child or ""))):
+            if location not in gone:
+                gone += self._apply_one(location, plan, doomed)
+            if progress is not None:
+                progress(done + 1, len(plan.doomed))
+        return CleanupResult(len(gone), sorted(location.id for location in gone))
+
+    def _apply_one(self, location: Location, plan: Plan, doomed: set[Location]) -> list[Location]:
+        with self.core.locked_tree(location.root):
+            going = self._with_descendants(location)
+            still = prune.plan_cleanup(
+                [(loc, row.entry) for loc in self.core.index.tree(location.root) if (row := self.core.index.find(loc))],
+                plan.mode,
+                keep_pinned=plan.keep_pinned,
+            )
+            # What was not in the plan when a person agreed to it is not deleted by it either.
+            if not all(loc in doomed and loc in still.doomed for loc in going):
+                return []
+            return going if self._delete(location, force=True) else []

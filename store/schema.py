@@ -1,0 +1,231 @@
+"""The SQLite tables, every column's meaning beside it, and the connections to them.
+
+All of it is derived from the files and may be deleted at any time (rule 1). One connection writes, one
+thread at a time; each thread that reads has a connection of its own, so that readers never wait.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from store.errors import Busy, StoreError
+
+log = logging.getLogger("grovefs.store")
+
+VERSION = 1
+APPLICATION_ID = 0x47524F56  # "GROV"
+BUSY_MS = 10_000
+# Checkpoints belong to idle time; this is only the brake for a process that never rests (pages of 4 KiB).
+AUTOCHECKPOINT_PAGES = 8_000
+
+SCHEMA = """
+CREATE TABLE meta (
+    key TEXT PRIMARY KEY,            -- epoch, clean, export_stamp, export_seq, export_head, feed_floor
+    value
+) WITHOUT ROWID;
+
+CREATE TABLE sessions (
+    key INTEGER PRIMARY KEY,         -- names the session within this database only
+    root TEXT NOT NULL,              -- location: root id,
+    child TEXT NOT NULL,             --   and child id, '' for a root
+    id TEXT NOT NULL,                -- the last name of the path; several roots may have a child of one id
+    parent TEXT,                     -- parent_session_id
+    title TEXT NOT NULL,
+    pinned INTEGER NOT NULL,
+    model TEXT NOT NULL,
+    status TEXT,                     -- last_run_status
+    project TEXT,                    -- runtime_metadata.project_id
+    created_ns INTEGER NOT NULL,
+    updated_ns INTEGER NOT NULL,
+    message_count INTEGER NOT NULL,
+    entry TEXT NOT NULL,             -- the entry of sessions.json, as it is exported
+    extra TEXT,                      -- members of the entry that someone else wrote and we do not know
+    main_stamp TEXT NOT NULL,        -- session.json as it was when this row was made
+    side_stamp TEXT,                 -- runtime.json likewise; NULL without one
+    append_at INTEGER,               -- offset in session.json behind the last message
+    updated_at_span INTEGER,         -- offset in session.json of the value of updated_at
+    updated_at_text TEXT             -- that value in session.json; the sidecar's may be fresher
+) STRICT;
+CREATE UNIQUE INDEX sessions_location ON sessions (root, child);
+CREATE INDEX sessions_id ON sessions (id);
+CREATE INDEX sessions_updated ON sessions (updated_ns DESC, key);
+CREATE INDEX sessions_parent ON sessions (parent) WHERE parent IS NOT NULL;
+CREATE INDEX sessions_pinned ON sessions (root) WHERE pinned;
+CREATE INDEX sessions_project ON sessions (project) WHERE project IS NOT NULL;
+
+CREATE TABLE damaged (               -- session.json files that cannot be read, so that a sweep need not retry
+    root TEXT NOT NULL,
+    child TEXT NOT NULL,
+    main_stamp TEXT NOT NULL,
+    side_stamp TEXT,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (root, child)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE texts (                 -- what the full-text rows stand for
+    row INTEGER PRIMARY KEY,         -- sessions.key << 24, plus 0 for title and summary, index + 1 for a message
+    role TEXT NOT NULL,              -- '' for title and summary
+    message_id TEXT,
+    created_ns INTEGER,
+    digest INTEGER NOT NULL          -- of the message's JSON: equal digest, nothing to do
+) STRICT;
+CREATE VIRTUAL TABLE search USING fts5(
+    text, content='', contentless_delete=1, tokenize="unicode61 remove_diacritics 2"
+);
+
+CREATE TABLE changes (               -- the change feed
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    root TEXT NOT NULL,
+    child TEXT NOT NULL,
+    what TEXT NOT NULL,              -- saved, runtime, appended, deleted, attachment, log, …
+    at_ns INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE marks (                 -- commits under way: what recovery has to finish
+    root TEXT NOT NULL,
+    child TEXT NOT NULL,             -- '*' for the whole tree
+    moves TEXT NOT NULL,             -- JSON: [[from, to], …], in order
+    touched TEXT NOT NULL,           -- JSON: [[root, child], …], the sessions to read again
+    PRIMARY KEY (root, child)
+) STRICT, WITHOUT ROWID;
+"""
+
+
+# What is the disk's fault is reported as the disk would.
+_DISK_ERRORS = {
+    apsw.FullError: errno.ENOSPC,
+    apsw.ReadOnlyError: errno.EROFS,
+    apsw.PermissionsError: errno.EACCES,
+    apsw.IOError: errno.EIO,
+}
+
+
+class NewerSchema(StoreError):
+    """index.db belongs to a newer GroveFS."""
+
+
+class Unusable(StoreError):
+    """index.db is no database of ours; it can be set aside and made anew."""
+
+
+class Database:
+    """`index.db`: one writer, a reader for each thread."""
+
+    path: Path
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._writing = threading.RLock()
+        self._local = threading.local()
+        self._readers: list[apsw.Connection] = []
+        self._writer = self._connect()
+        try:
+            self._prepare()
+        except BaseException:
+            self._writer.close()
+            raise
+
+    def _connect(self) -> apsw.Connection:
+        try:
+            connection = apsw.Connection(str(self.path))
+            connection.set_busy_timeout(BUSY_MS)
+            connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
+        except (apsw.NotADBError, apsw.CorruptError) as error:
+            raise Unusable(f"{self.path}: {error}") from error
+        return connection
+
+    def _prepare(self) -> None:
+        try:
+            with self.write() as db:
+                version = db.execute("PRAGMA user_version").get
+                if version == 0 and db.execute("SELECT count(*) FROM sqlite_schema").get == 0:
+                    db.execute(SCHEMA)
+                    db.execute(f"PRAGMA user_version = {VERSION}; PRAGMA application_id = {APPLICATION_ID}")
+                    # Merges inside a commit stall it by tens of milliseconds; they are done when idle.
+                    db.execute("INSERT INTO search(search, rank) VALUES ('automerge', 0), ('crisismerge', 64)")
+                    return
+                if db.execute("PRAGMA application_id").get != APPLICATION_ID:
+                    raise Unusable(f"{self.path} is not a GroveFS index")
+        except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError) as error:
+            raise Unusable(f"{self.path}: {error}") from error
+        if version > VERSION:
+            raise NewerSchema(
+                f"{self.path} was made by a newer GroveFS (schema {version}, this one knows {VERSION}); "
+                "nothing was changed. Upgrade, or delete the file to have it made anew from the sessions"
+            )
+
+    def close(self) -> None:
+        with self._writing:
+            for connection in [*self._readers, self._writer]:
+                connection.close()
+            self._readers.clear()
+
+    @contextmanager
+    def write(self, *, durable: bool = False) -> Iterator[apsw.Connection]:
+        """One transaction. `durable` makes its commit reach the disk before it returns."""
+        with self._writing:
+            if self._writer.in_transaction:  # nested: part of the outer one
+                yield self._writer
+                return
+            try:
+                self._writer.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}; BEGIN IMMEDIATE")
+            except apsw.BusyError as error:
+                raise Busy(f"{self.path} is locked by someone else; nothing was changed, try again") from error
+            try:
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException as error:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+                for kind, number in _DISK_ERRORS.items():
+                    if isinstance(error, kind):
+                        raise OSError(number, os.strerror(number), str(self.path)) from error
+                raise
+
+    @property
+    def reader(self) -> apsw.Connection:
+        """This thread's connection for queries; inside `write` it does not see the open transaction."""
+        connection: apsw.Connection | None = getattr(self._local, "reader", None)
+        if connection is None:
+            connection = self._local.reader = self._connect()
+            with self._writing:
+                self._readers.append(connection)
+        return connection
+
+    def get_meta(self, key: str, default: Any = None) -> Any:
+        row = self.reader.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return default if row is None else row[0]
+
+    def set_meta(self, **values: Any) -> None:
+        with self.write() as db:
+            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
+
+    def checkpoint(self) -> None:
+        """Move the WAL into the database, as far as readers allow."""
+        with self._writing:
+            try:
+                self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except apsw.BusyError:
+                log.debug("checkpoint put off: the database is busy")
+
+    def tidy_search(self) -> bool:
+        """A bounded share of the merging that commits leave undone; True while there may be more."""
+        with self.write() as db:
+            before = db.total_changes()
+            db.execute("INSERT INTO search(search, rank) VALUES ('merge', 200)")
+            return bool(db.total_changes() - before >= 2)
+
+
+def now_ns() -> int:
+    return time.time_ns()

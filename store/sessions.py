@@ -1,0 +1,158 @@
+"""Read one session from its files, and know all that the index wants to know of it.
+
+Nothing here writes. A snapshot holds both documents of one version, or says that there is none.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from store import anchors, attachments, layout
+from store.atomic import Disk, File, Stamp
+from store.documents import Document, identity_flaw, parse_document
+from store.errors import Corrupt, Flaw, InvalidContent
+from store.index import Facts, Version
+from store.layout import Location
+from store.models import IndexEntry, Session
+from store.overlay import overlay
+
+log = logging.getLogger("grovefs.store")
+
+READ_ATTEMPTS = 20
+
+
+class Snapshot(NamedTuple):
+    """The two documents of a session as they lay on disk at one moment."""
+
+    location: Location
+    main: File | None
+    side: File | None
+
+    @property
+    def version(self) -> Version:
+        return Version(self.main.stamp if self.main else None, self.side.stamp if self.side else None)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A session read from disk. `side` is None where there is no sidecar worth the name."""
+
+    snapshot: Snapshot
+    main: Document
+    side: Document | None
+    session: Session
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a Session that was loaded or saved remembers of that moment."""
+
+    version: Version
+    dump: dict[str, Any]  # the session as its owner saw it
+    main: dict[str, Any]  # session.json alone
+    has_side: bool  # whether there was a sidecar that could be read
+    partial: bool = False  # only the sidecar was loaded: the messages are not there
+
+
+def read(disk: Disk, location: Location, limit: int) -> Snapshot:
+    """Both documents; read again if a commit came in between."""
+    for _ in range(READ_ATTEMPTS):
+        main = disk.read(location.path(layout.SESSION), limit)
+        side = _read_side(disk, location, limit)
+        if disk.stamp(location.path(layout.SESSION)) == (main.stamp if main else None):
+            return Snapshot(location, main, side)
+    raise Corrupt(location.path(layout.SESSION), Flaw("it changes faster than it can be read"))
+
+
+def _read_side(disk: Disk, location: Location, limit: int) -> File | None:
+    try:
+        return disk.read(location.path(layout.RUNTIME), limit)
+    except Corrupt as error:
+        log.warning("ignoring a sidecar that is no plain file: %s", error)
+        return None
+
+
+def parse(snapshot: Snapshot) -> Loaded:
+    """The session in a snapshot that has one. Corrupt names the file and the place."""
+    location = snapshot.location
+    assert snapshot.main is not None
+    path = location.path(layout.SESSION)
+    try:
+        main = parse_document(snapshot.main.data, path)
+    except InvalidContent as error:
+        raise Corrupt(path, error.flaw) from None
+    side = parse_side(snapshot)
+    return Loaded(snapshot, main, side, overlay(main.record, side.record if side else None))
+
+
+def parse_side(snapshot: Snapshot) -> Document | None:
+    """A sidecar that cannot be read must not make its session unreadable."""
+    if snapshot.side is None:
+        return None
+    path = snapshot.location.path(layout.RUNTIME)
+    try:
+        side = parse_document(snapshot.side.data, path)
+    except InvalidContent as error:
+        log.warning("ignoring a corrupt sidecar: %s", error)
+        return None
+    flaw = identity_flaw(side, snapshot.location)
+    if flaw is not None:
+        log.warning("ignoring the sidecar of another session: %s: %s", path, flaw)
+        return None
+    return side
+
+
+def check_identity(loaded: Loaded) -> None:
+    """A session.json that belongs elsewhere is not handed out as the one that was asked for."""
+    flaw = identity_flaw(loaded.main, loaded.snapshot.location)
+    if flaw is not None:
+        raise Corrupt(loaded.snapshot.location.path(layout.SESSION), flaw)
+
+
+def facts(disk: Disk, loaded: Loaded, version: Version) -> Facts:
+    """What the index keeps of a session. The path, not the document, says who it is."""
+    location, session = loaded.snapshot.location, loaded.session
+    messages: list[dict[str, Any]] = loaded.main.data["messages"]
+    return Facts(
+        location=location,
+        entry=entry_of(session, location, len(messages), has_attachments=has_attachments(disk, location)),
+        version=version,
+        anchors=anchors.find(loaded.main),
+        summary=session.conversation_summary.content if session.conversation_summary else "",
+        messages=messages,
+    )
+
+
+def entry_of(session: Session, location: Location, message_count: int, *, has_attachments: bool) -> IndexEntry:
+    return IndexEntry.of(
+        session,
+        location_id=location.id,
+        rel_path=location.dir,
+        kind=location.kind,
+        root_id=location.root,
+        message_count=message_count,
+        has_attachments=has_attachments,
+    )
+
+
+def has_attachments(disk: Disk, location: Location) -> bool:
+    names = (e.name for e in disk.entries(location.path(layout.ATTACHMENTS)))
+    return any(not layout.is_leftover(name) for name in names)
+
+
+def find_attachment(disk: Disk, location: Location, attachment_id: str) -> str | None:
+    """The path of an attachment; None if there is none of that id."""
+    directory = location.path(layout.ATTACHMENTS)
+    names = [e.name for e in disk.entries(directory) if e.is_file(follow_symlinks=False)]
+    name = attachments.find_name(attachment_id, names)
+    return f"{directory}/{name}" if name else None
+
+
+def sure_version(version: Version, now_ns: int) -> Version:
+    return Version(_sure(version.main, now_ns), _sure(version.side, now_ns))
+
+
+def _sure(stamp: Stamp | None, now_ns: int) -> Stamp | None:
+    return stamp.sure(now_ns) if stamp else None

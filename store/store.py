@@ -1,0 +1,485 @@
+"""Store: opens a home, recovers it, and orders the pieces below.
+
+Synchronous, safe to use from many threads and many processes at once. Each method is one transaction:
+when it returns, the change is on disk and in the index; when it raises, nothing has changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from store import attachments, codec, layout, search, sessions, trash
+from store.atomic import Disk, Durability, Step, _no_step
+from store.bamboo import Neighbour
+from store.beside import Attachment, Beside
+from store.check import Report, run_checks
+from store.commits import Commits
+from store.core import Core
+from store.errors import NotFound, StoreError
+from store.export import Exporter
+from store.feed import Changes, Cursor
+from store.find import Hit, find
+from store.index import Filter, Order, Version
+from store.keeper import Keeper
+from store.layout import Location
+from store.lock import TIMEOUT_S, Locks, Presence
+from store.models import IndexEntry, Message, Session
+from store.overlay import sidecar_of
+from store.prune import CleanupMode, CleanupResult, Plan
+from store.puts import OnConflict, Putter
+from store.removal import Remover
+from store.saves import Saver, with_origin
+from store.schema import Database, Unusable
+from store.trash import Deleted
+
+log = logging.getLogger("grovefs.store")
+
+Progress = Callable[[int, int], None]
+
+PAGE = 200  # entries, unless more are asked for
+_MARKER_TEXT = b"runtime-sidecar-v1\n"
+
+
+class Store:
+    """A home of sessions. Open it with `Store.open(home)`, best in a `with` statement."""
+
+    home: Path
+
+    def __init__(
+        self,
+        home: str | os.PathLike[str],
+        *,
+        durability: Durability = "full",
+        background: bool = True,
+        beside_bamboo: bool = False,
+        limit_bytes: int = codec.MAX_DOCUMENT_BYTES,
+        lock_timeout_s: float = TIMEOUT_S,
+        progress: Progress | None = None,
+        step: Step = _no_step,
+    ) -> None:
+        self.home = Path(home).expanduser().absolute()
+        self._closed = False
+        _make_home(self.home)
+        self._presence = Presence(self.home / layout.OPEN_LOCK)
+        try:
+            alone = self._presence.enter()
+            self._disk = Disk(self.home, durability, step)
+            self._neighbour = Neighbour(self.home, tolerated=beside_bamboo)
+            self._core = Core(
+                self._disk,
+                _open_database(self.home / layout.INDEX_DB),
+                Locks(self.home / layout.SESSION_LOCKS, lock_timeout_s),
+                limit_bytes,
+                check_writable=self._check_writable,
+                changed=self._changed,
+            )
+            commits = Commits(self._core)
+            self._saver = Saver(self._core, commits)
+            self._putter = Putter(self._core, commits)
+            self._beside = Beside(self._core, commits)
+            self._remover = Remover(self._core)
+            self._exporter = Exporter(self._core, self._neighbour)
+            self._keeper = Keeper([self._export, self._tidy]) if background else None
+            self._recover(alone=alone, progress=progress)
+            self._presence.settle()
+        except BaseException:
+            self._presence.leave()
+            raise
+
+    @classmethod
+    def open(cls, home: str | os.PathLike[str], **options: Any) -> Self:
+        """Open a home, creating it if need be. Options: durability="full"|"normal", background,
+        beside_bamboo, limit_bytes, lock_timeout_s, progress."""
+        return cls(home, **options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Export, tidy up, and note that all is well. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._keeper is not None:
+                self._keeper.stop()
+            self._export()
+            if self._presence.alone() and not self._core.journal.all_pending():
+                self._core.db.set_meta(clean=1)
+            self._core.db.checkpoint()
+        finally:
+            self._core.db.close()
+            self._disk.close()
+            self._presence.leave()
+
+    # -- opening ---------------------------------------------------------------------------------------
+
+    def _recover(self, *, alone: bool, progress: Progress | None) -> None:
+        """Bring index and files together, looking at as little as the way things ended allows."""
+        db = self._core.db
+        if alone:
+            self._disk.prove_moves()
+        self._core.recover_all()
+        if not alone:
+            return
+        self._remove_temporaries()
+        is_new = db.get_meta("epoch") is None
+        was_clean = db.get_meta("clean", 0) == 1
+        foreign = self._exporter.is_foreign()
+        db.set_meta(clean=0)
+        if is_new or not was_clean:
+            self._core.feed.begin_epoch()
+        if is_new or not was_clean or foreign:
+            self._core.sweep(progress)
+        if foreign:
+            self._exporter.adopt()
+        if self._disk.stamp(layout.INDEX_EXPORT) is None:
+            self._export()  # Bamboo expects the file to be there from the start
+        trash.purge(self._disk)
+
+    def _remove_temporaries(self) -> None:
+        """Nobody else is here, and no commit is under way: what lies in tmp/ belongs to no one."""
+        if self._core.journal.all_pending():
+            return
+        for entry in self._disk.entries(layout.TMP):
+            self._disk.remove_tree(f"{layout.TMP}/{entry.name}")
+
+    def _check_writable(self) -> None:
+        if self._exporter.is_foreign():
+            self._reconcile()
+        self._neighbour.check()
+
+    def _reconcile(self) -> None:
+        """Someone else rewrote sessions.json while we have the home open: a server is at work here."""
+        self._neighbour.saw_rewrite()
+        self._exporter.adopt()
+        self._core.sweep()
+
+    def _changed(self) -> None:
+        if self._keeper is not None:
+            self._keeper.notify()
+
+    def _export(self) -> None:
+        if self._exporter.is_foreign():
+            self._reconcile()
+        try:
+            self._neighbour.check()
+        except StoreError as error:
+            log.info("no export now: %s", error)
+            return
+        self._exporter.export()
+
+    def _tidy(self) -> None:
+        self._core.recover_all()
+        while self._core.db.tidy_search():
+            pass
+        self._core.feed.trim()
+        self._core.db.checkpoint()
+
+    # -- sessions ----------------------------------------------------------------------------------------
+
+    def load(self, session_id: str) -> Session | None:
+        """The session as its owner sees it; None if there is none. Corrupt says where the damage is."""
+        location = self._core.locate(session_id)
+        loaded = self._core.load(location) if location else None
+        return with_origin(loaded) if loaded else None
+
+    def load_runtime(self, session_id: str) -> Session | None:
+        """The control plane alone, without messages where there is a sidecar: cheap at any length."""
+        location = self._core.locate(session_id)
+        if location is None:
+            return None
+        return self._load_side(location) or self.load(str(location))
+
+    def _load_side(self, location: Location) -> Session | None:
+        version = self._core.version(location)
+        side = self._disk.read(location.path(layout.RUNTIME), self._core.limit_bytes)
+        document = sessions.parse_side(sessions.Snapshot(location, None, side))
+        if side is None or document is None:
+            return None
+        session = document.record
+        dump = session.model_dump()
+        session._origin = sessions.Origin(Version(version.main, side.stamp), dump, dump, has_side=True, partial=True)
+        return session
+
+    def save(self, session: Session, *, overwrite: bool = False, shorten: bool = False) -> None:
+        """Write a session, new or changed. Conflict if someone else changed it since it was loaded.
+
+        `overwrite` replaces whatever is there; `shorten` allows fewer messages than before.
+        """
+        self._saver.save(session, overwrite=overwrite, shorten=shorten)
+
+    def save_runtime(self, session: Session) -> None:
+        """Write all of a session but its messages: O(1) in the length of the conversation."""
+        self._saver.save_runtime(session)
+
+    def update(
+        self, session_id: str, change: Callable[[Session], Session | None], *, shorten: bool = False
+    ) -> Session | None:
+        """Read, change and write under the session's lock, so that it never conflicts.
+
+        `change` alters the session in place or returns another; None for an unknown id.
+        """
+        location = self._core.locate(session_id)
+        if location is None:
+            return None
+        with self._core.locked(location):
+            session = self.load(str(location))
+            if session is None:
+                return None
+            session = change(session) or session
+            self._saver.save(session, shorten=shorten)
+            return session
+
+    def append(self, target: Session | str, messages: Iterable[Message | dict[str, Any]]) -> None:
+        """Add messages at the end of a session: the live agent's hot path. Never conflicts.
+
+        Given a Session that is up to date, that is kept up to date.
+        """
+        self._saver.append(target, messages)
+
+    def put_document(
+        self,
+        location: Location | str,
+        name: str,
+        raw: bytes,
+        *,
+        base: Version | None = None,
+        on_conflict: OnConflict = "reject",
+        mtime_ns: int | None = None,
+    ) -> bool:
+        """Commit a document byte for byte; False if it is there already. What the mount calls."""
+        place = location if isinstance(location, Location) else _location(location)
+        return self._putter.put_document(place, name, raw, base=base, on_conflict=on_conflict, mtime_ns=mtime_ns)
+
+    def get_document(self, location: Location | str, name: str) -> bytes | None:
+        """A document's bytes as they are on disk; None if there is none."""
+        place = location if isinstance(location, Location) else _location(location)
+        file = self._disk.read(place.path(name), self._core.limit_bytes)
+        return file.data if file else None
+
+    def version(self, location: Location) -> Version:
+        """The versions of both documents now: what `put_document` takes as `base`."""
+        return self._core.version(location)
+
+    # -- taking away -----------------------------------------------------------------------------------------
+
+    def delete(self, session_id: str, *, force: bool = False) -> bool:
+        """Delete a session and its descendants; False for an unknown id, Protected if one is pinned."""
+        return self._remover.delete(session_id, force=force)
+
+    def deleted(self) -> list[Deleted]:
+        """What was deleted in the last seven days, the newest first."""
+        return trash.deleted(self._disk)
+
+    def undelete(self, name: str) -> list[Location]:
+        """Have a deletion back, by its name in `deleted()`."""
+        return self._remover.undelete(name)
+
+    def clear(self, session_id: str) -> bool:
+        """Keep only a session's first system message; False for an unknown id."""
+        location = self._core.locate(session_id)
+        return location is not None and self._saver.clear(location)
+
+    def plan_cleanup(self, mode: CleanupMode, *, keep_pinned: bool = True) -> Plan:
+        """What `cleanup` would delete, to be shown first."""
+        return self._remover.plan_cleanup(mode, keep_pinned=keep_pinned)
+
+    def cleanup(
+        self, mode: CleanupMode | Plan, *, keep_pinned: bool = True, progress: Progress | None = None
+    ) -> CleanupResult:
+        """Delete all sessions, the empty ones, or all children; or exactly what a plan says."""
+        plan = mode if isinstance(mode, Plan) else self.plan_cleanup(mode, keep_pinned=keep_pinned)
+        return self._remover.apply(plan, progress)
+
+    def reset(self) -> None:
+        """For development: every session is gone for good, with index and trash."""
+        self._check_writable()
+        for root in self._disk.directories(layout.SESSIONS):
+            with self._core.locks.tree(root):
+                self._disk.remove_tree(f"{layout.SESSIONS}/{root}")
+        for entry in [*self._disk.entries(layout.TRASH)]:
+            self._disk.remove_tree(f"{layout.TRASH}/{entry.name}")
+        self._core.sweep()
+        self._export()
+
+    # -- the index ---------------------------------------------------------------------------------------------
+
+    def entry(self, session_id: str) -> IndexEntry | None:
+        """What the index says of a session; None if there is none."""
+        location = self._core.locate(session_id)
+        row = self._core.index.find(location) if location else None
+        return row.entry if row else None
+
+    def location(self, session_id: str) -> Location | None:
+        """Where a session lies; Ambiguous if an id lies under several roots."""
+        return self._core.locate(session_id)
+
+    def entries(
+        self,
+        *,
+        order: Order = "updated",
+        descending: bool = True,
+        limit: int = PAGE,
+        offset: int = 0,
+        **where: Any,
+    ) -> list[IndexEntry]:
+        """A page of the index. Filters: kind, root, parent, pinned, status, model, project, title (a part
+        of it), updated_since, updated_before."""
+        return self._core.index.entries(Filter(**where), order, descending=descending, limit=limit, offset=offset)
+
+    def count(self) -> int:
+        return self._core.index.count()
+
+    def children(self, session_id: str) -> list[IndexEntry]:
+        """The direct children of a session, the oldest first."""
+        location = self._core.locate(session_id)
+        if location is None:
+            return []
+        where = Filter(root=location.root, parent=location.id)
+        return self._core.index.entries(where, "created", descending=False, limit=-1, offset=0)
+
+    def child_run_statuses(self, session_id: str) -> list[tuple[str, str | None]]:
+        """Id and last run status of each direct child."""
+        return [(entry.id, entry.last_run_status) for entry in self.children(session_id)]
+
+    def search(self, query: str, *, limit: int = 20) -> list[Hit]:
+        """Messages and titles that match, best first. Any text is a query; see `store.search`."""
+        return find(self._core, search.parse_query(query), limit)
+
+    def changes(self, since: Cursor | None = None) -> Changes:
+        """What was committed after a cursor, in order, a page at a time; None: nothing yet, and a cursor."""
+        return self._core.feed.since(since)
+
+    def wait_changes(self, since: Cursor, timeout_s: float = 1.0) -> Changes:
+        """As `changes`, but wait for something to come."""
+        return self._core.feed.wait(since, timeout_s)
+
+    def export(self) -> None:
+        """Bring sessions.json up to date now, instead of in a moment."""
+        self._export()
+
+    def sweep(self, progress: Progress | None = None) -> int:
+        """Notice what was changed straight on disk; returns how many sessions were read again."""
+        return self._core.sweep(progress)
+
+    def rebuild(self, progress: Progress | None = None) -> int:
+        """Forget the index and make it anew from the files alone; returns the number of sessions."""
+        with self._core.db.write() as db:
+            for table in ("sessions", "damaged", "texts"):
+                db.execute(f"DELETE FROM {table}")
+            db.execute("INSERT INTO search(search) VALUES ('delete-all')")
+        self._core.feed.begin_epoch()
+        self._core.sweep(progress)
+        self._export()
+        return self.count()
+
+    def check(self, *, repair: bool = False, progress: Progress | None = None) -> Report:
+        """Look for every kind of damage; `repair` mends what is derived, never a conversation."""
+        return run_checks(self._core, self._exporter, repair=repair, progress=progress)
+
+    def status(self) -> dict[str, Any]:
+        """How things stand: for people and for monitoring."""
+        return {
+            "home": str(self.home),
+            "sessions": self.count(),
+            "durability": self._disk.durability,
+            "unfinished": {str(k): v for k, v in self._core.journal.unfinished.items()},
+            "damaged": {str(k): v for k, v in self._core.index.damaged().items()},
+            "bamboo": self._neighbour.at_work(),
+        }
+
+    # -- attachments and logs ------------------------------------------------------------------------------------
+
+    def attach(self, target: Session | str, data: bytes | str, mime: str | None = None) -> Attachment:
+        """Store a file with a session, from bytes, base64 text or a `data:` URL."""
+        return self._beside.attach(target, data, mime)
+
+    def read_attachment(self, session_id: str, attachment_id: str) -> tuple[bytes, str] | None:
+        """Bytes and MIME type; None if there is no such session or attachment."""
+        layout.check_id(attachment_id)
+        location = self._core.locate(session_id)
+        path = sessions.find_attachment(self._disk, location, attachment_id) if location else None
+        file = self._disk.read(path) if path else None
+        if path is None or file is None:
+            return None
+        return file.data, attachments.extension_to_mime(path.rpartition(".")[2]) or attachments.OCTETS
+
+    def resolve_attachment(self, url: str) -> tuple[bytes, str] | None:
+        """What a `bamboo-attachment://` reference stands for."""
+        parsed = attachments.parse_reference(url)
+        return self.read_attachment(*parsed) if parsed else None
+
+    def append_token_usage(self, session_id: str, record: str | dict[str, Any]) -> bool:
+        """One line for token-usage.jsonl; False, and nothing written, for an unknown id."""
+        return self._beside.append_log(session_id, layout.TOKEN_USAGE, record)
+
+    # -- one-shot migration ---------------------------------------------------------------------------------------
+
+    def migrate_sidecars(self) -> int:
+        """Make a sidecar for every session that has none, once per home; returns how many were made."""
+        self._check_writable()
+        if self._disk.stamp(layout.SIDECAR_MARKER) is not None:
+            return 0
+        count = sum(self._migrate(location) for location, _ in list(self._core.index.stamps()))
+        self._disk.move(self._disk.write_temp([_MARKER_TEXT]), layout.SIDECAR_MARKER)
+        self._disk.sync_dirs([""])
+        return count
+
+    def _migrate(self, location: Location) -> bool:
+        with self._core.locked(location):
+            if self._core.version(location).side is not None:
+                return False
+            try:
+                loaded = self._core.load(location)
+            except StoreError as error:
+                log.warning("no sidecar for a session that cannot be read: %s", error)
+                return False
+            if loaded is None:
+                return False
+            raw = sidecar_of(loaded.main.raw, loaded.main.data)
+            return self._putter.put_document(location, layout.RUNTIME, raw)
+
+
+def _make_home(home: Path) -> None:
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in (layout.SESSIONS, layout.PRIVATE, layout.TMP, layout.TRASH):
+        path = home / name
+        if path.is_symlink():
+            raise NotFound(f"{path} is a symbolic link; a real directory is needed there")
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
+def _open_database(path: Path) -> Database:
+    """index.db, made anew if it is garbage: the garbage is kept beside it, the sessions have it all."""
+    try:
+        return Database(path)
+    except Unusable as error:
+        spoiled = path.with_name(f"{path.name}.spoiled")
+        log.warning("%s; kept as %s and made anew from the sessions", error, spoiled.name)
+        os.replace(path, spoiled)
+        for suffix in ("-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        return Database(path)
+
+
+def _location(text: str) -> Location:
+    return layout.parse_location(text) or Location(layout.check_id(text))
+
+
+def iter_pages(store: Store, **where: Any) -> Iterator[IndexEntry]:
+    """Every entry that `entries` would give, page by page."""
+    offset = 0
+    while page := store.entries(limit=PAGE, offset=offset, **where):
+        yield from page
+        offset += len(page)

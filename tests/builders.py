@@ -1,0 +1,47 @@
+"""Sessions and homes for tests. A builder says only what the test is about."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from store import AgentRuntimeState, Message, Session
+
+NINE_DIGITS = "2026-06-20T08:15:30.123456789Z"
+
+
+def make_session(id: str = "s1", *, messages: int = 2, run_id: str | None = None, **fields: Any) -> Session:
+    session = Session.new(id, fields.pop("model", "test-model"))
+    for i in range(messages):
+        session.add_message(Message.user(f"msg-{i}") if i % 2 == 0 else Message.assistant(f"msg-{i}"))
+    if run_id is not None:
+        session.agent_runtime_state = AgentRuntimeState.new(run_id)
+    for name, value in fields.items():
+        setattr(session, name, value)
+    return session
+
+
+def make_document(id: str = "s1", *, indent: int | None = 2, **members: Any) -> bytes:
+    """A minimal legal session.json, with more members as wanted."""
+    data: dict[str, Any] = {
+        "id": id,
+        "title": "A title",
+        "kind": "root",
+        "root_session_id": id,
+        "messages": [{"id": "m1", "role": "user", "content": "hello", "created_at": NINE_DIGITS}],
+        "created_at": NINE_DIGITS,
+        "updated_at": NINE_DIGITS,
+    }
+    data.update(members)
+    return json.dumps(data, indent=indent, ensure_ascii=False).encode()
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_bytes())
+
+
+def files_below(home: Path) -> dict[str, bytes]:
+    """Every file of the sessions, by path: to show that nothing was changed."""
+    base = home / "sessions"
+    return {str(p.relative_to(base)): p.read_bytes() for p in sorted(base.rglob("*")) if p.is_file()}

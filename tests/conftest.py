@@ -1,0 +1,34 @@
+"""Lifetimes: an open store that must be clean when a test is done with it. An unexpected warning fails the test."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store import Store
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    """A store whose housekeeping runs only when asked; `check` is clean at the end, or the test fails."""
+    with Store.open(home, background=False) as opened:
+        yield opened
+        report = opened.check()
+        assert report.is_clean, "\n".join(map(str, report.findings))
+
+
+@pytest.fixture(autouse=True)
+def no_unexpected_warnings(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Mark a test `@pytest.mark.warns` if it expects the store to warn."""
+    yield
+    if request.node.get_closest_marker("warns") is None:
+        warnings = [r.getMessage() for r in caplog.get_records("call") if r.levelno >= logging.WARNING]
+        assert not warnings, warnings
