@@ -56,14 +56,16 @@ def _insertion(raw: bytes, at: int, added: Sequence[dict[str, Any]]) -> tuple[by
     """The text to put behind the last message, laid out as the array is; and where its last message ends."""
     is_first = raw[at - 1 : at] == b"["
     closing = raw[at : raw.index(b"]", at)]  # white space
-    line = raw[raw.rfind(b"\n", 0, at) + 1 : at]
     indent: bytes | None = None
     tail = b""
     if b"\n" in closing:
-        indent = closing[closing.rfind(b"\n") + 1 :] + b"  "
-    elif is_first and line.lstrip().startswith(b'"messages"'):  # `"messages": []` in a document of many lines
-        outer = line[: len(line) - len(line.lstrip())]
-        indent, tail = outer + b"  ", b"\n" + outer
+        # The array is a member of the document: its bracket stands one step in, its messages two.
+        indent = closing[closing.rfind(b"\n") + 1 :] * 2
+    elif is_first:
+        line = raw[raw.rfind(b"\n", 0, at) + 1 : at]
+        if line.lstrip().startswith(b'"messages"'):  # `"messages": []` in a document of many lines
+            outer = line[: len(line) - len(line.lstrip())]
+            indent, tail = outer * 2, b"\n" + outer
     lead = b"" if indent is None else b"\n" + indent
     text = b",".join(lead + codec.render_indented(message, indent) for message in added)
     text = text if is_first else b"," + text

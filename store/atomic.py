@@ -248,10 +248,12 @@ class Disk:
                 torn = info.st_size > 0 and os.pread(fd, 1, info.st_size - 1) != b"\n"
                 try:
                     _write_all(fd, [b"\n" + line if torn else line])
+                    self._fsync(fd, "sync-log")
                 except OSError:
                     os.ftruncate(fd, info.st_size)  # under the session's lock: nobody wrote behind us
+                    if info.st_size == 0:
+                        os.unlink(name, dir_fd=parent)
                     raise
-                self._fsync(fd, "sync-log")
             finally:
                 os.close(fd)
 

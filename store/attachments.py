@@ -1,7 +1,8 @@
 """Attachments: names, types, and the ways their bytes arrive.
 
 A file is `<id>.<ext>`, and the extension is the only place where its type is kept. For types without a
-well-known extension ours is the type itself (`application_x-foo`), so that none is ever lost.
+well-known extension ours is the type itself (`application_x-foo`, with a comma for every dot, because an
+extension has none), so that none is ever lost.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import mimetypes
+import re
 from collections.abc import Iterable
 
 from store.errors import Flaw, InvalidContent
@@ -23,6 +25,7 @@ _BAMBOO = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image
 # A table of our own, not the machine's: the same file must have the same type everywhere.
 _MIMES = mimetypes.MimeTypes()
 _TOP_LEVEL = ("application", "audio", "font", "image", "message", "model", "multipart", "text", "video")
+_SUBTYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}")  # RFC 6838, section 4.2
 
 
 def mime_to_extension(mime: str) -> str | None:
@@ -39,9 +42,9 @@ def mime_to_extension(mime: str) -> str | None:
     if known is not None:
         return known
     top, slash, sub = plain.partition("/")
-    if not slash or top not in _TOP_LEVEL or not sub.isascii() or not sub.replace("-", "").replace("+", "").isalnum():
+    if not slash or top not in _TOP_LEVEL or not _SUBTYPE.fullmatch(sub):
         return None
-    return f"{top}_{sub}"
+    return f"{top}_{sub.replace('.', ',')}"
 
 
 def extension_to_mime(extension: str) -> str | None:
@@ -54,7 +57,7 @@ def extension_to_mime(extension: str) -> str | None:
             return mime
     top, underscore, sub = plain.partition("_")
     if underscore and top in _TOP_LEVEL and sub:
-        return f"{top}/{sub}"
+        return f"{top}/{sub.replace(',', '.')}"
     return _MIMES.types_map[1].get(f".{plain}") if plain else None
 
 
@@ -85,9 +88,9 @@ def decode(data: bytes | str, mime: str | None) -> tuple[bytes, str]:
     if isinstance(data, bytes):
         return data, mime or OCTETS
     text = data.strip()
-    if text.startswith("data:"):
+    if text[:5].lower() == "data:":
         header, comma, payload = text[5:].partition(",")
-        if not comma or ";base64" not in header:
+        if not comma or ";base64" not in header.lower():
             raise InvalidContent("attachment", Flaw("the data URL is not base64"))
         return _unbase64(payload), header.partition(";")[0].strip() or mime or "text/plain"
     return _unbase64(text), mime or DEFAULT_MIME

@@ -52,9 +52,17 @@ class Neighbour:
             return f"it rewrote {layout.INDEX_EXPORT} {now - self._rewrote_at:.0f} s ago"
         if _is_held(self._home / layout.BAMBOO_LIFECYCLE_LOCK):
             return f"it holds {layout.BAMBOO_LIFECYCLE_LOCK}"
-        if _is_held(self._home / layout.BAMBOO_INDEX_LOCK) and not _is_held(self._home / _EXPORT_LOCK):
+        if self._index_is_locked():
             return f"it holds {layout.BAMBOO_INDEX_LOCK}"
         return None
+
+    def _index_is_locked(self) -> bool:
+        """By a server, that is. While we share the export lock none of ours can begin or end an export."""
+        fd = os.open(self._home / _EXPORT_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            return _try_lock(fd, fcntl.LOCK_SH) and _is_held(self._home / layout.BAMBOO_INDEX_LOCK)
+        finally:
+            os.close(fd)
 
     def check(self) -> None:
         """Raise if writing now would be lost, or would make the server lose something."""
@@ -83,14 +91,19 @@ def _is_held(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno == errno.EWOULDBLOCK:
-            return True
-        raise
+        return not _try_lock(fd, fcntl.LOCK_SH)
     finally:
         os.close(fd)
-    return False
+
+
+def _try_lock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno == errno.EWOULDBLOCK:
+            return False
+        raise
+    return True
 
 
 @contextmanager
@@ -98,13 +111,7 @@ def _flocked(path: Path) -> Iterator[None]:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         deadline = time.monotonic() + _LOCK_TIMEOUT_S
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if error.errno != errno.EWOULDBLOCK:
-                    raise
+        while not _try_lock(fd, fcntl.LOCK_EX):
             if time.monotonic() >= deadline:
                 raise Busy(f"{path} is held by someone else")
             time.sleep(0.01)

@@ -12,13 +12,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import apsw
+
 from store import attachments, codec, layout, search, sessions, trash
+from store.atomic import File
 from store.core import Core
 from store.documents import Document, identity_flaw, parse_document
-from store.errors import Corrupt, InvalidContent
-from store.export import Exporter
+from store.errors import Busy, Corrupt, InvalidContent, StoreError
+from store.export import Exporter, parse_export
 from store.index import render_entry
-from store.journal import Commit, NewFile
+from store.journal import WHOLE_TREE, Commit, NewFile
 from store.layout import Location
 from store.overlay import overlay, sidecar_of
 from store.sessions import Loaded
@@ -81,20 +84,21 @@ class Report:
 def run_checks(
     core: Core, exporter: Exporter, *, repair: bool, progress: Callable[[int, int], None] | None = None
 ) -> Report:
+    """Every check there is. Refused with BambooAtWork if something shall be mended while a server is at work."""
     findings: list[Finding] = []
+    if repair:
+        exporter.neighbour.check()
 
     def note(found: Iterator[Finding]) -> None:
-        for finding in found:
-            if repair and finding.mend is not None:
-                finding.mend()
-                finding = replace(finding, mended=True)
-            findings.append(finding)
+        findings.extend(_mended(finding) if repair else finding for finding in found)
 
     note(check_unfinished(core))
     on_disk = list(core.iter_on_disk())
     for done, location in enumerate(on_disk):
-        with core.locked(location):
-            note(check_session(core, location))
+        # Not `core.locked`, which would finish what a crash has left: that is for `repair` to do.
+        with core.locks.session(location):
+            if not _is_pending(core, location):
+                note(check_session(core, location))
         if progress is not None:
             progress(done + 1, len(on_disk))
     note(check_extra_rows(core, set(on_disk)))
@@ -104,10 +108,39 @@ def run_checks(
     return Report(findings, len(on_disk))
 
 
+def _mended(finding: Finding) -> Finding:
+    if finding.mend is None:
+        return finding
+    try:
+        finding.mend()
+    except (StoreError, OSError, apsw.Error) as error:  # the disk is full, say: damage left, not the end of it
+        return replace(finding, text=f"{finding.text}; it could not be mended: {error}")
+    return replace(finding, mended=True)
+
+
 def check_unfinished(core: Core) -> Iterator[Finding]:
-    """Commits that are in place but not yet in the index; a live writer's own mark is none."""
-    for location, reason in core.journal.unfinished.items():
+    """Commits that were begun and not ended, be it in the index alone; a live writer's own mark is none."""
+    for root, child in core.journal.all_pending():
+        location = Location(root, child if child not in ("", WHOLE_TREE) else None)
+        if _is_being_written(core, location, child):
+            continue
+        reason = core.journal.unfinished.get((root, child), "a crash came in between")
         yield Finding("unfinished", location.dir, f"saved, but not yet indexed: {reason}", core.recover_all)
+
+
+def _is_being_written(core: Core, location: Location, child: str) -> bool:
+    """Whether the mark is one of a live writer, or gone by now."""
+    locks, root = core.locks, location.root
+    try:
+        with locks.tree(root, timeout_s=0) if child == WHOLE_TREE else locks.session(location, timeout_s=0):
+            return child not in core.journal.pending(root)
+    except Busy:
+        return True
+
+
+def _is_pending(core: Core, location: Location) -> bool:
+    pending = core.journal.pending(location.root)
+    return (location.child or "") in pending or WHOLE_TREE in pending
 
 
 def check_session(core: Core, location: Location) -> Iterator[Finding]:
@@ -129,6 +162,9 @@ def check_session(core: Core, location: Location) -> Iterator[Finding]:
     loaded = Loaded(snapshot, main, side, overlay(main.record, side.record if side else None))
     yield from check_identity(loaded)
     yield from check_parent(core, loaded)
+    attached = location.path(layout.ATTACHMENTS)
+    if core.disk.stat(attached) is not None and not _is_dir(core, attached):
+        return  # nobody can say what it holds; `check_names` tells of it
     yield from check_references(core, loaded)
     yield from check_row(core, loaded)
 
@@ -139,21 +175,21 @@ def check_names(core: Core, location: Location) -> Iterator[Finding]:
         if layout.is_leftover(entry.name):
             yield Finding("temporary", path, "a temporary that a crash left behind", _to_trash(core, location, path))
         elif not layout.is_known_name(location, entry.name):
-            yield Finding("foreign-file", path, "not part of a session; left alone")
+            yield Finding("foreign-file", _shown(path), "not part of a session; left alone")
         elif entry.name in (layout.ATTACHMENTS, layout.CHILDREN, layout.MAILBOX):
             if not entry.is_dir(follow_symlinks=False):
                 yield Finding("not-plain", path, "a directory is expected; links are not followed")
         elif entry.name != layout.SESSION and not entry.is_file(follow_symlinks=False):
             yield Finding("not-plain", path, "a plain file is expected; links are not followed")
     attached = location.path(layout.ATTACHMENTS)
-    if core.disk.stat(attached) is None or not _is_dir(core, attached):
+    if not _is_dir(core, attached):
         return
     for entry in core.disk.entries(attached):
         path = f"{attached}/{entry.name}"
         if layout.is_leftover(entry.name):
             yield Finding("temporary", path, "a temporary that a crash left behind", _to_trash(core, location, path))
-        elif entry.is_symlink():
-            yield Finding("not-plain", path, "a plain file is expected; links are not followed")
+        elif not entry.is_file(follow_symlinks=False):
+            yield Finding("not-plain", _shown(path), "a plain file is expected; links are not followed")
 
 
 def check_incoming(core: Core, location: Location) -> Iterator[Finding]:
@@ -161,7 +197,8 @@ def check_incoming(core: Core, location: Location) -> Iterator[Finding]:
     if core.index.find(location) is not None:
         mend = _reread(core, location)
         yield Finding("extra-row", location.dir, "indexed, but session.json is gone", mend)
-    children = core.disk.directories(location.path(layout.CHILDREN)) if location.child is None else []
+    below = location.path(layout.CHILDREN)
+    children = core.disk.directories(below) if location.child is None and _is_dir(core, below) else []
     if children:
         text = f"has {len(children)} child{'ren' if len(children) > 1 else ''}, but no session.json"
         yield Finding("orphan-child", location.dir, text)
@@ -178,7 +215,7 @@ def check_sidecar(core: Core, snapshot: sessions.Snapshot, main: Document) -> tu
     path = location.path(layout.RUNTIME)
     if snapshot.side is None:
         return None, []
-    remake = _remake_sidecar(core, location, main)
+    remake = _replace_sidecar(core, location, snapshot.side, lambda: sidecar_of(main.raw, main.data))
     try:
         side = parse_document(snapshot.side.data, path)
     except InvalidContent as error:
@@ -188,7 +225,10 @@ def check_sidecar(core: Core, snapshot: sessions.Snapshot, main: Document) -> tu
         return None, [Finding("identity", path, str(flaw), remake)]
     if side.data["messages"]:
         text = f"holds {len(side.data['messages'])} messages, which nobody reads"
-        return side, [Finding("sidecar-messages", path, text, _empty_sidecar(core, location, side))]
+        emptied = _replace_sidecar(
+            core, location, snapshot.side, lambda: codec.splice(side.raw, side.data, {**side.data, "messages": []})
+        )
+        return side, [Finding("sidecar-messages", path, text, emptied)]
     return side, []
 
 
@@ -233,26 +273,28 @@ def check_row(core: Core, loaded: Loaded) -> Iterator[Finding]:
     if row is None:
         yield Finding("missing-row", location.dir, "not in the index", mend)
         return
-    facts = sessions.facts(core.disk, loaded, loaded.snapshot.version)
+    facts = sessions.facts(core.disk, location, loaded.main, loaded.session, loaded.snapshot.version)
     if render_entry(row.entry) != render_entry(facts.entry) or row.anchors != facts.anchors:
         yield Finding("stale-row", location.dir, "the index says something else than the files", mend)
     elif not search.rows_agree(core.db.reader, row.key, facts.entry.title, facts.summary, facts.messages):
-        yield Finding("search-rows", location.dir, "search says something else than the files", mend)
+        rewrite = _rewrite_rows(core, location, row.key)
+        yield Finding("search-rows", location.dir, "search says something else than the files", rewrite)
 
 
 def check_extra_rows(core: Core, on_disk: set[Location]) -> Iterator[Finding]:
     for location, _ in list(core.index.stamps()):
-        if location not in on_disk:
-            mend = _reread(core, location)
-            yield Finding("extra-row", location.dir, "indexed, but the session is gone", mend)
+        if location not in on_disk and _is_extra(core, location):
+            yield Finding("extra-row", location.dir, "indexed, but the session is gone", _reread(core, location))
     for key in search.ownerless(core.db.reader):
         text = f"search rows of a session that is not indexed (key {key})"
+        yield Finding("search-rows", layout.INDEX_DB, text, _remove_rows(core, key))
 
-        def mend_rows(key: int = key) -> None:
-            with core.db.write() as db:
-                search.remove_session(db, key)
 
-        yield Finding("search-rows", layout.INDEX_DB, text, mend_rows)
+def _is_extra(core: Core, location: Location) -> bool:
+    """Looked at alone with it: since the directories were listed others have made and deleted sessions."""
+    with core.locks.session(location):
+        is_known = location in core.index.tree(location.root)
+        return is_known and core.disk.stat(location.dir) is None and not _is_pending(core, location)
 
 
 def check_strays(core: Core) -> Iterator[Finding]:
@@ -265,9 +307,9 @@ def check_strays(core: Core) -> Iterator[Finding]:
         for entry in core.disk.entries(place):
             path = f"{place}/{entry.name}"
             if entry.is_symlink():
-                yield Finding("not-plain", path, "a link; links are not followed")
+                yield Finding("not-plain", _shown(path), "a link; links are not followed")
             elif not entry.is_dir(follow_symlinks=False) or not layout.is_session_id(entry.name):
-                yield Finding("foreign-file", path.encode(errors="replace").decode(), "no session; left alone")
+                yield Finding("foreign-file", _shown(path), "no session; left alone")
 
 
 def check_temporaries(core: Core) -> Iterator[Finding]:
@@ -279,17 +321,20 @@ def check_temporaries(core: Core) -> Iterator[Finding]:
         if any(path in str(moves) for (moves,) in named) or (pid.isdigit() and _is_alive(int(pid))):
             continue
         yield Finding("temporary", path, "a temporary that nobody owns", _remover(core, path))
+    for entry in core.disk.entries(""):
+        if layout.is_leftover(entry.name):
+            yield Finding("temporary", entry.name, "a temporary that a crash left behind", _discard(core, entry.name))
 
 
 def check_export(core: Core, exporter: Exporter) -> Iterator[Finding]:
     """sessions.json may lag by a moment; what it may not be is unreadable or someone else's."""
-    file = core.disk.read(layout.INDEX_EXPORT)
-    if file is None:
-        yield Finding("export", layout.INDEX_EXPORT, "it is missing", _exporting(exporter))
-        return
     try:
-        codec.parse(file.data, layout.INDEX_EXPORT)
-    except InvalidContent as error:
+        file = core.disk.read(layout.INDEX_EXPORT)
+        if file is None:
+            yield Finding("export", layout.INDEX_EXPORT, "it is missing", _exporting(exporter))
+        else:
+            parse_export(file.data)
+    except (Corrupt, InvalidContent) as error:
         yield Finding("export", layout.INDEX_EXPORT, str(error.flaw), _exporting(exporter))
 
 
@@ -323,34 +368,58 @@ def _to_trash(core: Core, location: Location, path: str) -> Callable[[], None]:
         moves = [(path, f"{slot}/{path.rpartition('/')[2]}")]
         info = trash.info_file(slot, location, "leftover", moves)
         core.journal.run(Commit(location, [info], moves, dirs=[slot]), lambda db: None)
+
+    return mend
+
+
+def _discard(core: Core, name: str) -> Callable[[], None]:
+    """What lies in the home itself belongs to no session, but goes to the trash all the same."""
+
+    def mend() -> None:
+        slot = trash.new_slot(Location(name))
+        core.disk.make_dirs(slot)
+        core.disk.move(name, f"{slot}/{name}")
+
+    return mend
+
+
+def _replace_sidecar(core: Core, location: Location, bad: File, render: Callable[[], bytes]) -> Callable[[], None]:
+    """A new one in the place of the bad one, which is copied to the trash in the same commit."""
+
+    def mend() -> None:
+        slot = trash.new_slot(location)
+        path = location.path(layout.RUNTIME)
+        info = trash.info_file(slot, location, "bad sidecar", [(path, f"{slot}/{layout.RUNTIME}")])
+        kept = NewFile(f"{slot}/{layout.RUNTIME}", [bad.data], bad)
+        commit = Commit(location, [kept, info, NewFile(path, [render()], bad)], dirs=[slot])
+        core.journal.run(commit, lambda db: None)
         core.reread(location)
 
     return mend
 
 
-def _remake_sidecar(core: Core, location: Location, main: Document) -> Callable[[], None]:
-    """The bad one goes to the trash; session.json makes a new one."""
+def _rewrite_rows(core: Core, location: Location, key: int) -> Callable[[], None]:
+    """All rows of a session anew: those whose digest is right may be wrong in another way."""
 
     def mend() -> None:
-        raw = sidecar_of(main.raw, main.data)
-        _to_trash(core, location, location.path(layout.RUNTIME))()
-        _replace_sidecar(core, location, raw)
+        with core.db.write() as db:
+            search.purge_session(db, key)
+            core.reread(location)
 
     return mend
 
 
-def _empty_sidecar(core: Core, location: Location, side: Document) -> Callable[[], None]:
+def _remove_rows(core: Core, key: int) -> Callable[[], None]:
     def mend() -> None:
-        raw = codec.splice(side.raw, side.data, {**side.data, "messages": []})
-        _to_trash(core, location, location.path(layout.RUNTIME))()
-        _replace_sidecar(core, location, raw)
+        with core.db.write() as db:
+            search.purge_session(db, key)
 
     return mend
 
 
-def _replace_sidecar(core: Core, location: Location, raw: bytes) -> None:
-    core.journal.run(Commit(location, [NewFile(location.path(layout.RUNTIME), [raw])]), lambda db: None)
-    core.reread(location)
+def _shown(path: str) -> str:
+    """A path for people: a name that is no UTF-8 has its odd bytes replaced."""
+    return path.encode(errors="replace").decode()
 
 
 def _is_dir(core: Core, path: str) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import orjson
@@ -22,11 +22,13 @@ MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
 # serde_json gives up at the 128th open bracket; so 127 containers, and their innermost value is level 128.
 MAX_DEPTH = 127
 
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _STRING_OR_EXPONENT = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|e\+', re.DOTALL)
 _KEY = re.compile(rb'[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _WHITESPACE = b" \t\r\n"
+_MINUS_ZERO = re.compile(rb"(?<![eE])-0(?![.eE])")
+_STRING_OR_MINUS_ZERO = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|(?<![eE])-0(?![.eE])', re.DOTALL)
 _ONE_BRACKET = bytes.maketrans(b"[]", b"{}")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -46,7 +48,12 @@ def parse(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> dict[str
     if not isinstance(value, dict):
         found = "an array" if isinstance(value, list) else "a single value"
         raise InvalidContent(name, Flaw(f"a JSON object is expected, not {found}", 1, 1))
-    _check_structure(raw, value, name)
+    structure = _outside_strings(raw)
+    _check_structure(raw, structure, value, name)
+    # serde reads -0 as a float, which it takes for no integer field; orjson would say 0.
+    if _MINUS_ZERO.search(structure):
+        raw = _STRING_OR_MINUS_ZERO.sub(lambda m: m[1] or b"-0.0", raw)
+        return cast(dict[str, Any], orjson.loads(raw))
     return value
 
 
@@ -61,12 +68,13 @@ def _syntax_flaw(raw: bytes, error: orjson.JSONDecodeError) -> Flaw:
     except UnicodeDecodeError as bad:
         line, column = position(raw, bad.start)
         return Flaw("the text is not valid UTF-8", line, column)
+    if error.msg.startswith("depth limit"):  # orjson's own, far beyond ours
+        return _depth_flaw(raw)
     return Flaw(error.msg, error.lineno, error.colno)
 
 
-def _check_structure(raw: bytes, value: Any, name: str) -> None:
+def _check_structure(raw: bytes, structure: bytes, value: Any, name: str) -> None:
     """What orjson lets pass: deep nesting, and keys that appear twice in one object."""
-    structure = _STRING.sub(b"", raw)
     brackets = structure.translate(_ONE_BRACKET, _NOT_BRACKETS)
     for _level in range(MAX_DEPTH):
         if not brackets:
@@ -74,13 +82,17 @@ def _check_structure(raw: bytes, value: Any, name: str) -> None:
         brackets = brackets.replace(b"{}", b"")  # takes the innermost level off
     else:
         if brackets:
-            line, column = position(raw, _too_deep_at(raw))
-            raise InvalidContent(name, Flaw(f"nested deeper than {MAX_DEPTH} levels", line, column))
+            raise InvalidContent(name, _depth_flaw(raw))
     # Outside strings a colon stands for a key, so a missing one means that two keys became one.
     if structure.count(b":") != _count_keys(value):
         path, offset = _find_duplicate(raw)
         line, column = position(raw, offset)
         raise InvalidContent(name, Flaw("the key appears twice", line, column, render_path(path)))
+
+
+def _outside_strings(raw: bytes) -> bytes:
+    """A valid text without its strings. With the escapes gone, every second piece between quotes is outside."""
+    return b"".join(raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
 
 
 def _count_keys(value: Any) -> int:
@@ -94,6 +106,11 @@ def _count_keys(value: Any) -> int:
         else:
             stack.extend(v for v in item if type(v) is dict or type(v) is list)
     return count
+
+
+def _depth_flaw(raw: bytes) -> Flaw:
+    line, column = position(raw, _too_deep_at(raw))
+    return Flaw(f"nested deeper than {MAX_DEPTH} levels", line, column)
 
 
 def _too_deep_at(raw: bytes) -> int:
@@ -268,20 +285,35 @@ def splice(
         return raw
     start = _skip_space(raw, 0)
     end = len(raw.rstrip(_WHITESPACE))
-    return raw[:start] + _splice_object(raw[start:end], before, after, aliases or {}) + raw[end:]
+    # An empty object at the top is filled as serde would print it: one member a line.
+    return raw[:start] + _splice_object(raw[start:end], before, after, _Style(b"\n", b""), aliases or {}) + raw[end:]
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality as JSON has it: 1, 1.0 and true are three different texts; key order means nothing."""
+    """Equality as JSON has it: 1, 1.0 and true are three different texts, so are 0.0 and -0.0; key order
+    means nothing."""
+    if one != other:
+        return False  # what Python finds different is different; but it finds 1 and True equal
     if isinstance(one, str):
-        return isinstance(other, str) and one == other
+        return True
+    if isinstance(one, dict | list) and isinstance(other, dict | list):
+        return _dumps(one) == _dumps(other) or _same_parts(one, other)
+    return type(one) is type(other) and (one != 0 or str(one) == str(other))  # 0.0 and -0.0
+
+
+def _dumps(value: Any) -> bytes | None:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # an integer over 64 bits, a lone surrogate
+        return None
+
+
+def _same_parts(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
-        return len(one) == len(other) and all(k in other and same(v, other[k]) for k, v in one.items())
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
+        return all(same(value, other[key]) for key, value in one.items())
+    return all(map(same, one, other))
 
 
 class _Style(NamedTuple):
@@ -298,8 +330,8 @@ class _Style(NamedTuple):
 
 
 def _splice_value(raw: bytes, before: Any, after: Any, style: _Style, aliases: Mapping[str, str]) -> bytes:
-    if isinstance(before, dict) and isinstance(after, dict) and after and raw[:1] == b"{" and raw[1:-1].strip():
-        return _splice_object(raw, before, after, aliases)
+    if isinstance(before, dict) and isinstance(after, dict) and raw[:1] == b"{":
+        return _splice_object(raw, before, after, style, aliases)
     if isinstance(before, list) and isinstance(after, list) and before and after and raw[:1] == b"[":
         spans = elements(raw)
         if len(spans) == len(before):
@@ -308,12 +340,12 @@ def _splice_value(raw: bytes, before: Any, after: Any, style: _Style, aliases: M
 
 
 def _splice_object(
-    raw: bytes, before: Mapping[str, Any], after: Mapping[str, Any], aliases: Mapping[str, str]
+    raw: bytes, before: Mapping[str, Any], after: Mapping[str, Any], outer: _Style, aliases: Mapping[str, str]
 ) -> bytes:
     old = members(raw)
-    style = _object_style(raw, old)
-    present = {m.key: m for m in old}
-    spelled = {k: aliases[k] if aliases.get(k) in present and k not in present else k for k in {*before, *after}}
+    style = _object_style(raw, old, outer)
+    present = {m.key for m in old}
+    spelled = _spelled({**before, **after}, present, aliases)
     changed = {spelled[k]: v for k, v in after.items() if k not in before or not same(before[k], v)}
     removed = {spelled[k] for k in before if k not in after}
     chunks: dict[str, bytes] = {}
@@ -329,13 +361,22 @@ def _splice_object(
         if m is not old[-1]:
             chunks[m.key] += raw[m.end : m.chunk_end]
     order = list(chunks)
+    wanted = [spelled[k] for k in after]
+    is_spaced = style.indent is not None or bool(old and raw[old[0].start - 1 : old[0].start] == b" ")
     for key in [k for k in changed if k not in present]:
-        colon = (
-            b": " if style.indent is not None or not old or b": " in raw[old[0].chunk_start : old[0].start] else b":"
-        )
+        colon = b": " if is_spaced else b":"
         chunks[key] = style.lead + render_compact(key) + colon + _render_as(changed[key], style)
-        order.insert(_place(key, [spelled[k] for k in after], order), key)
+        order.insert(_place(key, wanted, order), key)
     return _join(b"{", [chunks[k] for k in order], style.tail, b"}")
+
+
+def _spelled(keys: Mapping[str, Any], present: set[str], aliases: Mapping[str, str]) -> dict[str, str]:
+    """Each key as the text spells it. A free map may hold both spellings: there they are two keys."""
+    spelled = {k: k for k in keys}
+    for name, alias in aliases.items():
+        if name in keys and alias not in keys and alias in present and name not in present:
+            spelled[name] = alias
+    return spelled
 
 
 def _place(key: str, wanted: list[str], order: list[str]) -> int:
@@ -376,9 +417,10 @@ def _lead(raw: bytes, spans: list[tuple[int, int]], i: int) -> bytes:
     return between[between.index(b",") + 1 :]
 
 
-def _object_style(raw: bytes, old: list[Member]) -> _Style:
+def _object_style(raw: bytes, old: list[Member], outer: _Style) -> _Style:
     if not old:
-        return _Style(b"", b"")
+        indent = outer.indent
+        return _Style(b"", b"") if indent is None else _Style(b"\n" + indent + b"  ", b"\n" + indent)
     first = old[0]
     lead = raw[first.chunk_start : _skip_space(raw, first.chunk_start)]
     if len(old) > 1:  # `{"a": 1, "b": 2}`: the second member tells about the space after a comma

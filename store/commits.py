@@ -19,8 +19,8 @@ from store.feed import What
 from store.index import Row
 from store.journal import Commit, NewFile
 from store.layout import Location
-from store.overlay import overlay
-from store.sessions import Loaded, Snapshot
+from store.models import Session
+from store.sessions import Snapshot
 
 
 @dataclass(frozen=True)
@@ -31,29 +31,28 @@ class Commits:
         self,
         snapshot: Snapshot,
         main: Document,
-        side: Document | None,
+        record: Session,
+        side: bytes | None,
         what: What,
         *,
         mtime_ns: int | None = None,
         kept: Sequence[NewFile] = (),
         moves: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Sidecar first: a crash in between then leaves a control plane at least as fresh as the messages.
+        """Both documents, or, where `side` is None, session.json alone; `record` is what they say together.
 
-        `side` is None to leave the sidecar as it is.
+        Sidecar first: a crash in between then leaves a control plane at least as fresh as the messages.
         """
         location = snapshot.location
-        old_side = sessions.parse_side(snapshot)
         files = [*kept]
         if side is not None:
-            files += kept_corrupt(snapshot, old_side)
-            files.append(NewFile(location.path(layout.RUNTIME), [side.raw], snapshot.side))
+            files.append(NewFile(location.path(layout.RUNTIME), [side], snapshot.side))
         files.append(NewFile(location.path(layout.SESSION), [main.raw], snapshot.main, mtime_ns))
-        side = side or old_side
-        loaded = Loaded(snapshot, main, side, overlay(main.record, side.record if side else None))
         self.run(
             Commit(location, files, moves, dirs=[*_session_dirs(location), *_dirs_of(files)]),
-            lambda db: self.core.index.put(db, sessions.facts(self.core.disk, loaded, self.core.version(location))),
+            lambda db: self.core.index.put(
+                db, sessions.facts(self.core.disk, location, main, record, self.core.version(location))
+            ),
             what,
         )
 
@@ -113,11 +112,11 @@ def _dirs_of(files: Sequence[NewFile]) -> list[str]:
     return list(dict.fromkeys(file.path.rpartition("/")[0] for file in files))
 
 
-def kept_corrupt(snapshot: Snapshot, side: Document | None) -> list[NewFile]:
-    """A sidecar that nobody can read is replaced, but not thrown away."""
-    if snapshot.side is None or side is not None:
+def kept_sidecar(snapshot: Snapshot) -> list[NewFile]:
+    """A sidecar that is replaced without having been read goes to the trash."""
+    if snapshot.side is None:
         return []
     slot = trash.new_slot(snapshot.location)
     moves = [(snapshot.location.path(layout.RUNTIME), f"{slot}/{layout.RUNTIME}")]
-    info = trash.info_file(slot, snapshot.location, "corrupt sidecar", moves)
+    info = trash.info_file(slot, snapshot.location, "sidecar replaced", moves)
     return [NewFile(moves[0][1], [snapshot.side.data], snapshot.side), info]

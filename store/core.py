@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from store import layout, sessions
+from store import layout, search, sessions
 from store.atomic import Disk
 from store.errors import Ambiguous, Busy, Corrupt
 from store.feed import Feed, What
@@ -101,6 +101,9 @@ class Core:
             return exact if self.disk.stat(exact.path(layout.SESSION)) is not None else None
         layout.check_id(session_id)
         found = self.index.locate(session_id)
+        if not found and self.journal.all_pending():  # it may be saved, and only its row be missing yet
+            self.recover_all()
+            found = self.index.locate(session_id)
         if len(found) > 1:
             raise Ambiguous(session_id, map(str, found))
         if found:
@@ -160,7 +163,7 @@ class Core:
                     self.feed.add(db, [location], "deleted")
             else:
                 version = sessions.sure_version(snapshot.version, before_ns)
-                self.index.put(db, sessions.facts(self.disk, loaded, version))
+                self.index.put(db, sessions.facts(self.disk, location, loaded.main, loaded.session, version))
                 self.feed.add(db, [location], what)
         self.changed()
 
@@ -205,3 +208,16 @@ class Core:
             if progress is not None:
                 progress(done + 1, len(differing))
         return len(differing)
+
+    def rebuild(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Make every row anew from the files, in a transaction for each session."""
+        locations = list(dict.fromkeys([*self.iter_on_disk(), *(loc for loc, _ in self.index.stamps())]))
+        for done, location in enumerate(locations):
+            with self.locked(location), self.db.write() as db:
+                row = self.index.find(location)
+                if row is not None:
+                    search.remove_session(db, row.key)
+                if row is not None or self.disk.stat(location.path(layout.SESSION)) is not None:
+                    self.reread(location)
+            if progress is not None:
+                progress(done + 1, len(locations))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+import orjson
 import pydantic
 
 from store import codec, layout
@@ -23,6 +24,21 @@ _AUTHORITY_FRAME = re.compile(
     rb'\{"_bamboo_main_authority":\{"version":1,"payload_bytes":"([0-9]{10})","payload":', re.DOTALL
 )
 _AUTHORITY_ADVICE = f"delete the member {AUTHORITY!r}: a document without it is accepted"
+# What a sealed header repeats of the document, as it stands there or by default.
+_SEALED = (
+    "id",
+    "created_at",
+    "kind",
+    "parent_session_id",
+    "root_session_id",
+    "spawn_depth",
+    "metadata_version",
+    "root_orchestration_only",
+    "root_tool_authority_revision",
+    "root_mode_transition_epoch",
+    "root_mode_operations",
+    "supervisor_management",
+)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 _EXPLAINED = {
@@ -95,16 +111,32 @@ def fork(document: Document, location: Location) -> bytes:
     after |= {"id": location.id, "kind": location.kind, "root_session_id": location.root}
     if location.child is None:
         after.pop("parent_session_id", None)
-        after["spawn_depth"] = 0
-    elif record.kind == "root" or record.parent_session_id in (None, record.root_session_id):
+        if record.spawn_depth:
+            after["spawn_depth"] = 0
+    elif _stands_below_root(record, location):
         after["parent_session_id"] = location.root
         after["spawn_depth"] = 1
     task_list = next((k for k in ("task_list", "todo_list") if isinstance(data.get(k), dict)), None)
     if task_list:
         after[task_list] = {**data[task_list], "session_id": location.id}
     raw = codec.splice(document.raw, data, after)
-    old, new = (codec.render_compact(f"{SCHEME}{i}/")[1:-1] for i in (record.id, location.id))
-    return raw.replace(old, new)
+    return _redirected(raw, f"{SCHEME}{record.id}/", f"{SCHEME}{location.id}/")
+
+
+def _stands_below_root(record: Session, location: Location) -> bool:
+    """Whether a fork has no other parent than the root of its new tree; nobody is his own parent."""
+    return record.kind == "root" or record.parent_session_id in (None, "", record.root_session_id, location.id)
+
+
+def _redirected(raw: bytes, old: str, new: str) -> bytes:
+    """The text with the prefix of references changed; a string that spells it with escapes is written anew."""
+    raw = raw.replace(codec.render_compact(old)[1:-1], codec.render_compact(new)[1:-1])
+
+    def mended(match: re.Match[bytes]) -> bytes:
+        text: str = orjson.loads(match[0]) if b"\\" in match[0] else ""
+        return codec.render_compact(text.replace(old, new)) if old in text else match[0]
+
+    return codec.STRING.sub(mended, raw) if b"\\" in raw else raw
 
 
 # -- Bamboo's sealed header (FORMATS C.6) --------------------------------------------------------------
@@ -136,18 +168,11 @@ def _authority_fault(document: Document, name: str) -> str | None:
 
 
 def _contradiction(payload: dict[str, Any], document: Document) -> str | None:
-    flat = document.record.model_dump(include=set(payload) & set(Session.model_fields))
-    for field in (
-        "id",
-        "created_at",
-        "kind",
-        "parent_session_id",
-        "root_session_id",
-        "spawn_depth",
-        "metadata_version",
-    ):
-        if field in payload and payload[field] != flat.get(field):
+    for field in _SEALED:
+        if field in payload and not codec.same(payload[field], getattr(document.record, field)):
             return f"its {field} is not that of the document"
+    if "project_id" in payload and (payload["project_id"] or None) != (document.record.project_id or None):
+        return "its project_id is not that of the document"
     label = _CONTROL.sub("", document.record.title)[:160]
     if "title_label" in payload and payload["title_label"] != label:
         return "its title_label is not the title of the document"

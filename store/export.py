@@ -26,7 +26,6 @@ from store.timestamps import Timestamp
 log = logging.getLogger("grovefs.store")
 
 VERSION = 2  # what Bamboo 2026.6 writes; a version that was found is kept
-_OWN_KEYS = ("version", "updated_at", "sessions")
 
 
 @dataclass(frozen=True)
@@ -36,23 +35,26 @@ class Exporter:
 
     def is_foreign(self) -> bool:
         """Whether someone else wrote sessions.json since our last export. None at all counts as ours."""
-        found = self.core.disk.stamp(layout.INDEX_EXPORT)
-        return found is not None and not is_ours(found, self._exported())
+        while True:
+            found = self.core.disk.stamp(layout.INDEX_EXPORT)
+            if found is None or is_ours(found, self._exported()):
+                return False
+            # Others of ours may have exported twice between these two looks; then the file is another by now.
+            if self.core.disk.stamp(layout.INDEX_EXPORT) == found:
+                return True
 
     def adopt(self) -> None:
         """Keep what a foreign sessions.json says that we do not know. Garbage costs nothing but a warning."""
         try:
             file = self.core.disk.read(layout.INDEX_EXPORT)
         except Corrupt as error:
-            log.warning("ignored: %s", error)
+            log.warning("moved to the trash, and made anew from the sessions: %s", error)
+            self._keep_garbage()
             return
         if file is None:
             return
         try:
-            found = codec.parse(file.data, layout.INDEX_EXPORT)
-            entries = found.get("sessions")
-            if not isinstance(entries, dict):
-                raise InvalidContent(layout.INDEX_EXPORT, Flaw("there is no object 'sessions'"))
+            found = parse_export(file.data)
         except InvalidContent as error:
             if file.data:  # an empty file has nothing to keep
                 self._keep_garbage(file)
@@ -63,7 +65,7 @@ class Exporter:
         self.core.db.set_meta(export_head=orjson.dumps(head).decode())
         self.disown()
         with self.core.db.write() as db:
-            for entry in entries.values():
+            for entry in found["sessions"].values():
                 location = layout.locate_path(str(entry.get("rel_path"))) if isinstance(entry, dict) else None
                 if location is not None:
                     extra = {k: v for k, v in entry.items() if k not in IndexEntry.model_fields}
@@ -74,11 +76,12 @@ class Exporter:
         found = self.core.disk.stamp(layout.INDEX_EXPORT)
         self.core.db.set_meta(export_stamps=_packed([found] if found else []), export_digest="")
 
-    def _keep_garbage(self, file: File) -> None:
+    def _keep_garbage(self, file: File | None = None) -> None:
+        """A copy in the trash; what is no file at all, a link for one, goes there itself."""
         slot = trash.new_slot(Location(layout.INDEX_EXPORT))
         self.core.disk.make_dirs(slot)
-        temp = self.core.disk.write_temp([file.data], file)
-        self.core.disk.move(temp, f"{slot}/{layout.INDEX_EXPORT}")
+        source = self.core.disk.write_temp([file.data], file) if file else layout.INDEX_EXPORT
+        self.core.disk.move(source, f"{slot}/{layout.INDEX_EXPORT}")
 
     def export(self) -> bool:
         """Replace sessions.json if it does not say what the index says; False if there was nothing to do."""
@@ -133,6 +136,14 @@ class Exporter:
     def _exported(self) -> list[list[int]]:
         stamps: list[list[int]] = orjson.loads(self.core.db.get_meta("export_stamps", "[]"))
         return stamps
+
+
+def parse_export(raw: bytes) -> dict[str, Any]:
+    """Any index that Bamboo could have written, of whatever version."""
+    found = codec.parse(raw, layout.INDEX_EXPORT)
+    if not isinstance(found.get("sessions"), dict):
+        raise InvalidContent(layout.INDEX_EXPORT, Flaw("there is no object 'sessions'"))
+    return found
 
 
 def _packed(stamps: list[Stamp]) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from store import layout, search
+from store import search, sessions
 from store.core import Core
-from store.documents import parse_document
-from store.errors import InvalidContent, StoreError
+from store.errors import Corrupt, StoreError
 from store.layout import Location
 from store.search import SHIFT, Query
+from store.sessions import Loaded
 
 
 class Hit(NamedTuple):
@@ -31,22 +31,17 @@ class EmptyQuery(StoreError):
 
 def find(core: Core, query: Query, limit: int) -> list[Hit]:
     """The best matches, newest first among equals."""
-    clauses, values = search.filters_sql(query)
-    for unwanted in query.excluded:
-        clauses.append("t.row NOT IN (SELECT rowid FROM search WHERE search MATCH ?)")
-        values.append(unwanted)
-    if query.match:
-        source = "search f JOIN texts t ON t.row = f.rowid"
-        clauses.insert(0, "f.search MATCH ?")
-        values.insert(0, query.match)
-        rank = "f.rank"
-    elif clauses:
-        source, rank = "texts t", "0.0"
-    else:
+    if query.is_empty:
         raise EmptyQuery("the query holds nothing to look for; give a word, a phrase or a filter")
+    source, rank, where, values = "texts t", "0.0", [], query.values
+    if query.match:
+        source, rank, where = "search f JOIN texts t ON t.row = f.rowid", "f.rank", ["f.search MATCH ?"]
+        values = [query.match, *values]
+    if query.condition:
+        where.append(query.condition)
     rows = core.db.reader.execute(
         f"SELECT s.root, s.child, s.title, t.row, t.message_id, t.role, t.created_ns, {rank} AS score "
-        f"FROM {source} JOIN sessions s ON s.key = t.row >> {SHIFT} WHERE {' AND '.join(clauses)} "
+        f"FROM {source} JOIN sessions s ON s.key = t.row >> {SHIFT} WHERE {' AND '.join(where)} "
         f"ORDER BY score, s.updated_ns DESC LIMIT ?",
         (*values, limit),
     ).fetchall()
@@ -59,8 +54,9 @@ def _hit(row: tuple[Any, ...], query: Query, texts: _Texts) -> Hit:
     location = Location(root, child or None)
     place = number & ((1 << SHIFT) - 1)
     index = place - 1 if place else None
-    text = texts.of(location, index) or title
-    return Hit(location, title, index, message_id, role or None, created_ns, score, search.snippet(text, query.words))
+    text = texts.of(location, index) if index is not None else f"{title} {texts.summary(location)}"
+    shown = search.snippet(text or title, query.words)
+    return Hit(location, title, index, message_id, role or None, created_ns, score, shown)
 
 
 class _Texts:
@@ -68,23 +64,26 @@ class _Texts:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._documents: dict[Location, dict[str, Any]] = {}
+        self._loaded: dict[Location, Loaded | None] = {}
 
-    def of(self, location: Location, index: int | None) -> str:
-        if location not in self._documents:
-            self._documents[location] = self._read(location)
-        data = self._documents[location]
-        if index is None:
-            summary = (data.get("conversation_summary") or {}).get("content", "")
-            return f"{data.get('title', '')} {summary}".strip()
-        messages = data.get("messages", [])
+    def of(self, location: Location, index: int) -> str:
+        loaded = self._load(location)
+        messages = loaded.main.data["messages"] if loaded else []
         return search.message_text(messages[index]) if index < len(messages) else ""
 
-    def _read(self, location: Location) -> dict[str, Any]:
-        file = self._core.disk.read(location.path(layout.SESSION), self._core.limit_bytes)
-        if file is None:  # deleted since the rows were read
-            return {}
+    def summary(self, location: Location) -> str:
+        loaded = self._load(location)
+        summary = loaded.session.conversation_summary if loaded else None
+        return summary.content if summary else ""
+
+    def _load(self, location: Location) -> Loaded | None:
+        if location not in self._loaded:
+            self._loaded[location] = self._read(location)
+        return self._loaded[location]
+
+    def _read(self, location: Location) -> Loaded | None:
         try:
-            return parse_document(file.data, location.path(layout.SESSION)).data
-        except InvalidContent:
-            return {}  # spoiled since the rows were read; the hit stays, without its text
+            snapshot = sessions.read(self._core.disk, location, self._core.limit_bytes)
+            return sessions.parse(snapshot) if snapshot.main is not None else None  # deleted since
+        except Corrupt:
+            return None  # spoiled since the rows were read; the hit stays, without its text

@@ -56,7 +56,7 @@ class Journal:
     disk: Disk
     db: Database
     reread: Callable[[Location], None]  # brings index and search in step with one session's files
-    unfinished: dict[Location, str] = field(default_factory=dict)  # committed, but not yet in the index
+    unfinished: dict[tuple[str, str], str] = field(default_factory=dict)  # mark → why it is not yet in the index
 
     def run(self, commit: Commit, index: Callable[[apsw.Connection], None]) -> None:
         """Make the commit real; `index` is called inside the transaction that ends it."""
@@ -161,10 +161,10 @@ class Journal:
                 index(db)
                 db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _mark_key(commit))
         except (apsw.Error, OSError, StoreError) as error:
-            self.unfinished[commit.location] = str(error)
+            self.unfinished[_mark_key(commit)] = str(error)
             log.warning("%s is saved, its index row is not yet: %s", commit.location, error)
         else:
-            self.unfinished.pop(commit.location, None)
+            self.unfinished.pop(_mark_key(commit), None)
 
     # -- recovery ----------------------------------------------------------------------------------
 
@@ -188,14 +188,14 @@ class Journal:
             if self.disk.stat(source) is not None:
                 self.disk.make_dirs(target.rpartition("/")[0])
                 self.disk.move(source, target)
-        error = self._sync([m for m in moves if self.disk.stat(m[1]) is not None])
-        if error is not None:
-            raise error  # the mark stays, whoever comes next tries again
+        # An error leaves the mark, and whoever comes next tries again. What has gone since needs no syncing.
+        parents = {path.rpartition("/")[0] for move in moves for path in move}
+        self.disk.sync_dirs(path for path in sorted(parents) if self.disk.stat(path) is not None)
         for location_root, location_child in touched:
             self.reread(Location(location_root, location_child))
         with self.db.write() as db:
             db.execute("DELETE FROM marks WHERE root = ? AND child = ?", (root, child))
-        self.unfinished.pop(Location(root, child or None), None)
+        self.unfinished.pop((root, child), None)
 
 
 def _mark_key(commit: Commit) -> tuple[str, str]:

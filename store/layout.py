@@ -89,6 +89,8 @@ def check_id(text: str) -> str:
         raise InvalidName(
             f"{text!r} cannot be a session id: it is empty, '.', not Unicode, or has '/', '\\', '..' or NUL"
         )
+    if len(text.encode()) > MAX_NAME_BYTES:
+        raise InvalidName(f"{text[:40]!r}… cannot be a session id: over {MAX_NAME_BYTES} bytes")
     return text
 
 
@@ -99,9 +101,22 @@ def check_new_id(text: str) -> str:
         raise InvalidName(f"{text!r} cannot be a new session id: it starts with a dot")
     if _CONTROL.search(text):
         raise InvalidName(f"{text!r} cannot be a new session id: it has control characters")
-    if len(text.encode()) > MAX_NAME_BYTES:
-        raise InvalidName(f"{text[:40]!r}… cannot be a new session id: over {MAX_NAME_BYTES} bytes")
     return text
+
+
+def check_new(location: Location) -> None:
+    """Refuse a location whose names should not come into being."""
+    check_new_id(location.root)
+    if location.child is not None:
+        check_new_id(location.child)
+
+
+def check_location(location: Location) -> Location:
+    """Refuse a Location that names no place among the sessions, however it was come by."""
+    for name in location:
+        if name is not None:
+            check_id(name)
+    return location
 
 
 def parse_location(text: str) -> Location | None:

@@ -392,6 +392,7 @@ class IndexEntry(Record):
             project_id=_unless_blank(session.project_id),
             gold_config_json=_unless_blank(metadata.get("gold_config")),
             created_by_schedule_id=_unless_blank(metadata.get("created_by_schedule_id")),
+            created_by_connect_key=_unless_blank(metadata.get("created_by_connect_key")),
             schedule_run_id=_unless_blank(metadata.get("schedule_run_id")),
             created_at=session.created_at,
             updated_at=session.updated_at,

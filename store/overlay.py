@@ -16,7 +16,6 @@ AUTHORITY = "_bamboo_main_authority"
 # What newer Bamboos keep in session.json alone.
 SESSION_ONLY = frozenset({"messages", "provider_transcript", AUTHORITY})
 
-_NAMES = {alias: name for name, alias in ALIASES.items()}
 # Marks that compression leaves on a message; they do not make it another message.
 _COMPRESSION_MARKS = ("compressed", "compressed_by_event_id", "never_compress", "compression_level")
 # What was worked out from the messages, and is wrong once one of them has been edited.
@@ -39,8 +38,13 @@ def overlay(main: Session, side: Session | None) -> Session:
 
 def control_plane(document: Mapping[str, Any]) -> dict[str, Any]:
     """A document as the sidecar holds it, under the names the sidecar uses."""
-    plane = {_NAMES.get(k, k): v for k, v in document.items() if k not in SESSION_ONLY}
+    plane = _renamed({k: v for k, v in document.items() if k not in SESSION_ONLY}, "task_list")
     return plane | _without_admission(document)
+
+
+def _renamed(members: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The same members, one of them under its name if it was there under its alias."""
+    return {name if k == ALIASES[name] else k: v for k, v in members.items()}
 
 
 def _without_admission(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +67,20 @@ def sidecar_of(raw: bytes, document: Mapping[str, Any]) -> bytes:
 
 def carry(side: bytes, old: Mapping[str, Any], new: Mapping[str, Any]) -> bytes:
     """The sidecar after session.json changed from `old` to `new`: what differs is carried, the rest stays."""
-    return codec.splice(side, control_plane(old), control_plane(new), aliases=ALIASES)
+    before, after = (_with_task_names(control_plane(document)) for document in (old, new))
+    return codec.splice(side, before, after, aliases=ALIASES)
+
+
+def _with_task_names(plane: dict[str, Any]) -> dict[str, Any]:
+    """The aliases inside the task list too: session.json and sidecar may use different ones."""
+    tasks = plane.get("task_list")
+    if not tasks:
+        return plane
+    items = [_renamed(item, "active_form") for item in tasks["items"]]
+    for item in items:
+        if "evidence" in item:
+            item["evidence"] = [_renamed(evidence, "reference") for evidence in item["evidence"]]
+    return {**plane, "task_list": {**tasks, "items": items}}
 
 
 def refreshed(main: Mapping[str, Any], loaded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,15 +94,20 @@ def refreshed(main: Mapping[str, Any], loaded: Mapping[str, Any], now: Mapping[s
     return {**kept, **{k: v for k, v in now.items() if k != AUTHORITY}}
 
 
-# -- what an API save adds to a change ---------------------------------------------------------------
+# -- what an API save adds to a change --------------------------------------------------------------
 
 
-def settle(loaded: Mapping[str, Any], session: Session) -> None:
-    """Complete what the caller changed: versions, legacy mirrors, derived state (FORMATS A.2, A.9, H.12, H.13)."""
+def settle(loaded: Mapping[str, Any], session: Session) -> dict[str, Any]:
+    """Complete what the caller changed: versions, legacy mirrors, derived state (FORMATS A.2, A.9, H.12, H.13).
+
+    Returns the session's dump.
+    """
     settle_control(loaded, session)
     now = session.model_dump(warnings=False)
-    if was_edited(loaded.get("messages", []), now["messages"]):
+    if was_edited(loaded["messages"], now["messages"]):
         _clear_derived(loaded, now, session)
+        now = session.model_dump(warnings=False)
+    return now
 
 
 def settle_control(loaded: Mapping[str, Any], session: Session) -> None:
@@ -122,6 +144,8 @@ def was_edited(before: list[Any], after: list[Any]) -> bool:
     """Whether a message that was there is gone or says something else. Appending edits nothing."""
     if len(after) < len(before):
         return True
+    if codec.same(before, after[: len(before)]):
+        return False
     return any(not codec.same(_said(b), _said(a)) for b, a in zip(before, after, strict=False))
 
 

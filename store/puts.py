@@ -68,9 +68,7 @@ class Putter:
             line, column = codec.locate(document.raw, ("messages",))
             raise InvalidContent(path, Flaw("the sidecar holds no messages", line, column, "messages"))
         if is_new and self.core.disk.stat(location.dir) is None:
-            for part in location:
-                if part is not None:
-                    layout.check_new_id(part)
+            layout.check_new(location)
         flaw = documents.identity_flaw(document, location)
         if flaw is None:
             return document
@@ -79,20 +77,19 @@ class Putter:
         return parse_document(documents.fork(document, location), path, limit=self.core.limit_bytes)
 
     def _put_main(self, snapshot: Snapshot, main: Document, mtime_ns: int | None) -> None:
-        location = snapshot.location
-        side: Document | None = None
+        path = snapshot.location.path(layout.RUNTIME)
+        old_side, new_side = sessions.parse_side(snapshot), None
         if snapshot.side is None:
-            raw = overlays.sidecar_of(main.raw, main.data)
-            side = parse_document(raw, location.path(layout.RUNTIME))
-        else:
-            old_side = sessions.parse_side(snapshot)
+            new_side = parse_document(overlays.sidecar_of(main.raw, main.data), path)
+        elif old_side is not None:
             old = _readable_main(snapshot)
             # Without a readable predecessor, or going back in time, this is a restore: each file speaks for itself.
-            if old_side and old and main.record.updated_at.ns >= old.record.updated_at.ns:
-                raw = overlays.carry(old_side.raw, old.data, main.data)
-                if raw != old_side.raw:
-                    side = parse_document(raw, location.path(layout.RUNTIME))
-        self.commits.session(snapshot, main, side, "saved", mtime_ns=mtime_ns)
+            if old is not None and main.record.updated_at.ns >= old.record.updated_at.ns:
+                carried = overlays.carry(old_side.raw, old.data, main.data)
+                new_side = parse_document(carried, path) if carried != old_side.raw else None
+        side = new_side or old_side
+        record = overlays.overlay(main.record, side.record if side else None)
+        self.commits.session(snapshot, main, record, new_side.raw if new_side else None, "saved", mtime_ns=mtime_ns)
 
 
 def _readable_main(snapshot: Snapshot) -> Document | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from store import layout, prune, trash
 from store.core import Core
-from store.errors import AlreadyExists, NotFound, Protected
+from store.errors import AlreadyExists, Corrupt, NotFound, Protected
 from store.journal import Commit
 from store.layout import Location
 from store.prune import CleanupMode, CleanupResult, Plan
@@ -50,13 +50,17 @@ class Remover:
         return True
 
     def _with_descendants(self, location: Location) -> list[Location]:
-        for known in self.core.index.tree(location.root):
-            self.core.refresh(known)  # an edit behind our back may have pinned one
+        for known in {*self.core.index.tree(location.root), *self._children_on_disk(location.root)}:
+            self.core.refresh(known)  # an edit behind our back may have pinned one, or made a new one
         entries = {loc: row.entry for loc in self.core.index.tree(location.root) if (row := self.core.index.find(loc))}
         below = prune.descendants(location, entries)
         if location.child is None:  # those that cannot be read go too
             below = [other for other in self.core.index.tree(location.root) if other != location]
         return [location, *below]
+
+    def _children_on_disk(self, root: str) -> list[Location]:
+        found = self.core.disk.directories(Location(root).path(layout.CHILDREN))
+        return [Location(root, child) for child in found if layout.is_session_id(child)]
 
     def _refuse_pinned(self, location: Location, going: Sequence[Location]) -> None:
         pinned = [p for p in self.core.index.pinned_in(location.root) if p in going]
@@ -87,14 +91,17 @@ class Remover:
         if slot is None:
             raise NotFound(f"there is nothing named {name!r} in the trash")
         restored = self._contents(slot)
+        if not restored:
+            raise NotFound(f"{name!r} in the trash belongs to no session")
         with self.core.locked_tree(restored[0].root):
             self._put_back(slot, restored)
         return restored
 
     def _put_back(self, slot: Deleted, restored: list[Location]) -> None:
         for original, _ in slot.moves:
-            if self.core.disk.stat(original) is not None:
+            if self.core.disk.stat(original) is not None and not self._is_empty_dir(original):
                 raise AlreadyExists(f"{original} exists again; move it away first")
+            self._refuse_homeless(original)
         back = [(kept, original) for original, kept in slot.moves]
         dirs = list(dict.fromkeys(original.rpartition("/")[0] for original, _ in slot.moves))
         commit = Commit(restored[0], moves=back, dirs=dirs, touched=restored, whole_tree=True)
@@ -104,7 +111,27 @@ class Remover:
                 self.core.reread(location)
 
         self.core.journal.run(commit, finish)
-        self.core.disk.remove_tree(f"{layout.TRASH}/{slot.name}")
+        try:
+            self.core.disk.remove_tree(f"{layout.TRASH}/{slot.name}")
+        except OSError as error:  # everything is back; an empty slot goes when its days are over
+            log.info("an emptied slot stays in the trash: %s", error)
+
+    def _is_empty_dir(self, path: str) -> bool:
+        """Such as `clear` leaves: a directory moved onto it takes its place."""
+        try:
+            return not self.core.disk.entries(path)
+        except Corrupt:  # no directory at all
+            return False
+
+    def _refuse_homeless(self, original: str) -> None:
+        """What belongs into a session's directory cannot come back before that session."""
+        place = layout.locate_path(original)
+        if place is None:
+            return
+        above = place[0] if place[1] else Location(place[0].root)
+        is_itself = not place[1] and place[0].child is None
+        if not is_itself and self.core.disk.stat(above.path(layout.SESSION)) is None:
+            raise NotFound(f"session {above}, to which {original} belongs, is gone; have that back first")
 
     def _contents(self, slot: Deleted) -> list[Location]:
         """The sessions in a slot: those that were named, and the descendants in a root's directory."""
@@ -127,11 +154,11 @@ class Remover:
     def apply(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> CleanupResult:
         """Carry out a plan; what has become pinned, or is no longer empty, since it was made is spared."""
         self.core.check_writable()
-        gone: list[Location] = []
+        gone: set[Location] = set()
         doomed = set(plan.doomed)
         for done, location in enumerate(sorted(plan.doomed, key=lambda loc: (loc.root, loc.child or ""))):
             if location not in gone:
-                gone += self._apply_one(location, plan, doomed)
+                gone.update(self._apply_one(location, plan, doomed))
             if progress is not None:
                 progress(done + 1, len(plan.doomed))
         return CleanupResult(len(gone), sorted(location.id for location in gone))

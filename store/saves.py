@@ -15,10 +15,11 @@ import pydantic
 
 from store import anchors, codec, documents, layout, sessions, trash
 from store import overlay as overlays
-from store.commits import Commits, kept_corrupt
+from store.commits import Commits, kept_sidecar
 from store.core import Core
 from store.documents import Document, parse_document
 from store.errors import Conflict, Flaw, InvalidContent, NotFound
+from store.feed import What
 from store.journal import Commit, NewFile
 from store.layout import Location
 from store.models import ALIASES, Message, Session, cut_tool_output
@@ -40,18 +41,21 @@ class Saver:
         with self.core.locked(location):
             snapshot = self.core.read(location)
             if snapshot.main is None:
-                self._create(location, session, snapshot)
+                self._create(session, snapshot, overwrite=overwrite)
             else:
                 self._rewrite(session, snapshot, overwrite=overwrite, shorten=shorten)
 
-    def _create(self, location: Location, session: Session, snapshot: Snapshot) -> None:
-        for name in location:
-            if name is not None and self.core.disk.stat(location.dir) is None:
-                layout.check_new_id(name)
-        main = _checked(_rendered(session), location, layout.SESSION)
-        side = _checked(overlays.sidecar_of(main.raw, main.data), location, layout.RUNTIME)
-        self.commits.session(snapshot, main, side, "saved")
-        self._remember(session, location, main.record.model_dump())
+    def _create(self, session: Session, snapshot: Snapshot, *, overwrite: bool) -> None:
+        location = snapshot.location
+        if session._origin is not None and not overwrite:
+            raise Conflict(f"session {location} was deleted since it was loaded; say overwrite to create it again")
+        if self.core.disk.stat(location.dir) is None:
+            layout.check_new(location)
+        now = {k: v for k, v in _dumped(session).items() if k != overlays.AUTHORITY}
+        main = _checked(_rendering(lambda: codec.render(now)), location, layout.SESSION)
+        side = overlays.sidecar_of(main.raw, main.data)
+        self.commits.session(snapshot, main, main.record, side, "saved", kept=kept_sidecar(snapshot))
+        self._remember(session, location, now, now)
 
     def clear(self, location: Location) -> bool:
         """Keep only the first system message; the attachments go to the trash. False if there is no session."""
@@ -71,7 +75,6 @@ class Saver:
             moves = [(attached, f"{slot}/{layout.ATTACHMENTS}")] if self.core.disk.entries(attached) else []
             kept = [trash.info_file(slot, location, "cleared", moves)] if moves else []
             self._rewrite(session, loaded.snapshot, overwrite=False, shorten=True, kept=kept, moves=moves)
-            self.core.disk.make_dirs(attached)
         return True
 
     def _rewrite(
@@ -91,28 +94,30 @@ class Saver:
             if not overwrite:
                 raise _outdated(location, origin)
             origin = origin_of(sessions.parse(snapshot))
-        overlays.settle(origin.dump, session)
-        if codec.same(origin.dump, _dumped(session)):
+        now = overlays.settle(origin.dump, session)
+        if codec.same(origin.dump, now):
             return
         _refuse_shortening(location, origin.dump, session, shorten=shorten)
-        session.updated_at = _later_than(origin, session.updated_at)
-        now = _dumped(session)
+        session.updated_at = now["updated_at"] = _later_than(origin, session.updated_at)
         assert snapshot.main is not None
         new = overlays.refreshed(origin.main, origin.dump, now)
         main = _checked(_spliced(snapshot.main.data, origin.main, new), location, layout.SESSION)
-        side_raw = self._saved_side(snapshot, origin, now, main)
-        side = _checked(side_raw, location, layout.RUNTIME)
-        self.commits.session(snapshot, main, side, "cleared" if kept else "saved", kept=kept, moves=moves)
-        self._remember(session, location, main.record.model_dump())
+        side = self._saved_side(snapshot, origin, now, main)
+        if not origin.has_side:
+            kept = [*kept, *kept_sidecar(snapshot)]
+        what: What = "cleared" if moves else "saved"
+        self.commits.session(snapshot, main, main.record, side, what, kept=kept, moves=moves)
+        self._remember(session, location, now, new)
 
     def _saved_side(self, snapshot: Snapshot, origin: Origin, now: dict[str, Any], main: Document) -> bytes:
         if snapshot.side is None or not origin.has_side:
             return overlays.sidecar_of(main.raw, main.data)
         before, after = (overlays.control_plane(d) for d in (origin.dump, now))
-        return _spliced(snapshot.side.data, before, after)
+        raw = _spliced(snapshot.side.data, before, after)
+        return _checked(raw, snapshot.location, layout.RUNTIME).raw
 
-    def _remember(self, session: Session, location: Location, main: dict[str, Any]) -> None:
-        session._origin = Origin(self.core.version(location), _dumped(session), main, has_side=True)
+    def _remember(self, session: Session, location: Location, dump: dict[str, Any], main: dict[str, Any]) -> None:
+        session._origin = Origin(self.core.version(location), dump, main, has_side=True)
 
     # -- save_runtime: the sidecar alone ----------------------------------------------------------------
 
@@ -156,7 +161,7 @@ class Saver:
         raw = overlays.sidecar_of(loaded.main.raw, loaded.main.data)
         raw = _spliced(raw, overlays.control_plane(origin.main), overlays.control_plane(now))
         side = _checked(raw, location, layout.RUNTIME)
-        self.commits.side(location, side, snapshot.side, kept=kept_corrupt(snapshot, loaded.side))
+        self.commits.side(location, side, snapshot.side, kept=[] if loaded.side else kept_sidecar(snapshot))
         dump = {**now, "messages": origin.dump["messages"]}
         session._origin = Origin(self.core.version(location), dump, origin.main, has_side=True)
 
@@ -254,6 +259,8 @@ def location_of(session: Session) -> Location:
     layout.check_id(session.id)
     if session.kind == "root":
         return Location(session.id)
+    if session.kind != "child":
+        raise InvalidContent(layout.SESSION, Flaw("'root' or 'child' is expected", field="kind"))
     root, parent = session.root_session_id.strip(), (session.parent_session_id or "").strip()
     if not root or not parent:
         raise InvalidContent(layout.SESSION, Flaw("a child needs root_session_id and parent_session_id"))
@@ -275,10 +282,6 @@ def with_origin(loaded: Loaded) -> Session:
 def _dumped(session: Session, *, without_messages: bool = False) -> dict[str, Any]:
     # Warnings would speak of types that the check of the rendered text reports properly.
     return session.model_dump(warnings=False, exclude={"messages"} if without_messages else None)
-
-
-def _rendered(session: Session) -> bytes:
-    return _rendering(lambda: codec.render({k: v for k, v in _dumped(session).items() if k != overlays.AUTHORITY}))
 
 
 def _spliced(raw: bytes, before: dict[str, Any], after: dict[str, Any]) -> bytes:

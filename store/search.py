@@ -8,10 +8,12 @@ Japanese or Korean is split into single characters, so that any run of two or mo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from itertools import islice
+from typing import Any, Literal, NamedTuple
 
 import apsw
 import orjson
@@ -22,9 +24,11 @@ from store.timestamps import Timestamp
 SHIFT = 24
 
 _CJK = re.compile(
-    "([\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf"
-    "\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff])"
+    "([\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u3100-\u318f\u31a0-\u31bf\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff])"
 )
+# SQLite integers end at 2^63, which is the year 2262; no clock does.
+_LARGEST = 2**63 - 1
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -50,6 +54,14 @@ def remove_session(db: apsw.Connection, key: int) -> None:
     _put_rows(db, key << SHIFT, ((key + 1) << SHIFT) - 1, [])
 
 
+def purge_session(db: apsw.Connection, key: int) -> None:
+    """As `remove_session`, but trusting nothing: full-text rows that no text stands for go too."""
+    between = (key << SHIFT, ((key + 1) << SHIFT) - 1)
+    rows = db.execute("SELECT id FROM search_docsize WHERE id BETWEEN ? AND ?", between).fetchall()
+    db.executemany("DELETE FROM search WHERE rowid = ?", rows)
+    db.execute("DELETE FROM texts WHERE row BETWEEN ? AND ?", between)
+
+
 def rows_agree(db: apsw.Connection, key: int, title: str, summary: str, messages: Sequence[dict[str, Any]]) -> bool:
     """Whether the rows of a session are those that its files would make."""
     wanted = [_session_text(title, summary), *map(_text_of, messages)]
@@ -58,7 +70,7 @@ def rows_agree(db: apsw.Connection, key: int, title: str, summary: str, messages
         (key << SHIFT, ((key + 1) << SHIFT) - 1),
     ).fetchall()
     first = key << SHIFT
-    expected = [(first + i, t.role, t.message_id, t.created_ns, t.digest) for i, t in enumerate(wanted)]
+    expected = [(first + i, *t.row()) for i, t in enumerate(wanted)]
     stored = db.execute(
         "SELECT count(*) FROM search_docsize WHERE id BETWEEN ? AND ?", (first, ((key + 1) << SHIFT) - 1)
     ).get
@@ -67,20 +79,30 @@ def rows_agree(db: apsw.Connection, key: int, title: str, summary: str, messages
 
 def ownerless(db: apsw.Connection) -> list[int]:
     """Keys of sessions that have search rows but are not indexed."""
-    rows = db.execute(f"SELECT DISTINCT row >> {SHIFT} FROM texts EXCEPT SELECT key FROM sessions")
+    rows = db.execute(
+        f"SELECT row >> {SHIFT} FROM texts UNION SELECT id >> {SHIFT} FROM search_docsize "
+        "EXCEPT SELECT key FROM sessions"
+    )
     return [key for (key,) in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    role: str
-    message_id: str | None
-    created_ns: int | None
+    """What a row stands for. All but the digest is worked out only if the row has to be written."""
+
     digest: int
-    text: str | dict[str, Any]  # a message is only turned into text when its row is written
+    source: str | dict[str, Any]  # title and summary, or a message
+
+    def row(self) -> tuple[str, str | None, int | None, int]:
+        """The columns of `texts`, but for the row number."""
+        if isinstance(self.source, str):
+            return "", None, None, self.digest
+        created_at = self.source.get("created_at")
+        created_ns = clip(Timestamp(created_at).ns) if isinstance(created_at, str) else None
+        return self.source["role"], self.source.get("id"), created_ns, self.digest
 
     def indexed(self) -> str:
-        return split_cjk(message_text(self.text) if isinstance(self.text, dict) else self.text)
+        return split_cjk(message_text(self.source) if isinstance(self.source, dict) else self.source)
 
 
 def _put_rows(db: apsw.Connection, first: int, last: int, wanted: Sequence[_Text]) -> None:
@@ -92,21 +114,16 @@ def _put_rows(db: apsw.Connection, first: int, last: int, wanted: Sequence[_Text
         db.executemany("DELETE FROM search WHERE rowid = ?", stale)
         db.executemany("DELETE FROM texts WHERE row = ?", stale)
     if changed:
-        db.executemany(
-            "INSERT INTO texts VALUES (?, ?, ?, ?, ?)",
-            [(row, t.role, t.message_id, t.created_ns, t.digest) for row, t in changed],
-        )
+        db.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", [(row, *t.row()) for row, t in changed])
         db.executemany("INSERT INTO search (rowid, text) VALUES (?, ?)", [(row, t.indexed()) for row, t in changed])
 
 
 def _session_text(title: str, summary: str) -> _Text:
-    return _Text("", None, None, _digest([title, summary]), f"{title}\n{summary}")
+    return _Text(_digest([title, summary]), f"{title}\n{summary}")
 
 
 def _text_of(message: dict[str, Any]) -> _Text:
-    created_at = message.get("created_at")
-    created_ns = Timestamp(created_at).ns if isinstance(created_at, str) else None
-    return _Text(message["role"], message.get("id"), created_ns, _digest(message), message)
+    return _Text(_digest(message), message)
 
 
 def _digest(value: Any) -> int:
@@ -129,7 +146,12 @@ def message_text(message: dict[str, Any]) -> str:
 
 
 def split_cjk(text: str) -> str:
-    return _CJK.sub(r" \1 ", text) if not text.isascii() else text
+    """Composed first: what was typed on a Mac, or taken from a file name of one, is the same word."""
+    return _CJK.sub(r" \1 ", unicodedata.normalize("NFC", text)) if not text.isascii() else text
+
+
+def clip(ns: int) -> int:
+    return max(-_LARGEST, min(ns, _LARGEST))
 
 
 # -- queries ---------------------------------------------------------------------------------------
@@ -140,133 +162,236 @@ _TOKEN = re.compile(
         (?:"(?P<quoted>[^"]*)"?|(?P<value>[^\s()]+)) | (?P<word>[^\s()"]+)""",
     re.VERBOSE,
 )
+# What the parsers of FTS5 and SQLite bear: a stack of 100 symbols, expressions 1000 deep.
+_DEEPEST_BRACKETS = 6
+_WIDEST_CHAIN = 32
 
 
-@dataclass
+@dataclass(frozen=True)
 class Query:
-    """A query taken apart: an FTS5 expression of quoted terms, what must not match, and filters."""
+    """A query taken apart: an FTS5 expression of quoted terms, and SQL for what FTS5 cannot say."""
 
-    match: str = ""
-    excluded: list[str] = field(default_factory=list)
-    filters: list[tuple[str, str, bool]] = field(default_factory=list)  # name, value, negated
-    words: list[str] = field(default_factory=list)  # what a snippet should show
+    match: str  # "" if there is none
+    condition: str  # on `texts t` and `sessions s`; "" if there is none
+    values: list[Any]  # of the condition
+    words: list[str]  # what a snippet should show
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.match and not self.condition
+
+
+class _Term(NamedTuple):
+    phrase: str
+    is_prefix: bool
+
+
+class _Filter(NamedTuple):
+    name: str
+    value: str
+
+
+class _Not(NamedTuple):
+    part: _Node
+
+
+class _Group(NamedTuple):
+    joint: Joint
+    parts: tuple[_Node, ...]
+
+
+Joint = Literal["AND", "OR"]
+_Node = _Term | _Filter | _Not | _Group
 
 
 def parse_query(text: str) -> Query:
     """Any text is a query: what is not syntax is a word to look for."""
-    query = Query()
-    parser = _Parser([m for m in _TOKEN.finditer(text.replace("\0", " ")) if m.lastgroup != "space"], query)
-    parts = []
-    while not parser.at_end():
-        part = parser.alternatives(top=True)
-        parts.append(part)
-        parser.skip_close()
-    query.match = " AND ".join(f"({p})" for p in parts if p)
-    return query
+    tokens = [m for m in _TOKEN.finditer(text.replace("\0", " ")) if m.lastgroup != "space"]
+    node = _Parser(_without_deep_brackets(tokens)).everything()
+    if node is None:
+        return Query("", "", [], [])
+    parts = node.parts if isinstance(node, _Group) and node.joint == "AND" else (node,)
+    # The terms rank; a NOT needs something to be taken from, and without it is a condition too.
+    terms, others = _partition(parts)
+    match = _match(_group("AND", terms)) or ""
+    rest = _group("AND", others) if match else node
+    condition, values = _condition(rest) if rest is not None else ("", [])
+    return Query(match, condition, values, list(dict.fromkeys(_words(node))))
+
+
+def _partition(parts: Iterable[_Node]) -> tuple[list[_Node], list[_Node]]:
+    """What FTS5 can say, with or without a NOT before it, and what it cannot."""
+    terms: list[_Node] = []
+    others: list[_Node] = []
+    for part in parts:
+        (terms if _match(part.part if isinstance(part, _Not) else part) else others).append(part)
+    return terms, others
+
+
+def _without_deep_brackets(tokens: list[re.Match[str]]) -> list[re.Match[str]]:
+    kept: list[re.Match[str]] = []
+    depth = 0
+    for token in tokens:
+        depth += bool(token["open"])
+        if depth <= _DEEPEST_BRACKETS or not (token["open"] or token["close"]):
+            kept.append(token)
+        depth -= bool(token["close"] and depth)
+    return kept
 
 
 class _Parser:
-    """Recursive descent over the tokens. A NOT needs something to be taken from: see `conjunction`."""
+    """Recursive descent over the tokens; None stands for what says nothing."""
 
-    def __init__(self, tokens: list[re.Match[str]], query: Query) -> None:
+    def __init__(self, tokens: list[re.Match[str]]) -> None:
         self.tokens = tokens
-        self.query = query
         self.at = 0
 
-    def at_end(self) -> bool:
-        return self.at >= len(self.tokens)
+    def everything(self) -> _Node | None:
+        parts = []
+        while self.token is not None:
+            parts.append(self.alternatives())
+            self.skip_close()  # a bracket that closes nothing
+        return _group("AND", parts)
+
+    @property
+    def token(self) -> re.Match[str] | None:
+        return self.tokens[self.at] if self.at < len(self.tokens) else None
 
     def skip_close(self) -> None:
-        if not self.at_end() and self.tokens[self.at]["close"]:
-            self.at += 1  # a bracket that closes nothing
-
-    def alternatives(self, *, top: bool = False) -> str:
-        found = [self.conjunction(top=top)]
-        while not self.at_end() and self.tokens[self.at]["word"] == "OR":
+        if self.token is not None and self.token["close"]:
             self.at += 1
-            found.append(self.conjunction(top=False))
-        found = [part for part in found if part]
-        return " OR ".join(f"({part})" for part in found) if len(found) > 1 else "".join(found)
 
-    def conjunction(self, *, top: bool) -> str:
-        wanted: list[str] = []
-        unwanted: list[str] = []
-        while not self.at_end():
-            token = self.tokens[self.at]
-            if token["close"] or token["word"] == "OR":
-                break
-            negated = False
-            while not self.at_end() and self.tokens[self.at]["minus"]:
-                negated = not negated
-                self.at += 1
-            if self.at_end():
-                break
-            part = self.term(negated=negated)
-            if part:
-                (unwanted if negated else wanted).append(part)
-        if wanted and unwanted:
-            return f"({' AND '.join(wanted)}) NOT ({' OR '.join(unwanted)})"
-        if unwanted:  # nothing to take it from here: it counts for the whole query
-            self.query.excluded += unwanted
-        return " AND ".join(wanted)
+    def alternatives(self) -> _Node | None:
+        found = [self.conjunction()]
+        while self.token is not None and self.token["word"] == "OR":
+            self.at += 1
+            found.append(self.conjunction())
+        return _group("OR", found)
 
-    def term(self, *, negated: bool) -> str:
+    def conjunction(self) -> _Node | None:
+        parts = []
+        while self.token is not None and not self.token["close"] and self.token["word"] != "OR":
+            parts.append(self.factor())
+        return _group("AND", parts)
+
+    def factor(self) -> _Node | None:
+        negated = False
+        while self.token is not None and self.token["minus"]:
+            negated = not negated
+            self.at += 1
+        part = self.term() if self.token is not None else None
+        return _not(part) if negated and part is not None else part
+
+    def term(self) -> _Node | None:
         token = self.tokens[self.at]
         self.at += 1
         if token["open"]:
             inner = self.alternatives()
             self.skip_close()
-            return f"({inner})" if inner else ""
+            return inner
         if token["filter"]:
-            self.query.filters.append((token["filter"], token["quoted"] or token["value"] or "", negated))
-            return ""
-        if token["close"]:
-            return ""
+            return _Filter(token["filter"], token["quoted"] or token["value"] or "")
         if token["phrase"] is not None:
-            return self._quoted(token["phrase"], prefix=bool(token["star"]), negated=negated)
+            return _term(token["phrase"], is_prefix=bool(token["star"]))
         word = token["word"] or ""
-        if word == "AND":
-            return ""
-        return self._quoted(word.rstrip("*"), prefix=word.endswith("*"), negated=negated)
-
-    def _quoted(self, text: str, *, prefix: bool, negated: bool) -> str:
-        if not any(c.isalnum() for c in text):
-            return ""  # the tokenizer would find nothing in it
-        if not negated:
-            self.query.words.append(text)
-        return '"' + split_cjk(text).replace('"', '""') + '"' + ("*" if prefix else "")
+        return _term(word.rstrip("*"), is_prefix=word.endswith("*")) if word != "AND" else None
 
 
-def filters_sql(query: Query) -> tuple[list[str], list[Any]]:
-    """The filters as SQL conditions on `texts t` and `sessions s`."""
-    clauses: list[str] = []
-    values: list[Any] = []
-    for name, value, negated in query.filters:
-        clause, bound = _filter(name, value)
-        clauses.append(f"NOT ({clause})" if negated else clause)
-        values += bound
-    return clauses, values
+def _term(text: str, *, is_prefix: bool) -> _Term | None:
+    # In anything else the tokenizer would find nothing.
+    return _Term(text, is_prefix) if any(c.isalnum() for c in text) else None
+
+
+def _not(node: _Node) -> _Node:
+    return node.part if isinstance(node, _Not) else _Not(node)
+
+
+def _group(joint: Joint, found: Iterable[_Node | None]) -> _Node | None:
+    """One node for several. Of NOTs there is at most one: NOT a AND NOT b is NOT (a OR b)."""
+    flat: list[_Node] = []
+    for node in found:
+        if isinstance(node, _Group) and node.joint == joint:
+            flat += node.parts
+        elif node is not None:
+            flat.append(node)
+    parts: list[_Node] = [node for node in flat if not isinstance(node, _Not)]
+    unwanted = _group("OR" if joint == "AND" else "AND", [node.part for node in flat if isinstance(node, _Not)])
+    if unwanted is not None:
+        parts.append(_Not(unwanted))
+    return _Group(joint, tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
+
+
+def _words(node: _Node, *, wanted: bool = True) -> Iterator[str]:
+    if isinstance(node, _Term) and wanted:
+        yield node.phrase
+    elif isinstance(node, _Not):
+        yield from _words(node.part, wanted=not wanted)
+    elif isinstance(node, _Group):
+        for part in node.parts:
+            yield from _words(part, wanted=wanted)
+
+
+def _match(node: _Node | None) -> str | None:
+    """An FTS5 expression for a node, in brackets unless it is a single term; None if FTS5 has none for it."""
+    if isinstance(node, _Term):
+        return '"' + split_cjk(node.phrase).replace('"', '""') + '"' + ("*" if node.is_prefix else "")
+    if not isinstance(node, _Group):
+        return None
+    wanted = [_match(part) for part in node.parts if not isinstance(part, _Not)]
+    unwanted = [_match(part.part) for part in node.parts if isinstance(part, _Not)]
+    if not wanted or None in wanted or None in unwanted or (unwanted and node.joint == "OR"):
+        return None
+    text = f"({_chained(node.joint, wanted)})"
+    return f"({text} NOT {unwanted[0]})" if unwanted else text
+
+
+def _condition(node: _Node) -> tuple[str, list[Any]]:
+    """The node as an SQL condition, in brackets, and the values it binds."""
+    match = _match(node)
+    if match is not None:
+        return "(t.row IN (SELECT rowid FROM search WHERE search MATCH ?))", [match]
+    if isinstance(node, _Filter):
+        return _filter(node.name, node.value)
+    if isinstance(node, _Not):
+        inner, values = _condition(node.part)
+        return f"(NOT {inner})", values
+    assert isinstance(node, _Group)
+    terms = _group(node.joint, [part for part in node.parts if _match(part)])  # one look at the index for all
+    parts = [*([terms] if terms else []), *(part for part in node.parts if not _match(part))]
+    conditions = [_condition(part) for part in parts]
+    return f"({_chained(node.joint, [c for c, _ in conditions])})", [v for _, bound in conditions for v in bound]
+
+
+def _chained(joint: Joint, parts: Sequence[str | None]) -> str:
+    """`a AND b AND c`, but a long chain as a chain of chains, whose depth no parser minds."""
+    while len(parts) > _WIDEST_CHAIN:
+        rows = [parts[i : i + _WIDEST_CHAIN] for i in range(0, len(parts), _WIDEST_CHAIN)]
+        parts = [f"({_chained(joint, row)})" for row in rows]
+    return f" {joint} ".join(part for part in parts if part is not None)
 
 
 def _filter(name: str, value: str) -> tuple[str, list[Any]]:
     if name == "role":
-        return "t.role = ?", [value.lower()]
+        return "(t.role = ?)", [value.lower()]
     if name == "kind":
-        return "(s.child = '') = ?", [int(value.lower() == "root")]
+        return "((s.child = '') = ?)", [int(value.lower() == "root")]
     if name == "pinned":
-        return "s.pinned = ?", [int(value.lower() in ("1", "true", "yes"))]
+        return "(s.pinned = ?)", [int(value.lower() in ("1", "true", "yes"))]
     if name in ("before", "after"):
-        return f"s.updated_ns {'<' if name == 'before' else '>='} ?", [_moment(value)]
+        return f"(s.updated_ns {'<' if name == 'before' else '>='} ?)", [_moment(value)]
     if name in ("model", "title"):
-        return f"instr(lower(s.{name}), lower(?)) > 0", [value]
-    return f"coalesce(s.{name}, '') = ?", [value]
+        return f"(instr(lower(s.{name}), lower(?)) > 0)", [value]
+    return f"(coalesce(s.{name}, '') = ?)", [value]
+
+
+_ANY_PRECISION = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?")
 
 
 def _moment(text: str) -> int:
-    """A date or an instant; what is neither lies at the beginning of time."""
-    padded = text + "2000-01-01T00:00:00Z"[len(text) :] if re.fullmatch(r"\d{4}(-\d\d){0,2}", text) else text
+    """A date, an instant, or the beginning of one, in UTC; what is neither lies at the beginning of time."""
+    padded = text + "2000-01-01T00:00:00Z"[len(text) :] if _ANY_PRECISION.fullmatch(text) else text
     try:
-        return Timestamp(padded).ns
+        return clip(Timestamp(padded).ns)
     except ValueError:
         return 0
 
@@ -274,16 +399,23 @@ def _moment(text: str) -> int:
 # -- snippets --------------------------------------------------------------------------------------
 
 SNIPPET_CHARS = 160
+_SNIPPET_WORDS = 32  # of a query that is longer than any question
+_SEPARATORS = re.compile(r"[\W_]+")  # what the tokenizer makes nothing of
 
 
 def snippet(text: str, words: Iterable[str]) -> str:
     """A line of `text` around the first of `words` that occurs, the match in [brackets]."""
     flat = " ".join(text.split())
-    pattern = "|".join(re.escape(w) for w in sorted(words, key=len, reverse=True))
+    pattern = "|".join(sorted(map(_pattern, islice(words, _SNIPPET_WORDS)), key=len, reverse=True))
     match = re.search(pattern, flat, re.IGNORECASE) if pattern else None
     if match is None:
         return flat[:SNIPPET_CHARS] + ("…" if len(flat) > SNIPPET_CHARS else "")
     start = max(0, match.start() - SNIPPET_CHARS // 3)
     stop = min(len(flat), start + SNIPPET_CHARS)
     cut = flat[start : match.start()] + "[" + match[0] + "]" + flat[match.end() : max(stop, match.end())]
-    return ("…" if start else "") + cut + ("…" if stop < len(flat) else "")
+    return ("…" if start else "") + cut + ("…" if max(stop, match.end()) < len(flat) else "")
+
+
+def _pattern(phrase: str) -> str:
+    """`src/main.rs` is found in the index where the text says "src main rs", and so it is in the text."""
+    return r"[\W_]+".join(re.escape(word) for word in _SEPARATORS.split(phrase) if word)

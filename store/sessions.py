@@ -111,16 +111,15 @@ def check_identity(loaded: Loaded) -> None:
         raise Corrupt(loaded.snapshot.location.path(layout.SESSION), flaw)
 
 
-def facts(disk: Disk, loaded: Loaded, version: Version) -> Facts:
+def facts(disk: Disk, location: Location, main: Document, record: Session, version: Version) -> Facts:
     """What the index keeps of a session. The path, not the document, says who it is."""
-    location, session = loaded.snapshot.location, loaded.session
-    messages: list[dict[str, Any]] = loaded.main.data["messages"]
+    messages: list[dict[str, Any]] = main.data["messages"]
     return Facts(
         location=location,
-        entry=entry_of(session, location, len(messages), has_attachments=has_attachments(disk, location)),
+        entry=entry_of(record, location, len(messages), has_attachments=has_attachments(disk, location)),
         version=version,
-        anchors=anchors.find(loaded.main),
-        summary=session.conversation_summary.content if session.conversation_summary else "",
+        anchors=anchors.find(main),
+        summary=record.conversation_summary.content if record.conversation_summary else "",
         messages=messages,
     )
 

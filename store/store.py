@@ -374,13 +374,11 @@ class Store:
         return self._core.sweep(progress)
 
     def rebuild(self, progress: Progress | None = None) -> int:
-        """Forget the index and make it anew from the files alone; returns the number of sessions."""
-        with self._core.db.write() as db:
-            for table in ("sessions", "damaged", "texts"):
-                db.execute(f"DELETE FROM {table}")
-            db.execute("INSERT INTO search(search) VALUES ('delete-all')")
-        self._core.feed.begin_epoch()
-        self._core.sweep(progress)
+        """Make the index anew from the files alone, session by session; returns their number.
+
+        No row is missing meanwhile. If index.db itself is damaged, delete it: opening makes it anew.
+        """
+        self._core.rebuild(progress)
         self._export()
         return self.count()
 
@@ -394,7 +392,7 @@ class Store:
             "home": str(self.home),
             "sessions": self.count(),
             "durability": self._disk.durability,
-            "unfinished": {str(k): v for k, v in self._core.journal.unfinished.items()},
+            "unfinished": {"/".join(mark): why for mark, why in self._core.journal.unfinished.items()},
             "damaged": {str(k): v for k, v in self._core.index.damaged().items()},
             "bamboo": self._neighbour.at_work(),
         }

@@ -17,6 +17,7 @@ import orjson
 
 from store import layout
 from store.atomic import Disk
+from store.errors import Corrupt
 from store.journal import NewFile
 from store.layout import Location
 
@@ -54,15 +55,20 @@ def info_file(slot: str, location: Location, what: str, moves: Sequence[tuple[st
 
 def deleted(disk: Disk) -> list[Deleted]:
     """What can still be had back, the newest first."""
-    found = []
-    for name in reversed(disk.directories(layout.TRASH)):
+    found = [_parse(disk, name) for name in reversed(disk.directories(layout.TRASH))]
+    return [slot for slot in found if slot is not None]
+
+
+def _parse(disk: Disk, name: str) -> Deleted | None:
+    """None for a slot that nothing can be had back from: it was put back already, or its note is broken."""
+    try:
         file = disk.read(f"{layout.TRASH}/{name}/{_INFO}")
-        if file is None:
-            continue
-        info = orjson.loads(file.data)
-        moves = [(source, target) for source, target in info["moves"]]
-        found.append(Deleted(name, info["deleted_at_ns"], info["session_id"], info["what"], moves))
-    return found
+        info = orjson.loads(file.data) if file else {"moves": []}
+        moves = [(source, target) for source, target in info["moves"] if disk.stat(target) is not None]
+        return Deleted(name, info["deleted_at_ns"], info["session_id"], info["what"], moves) if moves else None
+    except (Corrupt, ValueError, KeyError, TypeError) as error:
+        log.warning("%s/%s is left alone: its %s is broken: %s", layout.TRASH, name, _INFO, error)
+        return None
 
 
 def purge(disk: Disk, kept_days: float = KEPT_DAYS) -> int:
@@ -72,6 +78,10 @@ def purge(disk: Disk, kept_days: float = KEPT_DAYS) -> int:
     for name in disk.directories(layout.TRASH):
         stamp, _, _ = name.partition("-")
         if stamp.isdigit() and int(stamp) < horizon_ns:
-            disk.remove_tree(f"{layout.TRASH}/{name}")
+            try:
+                disk.remove_tree(f"{layout.TRASH}/{name}")
+            except OSError as error:  # no reason not to open the home
+                log.warning("the trash cannot be emptied: %s", error)
+                continue
             count += 1
     return count

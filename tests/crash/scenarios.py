@@ -1,0 +1,152 @@
+"""Every kind of change, on one small home: what is there before, what is done, and how to tell that it was.
+
+A scenario's `done` looks only at files and API, and is asked of a store that was opened anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from store import Message, Session, Store
+from tests.builders import make_document, make_session
+
+PNG = b"\x89PNG\r\n\x1a\n not much of a picture"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    change: Callable[[Store], object]
+    done: Callable[[Store], bool]
+
+
+def make_home(home: Path) -> None:
+    """A root with a child and a grandchild, an attachment, a pinned session, one in the trash."""
+    with Store.open(home, background=False) as store:
+        root = make_session("root", messages=3, run_id="run-1")
+        store.save(root)
+        child = Session.new_child_of("child", root, "m", "a child")
+        store.save(child)
+        store.save(Session.new_child_of("grandchild", child, "m", "a grandchild"))
+        store.save(make_session("pinned", pinned=True))
+        store.save(make_session("gone"))
+        store.delete("gone")
+        store.attach("root", PNG, "image/png")
+
+
+def copy_home(home: Path, target: Path) -> Path:
+    """With times kept, as a crash would leave them; inode numbers differ, so every row is read again."""
+    shutil.copytree(home, target, symlinks=True)
+    return target
+
+
+def _retitle(session: Session) -> None:
+    session.title = "new title"
+
+
+def _save(store: Store) -> None:
+    session = store.load("root")
+    assert session is not None
+    session.title = "new title"
+    session.add_message(Message.user("one more"))
+    store.save(session)
+
+
+def _save_runtime(store: Store) -> None:
+    session = store.load_runtime("root")
+    assert session is not None
+    session.last_run_status = "completed"
+    store.save_runtime(session)
+
+
+def _title(store: Store, id: str) -> str | None:
+    session = store.load(id)
+    return session.title if session else None
+
+
+def _is_saved(store: Store) -> bool:
+    session = store.load("root")
+    assert session is not None
+    assert (session.title == "new title") == (len(session.messages) == 4), "a mixture of two versions"
+    return session.title == "new title"
+
+
+def _message_count(store: Store) -> int:
+    session = store.load("root")
+    assert session is not None
+    return len(session.messages)
+
+
+def _status(store: Store) -> str | None:
+    session = store.load("root")
+    assert session is not None
+    return session.last_run_status
+
+
+def _is_cleared(store: Store) -> bool:
+    attached = store.home / "sessions/root/attachments"
+    files = os.listdir(attached) if attached.exists() else []
+    assert (_message_count(store) == 0) == (not files), "messages and attachments go together"
+    return not files
+
+
+def _is_deleted(store: Store, *ids: str) -> bool:
+    gone = [store.load(id) is None for id in ids]
+    assert len(set(gone)) == 1, "all of them or none"
+    return gone[0]
+
+
+SCENARIOS = [
+    Scenario("new session", lambda s: s.save(make_session("new")), lambda s: s.load("new") is not None),
+    Scenario(
+        "new child",
+        lambda s: s.save(Session.new_child("new", "root", "m", "t")),
+        lambda s: s.load("new") is not None,
+    ),
+    Scenario("save", _save, _is_saved),
+    Scenario("save_runtime", _save_runtime, lambda s: _status(s) == "completed"),
+    Scenario("update", lambda s: s.update("root", _retitle), lambda s: _title(s, "root") == "new title"),
+    Scenario("append", lambda s: s.append("root", [Message.user("more")]), lambda s: _message_count(s) == 4),
+    Scenario(
+        "put session.json",
+        lambda s: s.put_document("pinned", "session.json", make_document("pinned", updated_at="2030-01-01T00:00:00Z")),
+        lambda s: _title(s, "pinned") == "A title",
+    ),
+    Scenario(
+        "put runtime.json",
+        lambda s: s.put_document(
+            "pinned", "runtime.json", make_document("pinned", messages=[], updated_at="2030-01-01T00:00:00Z")
+        ),
+        lambda s: _title(s, "pinned") == "A title",
+    ),
+    Scenario(
+        "fork",
+        lambda s: s.put_document("forked", "session.json", (s.home / "sessions/root/session.json").read_bytes()),
+        lambda s: s.load("forked") is not None,
+    ),
+    Scenario(
+        "attach",
+        lambda s: s.attach("pinned", PNG, "image/png"),
+        lambda s: any((s.home / "sessions/pinned/attachments").iterdir()),
+    ),
+    Scenario(
+        "token usage",
+        lambda s: s.append_token_usage("root", {"input_tokens": 1}),
+        lambda s: (
+            (s.home / "sessions/root/token-usage.jsonl").exists()
+            and (s.home / "sessions/root/token-usage.jsonl").read_bytes().endswith(b"}\n")
+        ),
+    ),
+    Scenario("clear", lambda s: s.clear("root"), _is_cleared),
+    Scenario("delete root", lambda s: s.delete("root"), lambda s: _is_deleted(s, "root", "child", "grandchild")),
+    Scenario("delete child", lambda s: s.delete("child"), lambda s: _is_deleted(s, "child", "grandchild")),
+    Scenario("cleanup", lambda s: s.cleanup("children"), lambda s: _is_deleted(s, "child", "grandchild")),
+    Scenario("undelete", lambda s: s.undelete(s.deleted()[0].name), lambda s: s.load("gone") is not None),
+    Scenario("export", lambda s: s.export(), lambda s: (s.home / "sessions.json").exists()),
+    Scenario("rebuild", lambda s: s.rebuild(), lambda s: s.count() == 4),
+    Scenario("migrate", lambda s: s.migrate_sidecars(), lambda s: (s.home / ".runtime_sidecar_migrated").exists()),
+]

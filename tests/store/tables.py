@@ -1,0 +1,39 @@
+"""What index.db says, in a form that two databases can be compared by: every table, no numbers of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from store.schema import Database
+from store.search import SHIFT
+
+
+def dump_tables(home: Path) -> dict[str, list[Any]]:
+    """Rows by location instead of key; the words of the full-text index by the row they belong to."""
+    database = Database(home / ".grovefs/index.db")
+    try:
+        return _dump(database.reader)
+    finally:
+        database.close()
+
+
+def _dump(db: apsw.Connection) -> dict[str, list[Any]]:
+    names = {key: (root, child) for key, root, child in db.execute("SELECT key, root, child FROM sessions")}
+    place = (1 << SHIFT) - 1
+    sessions = db.execute(
+        "SELECT root, child, id, parent, title, pinned, model, status, project, created_ns, updated_ns, "
+        "message_count, entry, append_at, updated_at_span, updated_at_text FROM sessions"
+    )
+    texts = db.execute("SELECT row, role, message_id, created_ns, digest FROM texts")
+    db.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab(main, search, instance)")
+    words = db.execute("SELECT doc, offset, term FROM temp.words")
+    return {
+        "sessions": sorted(sessions, key=repr),
+        "damaged": sorted(db.execute("SELECT root, child, reason FROM damaged")),
+        "texts": sorted((names[row >> SHIFT], row & place, *rest) for row, *rest in texts),
+        "search": sorted((names[doc >> SHIFT], doc & place, offset, term) for doc, offset, term in words),
+        "marks": list(db.execute("SELECT * FROM marks")),
+    }

@@ -1,0 +1,586 @@
+"""Store: what each call promises, told through the API and looked up in the files."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import (
+    AlreadyExists,
+    Conflict,
+    InvalidContent,
+    InvalidName,
+    Message,
+    NotFound,
+    PendingQuestion,
+    Session,
+    Store,
+    Timestamp,
+)
+from store.models import CompressionEvent, ConversationSummary
+from tests.builders import NINE_DIGITS, files_below, make_document, make_session, read_json
+
+
+def load(store: Store, id: str = "s1") -> Session:
+    session = store.load(id)
+    assert session is not None
+    return session
+
+
+def documents(home: Path, id: str = "s1") -> tuple[Any, Any]:
+    return tuple(read_json(home / f"sessions/{id}/{name}") for name in ("session.json", "runtime.json"))  # type: ignore[return-value]
+
+
+# -- save and load -----------------------------------------------------------------------------------
+
+
+def test_a_saved_session_is_loaded_as_it_was(store: Store) -> None:
+    """Every member comes back equal."""
+    session = make_session(run_id="run-1", title="T", metadata={"k": "v"})
+    store.save(session)
+    assert load(store) == session
+
+
+def test_text_is_written_as_serde_would(store: Store, home: Path) -> None:
+    """Two spaces, UTF-8 unescaped, no newline at the end; the sidecar is the same without messages."""
+    store.save(make_session(messages=0, title="Grüße 漢字 / \x07"))
+    text = (home / "sessions/s1/session.json").read_text()
+    assert text.startswith('{\n  "id": "s1",\n  "title": "Grüße 漢字 / \\u0007",\n  "pinned": false,\n')
+    assert text.endswith("\n}")
+    assert (home / "sessions/s1/runtime.json").read_text() == text
+
+
+def test_directories_are_private_and_files_too(store: Store, home: Path) -> None:
+    """0700 and 0600, unless the home says otherwise."""
+    store.save(make_session())
+    assert stat.S_IMODE((home / "sessions/s1").stat().st_mode) == 0o700
+    assert stat.S_IMODE((home / "sessions/s1/session.json").stat().st_mode) == 0o600
+
+
+def test_a_home_that_is_open_to_others_stays_so(home: Path) -> None:
+    """New directories take the mode of sessions/, and a document that is replaced keeps its own."""
+    (home / "sessions").mkdir(parents=True)
+    (home / "sessions").chmod(0o755)
+    with Store.open(home, background=False) as store:
+        store.save(make_session())
+        path = home / "sessions/s1/session.json"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
+        path.chmod(0o640)
+        store.append("s1", [Message.user("x")])
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        assert stat.S_IMODE((home / "sessions/s1").stat().st_mode) == 0o755
+
+
+def test_saving_what_did_not_change_changes_nothing(store: Store, home: Path) -> None:
+    """No new version, no new time, nothing in the feed."""
+    store.save(make_session())
+    before, cursor = files_below(home), store.changes().cursor
+    version = os.stat(home / "sessions/s1/session.json")
+    store.save(load(store))
+    assert files_below(home) == before
+    assert os.stat(home / "sessions/s1/session.json") == version
+    assert store.changes(cursor).items == []
+
+
+def test_unknown_ids_answer_none_or_false(store: Store) -> None:
+    """Only damage raises."""
+    assert store.load("nobody") is None
+    assert store.load("nobody/else") is None
+    assert store.load_runtime("nobody") is None
+    assert store.entry("nobody") is None
+    assert store.read_attachment("nobody", "a") is None
+    assert store.update("nobody", lambda s: None) is None
+    assert store.delete("nobody") is False
+    assert store.clear("nobody") is False
+    assert store.children("nobody") == []
+    assert store.append_token_usage("nobody", "{}") is False
+    with pytest.raises(NotFound):
+        store.append("nobody", [Message.user("x")])
+
+
+def test_new_ids_are_held_to_a_stricter_rule_than_old_ones(store: Store, home: Path) -> None:
+    """What lies on disk opens; what would come into being must be decent."""
+    for bad in (".hidden", "tab\tbed", "n" * 256):
+        with pytest.raises(InvalidName):
+            store.save(make_session(bad))
+    odd = home / "sessions/.odd\tone"
+    odd.mkdir()
+    (odd / "session.json").write_bytes(make_document(".odd\tone"))
+    session = load(store, ".odd\tone")
+    session.title = "still odd"
+    store.save(session)
+    assert load(store, ".odd\tone").title == "still odd"
+
+
+def test_a_child_needs_root_and_parent(store: Store) -> None:
+    session = make_session(kind="child", root_session_id="", parent_session_id="p")
+    with pytest.raises(InvalidContent, match="root_session_id"):
+        store.save(session)
+
+
+def test_what_could_not_be_loaded_is_not_saved(store: Store, home: Path) -> None:
+    """Rule 6: the API is checked like everyone else, and the reason names the field."""
+    store.save(make_session())
+    before = files_below(home)
+    for name, value in [("title", None), ("metadata", {"n": 1}), ("kind", "root "), ("spawn_depth", -1)]:
+        session = load(store)
+        setattr(session, name, value)
+        with pytest.raises(InvalidContent, match=name):
+            store.save(session)
+    for value in ("\ud800", 2**70):
+        session = load(store)
+        session.messages[0].metadata = {"x": value}
+        with pytest.raises(InvalidContent):
+            store.save(session)
+    assert files_below(home) == before
+
+
+# -- conflicts (rule 8) --------------------------------------------------------------------------------
+
+
+def test_an_outdated_save_raises_and_the_newer_version_stands(store: Store) -> None:
+    store.save(make_session())
+    mine, theirs = load(store), load(store)
+    theirs.title = "theirs"
+    store.save(theirs)
+    mine.title = "mine"
+    with pytest.raises(Conflict, match="changed by someone else"):
+        store.save(mine)
+    assert load(store).title == "theirs"
+    store.save(mine, overwrite=True)
+    assert load(store).title == "mine"
+
+
+def test_a_runtime_save_of_someone_else_makes_a_copy_outdated_too(store: Store) -> None:
+    """Else saving would turn the sidecar's fresher fields back."""
+    store.save(make_session())
+    mine, theirs = load(store), load(store)
+    theirs.last_run_status = "completed"
+    store.save_runtime(theirs)
+    mine.title = "mine"
+    with pytest.raises(Conflict):
+        store.save(mine)
+    with pytest.raises(Conflict):
+        store.save_runtime(mine)
+
+
+def test_a_session_that_exists_is_not_replaced_by_a_new_one(store: Store) -> None:
+    store.save(make_session(messages=5))
+    with pytest.raises(Conflict, match="exists already"):
+        store.save(make_session(messages=0))
+    assert len(load(store).messages) == 5
+
+
+def test_a_session_that_was_deleted_meanwhile_does_not_rise_by_accident(store: Store) -> None:
+    store.save(make_session())
+    mine = load(store)
+    store.delete("s1")
+    mine.title = "zombie"
+    with pytest.raises(Conflict, match="deleted"):
+        store.save(mine)
+    store.save(mine, overwrite=True)
+    assert load(store).title == "zombie"
+
+
+def test_save_never_shortens_unless_asked(store: Store) -> None:
+    store.save(make_session(messages=3))
+    session = load(store)
+    session.messages.pop()
+    with pytest.raises(Conflict, match="would drop 1 message;"):
+        store.save(session)
+    assert len(load(store).messages) == 3
+    store.save(session, shorten=True)
+    assert len(load(store).messages) == 2
+
+
+def test_a_session_may_be_saved_again_and_again(store: Store) -> None:
+    """Saving brings the object up to date; so does appending through it."""
+    session = make_session(messages=0)
+    store.save(session)
+    for i in range(3):
+        session.add_message(Message.user(str(i)))
+        store.save(session)
+        store.append(session, [Message.assistant(f"answer {i}")])
+        session.last_run_status = f"round {i}"
+        store.save_runtime(session)
+    assert load(store) == session
+    assert [m.content for m in session.messages] == ["0", "answer 0", "1", "answer 1", "2", "answer 2"]
+
+
+# -- updated_at, versions, mirrors, derived state --------------------------------------------------------
+
+
+def test_updated_at_grows_with_every_change(store: Store) -> None:
+    """Also when the document is from the future, by at least a nanosecond."""
+    future = Timestamp("2999-01-01T00:00:00.000000001Z")
+    store.save(make_session(updated_at=future))
+    session = load(store)
+    session.title = "changed"
+    store.save(session)
+    assert session.updated_at == "2999-01-01T00:00:00.000000002Z"
+    store.append("s1", [Message.user("x")])
+    assert load(store).updated_at.ns == future.ns + 2
+
+
+def test_title_and_pin_bump_their_versions_in_both_files(store: Store, home: Path) -> None:
+    store.save(make_session())
+    session = load(store)
+    session.title = "new"
+    store.save(session)
+    session.pinned = True
+    store.save(session)
+    session.pinned = False
+    store.save(session)
+    for document in documents(home):
+        assert (document["title_version"], document["metadata_version"]) == (1, 3)
+
+
+def test_a_runtime_save_of_a_title_bumps_versions_in_the_sidecar(store: Store, home: Path) -> None:
+    store.save(make_session())
+    session = store.load_runtime("s1")
+    assert session is not None
+    session.title = "new"
+    store.save_runtime(session)
+    main, side = documents(home)
+    assert (side["title"], side["title_version"], side["metadata_version"]) == ("new", 1, 1)
+    assert main["title"] == "New Session"
+    assert load(store).title == "new"
+
+
+def test_typed_runtime_fields_keep_their_legacy_mirror(store: Store, home: Path) -> None:
+    """Changed in place or by accessor, in save and in save_runtime."""
+    store.save(make_session(last_run_status="running"))
+    session = load(store)
+    assert session.runtime_metadata is not None
+    session.runtime_metadata.last_run_status = "completed"
+    session.runtime_metadata.selected_skill_ids = ["a", "b"]
+    store.save_runtime(session)
+    assert documents(home)[1]["metadata"] == {"last_run_status": "completed", "selected_skill_ids": '["a","b"]'}
+    session.runtime_metadata.selected_skill_ids = None
+    store.save(session)
+    for document in documents(home):
+        assert document["metadata"] == {"last_run_status": "completed"}
+        assert document["runtime_metadata"] == {"last_run_status": "completed"}
+
+
+def compressed_session() -> Session:
+    now = Timestamp.now()
+    session = make_session(messages=3)
+    session.conversation_summary = ConversationSummary(
+        created_at=now, updated_at=now, content="so far", message_count=2, token_count=9
+    )
+    session.compression_events = [CompressionEvent(id="e1", created_at=now, messages_compressed=1, segments_removed=1)]
+    session.messages[0].compressed = True
+    session.messages[0].compressed_by_event_id = "e1"
+    session.metadata["responses.previous_response_id"] = "r1"
+    return session
+
+
+def test_editing_a_message_clears_what_was_derived_from_it(store: Store) -> None:
+    store.save(compressed_session())
+    store.update("s1", lambda s: setattr(s.messages[1], "content", "edited"))
+    session = load(store)
+    assert session.conversation_summary is None
+    assert session.compression_events == []
+    assert session.metadata == {}
+    assert not session.messages[0].compressed
+    assert session.messages[0].compressed_by_event_id is None
+
+
+def test_appending_and_compressing_clear_nothing(store: Store) -> None:
+    """Who compresses writes flags, events and summary in one save: that is no edit."""
+    store.save(make_session(messages=3))
+
+    def compress(session: Session) -> None:
+        made = compressed_session()
+        session.conversation_summary = made.conversation_summary
+        session.compression_events = made.compression_events
+        session.messages[0].compressed = True
+        session.messages[0].compressed_by_event_id = "e1"
+
+    store.update("s1", compress)
+    store.append("s1", [Message.user("more")])
+    store.update("s1", lambda s: s.add_message(Message.user("still more")))
+    session = load(store)
+    assert session.conversation_summary is not None
+    assert len(session.compression_events) == 1
+    assert session.messages[0].compressed
+
+
+# -- save_runtime, load_runtime ----------------------------------------------------------------------------
+
+
+def test_a_runtime_save_touches_no_other_document(store: Store, home: Path) -> None:
+    store.save(make_session(run_id="run-1"))
+    before = os.stat(home / "sessions/s1/session.json")
+    session = load(store)
+    session.set_pending_question(PendingQuestion(tool_call_id="c", question="?", options=[], allow_custom=True))
+    store.save_runtime(session)
+    assert os.stat(home / "sessions/s1/session.json") == before
+    entry = store.entry("s1")
+    assert entry is not None
+    assert entry.has_pending_question
+    session.clear_pending_question()
+    store.save_runtime(session)
+    assert "pending_question" not in documents(home)[1]
+
+
+def test_what_was_loaded_without_messages_is_not_saved_as_a_whole(store: Store) -> None:
+    store.save(make_session(messages=3))
+    session = store.load_runtime("s1")
+    assert session is not None
+    assert session.messages == []
+    with pytest.raises(Conflict, match="save_runtime"):
+        store.save(session, shorten=True)
+    with pytest.raises(Conflict, match="save_runtime"):
+        store.save(session, overwrite=True, shorten=True)
+    assert len(load(store).messages) == 3
+
+
+def test_a_missing_sidecar_is_made_by_the_first_runtime_save(store: Store, home: Path) -> None:
+    store.save(make_session(run_id="run-1"))
+    (home / "sessions/s1/runtime.json").unlink()
+    session = store.load_runtime("s1")
+    assert session is not None
+    session.last_run_status = "completed"
+    store.save_runtime(session)
+    main, side = documents(home)
+    assert side["messages"] == []
+    assert side["runtime_metadata"] == {"last_run_status": "completed"}
+    assert "runtime_metadata" not in main
+    assert load(store).last_run_status == "completed"
+
+
+@pytest.mark.warns
+def test_a_corrupt_sidecar_is_replaced_by_a_save_and_kept_in_the_trash(store: Store, home: Path) -> None:
+    """It must not make its session unreadable, and its bytes may still be of use to someone."""
+    for write in (store.save, store.save_runtime):
+        store.save(make_session(), overwrite=True)
+        path = home / "sessions/s1/runtime.json"
+        path.write_bytes(b"{ broken")
+        session = load(store)
+        session.last_run_status = "mended"
+        write(session)
+        assert read_json(path)["metadata"]["last_run_status"] == "mended"
+        kept = [p.read_bytes() for p in (home / ".grovefs/trash").rglob("runtime.json")]
+        assert b"{ broken" in kept
+
+
+# -- update, append ----------------------------------------------------------------------------------------------
+
+
+def test_update_may_return_another_session_and_may_nest(store: Store) -> None:
+    """The lock is re-entrant for its thread."""
+    store.save(make_session())
+
+    def outer(session: Session) -> Session:
+        store.save(make_session("s2"))
+        store.append("s2", [Message.user("from inside")])
+        changed = session.model_copy(deep=True)
+        changed.title = "returned"
+        return changed
+
+    updated = store.update("s1", outer)
+    assert updated is not None
+    assert load(store).title == "returned"
+
+
+def test_an_update_that_fails_changes_nothing(store: Store, home: Path) -> None:
+    """Rule 3, for an exception of the caller's own."""
+    store.save(make_session())
+    before = files_below(home)
+
+    def broken(session: Session) -> None:
+        session.title = "half done"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        store.update("s1", broken)
+    assert files_below(home) == before
+
+
+def test_append_keeps_every_other_byte(store: Store, home: Path) -> None:
+    """Odd formatting, unknown members, numbers in their form."""
+    raw = make_document(indent=None, unknown={"z": 1.50, "a": 1e5}, updated_at=NINE_DIGITS)
+    raw = raw.replace(b'"a": 100000.0', b'"a": 1E5')
+    store.put_document("s1", "session.json", raw)
+    store.append("s1", [Message(role="user", content="more")])
+    new = (home / "sessions/s1/session.json").read_bytes()
+    stamp = load(store).updated_at.encode()
+    expected = raw.replace(b'}], "created_at"', b'},{"role":"user","content":"more"}], "created_at"')
+    assert new == expected.replace(b'"updated_at": "' + NINE_DIGITS.encode(), b'"updated_at": "' + stamp)
+
+
+def test_append_cuts_long_tool_output(store: Store) -> None:
+    store.save(make_session(messages=0))
+    store.append("s1", [Message.tool_result("call", "x" * 300_000)])
+    content = load(store).messages[0].content
+    assert len(content) < 262_144
+    assert "tool output truncated" in content
+
+
+def test_a_bad_message_is_not_appended(store: Store, home: Path) -> None:
+    store.save(make_session())
+    before = files_below(home)
+    with pytest.raises(InvalidContent, match="role"):
+        store.append("s1", [{"role": "robot", "content": "x"}])
+    with pytest.raises(InvalidContent):
+        store.append("s1", [Message.user("fine"), {"role": "user", "content": "\ud800"}])
+    assert files_below(home) == before
+
+
+def test_appending_nothing_is_nothing(store: Store) -> None:
+    store.save(make_session())
+    cursor = store.changes().cursor
+    store.append("s1", [])
+    assert store.changes(cursor).items == []
+
+
+# -- put_document ---------------------------------------------------------------------------------------------------
+
+
+def test_put_document_creates_a_session_with_its_sidecar(store: Store, home: Path) -> None:
+    raw = make_document("new")
+    assert store.put_document("new", "session.json", raw)
+    assert store.get_document("new", "session.json") == raw
+    assert read_json(home / "sessions/new/runtime.json") == {
+        **read_json(home / "sessions/new/session.json"),
+        "messages": [],
+    }
+    assert store.put_document("new", "session.json", raw) is False
+
+
+def test_put_document_from_an_outdated_base_is_refused(store: Store) -> None:
+    """Rule 8, as the mount uses it."""
+    store.put_document("s1", "session.json", make_document())
+    location = store.location("s1")
+    assert location is not None
+    base = store.version(location)
+    store.append("s1", [Message.user("newer")])
+    late = make_document(title="late", updated_at="2999-01-01T00:00:00Z")
+    with pytest.raises(Conflict, match="committed anew"):
+        store.put_document("s1", "session.json", late, base=base)
+    older = make_document(title="older")
+    with pytest.raises(Conflict, match="updated_at"):
+        store.put_document("s1", "session.json", older)
+    assert store.put_document("s1", "session.json", older, on_conflict="overwrite")
+    assert load(store).messages[0].content == "hello"
+
+
+def test_put_document_keeps_a_given_mtime(store: Store, home: Path) -> None:
+    """To the nanosecond, and the index does not take it for an outside edit."""
+    store.put_document("s1", "session.json", make_document(), mtime_ns=1_600_000_000_123_456_789)
+    assert os.stat(home / "sessions/s1/session.json").st_mtime_ns == 1_600_000_000_123_456_789
+    assert store.sweep() == 0
+
+
+def test_put_document_refuses_other_names_and_messages_in_the_sidecar(store: Store) -> None:
+    store.put_document("s1", "session.json", make_document())
+    with pytest.raises(InvalidName):
+        store.put_document("s1", "notes.json", b"{}")
+    with pytest.raises(InvalidContent, match="no messages"):
+        store.put_document("s1", "runtime.json", make_document(updated_at="2999-01-01T00:00:00Z"))
+
+
+def test_a_sidecar_may_arrive_before_its_session(store: Store, home: Path) -> None:
+    """As rsync restores: each file by itself; the session exists once session.json does."""
+    side = make_document("r", messages=[], title="from the sidecar")
+    store.put_document("r", "runtime.json", side)
+    assert store.entry("r") is None
+    store.put_document("r", "session.json", make_document("r", title="from the session"))
+    assert store.get_document("r", "runtime.json") == side
+    entry = store.entry("r")
+    assert entry is not None
+    assert entry.title == "from the sidecar"
+
+
+def test_a_document_with_another_id_becomes_a_fork_where_nothing_is_yet(store: Store) -> None:
+    """Rule 5's one exception; where a session is already, it is refused."""
+    store.put_document("a", "session.json", make_document("a"))
+    store.put_document("b", "session.json", make_document("a"))
+    assert load(store, "b").id == "b"
+    with pytest.raises(InvalidContent, match="does not agree with the path"):
+        store.put_document("b", "session.json", make_document("a", updated_at="2999-01-01T00:00:00Z"))
+
+
+# -- attachments, logs -------------------------------------------------------------------------------------------------
+
+
+def test_an_attachment_is_read_back_with_its_type(store: Store) -> None:
+    """From bytes, base64 and data URLs; also types that have no extension of their own."""
+    store.save(make_session())
+    for data, mime, content, kind in [
+        (b"bytes", "image/webp", b"bytes", "image/webp"),
+        ("aGVsbG8=", None, b"hello", "image/png"),
+        ("data:text/plain;base64,aGVsbG8=", None, b"hello", "text/plain"),
+        (b"x", "application/x-unheard-of", b"x", "application/x-unheard-of"),
+        (b"x", None, b"x", "application/octet-stream"),
+    ]:
+        attachment = store.attach("s1", data, mime)
+        assert store.read_attachment("s1", attachment.id) == (content, kind)
+        assert store.resolve_attachment(attachment.url) == (content, kind)
+
+
+def test_token_usage_is_one_line_a_record(store: Store, home: Path) -> None:
+    """Whatever newline the caller put; a line that a crash cut off does not swallow the next."""
+    store.save(make_session())
+    store.append_token_usage("s1", '{"n":1}\n')
+    path = home / "sessions/s1/token-usage.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"n":')
+    store.append_token_usage("s1", {"n": 3})
+    assert path.read_bytes() == b'{"n":1}\n{"n":\n{"n":3}\n'
+
+
+# -- opening and closing -----------------------------------------------------------------------------------
+
+
+def test_a_store_closed_twice_is_closed_once(home: Path) -> None:
+    store = Store.open(home)
+    store.close()
+    store.close()
+
+
+def test_opening_removes_temporaries_only_when_alone(home: Path) -> None:
+    """Another process's shadow is not litter."""
+    with Store.open(home, background=False) as first:
+        mine = home / ".grovefs/tmp/123-leftover"
+        mine.write_bytes(b"")
+        with Store.open(home, background=False):
+            assert mine.exists()
+        assert first.count() == 0
+    with Store.open(home, background=False):
+        assert not mine.exists()
+
+
+def test_undelete_refuses_to_replace_what_is_there_again(store: Store) -> None:
+    store.save(make_session())
+    store.delete("s1")
+    store.save(make_session(title="second"))
+    with pytest.raises(AlreadyExists):
+        store.undelete(store.deleted()[0].name)
+    assert load(store).title == "second"
+
+
+def test_the_export_follows_within_two_seconds(home: Path) -> None:
+    """Off the path of a save, by the background thread."""
+    with Store.open(home) as store:
+        store.save(make_session("fresh"))
+        deadline = time.monotonic() + 2.0
+        while "fresh" not in read_json(home / "sessions.json")["sessions"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_reset_leaves_an_empty_store_that_works(store: Store, home: Path) -> None:
+    store.save(make_session())
+    store.save(Session.new_child("c", "s1", "m", "t"))
+    store.reset()
+    assert store.entries() == []
+    assert store.search("msg") == []
+    assert read_json(home / "sessions.json")["sessions"] == {}
+    store.save(make_session())
