@@ -8,6 +8,7 @@ first, by name, so that tests can stop or fail the process at every one of them.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from store import layout
-from store.errors import Corrupt, Flaw
+from store.errors import Corrupt, Flaw, InvalidName
 
 Durability = Literal["full", "normal"]
 
@@ -64,6 +65,15 @@ class File(NamedTuple):
     gid: int
 
 
+class Entry(NamedTuple):
+    """What a directory says of one of its names; a link is only a link."""
+
+    name: str
+    is_dir: bool
+    is_file: bool
+    is_symlink: bool
+
+
 class Disk:
     """The home directory, opened once. Safe to use from several threads."""
 
@@ -88,18 +98,16 @@ class Disk:
 
     @contextmanager
     def opened(self, path: str) -> Iterator[int]:
-        """A descriptor of the directory at `path`, reached without following a link."""
-        fd = os.dup(self._fd)
+        """A descriptor of the directory at `path`, reached without following a link, or going back up."""
+        if ".." in path.split("/"):
+            raise InvalidName(f"{path!r} leads out of where it begins")
         try:
-            for name in path.split("/") if path else ():
-                try:
-                    deeper = os.open(name, _DIRECTORY, dir_fd=fd)
-                except OSError as error:
-                    if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                        raise Corrupt(path, Flaw(f"{name!r} is not a directory; links are not followed")) from None
-                    raise
-                os.close(fd)
-                fd = deeper
+            fd = _open_beneath(self._fd, path or ".")
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise Corrupt(path, Flaw("not a directory; links are not followed")) from None
+            raise
+        try:
             yield fd
         finally:
             os.close(fd)
@@ -141,27 +149,29 @@ class Disk:
         except (FileNotFoundError, Corrupt):
             return None
 
-    def entries(self, path: str) -> list[os.DirEntry[str]]:
+    def entries(self, path: str) -> list[Entry]:
         """The entries of a directory, by name; none if it does not exist."""
         try:
-            with self.opened(path) as fd, os.scandir(fd) as entries:
-                return sorted(entries, key=lambda e: e.name)
+            with self.opened(path) as fd, os.scandir(fd) as found:
+                entries = [
+                    Entry(e.name, e.is_dir(follow_symlinks=False), e.is_file(follow_symlinks=False), e.is_symlink())
+                    for e in found
+                ]
         except FileNotFoundError:
             return []
+        return sorted(entries)
 
     def directories(self, path: str) -> list[str]:
         """The names of the real directories in a directory; links to one do not count."""
-        try:
-            with self.opened(path) as fd, os.scandir(fd) as entries:
-                return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
-        except FileNotFoundError:
-            return []
+        return [entry.name for entry in self.entries(path) if entry.is_dir]
 
     # -- changing ----------------------------------------------------------------------------------
 
     def make_dirs(self, path: str) -> list[str]:
         """Create what is missing of a directory; returns what was created, outermost first."""
         made: list[str] = []
+        with suppress(FileNotFoundError), self.opened(path):
+            return made
         walked = ""
         for name in path.split("/"):
             parent, walked = walked, f"{walked}/{name}" if walked else name
@@ -217,18 +227,6 @@ class Disk:
         with self.opened(source_dir) as src, self.opened(target_dir) as dst:
             os.rename(source_name, target_name, src_dir_fd=src, dst_dir_fd=dst)
 
-    def keep_link(self, path: str) -> str | None:
-        """A second name under tmp/ for the file at `path`, by which a move onto it can be undone."""
-        directory, _, name = path.rpartition("/")
-        kept = self.temp_path()
-        try:
-            with self.opened(directory) as fd:
-                self.step("keep-link")
-                os.link(name, self.home / kept, src_dir_fd=fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-        return kept
-
     def append_line(self, path: str, line: bytes) -> None:
         """Append one line to a log; if the last one was cut off by a crash, begin a new one."""
         directory, _, name = path.rpartition("/")
@@ -281,29 +279,60 @@ class Disk:
             self.remove(path)
 
     def prove_moves(self) -> None:
-        """A trial link and rename from tmp/ to sessions/: a commit is nothing else."""
+        """A trial rename from tmp/ to sessions/: a commit is nothing else."""
         probe = self.write_temp([b""])
         name = f".grovefs-probe-{uuid.uuid4().hex}"
         target = f"{layout.SESSIONS}/{name}"
         try:
-            kept = self.keep_link(probe)
             self.move(probe, target)
         except OSError as error:
             self.remove(probe)
             raise OSError(
                 error.errno,
                 f"{error.strerror}: files cannot be moved from {layout.TMP} to {layout.SESSIONS}; "
-                "both must lie on one filesystem that knows hard links",
+                "both must lie on one filesystem",
                 str(self.home),
             ) from error
         self.remove(target)
-        if kept:
-            self.remove(kept)
 
     def _fsync(self, fd: int, name: str) -> None:
         if self.durability == "full":
             self.step(name)
             os.fsync(fd)
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_OPENAT2 = 437  # the same number on every architecture
+_RESOLVE_BENEATH_NO_LINKS = 0x08 | 0x04 | 0x02  # BENEATH, NO_SYMLINKS, NO_MAGICLINKS
+_how = _OpenHow(_DIRECTORY, 0, _RESOLVE_BENEATH_NO_LINKS)
+
+
+def _open_beneath(fd: int, path: str) -> int:
+    """Open a directory below `fd` in one system call that refuses links, or name by name where it is unknown."""
+    opened: int = _libc.syscall(
+        _OPENAT2, fd, os.fsencode(path), ctypes.byref(_how), ctypes.c_size_t(ctypes.sizeof(_how))
+    )
+    if opened >= 0:
+        return opened
+    number = ctypes.get_errno()
+    if number not in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a container that forbids it
+        raise OSError(number, os.strerror(number), path)
+    return _open_by_steps(fd, path)
+
+
+def _open_by_steps(fd: int, path: str) -> int:
+    fd = os.dup(fd)
+    for name in path.split("/"):
+        try:
+            deeper = os.open(name, _DIRECTORY, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = deeper
+    return fd
 
 
 def _read_all(fd: int, size: int) -> bytes:

@@ -41,18 +41,31 @@ class Beside:
             raise InvalidContent("attachment", Flaw(f"{kind!r} is no MIME type"))
         attachment_id = str(uuid.uuid4())
         directory = location.path(layout.ATTACHMENTS)
-        file = NewFile(f"{directory}/{attachment_id}.{extension}", [content])
-        with self.core.locked(location):
-            row = self.commits.current_row(location)
-            self.commits.run(
-                Commit(location, [file], dirs=[directory]),
-                lambda db: self._note_attachments(db, location, row, present=True),
-                "attachment",
-            )
+        self.put_file(location, NewFile(f"{directory}/{attachment_id}.{extension}", [content]))
         url = attachments.reference(location.id, attachment_id)
         return Attachment(attachment_id, url, attachments.extension_to_mime(extension) or attachments.OCTETS)
 
-    def _note_attachments(self, db: apsw.Connection, location: Location, row: Row | None, *, present: bool) -> None:
+    def put_file(self, location: Location, file: NewFile) -> None:
+        """Put an attachment in place, whole; the index notes that the session has some."""
+        self.core.check_writable()
+        with self.core.locked(location):
+            row = self.commits.current_row(location)
+            self.commits.run(
+                Commit(location, [file], dirs=[file.path.rpartition("/")[0]]),
+                lambda db: self._note(db, row, present=True),
+                "attachment",
+            )
+
+    def note_attachments(self, location: Location, *, present: bool) -> None:
+        """Attachments came or went by other ways."""
+        with self.core.locked(location):
+            row = self.commits.current_row(location)
+            with self.core.db.write() as db:
+                self._note(db, row, present=present)
+                self.core.feed.add(db, [location], "attachment")
+        self.core.changed()
+
+    def _note(self, db: apsw.Connection, row: Row | None, *, present: bool) -> None:
         if row is not None and row.entry.has_attachments != present:
             entry = row.entry.model_copy(update={"has_attachments": present})
             self.core.index.put_entry(db, row, entry)
@@ -63,10 +76,21 @@ class Beside:
         location = self.core.locate(session_id)
         if location is None:
             return False
-        line = record.rstrip("\n").encode() if isinstance(record, str) else orjson.dumps(record)
+        line = _line(record, name)
         with self.core.locked(location):
             self.core.disk.append_line(location.path(name), line + b"\n")
             with self.core.db.write() as db:
                 self.core.feed.add(db, [location], "log")
         self.core.changed()
         return True
+
+
+def _line(record: str | dict[str, Any], name: str) -> bytes:
+    """Exactly one line, whatever newline the caller put at its end."""
+    try:
+        line = record.rstrip("\n").encode() if isinstance(record, str) else orjson.dumps(record)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise InvalidContent(name, Flaw(f"the record cannot be written: {error}")) from None
+    if b"\n" in line:
+        raise InvalidContent(name, Flaw("the record has more than one line"))
+    return line

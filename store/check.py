@@ -177,9 +177,9 @@ def check_names(core: Core, location: Location) -> Iterator[Finding]:
         elif not layout.is_known_name(location, entry.name):
             yield Finding("foreign-file", _shown(path), "not part of a session; left alone")
         elif entry.name in (layout.ATTACHMENTS, layout.CHILDREN, layout.MAILBOX):
-            if not entry.is_dir(follow_symlinks=False):
+            if not entry.is_dir:
                 yield Finding("not-plain", path, "a directory is expected; links are not followed")
-        elif entry.name != layout.SESSION and not entry.is_file(follow_symlinks=False):
+        elif entry.name != layout.SESSION and not entry.is_file:
             yield Finding("not-plain", path, "a plain file is expected; links are not followed")
     attached = location.path(layout.ATTACHMENTS)
     if not _is_dir(core, attached):
@@ -188,7 +188,7 @@ def check_names(core: Core, location: Location) -> Iterator[Finding]:
         path = f"{attached}/{entry.name}"
         if layout.is_leftover(entry.name):
             yield Finding("temporary", path, "a temporary that a crash left behind", _to_trash(core, location, path))
-        elif not entry.is_file(follow_symlinks=False):
+        elif not entry.is_file:
             yield Finding("not-plain", _shown(path), "a plain file is expected; links are not followed")
 
 
@@ -244,7 +244,7 @@ def check_parent(core: Core, loaded: Loaded) -> Iterator[Finding]:
     if location.child is None or parent is None:
         return
     above = Location(location.root, None if parent == location.root else parent)
-    if core.disk.stat(above.path(layout.SESSION)) is None:
+    if not layout.is_session_id(parent) or core.disk.stat(above.path(layout.SESSION)) is None:
         yield Finding("orphan-child", location.dir, f"its parent {parent!r} does not exist")
 
 
@@ -306,9 +306,9 @@ def check_strays(core: Core) -> Iterator[Finding]:
             continue
         for entry in core.disk.entries(place):
             path = f"{place}/{entry.name}"
-            if entry.is_symlink():
+            if entry.is_symlink:
                 yield Finding("not-plain", _shown(path), "a link; links are not followed")
-            elif not entry.is_dir(follow_symlinks=False) or not layout.is_session_id(entry.name):
+            elif not entry.is_dir or not layout.is_session_id(entry.name):
                 yield Finding("foreign-file", _shown(path), "no session; left alone")
 
 

@@ -30,7 +30,10 @@ _WHITESPACE = b" \t\r\n"
 _MINUS_ZERO = re.compile(rb"(?<![eE])-0(?![.eE])")
 _STRING_OR_MINUS_ZERO = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|(?<![eE])-0(?![.eE])', re.DOTALL)
 _ONE_BRACKET = bytes.maketrans(b"[]", b"{}")
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_NOT_BRACKETS_OR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
+# Where one of these occurs, if only in a string, a second and slower look is needed.
+_BEFORE_COLON = (b" :", b"\t:", b"\r:", b"\n:")
+_BEFORE_MINUS_ZERO = (b":-0", b" -0", b",-0", b"[-0", b"\n-0", b"\t-0", b"\r-0")
 
 Path = tuple[str | int, ...]
 
@@ -48,10 +51,9 @@ def parse(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> dict[str
     if not isinstance(value, dict):
         found = "an array" if isinstance(value, list) else "a single value"
         raise InvalidContent(name, Flaw(f"a JSON object is expected, not {found}", 1, 1))
-    structure = _outside_strings(raw)
-    _check_structure(raw, structure, value, name)
+    _check_structure(raw, value, name)
     # serde reads -0 as a float, which it takes for no integer field; orjson would say 0.
-    if _MINUS_ZERO.search(structure):
+    if any(lead in raw for lead in _BEFORE_MINUS_ZERO) and _MINUS_ZERO.search(_outside_strings(raw)):
         raw = _STRING_OR_MINUS_ZERO.sub(lambda m: m[1] or b"-0.0", raw)
         return cast(dict[str, Any], orjson.loads(raw))
     return value
@@ -73,9 +75,9 @@ def _syntax_flaw(raw: bytes, error: orjson.JSONDecodeError) -> Flaw:
     return Flaw(error.msg, error.lineno, error.colno)
 
 
-def _check_structure(raw: bytes, structure: bytes, value: Any, name: str) -> None:
+def _check_structure(raw: bytes, value: Any, name: str) -> None:
     """What orjson lets pass: deep nesting, and keys that appear twice in one object."""
-    brackets = structure.translate(_ONE_BRACKET, _NOT_BRACKETS)
+    brackets = _brackets(raw)
     for _level in range(MAX_DEPTH):
         if not brackets:
             break
@@ -83,29 +85,33 @@ def _check_structure(raw: bytes, structure: bytes, value: Any, name: str) -> Non
     else:
         if brackets:
             raise InvalidContent(name, _depth_flaw(raw))
-    # Outside strings a colon stands for a key, so a missing one means that two keys became one.
-    if structure.count(b":") != _count_keys(value):
+    if _repeats_a_key(raw, orjson.dumps(value)):
         path, offset = _find_duplicate(raw)
         line, column = position(raw, offset)
         raise InvalidContent(name, Flaw("the key appears twice", line, column, render_path(path)))
 
 
+def _repeats_a_key(raw: bytes, compact: bytes) -> bool:
+    """Whether printing what was parsed needs fewer keys than were read: then two of them became one."""
+    if b"\\u" in raw or any(space in raw for space in _BEFORE_COLON):
+        return _outside_strings(raw).count(b":") != _outside_strings(compact).count(b":")
+    # Strings that begin with a colon look like keys here, but they do so in both texts.
+    return raw.count(b'":') != compact.count(b'":')
+
+
+def _without_escapes(raw: bytes) -> bytes:
+    return raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+
+
+def _brackets(raw: bytes) -> bytes:
+    """The brackets of a valid text that stand outside its strings, as if there were one kind only."""
+    bare = _without_escapes(raw).translate(_ONE_BRACKET, _NOT_BRACKETS_OR_QUOTES).replace(b'""', b"")
+    return b"".join(bare.split(b'"')[::2])
+
+
 def _outside_strings(raw: bytes) -> bytes:
-    """A valid text without its strings. With the escapes gone, every second piece between quotes is outside."""
-    return b"".join(raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
-
-
-def _count_keys(value: Any) -> int:
-    count = 0
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if type(item) is dict:
-            count += len(item)
-            stack.extend(v for v in item.values() if type(v) is dict or type(v) is list)
-        else:
-            stack.extend(v for v in item if type(v) is dict or type(v) is list)
-    return count
+    """A valid text without its strings: every second piece between quotes."""
+    return b"".join(_without_escapes(raw).split(b'"')[::2])
 
 
 def _depth_flaw(raw: bytes) -> Flaw:
@@ -166,13 +172,16 @@ def position(raw: bytes, offset: int) -> tuple[int, int]:
     return raw.count(b"\n", 0, offset) + 1, column
 
 
-def locate(raw: bytes, path: Path) -> tuple[int, int]:
-    """Line and column of the value at `path`, or of the innermost container of it that exists."""
+def locate(raw: bytes, path: Path, aliases: Mapping[str, str] | None = None) -> tuple[int, int]:
+    """Line and column of the value at `path`, or of the innermost container of it that exists.
+
+    `aliases` names the other spelling under which the text may hold a key.
+    """
     start = len(raw) - len(raw.lstrip(_WHITESPACE))
     end = len(raw.rstrip(_WHITESPACE))
     for step in path:
-        spans = _spans(raw, start, end)
-        found = spans.get(step) if spans is not None else None
+        spans = _spans(raw, start, end) or {}
+        found = spans.get(step) or spans.get((aliases or {}).get(str(step), step))
         if found is None:
             break
         start, end = found

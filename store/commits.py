@@ -35,6 +35,7 @@ class Commits:
         side: bytes | None,
         what: What,
         *,
+        same_messages: bool = False,
         mtime_ns: int | None = None,
         kept: Sequence[NewFile] = (),
         moves: Sequence[tuple[str, str]] = (),
@@ -48,13 +49,16 @@ class Commits:
         if side is not None:
             files.append(NewFile(location.path(layout.RUNTIME), [side], snapshot.side))
         files.append(NewFile(location.path(layout.SESSION), [main.raw], snapshot.main, mtime_ns))
-        self.run(
-            Commit(location, files, moves, dirs=[*_session_dirs(location), *_dirs_of(files)]),
-            lambda db: self.core.index.put(
-                db, sessions.facts(self.core.disk, location, main, record, self.core.version(location))
-            ),
-            what,
-        )
+        row = self.core.index.find(location) if same_messages else None
+
+        def follow(db: apsw.Connection) -> None:
+            facts = sessions.facts(self.core.disk, location, main, record, self.core.version(location))
+            if row is not None and row.version == snapshot.version:
+                self.core.index.put_control(db, row, facts.entry, facts.version, facts.summary, facts.anchors)
+            else:
+                self.core.index.put(db, facts)
+
+        self.run(Commit(location, files, moves, dirs=[*_session_dirs(location), *_dirs_of(files)]), follow, what)
 
     def side(
         self,

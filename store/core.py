@@ -104,6 +104,8 @@ class Core:
         if not found and self.journal.all_pending():  # it may be saved, and only its row be missing yet
             self.recover_all()
             found = self.index.locate(session_id)
+        if Location(session_id) in found:  # a root's id is its exact name, whoever else bears it
+            return Location(session_id)
         if len(found) > 1:
             raise Ambiguous(session_id, map(str, found))
         if found:
@@ -194,12 +196,14 @@ class Core:
     def sweep(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Compare every session's stamps with its row and read again what differs; returns how many."""
         known = dict(self.index.stamps())
+        attached = dict(self.index.attached())
         differing = []
         for location in self.iter_on_disk():
             version = self.version(location)
             if version.main is None:
                 continue  # incoming: no session yet
-            if known.pop(location, None) != version:
+            row = known.pop(location, None)
+            if row != version or attached.get(location) != sessions.has_attachments(self.disk, location):
                 differing.append(location)
         differing += known  # rows whose files are gone
         for done, location in enumerate(differing):
@@ -216,7 +220,7 @@ class Core:
             with self.locked(location), self.db.write() as db:
                 row = self.index.find(location)
                 if row is not None:
-                    search.remove_session(db, row.key)
+                    search.purge_session(db, row.key)
                 if row is not None or self.disk.stat(location.path(layout.SESSION)) is not None:
                     self.reread(location)
             if progress is not None:

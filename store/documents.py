@@ -16,7 +16,7 @@ from store import codec, layout
 from store.attachments import SCHEME
 from store.errors import Flaw, InvalidContent
 from store.layout import Location
-from store.models import Session
+from store.models import ALIASES, Session
 from store.overlay import AUTHORITY
 
 AUTHORITY_LIMIT = 512 * 1024
@@ -76,7 +76,7 @@ def type_flaw(error: pydantic.ValidationError, raw: bytes | None = None) -> Flaw
     """The first fault pydantic found, in plain words; its place too, if the text is given."""
     first = error.errors(include_url=False)[0]
     path = tuple(first["loc"])
-    line, column = codec.locate(raw, path) if raw is not None else (None, None)
+    line, column = codec.locate(raw, path, ALIASES) if raw is not None else (None, None)
     reason = _EXPLAINED.get(first["type"], first["msg"])
     more = error.error_count() - 1
     if more:
@@ -92,7 +92,8 @@ def identity_flaw(document: Document, location: Location) -> Flaw | None:
     path_says = {"id": location.id, "kind": location.kind, "root_session_id": location.root}
     for field, expected in path_says.items():
         found = document.data.get(field)
-        if found in (None, "") or found == expected:
+        # Before there were trees no document had a root_session_id, and Bamboo fills it in as "".
+        if found is None or found == expected or (field == "root_session_id" and not found):
             continue
         line, column = codec.locate(document.raw, (field,))
         reason = f"{found!r} does not agree with the path, which says {expected!r}"
@@ -130,6 +131,8 @@ def _stands_below_root(record: Session, location: Location) -> bool:
 
 def _redirected(raw: bytes, old: str, new: str) -> bytes:
     """The text with the prefix of references changed; a string that spells it with escapes is written anew."""
+    if old == new:
+        return raw
     raw = raw.replace(codec.render_compact(old)[1:-1], codec.render_compact(new)[1:-1])
 
     def mended(match: re.Match[bytes]) -> bytes:

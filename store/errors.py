@@ -14,6 +14,7 @@
     │   └── BambooAtWork      a Bamboo server has this home open
     ├── Conflict              a newer version has been committed meanwhile
     ├── Busy                  a lock was not had in time
+    ├── Closed                the store was closed before
     └── Corrupt               damage on disk; carries path and position
 
 An OSError (disk full, permission denied) keeps its own type and errno: it is not ours to rename.
@@ -101,6 +102,10 @@ class Conflict(StoreError):
 
 
 class Busy(StoreError):
+    pass
+
+
+class Closed(StoreError):
     pass
 
 

@@ -77,14 +77,26 @@ class Index:
         search.put_messages(db, key, facts.messages)
         self._heal(db, facts.location)
 
-    def put_control(self, db: apsw.Connection, row: Row, entry: IndexEntry, version: Version, summary: str) -> None:
-        """The control plane changed; the messages, and where they lie, did not."""
-        self._put_row(db, row.location, entry, version, row.anchors)
+    def put_control(
+        self,
+        db: apsw.Connection,
+        row: Row,
+        entry: IndexEntry,
+        version: Version,
+        summary: str,
+        anchors: Anchors | None = None,
+    ) -> None:
+        """The control plane changed, the messages did not; `anchors`, if they lie elsewhere now."""
+        self._put_row(db, row.location, entry, version, anchors or row.anchors)
         search.put_session(db, row.key, entry.title, summary)
 
     def put_entry(self, db: apsw.Connection, row: Row, entry: IndexEntry) -> None:
         """The entry changed by something beside the documents: an attachment came or went."""
         self._put_row(db, row.location, entry, row.version, row.anchors)
+
+    def put_version(self, db: apsw.Connection, row: Row, version: Version) -> None:
+        """The same documents with other times or modes: only their stamps changed."""
+        self._put_row(db, row.location, row.entry, version, row.anchors)
 
     def put_appended(
         self,
@@ -184,6 +196,15 @@ class Index:
         for root, child, main, side in rows:
             yield Location(root, child or None), Version(_unpack(main), _unpack(side) if side else None)
 
+    def attached(self) -> Iterator[tuple[Location, bool]]:
+        """Which sessions have attachments, as far as is known; a damaged one has none that matter."""
+        rows = self._db.reader.execute(
+            "SELECT root, child, json_extract(entry, '$.has_attachments') FROM sessions "
+            "UNION ALL SELECT root, child, 0 FROM damaged"
+        )
+        for root, child, has_some in rows:
+            yield Location(root, child or None), bool(has_some)
+
     def damaged(self) -> dict[Location, str]:
         rows = self._db.reader.execute("SELECT root, child, reason FROM damaged")
         return {Location(root, child or None): reason for root, child, reason in rows}
@@ -236,8 +257,8 @@ class Filter:
             ("model = ?", self.model),
             ("project = ?", self.project),
             ("title LIKE '%' || ? || '%' ESCAPE '\\'", escaped),
-            ("updated_ns >= ?", self.updated_since.ns if self.updated_since else None),
-            ("updated_ns < ?", self.updated_before.ns if self.updated_before else None),
+            ("updated_ns >= ?", _clip(self.updated_since.ns) if self.updated_since else None),
+            ("updated_ns < ?", _clip(self.updated_before.ns) if self.updated_before else None),
         ]
         used = [(text, value) for text, value in parts if value is not None]
         return ("WHERE " + " AND ".join(t for t, _ in used) if used else "", [v for _, v in used])

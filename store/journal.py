@@ -68,7 +68,7 @@ class Journal:
             moves = self._prepare(commit, temps)
             self._mark(commit, moves)
             try:
-                self._move(moves)
+                self._move(commit, moves)
             except BaseException:
                 self._unmark(commit)
                 raise
@@ -91,7 +91,7 @@ class Journal:
             temp = self.disk.write_temp(file.parts, file.like)
             temps.append(temp)
             if file.mtime_ns is not None:
-                os.utime(self.disk.home / temp, ns=(file.mtime_ns, file.mtime_ns))
+                self._set_mtime(temp, file.mtime_ns)
             moves.append((temp, file.path))
         return [*moves, *commit.moves]
 
@@ -108,28 +108,29 @@ class Journal:
         with self.db.write() as db:
             db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _mark_key(commit))
 
-    def _move(self, moves: Sequence[tuple[str, str]]) -> None:
-        """All moves, or, when one fails, those before it undone. A link keeps what a move replaces."""
-        done: list[tuple[str, str, str | None]] = []
+    def _move(self, commit: Commit, moves: Sequence[tuple[str, str]]) -> None:
+        """All moves, or, when one fails, those before it undone."""
+        done = 0
         try:
-            for i, (source, target) in enumerate(moves):
-                is_last = i == len(moves) - 1
-                replaces = not is_last and source.startswith(layout.TMP)
-                done.append((source, target, self.disk.keep_link(target) if replaces else None))
-                try:
-                    self.disk.move(source, target)
-                except BaseException:
-                    _, _, kept = done.pop()
-                    if kept:
-                        self.disk.remove(kept)
-                    raise
+            for source, target in moves:
+                self.disk.move(source, target)
+                done += 1
         except BaseException:
-            for source, target, kept in reversed(done):
-                self.disk.move(kept or target, target if kept else source)
+            replaced = [file.like for file in commit.files] + [None] * len(commit.moves)
+            for (source, target), old in reversed([*zip(moves, replaced, strict=True)][:done]):
+                self._undo(source, target, old)
             raise
-        for _, _, kept in done:
-            if kept:
-                self._remove_quietly(kept)
+
+    def _undo(self, source: str, target: str, old: File | None) -> None:
+        """Put back what a move replaced, bytes, mode and time; or just move back."""
+        if old is None:
+            return self.disk.move(target, source)
+        temp = self.disk.write_temp([old.data], old)
+        self._set_mtime(temp, old.stamp.mtime_ns)
+        self.disk.move(temp, target)
+
+    def _set_mtime(self, path: str, mtime_ns: int) -> None:
+        os.utime(self.disk.home / path, ns=(mtime_ns, mtime_ns))
 
     def _remove_quietly(self, path: str) -> None:
         """After the point of no return a leftover under tmp/ is not worth an error."""
@@ -185,7 +186,9 @@ class Journal:
             return
         moves, touched = orjson.loads(row[0]), orjson.loads(row[1])
         for source, target in moves:
-            if self.disk.stat(source) is not None:
+            # A name outside tmp/ may have come into use again after it was moved away.
+            is_done = not source.startswith(layout.TMP) and self.disk.stat(target) is not None
+            if self.disk.stat(source) is not None and not is_done:
                 self.disk.make_dirs(target.rpartition("/")[0])
                 self.disk.move(source, target)
         # An error leaves the mark, and whoever comes next tries again. What has gone since needs no syncing.

@@ -44,7 +44,7 @@ MAX_NAME_BYTES = 255  # what ext4, XFS and btrfs take for one name
 _SURROGATE = re.compile("[\ud800-\udfff]")  # what os gives for bytes that are not UTF-8
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # Bamboo's own temporaries: `<file>.tmp.<uuid>`, left behind by a crash and never cleaned by it.
-_LEFTOVER = re.compile(r"\.tmp\.[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
+_LEFTOVER = re.compile(r"\.tmp\.[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
 
 Kind = Literal["root", "child"]
 

@@ -25,6 +25,7 @@ from store.errors import Busy
 from store.layout import Location
 
 TIMEOUT_S = 10.0
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _FIRST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.02
 
@@ -90,7 +91,7 @@ class Locks:
         mine = self._mine()
         held = mine.get(root)
         if held is None:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(self._path, _FLAGS, 0o600)
             try:
                 wanted = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
                 _acquire(fd, _offset(f"tree\0{root}"), wanted, deadline, f"tree {root}")
@@ -141,7 +142,7 @@ class Presence:
     """Who has the home open: everyone shares a lock, and to have it alone means to be the only one."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(path, _FLAGS, 0o600)
 
     def enter(self) -> bool:
         """True if nobody else is here; others then wait until `settle`, so that one alone sets things up."""

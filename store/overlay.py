@@ -67,8 +67,13 @@ def sidecar_of(raw: bytes, document: Mapping[str, Any]) -> bytes:
 
 def carry(side: bytes, old: Mapping[str, Any], new: Mapping[str, Any]) -> bytes:
     """The sidecar after session.json changed from `old` to `new`: what differs is carried, the rest stays."""
-    before, after = (_with_task_names(control_plane(document)) for document in (old, new))
+    before, after = (_with_maps(_with_task_names(control_plane(document))) for document in (old, new))
     return codec.splice(side, before, after, aliases=ALIASES)
+
+
+def _with_maps(plane: dict[str, Any]) -> dict[str, Any]:
+    """A map that session.json has no more, or not yet, is an empty one: what else the sidecar has in it stays."""
+    return plane | {name: {} for name in ("metadata", "runtime_metadata") if name not in plane}
 
 
 def _with_task_names(plane: dict[str, Any]) -> dict[str, Any]:

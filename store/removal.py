@@ -49,8 +49,19 @@ class Remover:
         self._run(location, slot, "deleted", moves, going)
         return True
 
+    def delete_one(self, location: Location) -> None:
+        """Only the session that is named; what descends from it stays, and `check` will find it."""
+        self.core.check_writable()
+        with self.core.locked_tree(location.root):
+            self._refuse_pinned(location, [location])
+            slot = trash.new_slot(location)
+            self._run(location, slot, "deleted", [(location.dir, f"{slot}/0")], [location])
+
     def _with_descendants(self, location: Location) -> list[Location]:
-        for known in {*self.core.index.tree(location.root), *self._children_on_disk(location.root)}:
+        for known in {
+            *self.core.index.tree(location.root),
+            *self._children_in(location.root, Location(location.root).dir),
+        }:
             self.core.refresh(known)  # an edit behind our back may have pinned one, or made a new one
         entries = {loc: row.entry for loc in self.core.index.tree(location.root) if (row := self.core.index.find(loc))}
         below = prune.descendants(location, entries)
@@ -58,8 +69,12 @@ class Remover:
             below = [other for other in self.core.index.tree(location.root) if other != location]
         return [location, *below]
 
-    def _children_on_disk(self, root: str) -> list[Location]:
-        found = self.core.disk.directories(Location(root).path(layout.CHILDREN))
+    def _children_in(self, root: str, directory: str) -> list[Location]:
+        """The descendants of a root, whose directory may lie in the trash."""
+        try:
+            found = self.core.disk.directories(f"{directory}/{layout.CHILDREN}")
+        except Corrupt:  # a link of that name leads to nobody's children
+            return []
         return [Location(root, child) for child in found if layout.is_session_id(child)]
 
     def _refuse_pinned(self, location: Location, going: Sequence[Location]) -> None:
@@ -142,8 +157,7 @@ class Remover:
                 continue
             found.append(place[0])
             if not place[1] and place[0].child is None:
-                children = self.core.disk.directories(f"{kept}/{layout.CHILDREN}")
-                found += [Location(place[0].root, child) for child in children]
+                found += self._children_in(place[0].root, kept)
         return list(dict.fromkeys(found))
 
     # -- cleanup -----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ what differs from that is spliced into the texts on disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +38,7 @@ class Saver:
     def save(self, session: Session, *, overwrite: bool = False, shorten: bool = False) -> None:
         """Write both documents. The session is up to date afterwards and may be saved again."""
         self.core.check_writable()
+        _refuse_wrong_shape(session)
         location = location_of(session)
         with self.core.locked(location):
             snapshot = self.core.read(location)
@@ -52,7 +54,7 @@ class Saver:
         if self.core.disk.stat(location.dir) is None:
             layout.check_new(location)
         now = {k: v for k, v in _dumped(session).items() if k != overlays.AUTHORITY}
-        main = _checked(_rendering(lambda: codec.render(now)), location, layout.SESSION)
+        main = _checked(_rendering(lambda: codec.render(now)), location, layout.SESSION, self.core.limit_bytes)
         side = overlays.sidecar_of(main.raw, main.data)
         self.commits.session(snapshot, main, main.record, side, "saved", kept=kept_sidecar(snapshot))
         self._remember(session, location, now, now)
@@ -74,7 +76,11 @@ class Saver:
             slot = trash.new_slot(location)
             moves = [(attached, f"{slot}/{layout.ATTACHMENTS}")] if self.core.disk.entries(attached) else []
             kept = [trash.info_file(slot, location, "cleared", moves)] if moves else []
-            self._rewrite(session, loaded.snapshot, overwrite=False, shorten=True, kept=kept, moves=moves)
+            self._rewrite(
+                session, loaded.snapshot, overwrite=False, shorten=True, what="cleared", kept=kept, moves=moves
+            )
+            with suppress(OSError):  # Bamboo leaves an empty one; whoever attaches makes it anyway
+                self.core.disk.make_dirs(attached)
         return True
 
     def _rewrite(
@@ -84,6 +90,7 @@ class Saver:
         *,
         overwrite: bool,
         shorten: bool,
+        what: What = "saved",
         kept: Sequence[NewFile] = (),
         moves: Sequence[tuple[str, str]] = (),
     ) -> None:
@@ -101,12 +108,12 @@ class Saver:
         session.updated_at = now["updated_at"] = _later_than(origin, session.updated_at)
         assert snapshot.main is not None
         new = overlays.refreshed(origin.main, origin.dump, now)
-        main = _checked(_spliced(snapshot.main.data, origin.main, new), location, layout.SESSION)
+        main = _checked(_spliced(snapshot.main.data, origin.main, new), location, layout.SESSION, self.core.limit_bytes)
         side = self._saved_side(snapshot, origin, now, main)
         if not origin.has_side:
             kept = [*kept, *kept_sidecar(snapshot)]
-        what: What = "cleared" if moves else "saved"
-        self.commits.session(snapshot, main, main.record, side, what, kept=kept, moves=moves)
+        same = codec.same(origin.main["messages"], new["messages"])
+        self.commits.session(snapshot, main, main.record, side, what, same_messages=same, kept=kept, moves=moves)
         self._remember(session, location, now, new)
 
     def _saved_side(self, snapshot: Snapshot, origin: Origin, now: dict[str, Any], main: Document) -> bytes:
@@ -114,7 +121,7 @@ class Saver:
             return overlays.sidecar_of(main.raw, main.data)
         before, after = (overlays.control_plane(d) for d in (origin.dump, now))
         raw = _spliced(snapshot.side.data, before, after)
-        return _checked(raw, snapshot.location, layout.RUNTIME).raw
+        return _checked(raw, snapshot.location, layout.RUNTIME, self.core.limit_bytes).raw
 
     def _remember(self, session: Session, location: Location, dump: dict[str, Any], main: dict[str, Any]) -> None:
         session._origin = Origin(self.core.version(location), dump, main, has_side=True)
@@ -124,6 +131,7 @@ class Saver:
     def save_runtime(self, session: Session) -> None:
         """Write the control plane only: the cost does not depend on the conversation's length."""
         self.core.check_writable()
+        _refuse_wrong_shape(session)
         location = location_of(session)
         with self.core.locked(location):
             version = self.core.version(location)
@@ -146,7 +154,7 @@ class Saver:
         side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
         assert side is not None
         raw = _spliced(side.data, before, overlays.control_plane(now))
-        self.commits.side(location, _checked(raw, location, layout.RUNTIME), side)
+        self.commits.side(location, _checked(raw, location, layout.RUNTIME, self.core.limit_bytes), side)
         dump = {**now, "messages": origin.dump["messages"]}
         session._origin = replace(origin, version=self.core.version(location), dump=dump)
 
@@ -160,7 +168,7 @@ class Saver:
         now = _dumped(session, without_messages=True)
         raw = overlays.sidecar_of(loaded.main.raw, loaded.main.data)
         raw = _spliced(raw, overlays.control_plane(origin.main), overlays.control_plane(now))
-        side = _checked(raw, location, layout.RUNTIME)
+        side = _checked(raw, location, layout.RUNTIME, self.core.limit_bytes)
         self.commits.side(location, side, snapshot.side, kept=[] if loaded.side else kept_sidecar(snapshot))
         dump = {**now, "messages": origin.dump["messages"]}
         session._origin = Origin(self.core.version(location), dump, origin.main, has_side=True)
@@ -288,16 +296,16 @@ def _spliced(raw: bytes, before: dict[str, Any], after: dict[str, Any]) -> bytes
     return _rendering(lambda: codec.splice(raw, before, after, aliases=ALIASES))
 
 
-def _rendering(render: Callable[[], bytes]) -> bytes:
+def _rendering(render: Callable[[], bytes], name: str = layout.SESSION) -> bytes:
     try:
         return render()
     except TypeError as error:  # orjson: a lone surrogate, an integer over 64 bits, an object of no JSON type
-        raise InvalidContent(layout.SESSION, Flaw(str(error))) from None
+        raise InvalidContent(name, Flaw(str(error))) from None
 
 
-def _checked(raw: bytes, location: Location, name: str) -> Document:
+def _checked(raw: bytes, location: Location, name: str, limit: int) -> Document:
     """The gate for what the API writes: it must be loadable, and belong where it goes."""
-    document = parse_document(raw, location.path(name))
+    document = parse_document(raw, location.path(name), limit=limit)
     flaw = documents.identity_flaw(document, location)
     if flaw is not None:
         raise InvalidContent(location.path(name), flaw)
@@ -312,7 +320,7 @@ def _message(message: Message | dict[str, Any]) -> dict[str, Any]:
         raise InvalidContent("message", documents.type_flaw(error)) from None
     if record.role == "tool":
         record.content = cut_tool_output(record.content)
-    raw = _rendering(lambda: codec.render_compact(record.model_dump()))
+    raw = _rendering(lambda: codec.render_compact(record.model_dump()), "message")
     return codec.parse(raw, "message")
 
 
@@ -335,6 +343,19 @@ def _refuse_shortening(location: Location, loaded: dict[str, Any], session: Sess
             f"saving {location} would drop {lost} message{'s' if lost > 1 else ''}; nothing was changed. "
             "Say shorten if that is meant"
         )
+
+
+def _refuse_wrong_shape(session: Session) -> None:
+    """What is worked with before the whole is checked; records take any value that is assigned to them."""
+    kinds = {"messages": list, "metadata": dict, "updated_at": str, "title_version": int, "metadata_version": int}
+    for field, kind in kinds.items():
+        if not isinstance(getattr(session, field), kind):
+            reason = f"{getattr(session, field)!r} is not of the right type"
+            raise InvalidContent(layout.SESSION, Flaw(reason, field=field))
+    try:
+        session.updated_at = Timestamp(session.updated_at)
+    except ValueError as error:
+        raise InvalidContent(layout.SESSION, Flaw(str(error), field="updated_at")) from None
 
 
 def _later_than(origin: Origin, wanted: Timestamp) -> Timestamp:

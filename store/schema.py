@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -118,6 +119,16 @@ class Unusable(StoreError):
     """index.db is no database of ours; it can be set aside and made anew."""
 
 
+def _recognise(path: Path) -> None:
+    """Look before opening: SQLite would follow a link."""
+    try:
+        info = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(info.st_mode):
+        raise OSError(errno.EIO, "this is no plain file and cannot be opened as a database", str(path))
+
+
 class Database:
     """`index.db`: one writer, a reader for each thread."""
 
@@ -125,6 +136,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        _recognise(path)
         self._writing = threading.RLock()
         self._local = threading.local()
         self._readers: list[apsw.Connection] = []
@@ -139,10 +151,16 @@ class Database:
         try:
             connection = apsw.Connection(str(self.path))
             connection.set_busy_timeout(BUSY_MS)
+            # Before anything is set: someone else's database must not be changed by our looking at it.
+            is_ours = connection.execute("PRAGMA application_id").get == APPLICATION_ID
+            if not is_ours and connection.execute("SELECT count(*) FROM sqlite_schema").get:
+                raise Unusable(f"{self.path} is not a GroveFS index")
             connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY")
             connection.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise Unusable(f"{self.path}: {error}") from error
+        except apsw.CantOpenError as error:
+            raise OSError(errno.EIO, "this cannot be opened as a database", str(self.path)) from error
         return connection
 
     def _prepare(self) -> None:
@@ -155,8 +173,6 @@ class Database:
                     # Merges inside a commit stall it by tens of milliseconds; they are done when idle.
                     db.execute("INSERT INTO search(search, rank) VALUES ('automerge', 0), ('crisismerge', 64)")
                     return
-                if db.execute("PRAGMA application_id").get != APPLICATION_ID:
-                    raise Unusable(f"{self.path} is not a GroveFS index")
         except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError) as error:
             raise Unusable(f"{self.path}: {error}") from error
         if version > VERSION:

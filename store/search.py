@@ -206,7 +206,8 @@ _Node = _Term | _Filter | _Not | _Group
 
 def parse_query(text: str) -> Query:
     """Any text is a query: what is not syntax is a word to look for."""
-    tokens = [m for m in _TOKEN.finditer(text.replace("\0", " ")) if m.lastgroup != "space"]
+    clean = text.encode(errors="replace").decode().replace("\0", " ")  # a shell may give bytes that are no UTF-8
+    tokens = [m for m in _TOKEN.finditer(clean) if m.lastgroup != "space"]
     node = _Parser(_without_deep_brackets(tokens)).everything()
     if node is None:
         return Query("", "", [], [])
@@ -315,9 +316,11 @@ def _group(joint: Joint, found: Iterable[_Node | None]) -> _Node | None:
         elif node is not None:
             flat.append(node)
     parts: list[_Node] = [node for node in flat if not isinstance(node, _Not)]
-    unwanted = _group("OR" if joint == "AND" else "AND", [node.part for node in flat if isinstance(node, _Not)])
-    if unwanted is not None:
-        parts.append(_Not(unwanted))
+    unwanted = [node.part for node in flat if isinstance(node, _Not)]
+    if unwanted:
+        together = _group("OR" if joint == "AND" else "AND", unwanted)
+        assert together is not None
+        parts.append(_not(together))
     return _Group(joint, tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
 
 
@@ -404,16 +407,16 @@ _SEPARATORS = re.compile(r"[\W_]+")  # what the tokenizer makes nothing of
 
 
 def snippet(text: str, words: Iterable[str]) -> str:
-    """A line of `text` around the first of `words` that occurs, the match in [brackets]."""
+    """A line of `text` around the first of `words` that occurs, every match in it in [brackets]."""
     flat = " ".join(text.split())
     pattern = "|".join(sorted(map(_pattern, islice(words, _SNIPPET_WORDS)), key=len, reverse=True))
     match = re.search(pattern, flat, re.IGNORECASE) if pattern else None
     if match is None:
         return flat[:SNIPPET_CHARS] + ("…" if len(flat) > SNIPPET_CHARS else "")
     start = max(0, match.start() - SNIPPET_CHARS // 3)
-    stop = min(len(flat), start + SNIPPET_CHARS)
-    cut = flat[start : match.start()] + "[" + match[0] + "]" + flat[match.end() : max(stop, match.end())]
-    return ("…" if start else "") + cut + ("…" if max(stop, match.end()) < len(flat) else "")
+    stop = max(match.end(), min(len(flat), start + SNIPPET_CHARS))
+    rest = re.sub(pattern, r"[\g<0>]", flat[match.start() : stop], flags=re.IGNORECASE)
+    return ("…" if start else "") + flat[start : match.start()] + rest + ("…" if stop < len(flat) else "")
 
 
 def _pattern(phrase: str) -> str:

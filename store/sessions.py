@@ -118,7 +118,8 @@ def facts(disk: Disk, location: Location, main: Document, record: Session, versi
         location=location,
         entry=entry_of(record, location, len(messages), has_attachments=has_attachments(disk, location)),
         version=version,
-        anchors=anchors.find(main),
+        # Nothing is appended to a document that belongs elsewhere, so it needs no anchors.
+        anchors=anchors.find(main) if identity_flaw(main, location) is None else None,
         summary=record.conversation_summary.content if record.conversation_summary else "",
         messages=messages,
     )
@@ -137,14 +138,17 @@ def entry_of(session: Session, location: Location, message_count: int, *, has_at
 
 
 def has_attachments(disk: Disk, location: Location) -> bool:
-    names = (e.name for e in disk.entries(location.path(layout.ATTACHMENTS)))
-    return any(not layout.is_leftover(name) for name in names)
+    try:
+        entries = disk.entries(location.path(layout.ATTACHMENTS))
+    except Corrupt:  # a link, or a file: nothing in it is ours; `check` tells of it
+        return False
+    return any(not layout.is_leftover(entry.name) for entry in entries)
 
 
 def find_attachment(disk: Disk, location: Location, attachment_id: str) -> str | None:
     """The path of an attachment; None if there is none of that id."""
     directory = location.path(layout.ATTACHMENTS)
-    names = [e.name for e in disk.entries(directory) if e.is_file(follow_symlinks=False)]
+    names = [e.name for e in disk.entries(directory) if e.is_file]
     name = attachments.find_name(attachment_id, names)
     return f"{directory}/{name}" if name else None
 

@@ -20,7 +20,7 @@ from store.beside import Attachment, Beside
 from store.check import Report, run_checks
 from store.commits import Commits
 from store.core import Core
-from store.errors import NotFound, StoreError
+from store.errors import Closed, InvalidName, NotFound, StoreError
 from store.export import Exporter
 from store.feed import Changes, Cursor
 from store.find import Hit, find
@@ -63,14 +63,14 @@ class Store:
         step: Step = _no_step,
     ) -> None:
         self.home = Path(home).expanduser().absolute()
-        self._closed = False
+        self._closed = self._is_shut = False
         _make_home(self.home)
         self._presence = Presence(self.home / layout.OPEN_LOCK)
         try:
             alone = self._presence.enter()
             self._disk = Disk(self.home, durability, step)
             self._neighbour = Neighbour(self.home, tolerated=beside_bamboo)
-            self._core = Core(
+            self._opened = Core(
                 self._disk,
                 _open_database(self.home / layout.INDEX_DB),
                 Locks(self.home / layout.SESSION_LOCKS, lock_timeout_s),
@@ -118,9 +118,16 @@ class Store:
                 self._core.db.set_meta(clean=1)
             self._core.db.checkpoint()
         finally:
-            self._core.db.close()
+            self._is_shut = True
+            self._opened.db.close()
             self._disk.close()
             self._presence.leave()
+
+    @property
+    def _core(self) -> Core:
+        if self._is_shut:
+            raise Closed(f"the store of {self.home} is closed")
+        return self._opened
 
     # -- opening ---------------------------------------------------------------------------------------
 
@@ -162,8 +169,8 @@ class Store:
     def _reconcile(self) -> None:
         """Someone else rewrote sessions.json while we have the home open: a server is at work here."""
         self._neighbour.saw_rewrite()
+        self._core.sweep()  # first, for the rows that the unknown keys of new entries belong to
         self._exporter.adopt()
-        self._core.sweep()
 
     def _changed(self) -> None:
         if self._keeper is not None:
@@ -259,18 +266,19 @@ class Store:
         mtime_ns: int | None = None,
     ) -> bool:
         """Commit a document byte for byte; False if it is there already. What the mount calls."""
-        place = location if isinstance(location, Location) else _location(location)
+        place = _location(location)
         return self._putter.put_document(place, name, raw, base=base, on_conflict=on_conflict, mtime_ns=mtime_ns)
 
     def get_document(self, location: Location | str, name: str) -> bytes | None:
         """A document's bytes as they are on disk; None if there is none."""
-        place = location if isinstance(location, Location) else _location(location)
-        file = self._disk.read(place.path(name), self._core.limit_bytes)
+        if name not in layout.DOCUMENTS:
+            raise InvalidName(f"{name!r} is no document: {' and '.join(layout.DOCUMENTS)} are")
+        file = self._disk.read(_location(location).path(name), self._core.limit_bytes)
         return file.data if file else None
 
     def version(self, location: Location) -> Version:
         """The versions of both documents now: what `put_document` takes as `base`."""
-        return self._core.version(location)
+        return self._core.version(layout.check_location(location))
 
     # -- taking away -----------------------------------------------------------------------------------------
 
@@ -471,8 +479,10 @@ def _open_database(path: Path) -> Database:
         return Database(path)
 
 
-def _location(text: str) -> Location:
-    return layout.parse_location(text) or Location(layout.check_id(text))
+def _location(place: Location | str) -> Location:
+    if isinstance(place, Location):
+        return layout.check_location(place)
+    return layout.parse_location(place) or Location(layout.check_id(place))
 
 
 def iter_pages(store: Store, **where: Any) -> Iterator[IndexEntry]:

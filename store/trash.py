@@ -64,9 +64,10 @@ def _parse(disk: Disk, name: str) -> Deleted | None:
     try:
         file = disk.read(f"{layout.TRASH}/{name}/{_INFO}")
         info = orjson.loads(file.data) if file else {"moves": []}
-        moves = [(source, target) for source, target in info["moves"] if disk.stat(target) is not None]
+        kept = [(source, f"{layout.TRASH}/{name}/{target.rpartition('/')[2]}") for source, target in info["moves"]]
+        moves = [move for move in kept if disk.stat(move[1]) is not None]
         return Deleted(name, info["deleted_at_ns"], info["session_id"], info["what"], moves) if moves else None
-    except (Corrupt, ValueError, KeyError, TypeError) as error:
+    except (Corrupt, ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning("%s/%s is left alone: its %s is broken: %s", layout.TRASH, name, _INFO, error)
         return None
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import shutil
-from contextlib import suppress
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,18 @@ import pytest
 from store import Message, Session, Store, StoreError, Timestamp
 from tests.builders import make_document, make_session, read_json
 from tests.store.tables import dump_tables
+
+_OPENED = [0]
+sys.addaudithook(lambda event, _: _OPENED.__setitem__(0, _OPENED[0] + (event == "open")))
+
+
+@contextmanager
+def counted_opens() -> Iterator[list[int]]:
+    """The number of files opened within, in a list of one."""
+    found = [0]
+    before = _OPENED[0]
+    yield found
+    found[0] = _OPENED[0] - before
 
 
 def ids(entries: list[Any]) -> list[str]:
@@ -206,3 +220,25 @@ def test_a_clean_end_means_no_look_at_any_session(home: Path) -> None:
         assert {f.kind for f in store.check().findings} == {"search-rows"}
         assert store.sweep() == 1
         assert store.check().findings == []
+
+
+def cost_of_a_save(home: Path, sessions: int) -> tuple[list[str], int, int]:
+    """What one save does: its durable steps, the files it opens, the rows it changes."""
+    steps: list[str] = []
+    with Store.open(home, background=False, step=steps.append) as store:
+        for i in range(sessions):
+            store.save(make_session(f"s{i}"))
+        session = store.load("s0")
+        assert session is not None
+        session.title = "changed"
+        steps.clear()
+        rows = store._core.db._writer.total_changes()
+        with counted_opens() as opened:
+            store.save(session)
+        assert opened[0] > 2
+        return list(steps), opened[0], store._core.db._writer.total_changes() - rows
+
+
+def test_a_save_costs_the_same_in_a_home_of_any_size(tmp_path: Path) -> None:
+    """Rule 10, counted: the same steps, the same files opened, the same rows changed."""
+    assert cost_of_a_save(tmp_path / "small", 2) == cost_of_a_save(tmp_path / "large", 300)

@@ -20,6 +20,7 @@ from store import (
     PendingQuestion,
     Session,
     Store,
+    StoreError,
     Timestamp,
 )
 from store.models import CompressionEvent, ConversationSummary
@@ -508,6 +509,44 @@ def test_a_document_with_another_id_becomes_a_fork_where_nothing_is_yet(store: S
         store.put_document("b", "session.json", make_document("a", updated_at="2999-01-01T00:00:00Z"))
 
 
+def test_what_the_sidecar_has_besides_survives_an_edit_of_session_json(store: Store, home: Path) -> None:
+    """Rule 8: agent and person both write metadata, neither loses any."""
+    store.put_document("s1", "session.json", make_document())
+    session = load(store)
+    session.metadata["agent"] = "was here"
+    store.save_runtime(session)
+    raw = make_document(metadata={"user": "was here"}, updated_at="2999-01-01T00:00:00Z")
+    store.put_document("s1", "session.json", raw)
+    assert load(store).metadata == {"agent": "was here", "user": "was here"}
+    store.put_document("s1", "session.json", make_document(updated_at="2999-01-02T00:00:00Z"))
+    assert load(store).metadata == {"agent": "was here"}
+
+
+def test_a_root_can_be_named_though_a_child_bears_its_id(store: Store) -> None:
+    """A root's id is its exact name."""
+    store.save(make_session("r"))
+    store.save(Session.new_child("x", "r", "m", "the child"))
+    store.save(make_session("x", title="the root"))
+    assert load(store, "x").title == "the root"
+    assert load(store, "r/x").title == "the child"
+
+
+def test_attachments_put_there_by_hand_are_noticed_by_a_sweep(store: Store, home: Path) -> None:
+    store.save(make_session())
+    (home / "sessions/s1/attachments/z.png").write_bytes(b"x")
+    assert store.sweep() == 1
+    entry = store.entry("s1")
+    assert entry is not None
+    assert entry.has_attachments
+
+
+def test_a_closed_store_says_so(home: Path) -> None:
+    store = Store.open(home, background=False)
+    store.close()
+    with pytest.raises(StoreError, match="is closed"):
+        store.load("s1")
+
+
 # -- attachments, logs -------------------------------------------------------------------------------------------------
 
 
@@ -534,6 +573,26 @@ def test_token_usage_is_one_line_a_record(store: Store, home: Path) -> None:
     path.write_bytes(path.read_bytes() + b'{"n":')
     store.append_token_usage("s1", {"n": 3})
     assert path.read_bytes() == b'{"n":1}\n{"n":\n{"n":3}\n'
+    for bad in ("two\nlines", "\ud800", {"n": 2**70}):
+        with pytest.raises(InvalidContent):
+            store.append_token_usage("s1", bad)
+
+
+def test_links_among_our_own_files_are_not_followed(home: Path, tmp_path: Path) -> None:
+    """index.db, the locks, the directories: none of them may lead out of the home."""
+    with Store.open(home, background=False):
+        pass
+    outside = tmp_path / "outside"
+    for name in ("index.db", "locks", "open.lock", "tmp", "trash"):
+        path = home / ".grovefs" / name
+        backup = path.with_name("kept")
+        path.rename(backup) if path.exists() else None
+        path.symlink_to(outside)
+        with pytest.raises((StoreError, OSError)), Store.open(home, background=False) as store:
+            store.save(make_session())
+        assert not outside.exists()
+        path.unlink()
+        backup.rename(path) if backup.exists() else None
 
 
 # -- opening and closing -----------------------------------------------------------------------------------

@@ -1,0 +1,19 @@
+"""The command `grovefs`: arguments and exit codes, one file per family of commands."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line. A refusal is one line and exit code 1; a bug keeps its traceback."""
+    from fusefs.cli import care, sessions
+    from fusefs.cli.app import app
+    from store.errors import StoreError
+
+    del care, sessions  # importing them registers their commands
+    try:
+        app()
+    except (StoreError, OSError) as error:
+        print(f"grovefs: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,78 @@
+"""What all commands share: the application itself, the home they work on, and how they speak."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from store import Store
+
+app = typer.Typer(
+    name="grovefs",
+    help="Keep AI-agent sessions: look into them, search them, check them.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def default_home() -> Path:
+    """$GROVEFS_HOME, else $BAMBOO_DATA_DIR, else ~/.grovefs."""
+    named = os.environ.get("GROVEFS_HOME") or os.environ.get("BAMBOO_DATA_DIR")
+    return Path(named) if named else Path.home() / ".grovefs"
+
+
+Home = Annotated[
+    Path,
+    typer.Option(
+        "--home",
+        "-H",
+        default_factory=default_home,
+        help="The directory that holds the sessions.",
+        show_default="$GROVEFS_HOME, $BAMBOO_DATA_DIR or ~/.grovefs",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if show_version:
+        typer.echo(f"grovefs {version('grovefs')}")
+        raise typer.Exit
+
+
+def open_store(home: Path, progress: Callable[[int, int], None] | None = None) -> Store:
+    """A store for one command: nothing goes on in the background. A home is not made by looking for it."""
+    if not home.is_dir():
+        print(f"grovefs: there is no home at {home}; say which with --home or $GROVEFS_HOME", file=sys.stderr)
+        raise typer.Exit(1)
+    return Store.open(home, background=False, progress=progress)
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal that knows how far it is; nothing where no one looks."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

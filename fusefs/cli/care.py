@@ -1,0 +1,55 @@
+"""Care for a home: check, rebuild."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fusefs.cli.app import Home, Json, app, open_store, print_json, progress_bar
+from store import StoreError
+
+COULD_NOT_RUN = 8
+
+
+@app.command()
+def check(
+    home: Home,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Mend what is derived; conversations are not touched.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Look for damage of every kind.
+
+    Exit codes are those of fsck: 0 nothing wrong, 1 all mended, 4 damage left, 8 could not run.
+    """
+    try:
+        with progress_bar("checking") as progress, open_store(home) as store:
+            report = store.check(repair=repair, progress=progress)
+    except (StoreError, OSError) as error:
+        print(f"grovefs: {error}", file=sys.stderr)
+        raise typer.Exit(COULD_NOT_RUN) from None
+    if as_json:
+        findings = [
+            {"kind": f.kind, "path": f.path, "text": f.text, "damage": f.is_damage, "mended": f.mended}
+            for f in report.findings
+        ]
+        print_json({"sessions": report.sessions, "clean": report.is_clean, "findings": findings})
+    else:
+        for finding in report.findings:
+            typer.echo(str(finding))
+        left = sum(f.is_damage for f in report.findings)
+        mended = sum(f.mended for f in report.findings)
+        state = "clean" if report.is_clean and not mended else f"{left} damaged, {mended} mended"
+        typer.echo(f"{report.sessions} sessions: {state}")
+    raise typer.Exit(report.exit_code)
+
+
+@app.command()
+def rebuild(home: Home, as_json: Json = False) -> None:
+    """Make the index anew from the files alone."""
+    with progress_bar("rebuilding") as progress, open_store(home) as store:
+        count = store.rebuild(progress)
+    print_json({"sessions": count}) if as_json else typer.echo(f"{count} sessions indexed")

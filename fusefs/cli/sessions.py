@@ -1,0 +1,86 @@
+"""Look at sessions: ls, show, search."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fusefs.cli.app import Home, Json, app, open_store, print_json
+from store import Hit, IndexEntry, NotFound
+
+
+@app.command("ls")
+def list_sessions(
+    home: Home,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="At most so many.")] = 50,
+    pinned: Annotated[bool, typer.Option("--pinned", help="Only pinned ones.")] = False,
+    status: Annotated[str | None, typer.Option(help="Only those whose last run ended so.")] = None,
+    title: Annotated[str | None, typer.Option(help="Only those with this in their title.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List sessions, the newest first."""
+    with open_store(home) as store:
+        entries = store.entries(limit=limit, pinned=True if pinned else None, status=status, title=title)
+    if as_json:
+        print_json([entry.model_dump() for entry in entries])
+        return
+    _print_table(entries)
+
+
+def _print_table(entries: list[IndexEntry]) -> None:
+    rows = [(e.updated_at[:19], e.id, str(e.message_count), e.last_run_status or "", e.title) for e in entries]
+    if not sys.stdout.isatty():
+        for row in rows:
+            typer.echo("\t".join(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("updated", "id", "messages", "status", "title", box=None)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+@app.command()
+def show(session: Annotated[str, typer.Argument(help="Id, or root/child.")], home: Home, as_json: Json = False) -> None:
+    """Print a conversation."""
+    with open_store(home) as store:
+        found = store.load(session)
+    if found is None:
+        raise NotFound(f"there is no session {session!r}; `grovefs ls` lists them")
+    if as_json:
+        print_json(found.model_dump())
+        return
+    typer.echo(f"{found.title}  ({found.model or 'no model'}, {len(found.messages)} messages)")
+    for message in found.messages:
+        typer.echo(f"\n[{message.role}] {(message.created_at or '')[:19]}")
+        typer.echo(message.content)
+        for call in message.tool_calls or []:
+            typer.echo(f"→ {call.function.name}({call.function.arguments})")
+
+
+@app.command()
+def search(
+    query: Annotated[str, typer.Argument(help='Words, "phrases", prefix*, OR, -not, role:user, after:2026-01-31 …')],
+    home: Home,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="At most so many.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Find messages and titles, the best first."""
+    with open_store(home) as store:
+        hits = store.search(query, limit=limit)
+    if as_json:
+        print_json([{**hit._asdict(), "location": str(hit.location)} for hit in hits])
+    else:
+        for hit in hits:
+            typer.echo(_line(hit))
+    if not hits:
+        raise typer.Exit(1)
+
+
+def _line(hit: Hit) -> str:
+    place = str(hit.location) if hit.message_index is None else f"{hit.location}#{hit.message_index}"
+    return f"{place}\t{hit.role or 'title'}\t{hit.snippet}"

@@ -1,0 +1,179 @@
+"""Who may do what with a name below `sessions/`: the changes a filesystem asks for, as rules of the store.
+
+Documents themselves are written by `put_document`; here is everything else: directories, attachments,
+foreign files, and names that come, go and move. Under a pinned session nothing of it is taken away.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from store import layout, sessions, trash
+from store.beside import Beside
+from store.core import Core
+from store.errors import AlreadyExists, NotEmpty, NotFound, Protected
+from store.journal import Commit, NewFile
+from store.layout import Location
+from store.places import Kind, Place
+from store.relocate import Relocator
+from store.removal import Remover
+
+
+@dataclass(frozen=True)
+class Namespace:
+    core: Core
+    beside: Beside
+    remover: Remover
+    relocator: Relocator
+
+    # -- directories -----------------------------------------------------------------------------------
+
+    def make_dir(self, place: Place) -> None:
+        self.core.check_writable()
+        if place.kind is Kind.SESSION and place.location is not None:
+            layout.check_new(place.location)
+        if place.name == layout.CHILDREN and place.location is not None and place.kind is Kind.PLAIN:
+            raise Protected(f"{place.path}: a child has no children of its own; they lie beside it")
+        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+            os.mkdir(place.name, self.core.disk.dir_mode, dir_fd=parent)
+
+    def remove_dir(self, place: Place, hidden: Collection[str] = ()) -> None:
+        """Remove an empty directory. For a session that is its deletion: `hidden` names what counts as gone."""
+        self.core.check_writable()
+        left = [e.name for e in self.core.disk.entries(place.path) if e.name not in hidden]
+        if left:
+            raise NotEmpty(f"{place.path} still holds {left[0]!r}")
+        if place.kind is not Kind.PLAIN:
+            self.refuse_pinned(place)
+        if place.kind is Kind.SESSION and place.location is not None and hidden:
+            self.remover.delete_one(place.location)
+            return
+        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+            os.rmdir(place.name, dir_fd=parent)
+
+    def refuse_pinned(self, place: Place) -> None:
+        """A pinned session, and a root with a pinned descendant, keep what they have until unpinned."""
+        location = place.location
+        if location is None or place.kind is Kind.PLAIN:
+            return
+        pinned = self.core.index.pinned_in(location.root)
+        if location in pinned or (location.child is None and pinned):
+            which = location if location in pinned else pinned[0]
+            raise Protected(f"{place.path} stays: {which} is pinned")
+
+    # -- files --------------------------------------------------------------------------------------------
+
+    def remove_file(self, place: Place) -> None:
+        """Take a file away. A document goes to the trash; session.json takes the session's rows with it."""
+        self.core.check_writable()
+        self.refuse_pinned(place)
+        if place.kind is Kind.DOCUMENT and place.location is not None:
+            return self._trash_document(place.location, place)
+        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+            os.unlink(place.name, dir_fd=parent)
+        self._followed(place)
+
+    def _trash_document(self, location: Location, place: Place) -> None:
+        with self.core.locked(location):
+            if self.core.disk.stat(place.path) is None:
+                raise NotFound(f"{place.path} does not exist")
+            slot = trash.new_slot(location)
+            moves = [(place.path, f"{slot}/{place.name}")]
+            info = trash.info_file(slot, location, "document deleted", moves)
+            self.core.journal.run(Commit(location, [info], moves, dirs=[slot]), lambda db: self.core.reread(location))
+            self.core.changed()
+
+    def put_attachment(self, place: Place, file: NewFile) -> None:
+        """Put an attachment in place, whole."""
+        assert place.location is not None
+        self.beside.put_file(place.location, file)
+
+    def _followed(self, place: Place) -> None:
+        """The index notes what attachments a session has."""
+        if place.kind is Kind.ATTACHMENT and place.location is not None:
+            present = sessions.has_attachments(self.core.disk, place.location)
+            self.beside.note_attachments(place.location, present=present)
+
+    # -- renames ----------------------------------------------------------------------------------------------
+
+    def move(self, source: Place, target: Place, *, replace: bool = True) -> None:
+        """Rename anything but a document: a session's directory, an attachment, a foreign file or directory."""
+        self.core.check_writable()
+        info = self.core.disk.stat(source.path)
+        if info is None:
+            raise NotFound(f"{source.path} does not exist")
+        if not replace and self.core.disk.stat(target.path) is not None:
+            raise AlreadyExists(f"{target.path} exists")
+        is_dir = stat.S_ISDIR(info.st_mode)
+        if is_dir and source.kind is Kind.SESSION and source.location is not None:
+            if target.kind is not Kind.SESSION or target.location is None:
+                raise Protected(f"{source.path} is a session; it can only become another session")
+            self.refuse_pinned(source)
+            return self.relocator.move(source.location, target.location)
+        if is_dir and source.kind in (Kind.SESSIONS, Kind.CHILDREN, Kind.ATTACHMENTS):
+            raise Protected(f"{source.path} belongs where it is")
+        if is_dir and target.kind is Kind.SESSION and target.location is not None:
+            layout.check_new(target.location)
+        if source.kind is not Kind.PLAIN:
+            self.refuse_pinned(source)
+        self._rename(source, target)
+        for place in (source, target):
+            self._followed(place)
+        if is_dir and target.kind is Kind.SESSION and target.location is not None:
+            self.core.refresh(target.location)
+
+    def _rename(self, source: Place, target: Place) -> None:
+        with (
+            self.core.disk.opened(source.path.rpartition("/")[0]) as src,
+            self.core.disk.opened(target.path.rpartition("/")[0]) as dst,
+        ):
+            os.rename(source.name, target.name, src_dir_fd=src, dst_dir_fd=dst)
+
+    def symlink(self, place: Place, text: str) -> None:
+        """Foreign files may be links; nothing of ours may."""
+        self.core.check_writable()
+        if place.kind is not Kind.PLAIN:
+            raise Protected(f"{place.path} cannot be a link")
+        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+            os.symlink(text, place.name, dir_fd=parent)
+
+    # -- modes and times --------------------------------------------------------------------------------------
+
+    def set_attributes(
+        self,
+        place: Place,
+        *,
+        mode: int | None = None,
+        times_ns: tuple[int, int] | None = None,
+        owner: tuple[int, int] | None = None,
+    ) -> None:
+        """chmod, utimens, chown. A document stays the version it was, and its row knows it again."""
+        self.core.check_writable()
+        if place.kind is Kind.DOCUMENT and place.location is not None:
+            with self.core.locked(place.location):
+                row = self.core.index.find(place.location)
+                is_current = row is not None and row.version == self.core.version(place.location)
+                self._set(place, mode, times_ns, owner)
+                if row is not None and is_current:
+                    with self.core.db.write() as db:
+                        self.core.index.put_version(db, row, self.core.version(place.location))
+            return
+        self._set(place, mode, times_ns, owner)
+
+    def _set(
+        self, place: Place, mode: int | None, times_ns: tuple[int, int] | None, owner: tuple[int, int] | None
+    ) -> None:
+        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+            info = os.stat(place.name, dir_fd=parent, follow_symlinks=False)
+            if owner is not None:
+                os.chown(place.name, *owner, dir_fd=parent, follow_symlinks=False)
+            if mode is not None:
+                if stat.S_ISLNK(info.st_mode):
+                    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), place.path)
+                os.chmod(place.name, stat.S_IMODE(mode), dir_fd=parent)
+            if times_ns is not None:
+                os.utime(place.name, ns=times_ns, dir_fd=parent, follow_symlinks=False)

@@ -1,0 +1,95 @@
+"""The command line: what people and programs see, and the exit codes they rely on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from store import Message, Store
+from tests.builders import make_session
+
+
+@pytest.fixture
+def filled(home: Path) -> Path:
+    with Store.open(home, background=False) as store:
+        store.save(make_session("first", title="About trees"))
+        store.save(make_session("second", title="About 漢字", pinned=True, last_run_status="error"))
+        store.append("first", [Message.user("where is foo-bar?")])
+    return home
+
+
+def grovefs(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The real command, in a process of its own."""
+    code = "from fusefs.cli import main; main()"
+    environment = {**os.environ, "GROVEFS_HOME": str(home)}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_ls_lists_newest_first_and_filters(filled: Path) -> None:
+    lines = grovefs(filled, "ls").stdout.splitlines()
+    assert [line.split("\t")[1] for line in lines] == ["first", "second"]
+    assert "second" in grovefs(filled, "ls", "--pinned").stdout
+    assert [e["id"] for e in json.loads(grovefs(filled, "ls", "--status", "error", "--json").stdout)] == ["second"]
+
+
+def test_show_prints_a_conversation(filled: Path) -> None:
+    shown = grovefs(filled, "show", "first").stdout
+    assert "About trees" in shown
+    assert "where is foo-bar?" in shown
+    assert json.loads(grovefs(filled, "show", "first", "--json").stdout)["id"] == "first"
+
+
+def test_a_missing_session_is_one_line_with_the_remedy(filled: Path) -> None:
+    result = grovefs(filled, "show", "third")
+    assert result.returncode == 1
+    assert result.stderr == "grovefs: there is no session 'third'; `grovefs ls` lists them\n"
+
+
+def test_search_finds_and_says_where(filled: Path) -> None:
+    result = grovefs(filled, "search", "foo-bar")
+    assert result.stdout == "first#2\tuser\twhere is [foo-bar]?\n"
+    assert json.loads(grovefs(filled, "search", "漢字", "--json").stdout)[0]["location"] == "second"
+    assert grovefs(filled, "search", "nowhere").returncode == 1
+    empty = grovefs(filled, "search", "")
+    assert empty.returncode == 1
+    assert "nothing to look for" in empty.stderr
+
+
+def test_check_exits_as_fsck_does(filled: Path) -> None:
+    """0 clean, 4 damage left, 1 mended, 8 could not run."""
+    assert grovefs(filled, "check").returncode == 0
+    side = filled / "sessions/first/runtime.json"
+    side.write_text("{")
+    found = grovefs(filled, "check")
+    assert found.returncode == 4
+    assert "sessions/first/runtime.json" in found.stdout
+    assert grovefs(filled, "check", "--repair").returncode == 1
+    assert json.loads(grovefs(filled, "check", "--json").stdout)["clean"] is True
+    (filled / ".grovefs/index.db").unlink()
+    (filled / ".grovefs/index.db").mkdir()
+    assert grovefs(filled, "check").returncode == 8
+
+
+def test_rebuild_makes_the_index_anew(filled: Path) -> None:
+    for leftover in (filled / ".grovefs").glob("index.db*"):
+        leftover.unlink()
+    assert grovefs(filled, "rebuild").stdout == "2 sessions indexed\n"
+
+
+def test_a_home_is_not_made_by_looking_for_it(tmp_path: Path) -> None:
+    result = grovefs(tmp_path / "nowhere", "ls")
+    assert result.returncode == 1
+    assert "there is no home" in result.stderr
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_usage_errors_exit_with_2(filled: Path) -> None:
+    assert grovefs(filled, "no-such-command").returncode == 2
+    assert grovefs(filled, "--version").stdout.startswith("grovefs ")

@@ -1,0 +1,290 @@
+"""Seed 001, bamboo-infrastructure 2026.5.4, the predecessor of seed 000: each of its tests.
+
+All of them are also tests of seed 000, where the same name is tested against our store; here the same truths are
+shown on a home of seed 001's generation, where a test opens one: session.json only, no sidecar, entries
+without `title_version`. "same" means that ours asserts what the seed asserts, or more.
+
+| seed test | ours |
+|---|---|
+| test_new_creates_sessions_directory | same, with a home that exists and is empty |
+| test_new_creates_index_file | same, with a home that exists and is empty |
+| test_save_and_load_session | same, of a session as that generation wrote it; our save adds the sidecar it did not have |
+| test_load_session_returns_none_when_not_found | same, also beside sessions that exist |
+| test_list_index_entries_empty | same |
+| test_list_index_entries_with_sessions | same; found by their directories, for the files are the truth, not sessions.json (rule 1) |
+| test_get_index_entry | same |
+| test_get_index_entry_returns_none_when_not_found | same, also for an entry of sessions.json without a directory |
+| test_delete_session | same; it goes to the trash rather than for good |
+| test_delete_session_returns_false_when_not_found | same |
+| test_validate_session_id_empty | same, through the API |
+| test_validate_session_id_with_slash | through `save`; in other calls a slash means the exact name `root/child` |
+| test_validate_session_id_with_backslash | same, through the API |
+| test_validate_session_id_with_double_dot | same, through the API |
+| test_validate_session_id_valid | same, through the API |
+| test_root_rel_path | same, as the entry tells it |
+| test_child_rel_path | same, as the entry tells it |
+| test_mime_to_extension | same, by the names of stored files; a legal type the seed does not know keeps its name as extension, text that is no type is refused instead of becoming `.bin` |
+| test_extension_to_mime | same, by reading stored files; an unknown extension is octet-stream to a reader |
+| test_extension_to_mime_case_insensitive | same, by reading stored files |
+| test_extension_to_mime_with_whitespace | same, by reading stored files |
+"""  # noqa: E501  # a row of a table is one line
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from store import InvalidContent, InvalidName, Session, Store
+from store.attachments import extension_to_mime
+from tests.builders import files_below, make_document, read_json
+
+
+def old_entry(id: str, **members: object) -> dict[str, object]:
+    """An entry of sessions.json as that generation wrote it."""
+    return {
+        "id": id,
+        "kind": "root",
+        "rel_path": f"sessions/{id}",
+        "title": "A title",
+        "pinned": False,
+        "parent_session_id": None,
+        "root_session_id": id,
+        "spawn_depth": 0,
+        "model": "old-model",
+        "created_at": "2026-05-04T10:00:00Z",
+        "updated_at": "2026-05-04T10:00:00Z",
+        "last_activity_at": "2026-05-04T10:00:00Z",
+        "message_count": 1,
+        "has_attachments": False,
+        **members,
+    }
+
+
+def write_old_home(home: Path, *ids: str) -> None:
+    for id in ids:
+        directory = home / "sessions" / id
+        (directory / "attachments").mkdir(parents=True)
+        (directory / "children").mkdir()
+        (directory / "session.json").write_bytes(make_document(id, model="old-model"))
+    index = {"version": 2, "updated_at": "2026-05-04T10:00:00Z", "sessions": {id: old_entry(id) for id in ids}}
+    (home / "sessions.json").write_text(json.dumps(index, indent=2))
+
+
+@pytest.fixture
+def old_home(home: Path) -> Path:
+    """A home with two sessions of that generation; name it before `store`, which then opens it."""
+    home.mkdir()
+    write_old_home(home, "session-1", "session-2")
+    return home
+
+
+# -- opening ---------------------------------------------------------------------------------------------
+
+
+def test_new_creates_sessions_directory(home: Path) -> None:
+    """Opening an empty directory makes a place for sessions in it."""
+    home.mkdir()
+    with Store.open(home, background=False):
+        assert (home / "sessions").is_dir()
+        assert list((home / "sessions").iterdir()) == []
+
+
+def test_new_creates_index_file(home: Path) -> None:
+    """sessions.json is made when there is none, before anything was saved."""
+    home.mkdir()
+    with Store.open(home, background=False):
+        assert read_json(home / "sessions.json")["sessions"] == {}
+
+
+# -- save, load, list, delete ----------------------------------------------------------------------------------
+
+
+def test_save_and_load_session(old_home: Path, store: Store) -> None:
+    """A session without sidecar loads, and has one after it was changed and saved."""
+    session = store.load("session-1")
+    assert session is not None
+    assert (session.id, session.model) == ("session-1", "old-model")
+    assert not (old_home / "sessions/session-1/runtime.json").exists()
+    session.model = "new-model"
+    store.save(session)
+    assert store.load("session-1") == session
+    assert read_json(old_home / "sessions/session-1/runtime.json")["model"] == "new-model"
+
+
+def test_load_session_returns_none_when_not_found(old_home: Path, store: Store) -> None:
+    """An unknown id loads as None."""
+    assert store.load("nonexistent") is None
+
+
+def test_list_index_entries_empty(home: Path) -> None:
+    """A home with an empty sessions.json lists nothing."""
+    home.mkdir()
+    write_old_home(home)
+    with Store.open(home, background=False) as store:
+        assert store.entries() == []
+
+
+def test_list_index_entries_with_sessions(old_home: Path) -> None:
+    """Both sessions are listed, with sessions.json or without it."""
+    with Store.open(old_home, background=False) as store:
+        assert sorted(entry.id for entry in store.entries()) == ["session-1", "session-2"]
+    (old_home / "sessions.json").unlink()
+    with Store.open(old_home, background=False) as store:
+        assert sorted(entry.id for entry in store.entries()) == ["session-1", "session-2"]
+
+
+def test_get_index_entry(old_home: Path, store: Store) -> None:
+    """The entry says what the document says, and zero for the version of a title that had none."""
+    entry = store.entry("session-1")
+    assert entry is not None
+    assert (entry.id, entry.model, entry.message_count, entry.title_version) == ("session-1", "old-model", 1, 0)
+
+
+def test_get_index_entry_returns_none_when_not_found(home: Path) -> None:
+    """An id that only sessions.json knows has no entry: there is no such session."""
+    home.mkdir()
+    write_old_home(home)
+    index = {"version": 2, "updated_at": "2026-05-04T10:00:00Z", "sessions": {"ghost": old_entry("ghost")}}
+    (home / "sessions.json").write_text(json.dumps(index))
+    with Store.open(home, background=False) as store:
+        assert store.entry("ghost") is None
+        assert store.entry("nonexistent") is None
+
+
+def test_delete_session(old_home: Path, store: Store) -> None:
+    """A deleted session is gone, the other one is as it was."""
+    before = files_below(old_home)
+    assert store.delete("session-1") is True
+    assert store.load("session-1") is None
+    assert files_below(old_home) == {"session-2/session.json": before["session-2/session.json"]}
+
+
+def test_delete_session_returns_false_when_not_found(old_home: Path, store: Store) -> None:
+    """Deleting an unknown id says that there was nothing, and takes nothing."""
+    before = files_below(old_home)
+    assert store.delete("nonexistent") is False
+    assert files_below(old_home) == before
+
+
+# -- ids and paths ---------------------------------------------------------------------------------------------------
+
+
+def test_validate_session_id_empty(store: Store) -> None:
+    """The empty id is refused by reading and writing calls."""
+    for refused in (lambda: store.load(""), lambda: store.save(Session.new("", "m")), lambda: store.delete("")):
+        with pytest.raises(InvalidName):
+            refused()
+
+
+def test_validate_session_id_with_slash(store: Store, home: Path) -> None:
+    """No session is saved under a path."""
+    with pytest.raises(InvalidName):
+        store.save(Session.new("session/1", "m"))
+    assert files_below(home) == {}
+
+
+def test_validate_session_id_with_backslash(store: Store) -> None:
+    """A backslash is refused by reading and writing calls."""
+    with pytest.raises(InvalidName):
+        store.load("session\\1")
+    with pytest.raises(InvalidName):
+        store.save(Session.new("session\\1", "m"))
+
+
+def test_validate_session_id_with_double_dot(store: Store, home: Path) -> None:
+    """Two dots are refused, alone, inside an id and in the exact name of a child."""
+    for id in ("..", "session..1", "../session-1", "session-1/.."):
+        with pytest.raises(InvalidName):
+            store.load(id)
+    with pytest.raises(InvalidName):
+        store.save(Session.new("session..1", "m"))
+    assert files_below(home) == {}
+
+
+def test_validate_session_id_valid(store: Store) -> None:
+    """An ordinary id can be saved and asked for."""
+    store.save(Session.new("session-123", "m"))
+    assert store.load("session-123") is not None
+
+
+def test_root_rel_path(old_home: Path, store: Store) -> None:
+    """A root lies directly in sessions/."""
+    entry = store.entry("session-1")
+    assert entry is not None
+    assert entry.rel_path == "sessions/session-1"
+
+
+def test_child_rel_path(old_home: Path, store: Store) -> None:
+    """A child lies in its root's children/, where the old store put it."""
+    store.save(Session.new_child("child-2", "session-1", "m", "c"))
+    entry = store.entry("child-2")
+    assert entry is not None
+    assert entry.rel_path == "sessions/session-1/children/child-2"
+    assert (old_home / entry.rel_path / "session.json").is_file()
+
+
+# -- attachment types --------------------------------------------------------------------------------------------------
+
+
+def test_mime_to_extension(old_home: Path, store: Store) -> None:
+    """A stored file's name ends as its type demands; text that is no type is refused."""
+    expected = {
+        "image/png": "png",
+        "image/jpeg": "jpg",
+        "image/webp": "webp",
+        "image/gif": "gif",
+        "image/bmp": "bmp",
+        "application/x-unheard-of": "application_x-unheard-of",
+    }
+    for mime, extension in expected.items():
+        stored = store.attach("session-1", b"bytes", mime)
+        assert (old_home / f"sessions/session-1/attachments/{stored.id}.{extension}").read_bytes() == b"bytes"
+        assert store.read_attachment("session-1", stored.id) == (b"bytes", mime)
+    with pytest.raises(InvalidContent, match="is no MIME type"):
+        store.attach("session-1", b"bytes", "unknown/type")
+
+
+@pytest.mark.parametrize(
+    ("extension", "mime"),
+    [
+        ("png", "image/png"),
+        ("jpg", "image/jpeg"),
+        ("jpeg", "image/jpeg"),
+        ("webp", "image/webp"),
+        ("gif", "image/gif"),
+        ("bmp", "image/bmp"),
+        ("unknown", "application/octet-stream"),
+    ],
+)
+def test_extension_to_mime(home: Path, extension: str, mime: str) -> None:
+    """A file that the old store left is read with the type its extension stands for."""
+    assert read_as(home, extension) == mime
+    assert extension_to_mime("unknown") is None
+
+
+@pytest.mark.parametrize(("extension", "mime"), [("PNG", "image/png"), ("JPG", "image/jpeg"), ("JPEG", "image/jpeg")])
+def test_extension_to_mime_case_insensitive(home: Path, extension: str, mime: str) -> None:
+    """Capitals in a file's name make no other type."""
+    assert read_as(home, extension) == mime
+
+
+@pytest.mark.parametrize(("extension", "mime"), [("  png  ", "image/png"), ("\tjpg\t", "image/jpeg")])
+def test_extension_to_mime_with_whitespace(home: Path, extension: str, mime: str) -> None:
+    """White space in a file's name makes no other type."""
+    assert read_as(home, extension) == mime
+
+
+def read_as(home: Path, extension: str) -> str:
+    home.mkdir()
+    write_old_home(home, "session-1")
+    (home / f"sessions/session-1/attachments/a1.{extension}").write_bytes(b"bytes")
+    with Store.open(home, background=False) as store:
+        entry = store.entry("session-1")
+        assert entry is not None
+        assert entry.has_attachments
+        found = store.read_attachment("session-1", "a1")
+    assert found is not None
+    assert found[0] == b"bytes"
+    return found[1]

@@ -1,0 +1,68 @@
+"""The house is in order: imports point one way, the rules are cited, README and package agree."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+# From the ground up: a module imports only those above it in this list.
+STORE = [
+    *["errors", "timestamps", "record", "messages", "tasks", "budget", "runtime_state", "mirrors", "models"],
+    *["layout", "places", "attachments", "codec", "overlay", "documents", "anchors"],
+    *["atomic", "lock", "schema", "search", "feed", "index", "journal", "sessions", "rejects", "core"],
+    *["trash", "prune", "commits", "saves", "puts", "beside", "removal", "relocate", "namespace"],
+    *["bamboo", "export", "check", "find", "keeper", "store"],
+]
+
+
+def imports_of(path: Path) -> set[str]:
+    """Modules of ours that a file imports, also inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def test_the_store_is_built_from_the_ground_up() -> None:
+    """No module imports one that stands above it, so nothing imports in circles."""
+    modules = {path.stem for path in (ROOT / "store").glob("*.py")} - {"__init__"}
+    assert modules == set(STORE)
+    for place, name in enumerate(STORE):
+        used = {m.removeprefix("store.") for m in imports_of(ROOT / f"store/{name}.py") if m.startswith("store.")}
+        above = {m for m in used if m in STORE and STORE.index(m) >= place}
+        assert not above, f"{name} imports {above}"
+
+
+def test_the_store_knows_nothing_of_fuse() -> None:
+    """`store` is plain synchronous Python."""
+    for path in (ROOT / "store").glob("*.py"):
+        assert not {m for m in imports_of(path) if m.split(".")[0] in ("fusefs", "pyfuse3", "trio")}, path
+
+
+def test_every_rule_has_a_test_that_names_it() -> None:
+    """The ten rules of store/__init__.py."""
+    text = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    cited = {int(n) for n in re.findall(r"[Rr]ules? (\d+)", text)}
+    cited |= {int(n) for group in re.findall(r"[Rr]ules ([\d, and]+)", text) for n in re.findall(r"\d+", group)}
+    assert set(range(1, 11)) <= cited
+
+
+def test_the_program_in_the_readme_runs_as_printed(tmp_path: Path) -> None:
+    """The first Python block of the README, in a home of its own."""
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block is not None
+    program = block[1].replace("~/agent-home", str(tmp_path / "home"))
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert result.returncode == 0, result.stderr
+    printed = re.search(r"prints\n\n```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert printed is not None
+    assert result.stdout == printed[1]
