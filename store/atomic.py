@@ -29,6 +29,7 @@ DIR_MODE = 0o700
 RACY_NS = 50_000_000
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: a FIFO must not hang us
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 Step = Callable[[str], None]
@@ -63,6 +64,15 @@ class File(NamedTuple):
     mode: int
     uid: int
     gid: int
+
+
+class NewFile(NamedTuple):
+    """A file to be put in place; `like` is the version it replaces, whose mode and owner it takes."""
+
+    path: str
+    parts: Sequence[bytes | memoryview]
+    like: File | None = None
+    mtime_ns: int | None = None
 
 
 class Entry(NamedTuple):
@@ -136,6 +146,13 @@ class Disk:
         stamp = Stamp.of(info)._replace(size=len(data))
         return File(data, stamp, stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid)
 
+    def look(self, path: str) -> File | None:
+        """What a file at `path` is like, without reading it."""
+        info = self.stat(path)
+        if info is None or not stat.S_ISREG(info.st_mode):
+            return None
+        return File(b"", Stamp.of(info), stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid)
+
     def stamp(self, path: str) -> Stamp | None:
         """The stamp of whatever lies at `path`; None if nothing does."""
         info = self.stat(path)
@@ -192,32 +209,48 @@ class Disk:
                 os.rmdir(self.home / path)
 
     def write_temp(self, parts: Sequence[bytes | memoryview], like: File | None = None) -> str:
-        """Write a new file under tmp/ and sync it; returns its path. Mode and owner are those of `like`."""
-        path = self.temp_path()
-        self.step("write-temp")
-        with self._created(path, like.mode if like else self.file_mode) as fd:
-            _write_all(fd, parts)
-            if like is not None and (like.uid, like.gid) != (os.geteuid(), os.getegid()):
-                with suppress(PermissionError):  # only root can give files away
-                    os.fchown(fd, like.uid, like.gid)
-            self._fsync(fd, "sync-temp")
-        return path
+        """Write one new file under tmp/ and sync it; returns its path."""
+        return self.write_temps([NewFile("", parts, like)])[0]
+
+    def write_temps(self, files: Sequence[NewFile]) -> list[str]:
+        """Write new files under tmp/ and sync them; returns their paths. All of them, or none.
+
+        None is synced before all are written: one commit of the filesystem's journal then serves them all.
+        """
+        made: list[str] = []
+        fds: list[int] = []
+        try:
+            for file in files:
+                self.step("write-temp")
+                path = self.temp_path()
+                fds.append(os.open(self.home / path, _CREATE, 0o600))
+                made.append(path)
+                self._fill(fds[-1], file)
+            for fd in fds:
+                self._fsync(fd, "sync-temp")
+        except BaseException:
+            for path in made:
+                os.unlink(self.home / path)
+            raise
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return made
+
+    def _fill(self, fd: int, file: NewFile) -> None:
+        like = file.like
+        mode = like.mode if like else self.file_mode
+        if mode != 0o600:  # as it was created
+            os.fchmod(fd, mode)
+        _write_all(fd, file.parts)
+        if like is not None and (like.uid, like.gid) != (os.geteuid(), os.getegid()):
+            with suppress(PermissionError):  # only root can give files away
+                os.fchown(fd, like.uid, like.gid)
+        if file.mtime_ns is not None:
+            os.utime(fd, ns=(file.mtime_ns, file.mtime_ns))
 
     def temp_path(self) -> str:
         return f"{layout.TMP}/{os.getpid()}-{uuid.uuid4().hex}"
-
-    @contextmanager
-    def _created(self, path: str, mode: int) -> Iterator[int]:
-        full = self.home / path
-        fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            os.fchmod(fd, mode)
-            yield fd
-        except BaseException:
-            os.unlink(full)
-            raise
-        finally:
-            os.close(fd)
 
     def move(self, source: str, target: str) -> None:
         """Rename within the home; the target's directory is reached without following links."""

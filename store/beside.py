@@ -10,11 +10,12 @@ import apsw
 import orjson
 
 from store import attachments, layout
+from store.atomic import NewFile
 from store.commits import Commits
 from store.core import Core
 from store.errors import Flaw, InvalidContent
 from store.index import Row
-from store.journal import Commit, NewFile
+from store.journal import Commit
 from store.layout import Location
 from store.models import Session
 from store.saves import locate, location_of

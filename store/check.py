@@ -15,13 +15,13 @@ from typing import Literal
 import apsw
 
 from store import attachments, codec, layout, search, sessions, trash
-from store.atomic import File
+from store.atomic import File, NewFile
 from store.core import Core
 from store.documents import Document, identity_flaw, parse_document
 from store.errors import Busy, Corrupt, InvalidContent, StoreError
 from store.export import Exporter, parse_export
 from store.index import render_entry
-from store.journal import WHOLE_TREE, Commit, NewFile
+from store.journal import WHOLE_TREE, Commit
 from store.layout import Location
 from store.overlay import overlay, sidecar_of
 from store.sessions import Loaded

@@ -290,8 +290,6 @@ def splice(
     A key missing in `after` is removed. Objects are spliced member by member, arrays element by element.
     `aliases` names the other spelling under which the text may hold a key.
     """
-    if same(before, after):
-        return raw
     start = _skip_space(raw, 0)
     end = len(raw.rstrip(_WHITESPACE))
     # An empty object at the top is filled as serde would print it: one member a line.
@@ -301,6 +299,8 @@ def splice(
 def same(one: Any, other: Any) -> bool:
     """Equality as JSON has it: 1, 1.0 and true are three different texts, so are 0.0 and -0.0; key order
     means nothing."""
+    if one is other:
+        return True
     if one != other:
         return False  # what Python finds different is different; but it finds 1 and True equal
     if isinstance(one, str):
@@ -357,6 +357,8 @@ def _splice_object(
     spelled = _spelled({**before, **after}, present, aliases)
     changed = {spelled[k]: v for k, v in after.items() if k not in before or not same(before[k], v)}
     removed = {spelled[k] for k in before if k not in after}
+    if not changed and not removed:
+        return raw
     chunks: dict[str, bytes] = {}
     for m in old:
         if m.key in removed:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import apsw
 
 from store import layout, sessions, trash
-from store.atomic import File
+from store.atomic import File, NewFile
 from store.core import Core
 from store.documents import Document
 from store.feed import What
 from store.index import Row
-from store.journal import Commit, NewFile
+from store.journal import Commit
 from store.layout import Location
 from store.models import Session
 from store.sessions import Snapshot
@@ -35,13 +35,14 @@ class Commits:
         side: bytes | None,
         what: What,
         *,
-        same_messages: bool = False,
+        row: Row | None = None,
         mtime_ns: int | None = None,
         kept: Sequence[NewFile] = (),
         moves: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Both documents, or, where `side` is None, session.json alone; `record` is what they say together.
 
+        `row` is the session's row where no message has changed: then those rows are left alone.
         Sidecar first: a crash in between then leaves a control plane at least as fresh as the messages.
         """
         location = snapshot.location
@@ -49,11 +50,10 @@ class Commits:
         if side is not None:
             files.append(NewFile(location.path(layout.RUNTIME), [side], snapshot.side))
         files.append(NewFile(location.path(layout.SESSION), [main.raw], snapshot.main, mtime_ns))
-        row = self.core.index.find(location) if same_messages else None
 
         def follow(db: apsw.Connection) -> None:
             facts = sessions.facts(self.core.disk, location, main, record, self.core.version(location))
-            if row is not None and row.version == snapshot.version:
+            if row is not None:
                 self.core.index.put_control(db, row, facts.entry, facts.version, facts.summary, facts.anchors)
             else:
                 self.core.index.put(db, facts)

@@ -119,9 +119,9 @@ class Core:
     def read(self, location: Location) -> Snapshot:
         """Both documents of one version. A commit under way is waited for, not looked into."""
         snapshot = sessions.read(self.disk, location, self.limit_bytes)
-        pending = self.journal.pending(location.root)
-        if not pending or self.locks.holds(location):
+        if self.locks.holds(location):
             return snapshot
+        pending = self.journal.pending(location.root)
         if (location.child or "") in pending or WHOLE_TREE in pending:
             with self.locked(location):
                 return sessions.read(self.disk, location, self.limit_bytes)

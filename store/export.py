@@ -74,7 +74,7 @@ class Exporter:
     def disown(self) -> None:
         """Count the file that is there as one of our exports, to be replaced by the next."""
         found = self.core.disk.stamp(layout.INDEX_EXPORT)
-        self.core.db.set_meta(export_stamps=_packed([found] if found else []), export_digest="")
+        self.core.db.set_meta(export_stamps=_packed([found] if found else []), export_digest="", export_cursor="")
 
     def _keep_garbage(self, file: File | None = None) -> None:
         """A copy in the trash; what is no file at all, a link for one, goes there itself."""
@@ -88,26 +88,29 @@ class Exporter:
         with self.neighbour.index_lock():
             if self.is_foreign():
                 return False  # someone else's; whoever notices reconciles first
+            present = self.core.disk.stamp(layout.INDEX_EXPORT)
+            cursor = "/".join(map(str, self.core.feed.cursor()))  # taken first: what comes later is exported later
+            if present is not None and self.core.db.get_meta("export_cursor") == cursor:
+                return False
             body = b",\n".join(self._entries())
             digest = blake2b(body, digest_size=16).hexdigest()
-            present = self.core.disk.stamp(layout.INDEX_EXPORT)
-            if present is not None and self.core.db.get_meta("export_digest") == digest:
-                return False
-            self._replace(self._rendered(body), present, digest)
-            return True
+            is_new = present is None or self.core.db.get_meta("export_digest") != digest
+            if is_new:
+                self._replace(self._rendered(body), present)
+            self.core.db.set_meta(export_digest=digest, export_cursor=cursor)
+            return is_new
 
-    def _replace(self, parts: list[bytes], present: Stamp | None, digest: str) -> None:
-        like = self.core.disk.read(layout.INDEX_EXPORT) if present else None
-        temp = self.core.disk.write_temp(parts, like)
+    def _replace(self, parts: list[bytes], present: Stamp | None) -> None:
+        temp = self.core.disk.write_temp(parts, self.core.disk.look(layout.INDEX_EXPORT))
         new = self.core.disk.stamp(temp)
         assert new is not None
-        # Both are ours until the move is made: a crash on either side of it is no foreign write.
+        # Both are ours until the move is made: a crash on either side of it is no foreign write. And until
+        # it is made, nothing is exported.
         stamps = [new] if present is None else [present, new]
-        self.core.db.set_meta(export_stamps=_packed(stamps), export_digest=digest)
+        self.core.db.set_meta(export_stamps=_packed(stamps), export_digest="", export_cursor="")
         try:
             self.core.disk.move(temp, layout.INDEX_EXPORT)
         except OSError:
-            self.core.db.set_meta(export_digest="")
             self.core.disk.remove(temp)
             raise
         self.core.disk.sync_dirs([""])

@@ -9,7 +9,6 @@ redo: the moves a mark names are finished, and its sessions are read again. The 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +16,7 @@ import apsw
 import orjson
 
 from store import layout
-from store.atomic import Disk, File
+from store.atomic import Disk, File, NewFile
 from store.errors import StoreError
 from store.layout import Location
 from store.schema import Database
@@ -25,16 +24,6 @@ from store.schema import Database
 log = logging.getLogger("grovefs.store")
 
 WHOLE_TREE = "*"
-
-
-@dataclass(frozen=True)
-class NewFile:
-    """A file to be put in place; `like` is the version it replaces, whose mode and owner it takes."""
-
-    path: str
-    parts: Sequence[bytes | memoryview]
-    like: File | None = None
-    mtime_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +54,8 @@ class Journal:
         try:
             for path in commit.dirs:
                 made += self.disk.make_dirs(path)
-            moves = self._prepare(commit, temps)
+            temps = self.disk.write_temps(commit.files)
+            moves = [*zip(temps, (file.path for file in commit.files), strict=True), *commit.moves]
             self._mark(commit, moves)
             try:
                 self._move(commit, moves)
@@ -84,16 +74,6 @@ class Journal:
         if sync_error is not None:
             text = f"{sync_error.strerror}: the new version is in place but may not survive a loss of power"
             raise OSError(sync_error.errno, text, commit.location.dir) from sync_error
-
-    def _prepare(self, commit: Commit, temps: list[str]) -> list[tuple[str, str]]:
-        moves: list[tuple[str, str]] = []
-        for file in commit.files:
-            temp = self.disk.write_temp(file.parts, file.like)
-            temps.append(temp)
-            if file.mtime_ns is not None:
-                self._set_mtime(temp, file.mtime_ns)
-            moves.append((temp, file.path))
-        return [*moves, *commit.moves]
 
     def _mark(self, commit: Commit, moves: Sequence[tuple[str, str]]) -> None:
         touched = [list(location) for location in commit.touched or [commit.location]]
@@ -125,12 +105,8 @@ class Journal:
         """Put back what a move replaced, bytes, mode and time; or just move back."""
         if old is None:
             return self.disk.move(target, source)
-        temp = self.disk.write_temp([old.data], old)
-        self._set_mtime(temp, old.stamp.mtime_ns)
-        self.disk.move(temp, target)
-
-    def _set_mtime(self, path: str, mtime_ns: int) -> None:
-        os.utime(self.disk.home / path, ns=(mtime_ns, mtime_ns))
+        temps = self.disk.write_temps([NewFile(target, [old.data], old, old.stamp.mtime_ns)])
+        self.disk.move(temps[0], target)
 
     def _remove_quietly(self, path: str) -> None:
         """After the point of no return a leftover under tmp/ is not worth an error."""

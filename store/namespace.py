@@ -13,10 +13,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from store import layout, sessions, trash
+from store.atomic import NewFile
 from store.beside import Beside
 from store.core import Core
 from store.errors import AlreadyExists, NotEmpty, NotFound, Protected
-from store.journal import Commit, NewFile
+from store.journal import Commit
 from store.layout import Location
 from store.places import Kind, Place
 from store.relocate import Relocator

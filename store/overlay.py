@@ -109,7 +109,9 @@ def settle(loaded: Mapping[str, Any], session: Session) -> dict[str, Any]:
     """
     settle_control(loaded, session)
     now = session.model_dump(warnings=False)
-    if was_edited(loaded["messages"], now["messages"]):
+    if codec.same(loaded["messages"], now["messages"]):
+        now["messages"] = loaded["messages"]  # one and the same: whoever compares them again is done at once
+    elif was_edited(loaded["messages"], now["messages"]):
         _clear_derived(loaded, now, session)
         now = session.model_dump(warnings=False)
     return now
@@ -149,8 +151,6 @@ def was_edited(before: list[Any], after: list[Any]) -> bool:
     """Whether a message that was there is gone or says something else. Appending edits nothing."""
     if len(after) < len(before):
         return True
-    if codec.same(before, after[: len(before)]):
-        return False
     return any(not codec.same(_said(b), _said(a)) for b, a in zip(before, after, strict=False))
 
 

@@ -14,11 +14,12 @@ from typing import Any
 import apsw
 
 from store import codec, layout
+from store.atomic import NewFile
 from store.attachments import SCHEME
 from store.core import Core
 from store.documents import Document, parse_document
 from store.errors import AlreadyExists, InvalidContent, NotEmpty, NotFound
-from store.journal import Commit, NewFile
+from store.journal import Commit
 from store.layout import Location
 from store.overlay import AUTHORITY
 

@@ -16,12 +16,14 @@ import pydantic
 
 from store import anchors, codec, documents, layout, sessions, trash
 from store import overlay as overlays
+from store.atomic import NewFile
 from store.commits import Commits, kept_sidecar
 from store.core import Core
 from store.documents import Document, parse_document
 from store.errors import Conflict, Flaw, InvalidContent, NotFound
 from store.feed import What
-from store.journal import Commit, NewFile
+from store.index import Row
+from store.journal import Commit
 from store.layout import Location
 from store.models import ALIASES, Message, Session, cut_tool_output
 from store.sessions import Loaded, Origin, Snapshot
@@ -108,13 +110,31 @@ class Saver:
         session.updated_at = now["updated_at"] = _later_than(origin, session.updated_at)
         assert snapshot.main is not None
         new = overlays.refreshed(origin.main, origin.dump, now)
-        main = _checked(_spliced(snapshot.main.data, origin.main, new), location, layout.SESSION, self.core.limit_bytes)
+        row = self._row_to_keep(snapshot, origin.main["messages"], new["messages"])
+        raw = _spliced(snapshot.main.data, origin.main, new)
+        main = self._checked_main(raw, new, location, same_messages=row is not None)
         side = self._saved_side(snapshot, origin, now, main)
         if not origin.has_side:
             kept = [*kept, *kept_sidecar(snapshot)]
-        same = codec.same(origin.main["messages"], new["messages"])
-        self.commits.session(snapshot, main, main.record, side, what, same_messages=same, kept=kept, moves=moves)
+        self.commits.session(snapshot, main, main.record, side, what, row=row, kept=kept, moves=moves)
         self._remember(session, location, now, new)
+
+    def _row_to_keep(self, snapshot: Snapshot, before: list[Any], after: list[Any]) -> Row | None:
+        """The session's row, if that and all its search rows stay right because no message changes."""
+        if not codec.same(before, after):
+            return None
+        row = self.core.index.find(snapshot.location)
+        return row if row is not None and row.version == snapshot.version else None
+
+    def _checked_main(self, raw: bytes, data: dict[str, Any], location: Location, *, same_messages: bool) -> Document:
+        """The new session.json, if it may be one. Messages that did not change have been checked before."""
+        limit = self.core.limit_bytes
+        if not same_messages:
+            return _checked(raw, location, layout.SESSION, limit)
+        codec.check_size(len(raw), location.path(layout.SESSION), limit)
+        control = _rendering(lambda: codec.render_compact({**data, "messages": []}))
+        small = _checked(control, location, layout.SESSION, limit)
+        return Document(raw, {**small.data, "messages": data["messages"]}, small.record)
 
     def _saved_side(self, snapshot: Snapshot, origin: Origin, now: dict[str, Any], main: Document) -> bytes:
         if snapshot.side is None or not origin.has_side:
@@ -305,10 +325,14 @@ def _rendering(render: Callable[[], bytes], name: str = layout.SESSION) -> bytes
 
 def _checked(raw: bytes, location: Location, name: str, limit: int) -> Document:
     """The gate for what the API writes: it must be loadable, and belong where it goes."""
-    document = parse_document(raw, location.path(name), limit=limit)
+    path = location.path(name)
+    try:
+        document = parse_document(raw, path, limit=limit)
+    except InvalidContent as error:  # the caller has set fields, and never seen a line of this text
+        raise type(error)(path, replace(error.flaw, line=None, column=None)) from None
     flaw = documents.identity_flaw(document, location)
     if flaw is not None:
-        raise InvalidContent(location.path(name), flaw)
+        raise InvalidContent(path, replace(flaw, line=None, column=None))
     return document
 
 

@@ -31,7 +31,7 @@ AUTOCHECKPOINT_PAGES = 8_000
 
 SCHEMA = """
 CREATE TABLE meta (
-    key TEXT PRIMARY KEY,            -- epoch, clean, export_stamp, export_seq, export_head, feed_floor
+    key TEXT PRIMARY KEY,            -- epoch, clean, feed_floor, export_stamps, _digest, _cursor, _head
     value
 ) WITHOUT ROWID;
 

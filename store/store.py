@@ -150,8 +150,8 @@ class Store:
             self._core.sweep(progress)
         if foreign:
             self._exporter.adopt()
-        if self._disk.stamp(layout.INDEX_EXPORT) is None:
-            self._export()  # Bamboo expects the file to be there from the start
+        if is_new or not was_clean or self._disk.stamp(layout.INDEX_EXPORT) is None:
+            self._export()  # Bamboo expects the file to be there from the start; and a crash may have kept it back
         trash.purge(self._disk)
 
     def _remove_temporaries(self) -> None:

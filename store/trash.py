@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from store import layout
-from store.atomic import Disk
+from store.atomic import Disk, NewFile
 from store.errors import Corrupt
-from store.journal import NewFile
 from store.layout import Location
 
 log = logging.getLogger("grovefs.store")

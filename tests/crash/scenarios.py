@@ -56,6 +56,11 @@ def _save(store: Store) -> None:
     store.save(session)
 
 
+def _save_and_export(store: Store) -> None:
+    store.update("pinned", _retitle)
+    store.export()
+
+
 def _save_runtime(store: Store) -> None:
     session = store.load_runtime("root")
     assert session is not None
@@ -146,7 +151,7 @@ SCENARIOS = [
     Scenario("delete child", lambda s: s.delete("child"), lambda s: _is_deleted(s, "child", "grandchild")),
     Scenario("cleanup", lambda s: s.cleanup("children"), lambda s: _is_deleted(s, "child", "grandchild")),
     Scenario("undelete", lambda s: s.undelete(s.deleted()[0].name), lambda s: s.load("gone") is not None),
-    Scenario("export", lambda s: s.export(), lambda s: (s.home / "sessions.json").exists()),
+    Scenario("export", _save_and_export, lambda s: '"new title"' in (s.home / "sessions.json").read_text()),
     Scenario("rebuild", lambda s: s.rebuild(), lambda s: s.count() == 4),
     Scenario("migrate", lambda s: s.migrate_sidecars(), lambda s: (s.home / ".runtime_sidecar_migrated").exists()),
 ]
