@@ -128,9 +128,11 @@ def test_failing_at_any_step_it_says_so_and_changes_nothing(
             error = attempt(store, scenario, bomb)
             if error is not None:
                 assert error.errno == number
-                if "new version is in place" in str(error):
+                if scenario.name in ("cleanup", "migrate", "rebuild", "export"):
+                    pass  # many commits: those before the error are made
+                elif "new version is in place" in str(error):
                     assert scenario.done(store)
-                elif scenario.name not in ("cleanup", "migrate", "rebuild", "export"):  # those are many commits
+                else:
                     assert files_below(home) == before, f"failing at step {at} ({bomb.seen[-1]}) changed something"
                     assert not list((home / ".grovefs/tmp").iterdir()), f"litter after step {at} ({bomb.seen[-1]})"
             else:
