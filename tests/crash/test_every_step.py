@@ -135,7 +135,7 @@ def test_failing_at_any_step_it_says_so_and_changes_nothing(
                 else:
                     assert files_below(home) == before, f"failing at step {at} ({bomb.seen[-1]}) changed something"
                     assert not list((home / ".grovefs/tmp").iterdir()), f"litter after step {at} ({bomb.seen[-1]})"
-            else:
+            elif scenario.name != "export":  # which has to wait where the index does
                 assert scenario.done(store)
             assert {f.kind for f in store.check().findings} <= {"unfinished"}
             store.check(repair=True)
