@@ -21,7 +21,6 @@ from store.errors import BambooAtWork, Busy
 
 # A server that has rewritten sessions.json may be idle for a while, its memory full all the same.
 QUIET_S = 300.0
-LOOK_EVERY_S = 0.2
 _LOCK_TIMEOUT_S = 5.0
 _EXPORT_LOCK = f"{layout.PRIVATE}/export.lock"
 
@@ -31,21 +30,14 @@ class Neighbour:
         self._home = home
         self._tolerated = tolerated
         self._rewrote_at: float | None = None
-        self._looked_at = 0.0
-        self._reason: str | None = None
 
     def saw_rewrite(self) -> None:
         """sessions.json was rewritten by someone else while we had the home open."""
         self._rewrote_at = time.monotonic()
-        self._looked_at = 0.0
 
     def at_work(self) -> str | None:
-        """What shows that a server is at work; None if nothing does."""
-        now = time.monotonic()
-        if now - self._looked_at >= LOOK_EVERY_S:
-            self._looked_at = now
-            self._reason = self._look(now)
-        return self._reason
+        """What shows that a server is at work; None if nothing does. Costs two or three system calls."""
+        return self._look(time.monotonic())
 
     def _look(self, now: float) -> str | None:
         if self._rewrote_at is not None and now - self._rewrote_at < QUIET_S:
