@@ -73,6 +73,7 @@ class NewFile(NamedTuple):
     parts: Sequence[bytes | memoryview]
     like: File | None = None
     mtime_ns: int | None = None
+    mode: int | None = None  # instead of that of `like`
 
 
 class Entry(NamedTuple):
@@ -239,7 +240,7 @@ class Disk:
 
     def _fill(self, fd: int, file: NewFile) -> None:
         like = file.like
-        mode = like.mode if like else self.file_mode
+        mode = file.mode if file.mode is not None else like.mode if like else self.file_mode
         if mode != 0o600:  # as it was created
             os.fchmod(fd, mode)
         _write_all(fd, file.parts)

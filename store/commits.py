@@ -36,7 +36,9 @@ class Commits:
         what: What,
         *,
         row: Row | None = None,
+        alone: bool = False,
         mtime_ns: int | None = None,
+        mode: int | None = None,
         kept: Sequence[NewFile] = (),
         moves: Sequence[tuple[str, str]] = (),
     ) -> None:
@@ -49,7 +51,7 @@ class Commits:
         files = [*kept]
         if side is not None:
             files.append(NewFile(location.path(layout.RUNTIME), [side], snapshot.side))
-        files.append(NewFile(location.path(layout.SESSION), [main.raw], snapshot.main, mtime_ns))
+        files.append(NewFile(location.path(layout.SESSION), [main.raw], snapshot.main, mtime_ns, mode))
 
         def follow(db: apsw.Connection) -> None:
             facts = sessions.facts(self.core.disk, location, main, record, self.core.version(location))
@@ -58,7 +60,8 @@ class Commits:
             else:
                 self.core.index.put(db, facts)
 
-        self.run(Commit(location, files, moves, dirs=[*_session_dirs(location), *_dirs_of(files)]), follow, what)
+        dirs = _dirs_of(files) if alone else [*_session_dirs(location), *_dirs_of(files)]
+        self.run(Commit(location, files, moves, dirs=dirs), follow, what)
 
     def side(
         self,
@@ -68,9 +71,10 @@ class Commits:
         *,
         kept: Sequence[NewFile] = (),
         mtime_ns: int | None = None,
+        mode: int | None = None,
     ) -> None:
         row = self.current_row(location)
-        files = [*kept, NewFile(location.path(layout.RUNTIME), [side.raw], replaced, mtime_ns)]
+        files = [*kept, NewFile(location.path(layout.RUNTIME), [side.raw], replaced, mtime_ns, mode)]
         commit = Commit(location, files, dirs=_dirs_of(files))
         if row is None:  # incoming: nothing to index before session.json is there
             return self.run(commit, lambda db: None, "runtime")

@@ -100,6 +100,10 @@ class Exporter:
             self.core.db.set_meta(export_digest=digest, export_cursor=cursor)
             return is_new
 
+    def render(self) -> bytes:
+        """The whole text, without writing it anywhere."""
+        return b"".join(self._rendered(b",\n".join(self._entries())))
+
     def _replace(self, parts: list[bytes], present: Stamp | None) -> None:
         temp = self.core.disk.write_temp(parts, self.core.disk.look(layout.INDEX_EXPORT))
         new = self.core.disk.stamp(temp)

@@ -123,7 +123,7 @@ class Journal:
     def _sync(self, moves: Sequence[tuple[str, str]], made: Sequence[str] = ()) -> OSError | None:
         # A directory that something left for the trash is synced too: the deletion must last.
         sources = (s for s, _ in moves if not s.startswith(layout.TMP))
-        targets = (t for _, t in moves)
+        targets = (_where_now(t, moves[i + 1 :]) for i, (_, t) in enumerate(moves))
         try:
             self.disk.sync_dirs(path.rpartition("/")[0] for path in (*targets, *sources, *made))
         except OSError as error:
@@ -179,3 +179,11 @@ class Journal:
 
 def _mark_key(commit: Commit) -> tuple[str, str]:
     return commit.location.root, WHOLE_TREE if commit.whole_tree else commit.location.child or ""
+
+
+def _where_now(path: str, later: Sequence[tuple[str, str]]) -> str:
+    """Where something lies after the moves that came later: its directory may have been one of them."""
+    for source, target in later:
+        if path.startswith(f"{source}/"):
+            path = target + path[len(source) :]
+    return path

@@ -11,15 +11,19 @@ import os
 import stat
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 from store import layout, sessions, trash
-from store.atomic import NewFile
+from store.atomic import Entry, NewFile
 from store.beside import Beside
 from store.core import Core
-from store.errors import AlreadyExists, NotEmpty, NotFound, Protected
+from store.errors import AlreadyExists, Conflict, InvalidContent, NotEmpty, NotFound, Protected
+from store.index import Version
 from store.journal import Commit
 from store.layout import Location
 from store.places import Kind, Place
+from store.puts import Putter
+from store.rejects import Rejects
 from store.relocate import Relocator
 from store.removal import Remover
 
@@ -28,8 +32,76 @@ from store.removal import Remover
 class Namespace:
     core: Core
     beside: Beside
+    putter: Putter
     remover: Remover
     relocator: Relocator
+    rejects: Rejects
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def stat(self, path: str) -> os.stat_result | None:
+        return self.core.disk.stat(path)
+
+    def entries(self, path: str) -> list[Entry]:
+        return self.core.disk.entries(path)
+
+    def read(self, place: Place) -> bytes | None:
+        """A file whole; None if there is none."""
+        file = self.core.disk.read(place.path)
+        return file.data if file else None
+
+    def open(self, place: Place, flags: int, mode: int = 0o600) -> int:
+        """A descriptor of the file itself; its directories are reached without following links."""
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            self.core.check_writable()
+        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+            return os.open(place.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=parent)
+
+    def read_link(self, place: Place) -> str:
+        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+            return os.readlink(place.name, dir_fd=parent)
+
+    def new_shadow(self) -> Path:
+        """Where bytes may gather that are not committed yet; gone at the next opening if forgotten."""
+        return self.core.disk.home / self.core.disk.temp_path()
+
+    # -- committing ------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        place: Place,
+        data: bytes,
+        *,
+        base: Version | None = None,
+        overwrite: bool = False,
+        deleted_before: bool = False,
+        mode: int | None = None,
+        mtime_ns: int | None = None,
+    ) -> bool:
+        """Put a document or an attachment in place, whole. What is refused is kept, with the reason."""
+        assert place.location is not None
+        if place.kind is Kind.ATTACHMENT:
+            self.beside.put_file(
+                place.location, NewFile(place.path, [data], self.core.disk.look(place.path), mtime_ns, mode)
+            )
+            return True
+        try:
+            changed = self.putter.put_document(
+                place.location,
+                place.name,
+                data,
+                base=base,
+                on_conflict="overwrite" if overwrite else "reject",
+                deleted_before=deleted_before,
+                alone=True,
+                mtime_ns=mtime_ns,
+                mode=mode,
+            )
+        except (InvalidContent, Conflict) as error:
+            self.rejects.keep(place.location, place.name, data, error)
+            raise
+        self.rejects.drop(place.location, place.name)
+        return changed
 
     # -- directories -----------------------------------------------------------------------------------
 
@@ -78,6 +150,14 @@ class Namespace:
             os.unlink(place.name, dir_fd=parent)
         self._followed(place)
 
+    def put_plain(self, place: Place, data: bytes, like: os.stat_result) -> None:
+        """A foreign file that is a copy of something, with its mode and times."""
+        self.core.check_writable()
+        temp = self.core.disk.write_temps(
+            [NewFile(place.path, [data], None, like.st_mtime_ns, stat.S_IMODE(like.st_mode))]
+        )[0]
+        self.core.disk.move(temp, place.path)
+
     def _trash_document(self, location: Location, place: Place) -> None:
         with self.core.locked(location):
             if self.core.disk.stat(place.path) is None:
@@ -87,11 +167,6 @@ class Namespace:
             info = trash.info_file(slot, location, "document deleted", moves)
             self.core.journal.run(Commit(location, [info], moves, dirs=[slot]), lambda db: self.core.reread(location))
             self.core.changed()
-
-    def put_attachment(self, place: Place, file: NewFile) -> None:
-        """Put an attachment in place, whole."""
-        assert place.location is not None
-        self.beside.put_file(place.location, file)
 
     def _followed(self, place: Place) -> None:
         """The index notes what attachments a session has."""

@@ -45,7 +45,7 @@ def place_of(path: str) -> Place:
     if path == layout.SESSIONS:
         return Place(path, Kind.SESSIONS, None, name)
     found = layout.locate_path(path)
-    if found is None:
+    if found is None or path.split("/")[1].startswith("."):  # `.~tmp~` and the like; no new id begins so
         return Place(path, Kind.PLAIN, None, name)
     location, rest = found
     return Place(path, _kind(location, rest), location, name)

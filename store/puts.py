@@ -35,11 +35,17 @@ class Putter:
         *,
         base: Version | None = None,
         on_conflict: OnConflict = "reject",
+        deleted_before: bool = False,
+        alone: bool = False,
         mtime_ns: int | None = None,
+        mode: int | None = None,
     ) -> bool:
         """Commit the bytes as they are; False if they are already there.
 
         `base` is the version the writer started from; if the document is another by now, that is a Conflict.
+        So is an older `updated_at`, unless the writer deleted the document before: who does that means it.
+        `alone` makes nothing beside a new session.json: a tool that copies a directory, in whatever order,
+        makes the rest itself, and takes it ill if that is there already.
         """
         self.core.check_writable()
         if name not in layout.DOCUMENTS:
@@ -54,11 +60,13 @@ class Putter:
             document = self._placed(document, location, name, is_new=current is None)
             documents.check_authority(document, path)
             if on_conflict == "reject":
-                _refuse_outdated(document, snapshot, base)
+                _refuse_outdated(document, snapshot, name, base)
+                if not deleted_before:
+                    _refuse_older(document, snapshot)
             if name == layout.SESSION:
-                self._put_main(snapshot, document, mtime_ns)
+                self._put_main(snapshot, document, mtime_ns, mode, alone=alone and current is None)
             else:
-                self.commits.side(location, document, snapshot.side, mtime_ns=mtime_ns)
+                self.commits.side(location, document, snapshot.side, mtime_ns=mtime_ns, mode=mode)
         return True
 
     def _placed(self, document: Document, location: Location, name: str, *, is_new: bool) -> Document:
@@ -76,10 +84,14 @@ class Putter:
             raise InvalidContent(path, flaw)
         return parse_document(documents.fork(document, location), path, limit=self.core.limit_bytes)
 
-    def _put_main(self, snapshot: Snapshot, main: Document, mtime_ns: int | None) -> None:
+    def _put_main(
+        self, snapshot: Snapshot, main: Document, mtime_ns: int | None, mode: int | None, *, alone: bool
+    ) -> None:
         path = snapshot.location.path(layout.RUNTIME)
         old_side, new_side = sessions.parse_side(snapshot), None
-        if snapshot.side is None:
+        if snapshot.side is None and alone:
+            pass
+        elif snapshot.side is None:
             new_side = parse_document(overlays.sidecar_of(main.raw, main.data), path)
         elif old_side is not None:
             old = _readable_main(snapshot)
@@ -89,7 +101,16 @@ class Putter:
                 new_side = parse_document(carried, path) if carried != old_side.raw else None
         side = new_side or old_side
         record = overlays.overlay(main.record, side.record if side else None)
-        self.commits.session(snapshot, main, record, new_side.raw if new_side else None, "saved", mtime_ns=mtime_ns)
+        self.commits.session(
+            snapshot,
+            main,
+            record,
+            new_side.raw if new_side else None,
+            "saved",
+            alone=alone,
+            mtime_ns=mtime_ns,
+            mode=mode,
+        )
 
 
 def _readable_main(snapshot: Snapshot) -> Document | None:
@@ -100,15 +121,21 @@ def _readable_main(snapshot: Snapshot) -> Document | None:
     return None
 
 
-def _refuse_outdated(document: Document, snapshot: Snapshot, base: Version | None) -> None:
-    location = snapshot.location
-    if base is not None and base != snapshot.version:
-        raise Conflict(f"{location} was committed anew since this copy was opened; the newer version stands")
+def _refuse_outdated(document: Document, snapshot: Snapshot, name: str, base: Version | None) -> None:
+    """The writer's document must be the one that is there: what happened to the other one is no matter."""
+    if base is None:
+        return
+    was, now = (base.main, snapshot.version.main) if name == layout.SESSION else (base.side, snapshot.version.side)
+    if was != now:
+        path = snapshot.location.path(name)
+        raise Conflict(f"{path} was committed anew since this copy was opened; the newer version stands")
+
+
+def _refuse_older(document: Document, snapshot: Snapshot) -> None:
     committed = _readable_main(snapshot)
     if committed is None:
         return
     ours, theirs = document.record.updated_at, committed.record.updated_at
     if ours.ns < theirs.ns:
-        raise Conflict(
-            f"updated_at is {ours}, but {location.path(layout.SESSION)} says {theirs}: the newer version stands"
-        )
+        path = snapshot.location.path(layout.SESSION)
+        raise Conflict(f"updated_at is {ours}, but {path} says {theirs}: the newer version stands")

@@ -67,6 +67,12 @@ class Rejects:
         path = f"{self._slot(location, name)}/{shown}"
         return path if self.disk.stat(path) is not None else None
 
+    def remove(self, location: Location, shown: str) -> None:
+        """Take one of the two away, by hand."""
+        path = self.path(location, shown)
+        if path is not None:
+            self.disk.remove(path)
+
     def drop(self, location: Location, name: str) -> None:
         """The document was mended, or is gone: nothing is kept of it any more."""
         slot = self._slot(location, name)

@@ -29,9 +29,12 @@ from store.keeper import Keeper
 from store.layout import Location
 from store.lock import TIMEOUT_S, Locks, Presence
 from store.models import IndexEntry, Message, Session
+from store.namespace import Namespace
 from store.overlay import sidecar_of
 from store.prune import CleanupMode, CleanupResult, Plan
 from store.puts import OnConflict, Putter
+from store.rejects import Rejects
+from store.relocate import Relocator
 from store.removal import Remover
 from store.saves import Saver, with_origin
 from store.schema import Database, Unusable
@@ -49,6 +52,7 @@ class Store:
     """A home of sessions. Open it with `Store.open(home)`, best in a `with` statement."""
 
     home: Path
+    names: Namespace  # what a filesystem asks for
 
     def __init__(
         self,
@@ -83,6 +87,9 @@ class Store:
             self._putter = Putter(self._core, commits)
             self._beside = Beside(self._core, commits)
             self._remover = Remover(self._core)
+            self.names = Namespace(
+                self._core, self._beside, self._putter, self._remover, Relocator(self._core), Rejects(self._disk)
+            )
             self._exporter = Exporter(self._core, self._neighbour)
             self._keeper = Keeper([self._export, self._tidy]) if background else None
             self._recover(alone=alone, progress=progress)
@@ -160,6 +167,10 @@ class Store:
             return
         for entry in self._disk.entries(layout.TMP):
             self._disk.remove_tree(f"{layout.TMP}/{entry.name}")
+
+    def check_writable(self) -> None:
+        """Raise, with the reason, while nothing may be written to this home."""
+        self._check_writable()
 
     def _check_writable(self) -> None:
         if self._exporter.is_foreign():
@@ -280,6 +291,15 @@ class Store:
         """The versions of both documents now: what `put_document` takes as `base`."""
         return self._core.version(layout.check_location(location))
 
+    def rename(self, session_id: str, target: str) -> Location:
+        """Give a session another id, or (as `root/child`) another place; its documents and relatives follow."""
+        location = self._core.locate(session_id)
+        if location is None:
+            raise NotFound(f"there is no session {session_id!r}")
+        place = _location(target)
+        self.names.relocator.move(location, place)
+        return place
+
     # -- taking away -----------------------------------------------------------------------------------------
 
     def delete(self, session_id: str, *, force: bool = False) -> bool:
@@ -376,6 +396,10 @@ class Store:
     def export(self) -> None:
         """Bring sessions.json up to date now, instead of in a moment."""
         self._export()
+
+    def render_index(self) -> bytes:
+        """What sessions.json would say now."""
+        return self._exporter.render()
 
     def sweep(self, progress: Progress | None = None) -> int:
         """Notice what was changed straight on disk; returns how many sessions were read again."""

@@ -7,11 +7,11 @@ import sys
 
 def main() -> None:
     """Run the command line. A refusal is one line and exit code 1; a bug keeps its traceback."""
-    from fusefs.cli import care, sessions
+    from fusefs.cli import care, mounts, sessions
     from fusefs.cli.app import app
     from store.errors import StoreError
 
-    del care, sessions  # importing them registers their commands
+    del care, mounts, sessions  # importing them registers their commands
     try:
         app()
     except (StoreError, OSError) as error:

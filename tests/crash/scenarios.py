@@ -105,6 +105,15 @@ def _is_deleted(store: Store, *ids: str) -> bool:
     return gone[0]
 
 
+def _is_renamed(store: Store) -> bool:
+    old, new = store.load("root"), store.load("renamed")
+    child = store.load("child")
+    assert (old is None) != (new is None), "one of both"
+    assert child is not None
+    assert child.root_session_id == child.parent_session_id == ("root" if new is None else "renamed")
+    return new is not None
+
+
 SCENARIOS = [
     Scenario("new session", lambda s: s.save(make_session("new")), lambda s: s.load("new") is not None),
     Scenario(
@@ -151,6 +160,11 @@ SCENARIOS = [
     Scenario("delete child", lambda s: s.delete("child"), lambda s: _is_deleted(s, "child", "grandchild")),
     Scenario("cleanup", lambda s: s.cleanup("children"), lambda s: _is_deleted(s, "child", "grandchild")),
     Scenario("undelete", lambda s: s.undelete(s.deleted()[0].name), lambda s: s.load("gone") is not None),
+    Scenario(
+        "rename session",
+        lambda s: s.rename("root", "renamed"),
+        lambda s: _is_renamed(s),
+    ),
     Scenario("export", _save_and_export, lambda s: '"new title"' in (s.home / "sessions.json").read_text()),
     Scenario("rebuild", lambda s: s.rebuild(), lambda s: s.count() == 4),
     Scenario("migrate", lambda s: s.migrate_sidecars(), lambda s: (s.home / ".runtime_sidecar_migrated").exists()),

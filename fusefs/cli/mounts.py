@@ -1,0 +1,117 @@
+"""Mount and unmount."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fusefs.cli.app import Home, app
+
+Durability = Literal["full", "normal"]
+
+
+@app.command()
+def mount(
+    mountpoint: Annotated[Path, typer.Argument(help="An empty directory.")],
+    home: Home,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", "-f", help="Stay; do not go into the background.")
+    ] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Nothing can be changed.")] = False,
+    allow_other: Annotated[bool, typer.Option("--allow-other", help="Other users may look in too.")] = False,
+    durability: Annotated[
+        Durability, typer.Option(help="full: a save survives a power cut; normal: only a crash.")
+    ] = "full",
+    on_conflict: Annotated[
+        Literal["reject", "overwrite"], typer.Option(help="What to do with a document older than the one it replaces.")
+    ] = "reject",
+    beside_bamboo: Annotated[
+        bool, typer.Option("--beside-bamboo", help="Write though a Bamboo server is at work.")
+    ] = False,
+    log_file: Annotated[Path | None, typer.Option(help="Where the daemon writes its log.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Log every request.")] = False,
+) -> None:
+    """Show a home as a filesystem. Returns when it is ready, and goes on in the background."""
+    from fusefs.mount import Options, check_place, serve
+
+    options = Options(
+        home.expanduser().absolute(),
+        mountpoint.expanduser().absolute(),
+        read_only=read_only,
+        allow_other=allow_other,
+        durability=durability,
+        overwrite=on_conflict == "overwrite",
+        beside_bamboo=beside_bamboo,
+        debug=debug,
+    )
+    check_place(options)
+    if foreground:
+        _log_to(log_file, debug=debug)
+        serve(options, lambda: None)
+        return
+
+    def work(ready: Callable[[], None]) -> None:
+        _log_to(log_file, debug=debug)
+        serve(options, ready)
+
+    sys.exit(_in_background(work))
+
+
+@app.command()
+def umount(mountpoint: Annotated[Path, typer.Argument(help="Where it is mounted.")]) -> None:
+    """End a mount."""
+    from fusefs.mount import unmount
+
+    unmount(mountpoint.expanduser().absolute())
+
+
+def _log_to(path: Path | None, *, debug: bool) -> None:
+    handler = logging.FileHandler(path) if path else logging.StreamHandler()
+    logging.basicConfig(
+        handlers=[handler],
+        level=logging.DEBUG if debug else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+def _in_background(work: Callable[[Callable[[], None]], None]) -> int:
+    """Run `work` in a daemon; 0 once it says that it is ready, else what went wrong on stderr and 1."""
+    reads, writes = os.pipe()
+    if os.fork():
+        os.close(writes)
+        with os.fdopen(reads, "rb") as pipe:
+            answer = pipe.read().decode()
+        if answer == "ready":
+            return 0
+        print(f"grovefs: {answer or 'the mount ended before it was ready'}", file=sys.stderr)
+        return 1
+    os.setsid()
+    os.close(reads)
+
+    def ready() -> None:
+        os.write(writes, b"ready")
+        os.close(writes)
+        _let_go_of_terminal()
+
+    try:
+        work(ready)
+    except Exception as error:  # the terminal may be gone: the one who waits is told, the log keeps the traceback
+        logging.getLogger("grovefs.mount").exception("the mount failed")
+        try:
+            os.write(writes, str(error).encode())
+        except OSError:
+            os._exit(1)
+        os._exit(1)
+    os._exit(0)
+
+
+def _let_go_of_terminal() -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)

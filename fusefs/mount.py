@@ -1,0 +1,123 @@
+"""Set up, run, unmount: small steps, each a function."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import which
+
+import pyfuse3
+import trio
+
+from fusefs.operations import Operations
+from store import Store
+from store.atomic import Durability
+from store.errors import StoreError
+
+log = logging.getLogger("grovefs.mount")
+
+LIMBO_LOOK_S = 1.0
+
+
+class MountError(StoreError):
+    """The mount could not be made; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Options:
+    home: Path
+    mountpoint: Path
+    read_only: bool = False
+    allow_other: bool = False
+    durability: Durability = "full"
+    overwrite: bool = False
+    beside_bamboo: bool = False
+    debug: bool = False
+
+
+def check_place(options: Options) -> None:
+    """Every reason not to mount, before anything is begun."""
+    mountpoint = options.mountpoint
+    if not Path("/dev/fuse").exists():
+        raise MountError("there is no /dev/fuse: the kernel module is missing, or the container may not use it")
+    if which("fusermount3") is None:
+        raise MountError("fusermount3 is missing: install the package fuse3")
+    clear_dead(mountpoint)
+    if not mountpoint.is_dir():
+        raise MountError(f"{mountpoint} is not a directory; make it first")
+    if os.path.ismount(mountpoint):
+        raise MountError(f"{mountpoint} is mounted already; `grovefs umount {mountpoint}` ends it")
+    if any(mountpoint.iterdir()):
+        raise MountError(f"{mountpoint} is not empty")
+    home, place = options.home.resolve(), mountpoint.resolve()
+    if place == home or home in place.parents:
+        raise MountError(f"{mountpoint} lies inside the home {options.home}: that would deadlock")
+
+
+def clear_dead(mountpoint: Path) -> None:
+    """After kill -9 of a daemon its mountpoint answers ENOTCONN until it is unmounted."""
+    try:
+        os.stat(mountpoint)
+    except OSError as error:
+        if error.errno == errno.ENOTCONN:
+            log.warning("clearing a dead mount at %s", mountpoint)
+            unmount(mountpoint)
+
+
+def unmount(mountpoint: Path) -> None:
+    result = subprocess.run(["fusermount3", "-u", str(mountpoint)], capture_output=True, text=True)
+    if result.returncode:
+        raise MountError(result.stderr.strip() or f"{mountpoint} could not be unmounted")
+
+
+def serve(options: Options, ready: Callable[[], None]) -> None:
+    """Mount, serve until it is unmounted or a signal comes, and clean up."""
+    check_place(options)
+    with Store.open(options.home, durability=options.durability, beside_bamboo=options.beside_bamboo) as store:
+        store.check_writable() if not options.read_only else None
+        operations = Operations(store, overwrite=options.overwrite, read_only=options.read_only)
+        pyfuse3.init(operations, str(options.mountpoint), _fuse_options(options))
+        try:
+            trio.run(_main, operations, ready)
+        finally:
+            pyfuse3.close(unmount=True)
+            operations.handles.close_all()
+
+
+def _fuse_options(options: Options) -> set[str]:
+    wanted = set(pyfuse3.default_options) | {"fsname=grovefs", "subtype=grovefs", "default_permissions"}
+    if options.allow_other:
+        wanted.add("allow_other")
+    if options.read_only:
+        wanted.add("ro")
+    if options.debug:
+        wanted.add("debug")
+    return wanted
+
+
+async def _main(operations: Operations, ready: Callable[[], None]) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_stop_on_signal)
+        nursery.start_soon(_look_after_limbo, operations)
+        ready()
+        await pyfuse3.main()
+        nursery.cancel_scope.cancel()
+
+
+async def _stop_on_signal() -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            pyfuse3.terminate()
+            return
+
+
+async def _look_after_limbo(operations: Operations) -> None:
+    while True:
+        await trio.sleep(LIMBO_LOOK_S)
+        await operations._end_limbo()

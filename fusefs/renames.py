@@ -1,0 +1,86 @@
+"""rename(2), case by case: onto a document, away from one, and everything else.
+
+Renaming onto a document is a commit; renaming one away hides it and leaves a copy under the other name. All
+else is the store's affair. Runs in a thread, one at a time for each session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusefs.nodes import Node
+from fusefs.tree import Tree
+from fusefs.writers import Writers
+from store import layout
+from store.errors import AlreadyExists, Conflict, NotFound, Protected
+from store.places import Kind, Place
+
+
+@dataclass(frozen=True)
+class Renamer:
+    tree: Tree
+    writers: Writers
+    overwrite: bool
+
+    def rename(self, source: Place, target: Place, node: Node | None, *, replace: bool) -> None:
+        names = self.tree.store.names
+        is_there = names.stat(target.path) is not None and self.writers.hidden(target.path) is None
+        if not replace and is_there:
+            raise AlreadyExists(f"{target.path} exists")
+        if target.kind is Kind.DOCUMENT:
+            self._onto_document(source, target, node)
+        elif source.kind is Kind.DOCUMENT:
+            self._document_away(source, target)
+        else:
+            names.move(source, target, replace=replace)
+
+    def _onto_document(self, source: Place, target: Place, node: Node | None) -> None:
+        names = self.tree.store.names
+        info = names.stat(source.path)
+        data = names.read(source) if self.writers.hidden(source.path) is None else None
+        if info is None or data is None:
+            raise NotFound(f"{source.path} does not exist")
+        limbo = self.writers.hidden(target.path)
+        try:
+            self._refuse_outdated(target, node)
+            names.commit(
+                target,
+                data,
+                overwrite=self.overwrite,
+                deleted_before=limbo is not None and limbo.was_deleted,
+                mode=info.st_mode & 0o7777,
+                mtime_ns=info.st_mtime_ns,
+            )
+        except Conflict as error:
+            assert target.location is not None
+            names.rejects.keep(target.location, target.name, data, error)
+            raise
+        finally:
+            self.writers.show(target.path)
+        if source.kind is Kind.DOCUMENT and source.name == layout.SESSION:
+            self.writers.hide(source, was_deleted=False)
+        else:
+            names.remove_file(source)
+
+    def _refuse_outdated(self, target: Place, node: Node | None) -> None:
+        """A file made here before the present version was committed cannot know of it."""
+        committed = self.tree.store.names.stat(target.path)
+        if self.overwrite or node is None or node.created_ns is None or committed is None:
+            return
+        if node.created_ns < committed.st_ctime_ns and self.writers.hidden(target.path) is None:
+            raise Conflict(f"{target.path} was committed anew since {node.name} was begun; the newer version stands")
+
+    def _document_away(self, source: Place, target: Place) -> None:
+        """On disk the document stays; what bears the other name is a copy."""
+        names = self.tree.store.names
+        names.core.check_writable()
+        if target.kind not in (Kind.PLAIN, Kind.ATTACHMENT):
+            raise Protected(f"{source.path} can only become a foreign file")
+        info, data = names.stat(source.path), names.read(source)
+        if info is None or data is None or self.writers.hidden(source.path) is not None:
+            raise NotFound(f"{source.path} does not exist")
+        names.put_plain(target, data, info)
+        if source.name == layout.SESSION:
+            self.writers.hide(source, was_deleted=False)
+        else:
+            names.remove_file(source)

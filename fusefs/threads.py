@@ -1,0 +1,49 @@
+"""The single door from trio to blocking work.
+
+Work on one session queues on a lock of that session before it takes a thread, so that forty writers
+waiting for one session cannot hold all the threads that its holder needs. A started commit is never
+abandoned: who asked may be gone, the answer is awaited all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import trio
+
+T = TypeVar("T")
+
+_LIMITER = trio.CapacityLimiter(16)
+_KERNEL_LIMITER = trio.CapacityLimiter(4)  # of its own: a notification may wait for a handler that waits for a thread
+
+
+class Threads:
+    def __init__(self) -> None:
+        self._queues: dict[object, tuple[trio.Lock, int]] = {}
+
+    async def run(self, work: Callable[[], T], session: object = None) -> T:
+        """Do blocking work in a thread, one at a time for each session."""
+        async with self._queued(session):
+            return await trio.to_thread.run_sync(work, limiter=_LIMITER)
+
+    @asynccontextmanager
+    async def _queued(self, session: object) -> AsyncIterator[None]:
+        if session is None:
+            yield
+            return
+        lock, users = self._queues.get(session, (trio.Lock(), 0))
+        self._queues[session] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._queues.pop(session)
+            if users > 1:
+                self._queues[session] = lock, users - 1
+
+    @staticmethod
+    async def tell_kernel(notify: Callable[[], None]) -> None:
+        """Tell the kernel something; it may block until a request that is under way has been answered."""
+        await trio.to_thread.run_sync(notify, limiter=_KERNEL_LIMITER)

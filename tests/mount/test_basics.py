@@ -1,0 +1,229 @@
+"""The mount as a user meets it: look, edit, be refused, fork, rename, delete."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from store import Message
+from tests.mount.conftest import Mount, wait_until
+
+
+def title(path: Path) -> str:
+    return str(json.loads(path.read_bytes())["title"])
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    """In place, as many editors do."""
+    text = path.read_text()
+    assert old in text
+    with path.open("w") as file:
+        file.write(text.replace(old, new))
+
+
+def test_the_tree_is_there(mounted: Mount) -> None:
+    assert sorted(os.listdir(mounted.path)) == [".grovefs", "README.md", "sessions", "sessions.json"]
+    assert sorted(os.listdir(mounted.sessions / "root")) == ["attachments", "children", "runtime.json", "session.json"]
+    assert sorted(os.listdir(mounted.sessions / "root/children")) == ["child", "grandchild"]
+    listed = json.loads((mounted.path / "sessions.json").read_bytes())["sessions"]
+    assert set(listed) == {"root", "child", "grandchild", "pinned"}
+    assert json.loads((mounted.path / ".grovefs/status.json").read_bytes())["sessions"] == 4
+    json.loads((mounted.path / ".grovefs/schema/session.schema.json").read_bytes())
+    assert "sessions/" in (mounted.path / "README.md").read_text()
+
+
+def test_sizes_are_exact_before_a_file_is_opened(mounted: Mount) -> None:
+    for name in ("sessions.json", "README.md", ".grovefs/status.json", "sessions/root/session.json"):
+        path = mounted.path / name
+        assert path.stat().st_size == len(path.read_bytes())
+
+
+def test_a_good_edit_lands_with_index_and_search(mounted: Mount) -> None:
+    """Rule 7: in the index before close returns; and the sidecar follows."""
+    edit(mounted.sessions / "root/session.json", '"The root"', '"Edited"')
+    assert title(mounted.sessions / "root/session.json") == "Edited"
+    assert title(mounted.sessions / "root/runtime.json") == "Edited"
+    assert json.loads((mounted.path / "sessions.json").read_bytes())["sessions"]["root"]["title"] == "Edited"
+    with mounted.store() as store:
+        entry = store.entry("root")
+        assert entry is not None
+        assert entry.title == "Edited"
+        assert store.search("Edited")
+
+
+def test_a_bad_edit_is_refused_and_changes_nothing(mounted: Mount) -> None:
+    """Bytes, size and mtime as before; the text and the reason are there; the next good save clears them."""
+    path = mounted.sessions / "root/session.json"
+    before, info = path.read_bytes(), path.stat()
+    with pytest.raises(OSError, match="Bad message") as refused:
+        edit(path, '"The root"', "5")
+    assert refused.value.errno == errno.EBADMSG
+    assert path.read_bytes() == before
+    assert (path.stat().st_size, path.stat().st_mtime_ns, path.stat().st_ino) == (
+        info.st_size,
+        info.st_mtime_ns,
+        info.st_ino,
+    )
+    reason = (mounted.sessions / "root/session.json.error").read_text()
+    assert "title: a text is expected" in reason
+    assert ":3:12:" in reason
+    assert b'"title": 5' in (mounted.sessions / "root/session.json.rejected").read_bytes()
+    assert "session.json" in (mounted.path / ".grovefs/errors.jsonl").read_text()
+    edit(path, '"The root"', '"Good"')
+    assert sorted(os.listdir(path.parent)) == ["attachments", "children", "runtime.json", "session.json"]
+
+
+def test_a_reader_keeps_its_version_to_the_end(mounted: Mount) -> None:
+    """Rule 4."""
+    path = mounted.sessions / "root/session.json"
+    before = path.read_bytes()
+    with path.open("rb") as reader:
+        first = reader.read(10)
+        edit(path, '"The root"', '"Something much longer than it was"')
+        assert first + reader.read() == before
+    assert title(path) == "Something much longer than it was"
+
+
+def test_nothing_written_is_nothing_committed(mounted: Mount) -> None:
+    """`jq . f > f`, a shell that closes a duplicate, an editor that reopens: the session survives."""
+    path = mounted.sessions / "root/session.json"
+    before = path.read_bytes()
+    subprocess.run(
+        ["sh", "-c", "jq . session.json > session.json; : > session.json; true"], cwd=path.parent, check=True
+    )
+    assert path.read_bytes() == before
+    with path.open("r+b"):
+        pass
+    assert path.read_bytes() == before
+
+
+def test_identical_bytes_change_nothing(mounted: Mount) -> None:
+    path = mounted.sessions / "root/session.json"
+    info = path.stat()
+    path.write_bytes(path.read_bytes())
+    assert path.stat().st_mtime_ns == info.st_mtime_ns
+
+
+def test_a_group_of_commands_may_write_one_document(mounted: Mount) -> None:
+    """Each child's exit flushes what is there so far; the last one counts."""
+    path = mounted.sessions / "root/session.json"
+    text = path.read_text().replace("The root", "By a group")
+    (mounted.sessions / "root/half1").write_text(text[:100])
+    (mounted.sessions / "root/half2").write_text(text[100:])
+    subprocess.run(["sh", "-c", "{ cat half1; cat half2; } > session.json"], cwd=path.parent, capture_output=True)
+    assert title(path) == "By a group"
+    (mounted.sessions / "root/half1").unlink()
+    (mounted.sessions / "root/half2").unlink()
+
+
+def test_written_then_synced_then_spoiled_the_synced_version_stands(mounted: Mount) -> None:
+    path = mounted.sessions / "root/session.json"
+    text = path.read_text().replace("The root", "Synced")
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    os.write(fd, text.encode())
+    os.fsync(fd)
+    os.write(fd, b"garbage")
+    with pytest.raises(OSError, match="Bad message"):
+        os.close(fd)
+    assert title(path) == "Synced"
+
+
+def test_copying_a_tree_forks_it(mounted: Mount) -> None:
+    subprocess.run(["cp", "-r", "root", "forked"], cwd=mounted.sessions, check=True)
+    with mounted.store() as store:
+        root, child = store.load("forked"), store.load("forked/child")
+    assert root is not None
+    assert child is not None
+    assert (root.id, child.root_session_id, child.parent_session_id) == ("forked", "forked", "forked")
+
+
+def test_renaming_a_directory_renames_the_session(mounted: Mount) -> None:
+    subprocess.run(["mv", "root", "renamed"], cwd=mounted.sessions, check=True)
+    assert sorted(os.listdir(mounted.sessions)) == ["pinned", "renamed"]
+    with mounted.store() as store:
+        session, child = store.load("renamed"), store.load("child")
+    assert session is not None
+    assert child is not None
+    assert child.root_session_id == "renamed"
+    assert json.loads((mounted.sessions / "renamed/session.json").read_bytes())["id"] == "renamed"
+
+
+def test_deleting_a_directory_deletes_the_session(mounted: Mount) -> None:
+    subprocess.run(["rm", "-r", "root"], cwd=mounted.sessions, check=True)
+    assert os.listdir(mounted.sessions) == ["pinned"]
+    with mounted.store() as store:
+        assert store.load("root") is None
+        assert [e.id for e in store.entries()] == ["pinned"]
+        assert {d.session_id for d in store.deleted()} >= {"root"}
+
+
+def test_a_pinned_session_is_not_deleted(mounted: Mount) -> None:
+    """Refused with nothing gone; editing it works."""
+    result = subprocess.run(["rm", "-r", "pinned"], cwd=mounted.sessions, capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "Operation not permitted" in result.stderr
+    assert title(mounted.sessions / "pinned/session.json") == "Pinned"
+    assert (mounted.sessions / "pinned/runtime.json").exists()
+    edit(mounted.sessions / "pinned/session.json", '"Pinned"', '"Still pinned"')
+
+
+def test_a_session_is_made_by_hand(mounted: Mount) -> None:
+    directory = mounted.sessions / "by-hand"
+    directory.mkdir()
+    with mounted.store() as store:
+        assert store.entry("by-hand") is None
+    document = {
+        "id": "by-hand",
+        "messages": [],
+        "created_at": "2026-01-01T00:00:00Z",
+        "updated_at": "2026-01-01T00:00:00Z",
+    }
+    (directory / "session.json").write_text(json.dumps(document))
+    assert (directory / "session.json").read_text() == json.dumps(document)
+    with mounted.store() as store:
+        assert store.entry("by-hand") is not None
+
+
+def test_changes_by_the_api_are_seen_within_a_second(mounted: Mount) -> None:
+    path = mounted.sessions / "root/session.json"
+    title(path)
+    with mounted.store() as store:
+        store.update("root", lambda s: setattr(s, "title", "By the API"))
+        store.append("root", [Message.user("more")])
+    wait_until(lambda: title(path) == "By the API", timeout_s=1.0)
+
+
+def test_generated_files_cannot_be_written(mounted: Mount) -> None:
+    for name in ("sessions.json", "README.md", ".grovefs/status.json"):
+        with pytest.raises(OSError, match="Read-only file system"):
+            (mounted.path / name).open("a")
+    with pytest.raises(OSError, match="Read-only file system"):
+        (mounted.path / "new").mkdir()
+
+
+def test_links_and_attributes(mounted: Mount) -> None:
+    with pytest.raises(PermissionError):
+        os.link(mounted.sessions / "root/session.json", mounted.sessions / "root/hard")
+    os.symlink("session.json", mounted.sessions / "root/.#session.json")
+    assert os.readlink(mounted.sessions / "root/.#session.json") == "session.json"
+    os.unlink(mounted.sessions / "root/.#session.json")
+    with pytest.raises(OSError, match="not supported"):
+        os.setxattr(mounted.sessions / "root/session.json", "user.x", b"y")
+
+
+def test_lines_are_appended_by_mount_and_api_alike(mounted: Mount) -> None:
+    """O_APPEND goes to the file itself: nothing is overwritten."""
+    path = mounted.sessions / "root/token-usage.jsonl"
+    with mounted.store() as store:
+        for i in range(20):
+            with path.open("a") as log:
+                log.write(f'{{"mount": {i}}}\n')
+            store.append_token_usage("root", {"api": i})
+    lines = (mounted.home / "sessions/root/token-usage.jsonl").read_text().splitlines()
+    assert len(lines) == 40
+    assert all(json.loads(line) for line in lines)
