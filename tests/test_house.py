@@ -66,3 +66,26 @@ def test_the_program_in_the_readme_runs_as_printed(tmp_path: Path) -> None:
     printed = re.search(r"prints\n\n```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert printed is not None
     assert result.stdout == printed[1]
+
+
+# Only these may know pyfuse3: the rest of the mount is plain to test, and `check` runs where libfuse is absent.
+KNOW_PYFUSE3 = {"errors", "attrs", "operations", "mount"}
+
+
+def test_only_a_few_modules_know_pyfuse3() -> None:
+    """The command line imports the mount only to mount."""
+    for path in (ROOT / "fusefs").rglob("*.py"):
+        if path.stem not in KNOW_PYFUSE3:
+            assert "pyfuse3" not in {m.split(".")[0] for m in imports_of(path)}, path
+
+
+def test_commands_of_the_readme_exist() -> None:
+    """Every `grovefs COMMAND` that the README shows can be asked for help."""
+    shown = set(re.findall(r"^\$? ?(?:\.venv/bin/)?grovefs ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
+    assert shown
+    for command in shown:
+        code = "from fusefs.cli import main; main()"
+        result = subprocess.run(
+            [sys.executable, "-c", code, command, "--help"], capture_output=True, cwd=ROOT, timeout=60
+        )
+        assert result.returncode == 0, command

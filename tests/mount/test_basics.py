@@ -90,16 +90,21 @@ def test_a_reader_keeps_its_version_to_the_end(mounted: Mount) -> None:
 
 
 def test_nothing_written_is_nothing_committed(mounted: Mount) -> None:
-    """`jq . f > f`, a shell that closes a duplicate, an editor that reopens: the session survives."""
+    """A shell that truncates, an editor that reopens and closes: the session survives."""
     path = mounted.sessions / "root/session.json"
     before = path.read_bytes()
-    subprocess.run(
-        ["sh", "-c", "jq . session.json > session.json; : > session.json; true"], cwd=path.parent, check=True
-    )
+    subprocess.run(["sh", "-c", ": > session.json"], cwd=path.parent, check=True)
     assert path.read_bytes() == before
     with path.open("r+b"):
         pass
     assert path.read_bytes() == before
+
+
+def test_a_document_may_be_filtered_onto_itself(mounted: Mount) -> None:
+    """`jq . f > f` empties a file anywhere else; here the reader still sees the committed version."""
+    path = mounted.sessions / "root/session.json"
+    subprocess.run(["sh", "-c", "jq '.title = \"new\"' session.json > session.json"], cwd=path.parent, check=True)
+    assert title(path) == "new"
 
 
 def test_identical_bytes_change_nothing(mounted: Mount) -> None:
