@@ -134,7 +134,7 @@ class Disk:
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a socket
                 raise Corrupt(path, Flaw("not a plain file; links are not followed")) from None
-            raise
+            raise OSError(error.errno, error.strerror, path) from error
         try:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode):

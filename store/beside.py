@@ -13,7 +13,7 @@ from store import attachments, layout
 from store.atomic import NewFile
 from store.commits import Commits
 from store.core import Core
-from store.errors import Flaw, InvalidContent
+from store.errors import Flaw, InvalidContent, NotFound
 from store.index import Row
 from store.journal import Commit
 from store.layout import Location
@@ -42,14 +42,18 @@ class Beside:
             raise InvalidContent("attachment", Flaw(f"{kind!r} is no MIME type"))
         attachment_id = str(uuid.uuid4())
         directory = location.path(layout.ATTACHMENTS)
-        self.put_file(location, NewFile(f"{directory}/{attachment_id}.{extension}", [content]))
+        file = NewFile(f"{directory}/{attachment_id}.{extension}", [content])
+        # A session that was never saved may have attachments already; one that was deleted may not.
+        self.put_file(location, file, must_exist=not isinstance(target, Session) or target._origin is not None)
         url = attachments.reference(location.id, attachment_id)
         return Attachment(attachment_id, url, attachments.extension_to_mime(extension) or attachments.OCTETS)
 
-    def put_file(self, location: Location, file: NewFile) -> None:
+    def put_file(self, location: Location, file: NewFile, *, must_exist: bool = False) -> None:
         """Put an attachment in place, whole; the index notes that the session has some."""
         self.core.check_writable()
         with self.core.locked(location):
+            if must_exist and self.core.disk.stat(location.path(layout.SESSION)) is None:
+                raise NotFound(f"session {location} is gone")
             row = self.commits.current_row(location)
             self.commits.run(
                 Commit(location, [file], dirs=[file.path.rpartition("/")[0]]),
@@ -79,9 +83,11 @@ class Beside:
             return False
         line = _line(record, name)
         with self.core.locked(location):
-            self.core.disk.append_line(location.path(name), line + b"\n")
-            with self.core.db.write() as db:
+            if self.core.disk.stat(location.path(layout.SESSION)) is None:
+                return False  # gone since it was located
+            with self.core.db.write() as db:  # first: if it cannot be had, nothing has been appended yet
                 self.core.feed.add(db, [location], "log")
+                self.core.disk.append_line(location.path(name), line + b"\n")
         self.core.changed()
         return True
 

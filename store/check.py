@@ -42,10 +42,11 @@ Kind = Literal[
     "unfinished",
     "export",
     "foreign-file",
+    "incoming",
 ]
 
 # Worth knowing, but nothing is wrong: these do not count as damage.
-NOTES: frozenset[Kind] = frozenset({"foreign-file"})
+NOTES: frozenset[Kind] = frozenset({"foreign-file", "incoming"})
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,11 @@ def _is_pending(core: Core, location: Location) -> bool:
 
 def check_session(core: Core, location: Location) -> Iterator[Finding]:
     """All that can be said of one session's directory. Its lock is held."""
-    yield from check_names(core, location)
+    try:
+        yield from check_names(core, location)
+    except PermissionError as error:
+        yield Finding("unparsable", location.dir, f"it cannot be looked into: {error.strerror}")
+        return
     path = location.path(layout.SESSION)
     try:
         snapshot = sessions.read(core.disk, location, core.limit_bytes)
@@ -156,6 +161,9 @@ def check_session(core: Core, location: Location) -> Iterator[Finding]:
     except (Corrupt, InvalidContent) as error:
         yield Finding("unparsable", path, str(error.flaw))
         yield from check_damaged_row(core, location)
+        return
+    except PermissionError as error:
+        yield Finding("unparsable", path, f"it cannot be read: {error.strerror}")
         return
     side, found = check_sidecar(core, snapshot, main)
     yield from found
@@ -202,6 +210,8 @@ def check_incoming(core: Core, location: Location) -> Iterator[Finding]:
     if children:
         text = f"has {len(children)} child{'ren' if len(children) > 1 else ''}, but no session.json"
         yield Finding("orphan-child", location.dir, text)
+    if sessions.has_attachments(core.disk, location) or core.disk.stat(location.path(layout.RUNTIME)) is not None:
+        yield Finding("incoming", location.dir, "no session.json yet; what is there waits for it")
 
 
 def check_damaged_row(core: Core, location: Location) -> Iterator[Finding]:
@@ -426,7 +436,7 @@ def _is_dir(core: Core, path: str) -> bool:
     try:
         with core.disk.opened(path):
             return True
-    except (Corrupt, FileNotFoundError):
+    except (Corrupt, FileNotFoundError, PermissionError):
         return False
 
 

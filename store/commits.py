@@ -127,4 +127,4 @@ def kept_sidecar(snapshot: Snapshot) -> list[NewFile]:
     slot = trash.new_slot(snapshot.location)
     moves = [(snapshot.location.path(layout.RUNTIME), f"{slot}/{layout.RUNTIME}")]
     info = trash.info_file(slot, snapshot.location, "sidecar replaced", moves)
-    return [NewFile(moves[0][1], [snapshot.side.data], snapshot.side), info]
+    return [NewFile(moves[0][1], [snapshot.side.data], mode=snapshot.side.mode), info]

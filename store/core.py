@@ -6,6 +6,7 @@ looks. `reread` is the only way back from files to index. Both are safe to call 
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,9 @@ from store.schema import Database, now_ns
 from store.sessions import Loaded, Snapshot
 
 log = logging.getLogger("grovefs.store")
+
+# What one file's fault is, and must not keep a whole home shut.
+UNREADABLE = (errno.EACCES, errno.EPERM, errno.EIO)
 
 
 @dataclass
@@ -123,8 +127,11 @@ class Core:
             return snapshot
         pending = self.journal.pending(location.root)
         if (location.child or "") in pending or WHOLE_TREE in pending:
-            with self.locked(location):
-                return sessions.read(self.disk, location, self.limit_bytes)
+            try:
+                with self.locked(location):
+                    return sessions.read(self.disk, location, self.limit_bytes)
+            except OSError as error:  # a full disk keeps it from being finished, but not from being read
+                log.warning("an interrupted commit of %s cannot be finished now: %s", location, error)
         return snapshot
 
     def load(self, location: Location) -> Loaded | None:
@@ -159,6 +166,11 @@ class Core:
         except Corrupt as error:
             self._put_damaged(location, error)
             return
+        except OSError as error:
+            if error.errno not in UNREADABLE:
+                raise
+            self._put_damaged(location, error)
+            return
         with self.db.write() as db:
             if loaded is None:
                 if self.index.forget(db, location):
@@ -169,7 +181,7 @@ class Core:
                 self.feed.add(db, [location], what)
         self.changed()
 
-    def _put_damaged(self, location: Location, error: Corrupt) -> None:
+    def _put_damaged(self, location: Location, error: Corrupt | OSError) -> None:
         log.warning("not indexed: %s", error)
         version = sessions.sure_version(self.version(location), now_ns())
         with self.db.write() as db:
@@ -191,6 +203,9 @@ class Core:
             children = self.disk.directories(f"{layout.SESSIONS}/{root}/{layout.CHILDREN}")
         except Corrupt:  # something else bears the name; `check` tells of it
             return
+        except PermissionError as error:
+            log.warning("not looked into: %s", error)
+            return
         yield from (Location(root, child) for child in children if layout.is_session_id(child))
 
     def sweep(self, progress: Callable[[int, int], None] | None = None) -> int:
@@ -199,7 +214,12 @@ class Core:
         attached = dict(self.index.attached())
         differing = []
         for location in self.iter_on_disk():
-            version = self.version(location)
+            try:
+                version = self.version(location)
+            except PermissionError as error:  # what is known of it stays known
+                log.warning("not looked into: %s", error)
+                known.pop(location, None)
+                continue
             if version.main is None:
                 continue  # incoming: no session yet
             row = known.pop(location, None)

@@ -8,6 +8,7 @@ redo: the moves a mark names are finished, and its sessions are read again. The 
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -51,29 +52,49 @@ class Journal:
         """Make the commit real; `index` is called inside the transaction that ends it."""
         made: list[str] = []
         temps: list[str] = []
+        moves: list[tuple[str, str]] = []
         try:
             for path in commit.dirs:
                 made += self.disk.make_dirs(path)
             temps = self.disk.write_temps(commit.files)
             moves = [*zip(temps, (file.path for file in commit.files), strict=True), *commit.moves]
             self._mark(commit, moves)
-            try:
-                self._move(commit, moves)
-            except BaseException:
-                self._unmark(commit)
-                raise
-        except OSError as error:
-            self._discard(temps, made)
-            where = str(error.filename or commit.location)
-            raise OSError(error.errno, f"{error.strerror}; nothing was changed", where) from error
-        except BaseException:
-            self._discard(temps, made)
+            for source, target in moves:
+                self.disk.move(source, target)
+        except BaseException as error:
+            self._take_back(commit, moves, temps, made, error)
             raise
         sync_error = self._sync(moves, made)
         self._finish(commit, index)
         if sync_error is not None:
             text = f"{sync_error.strerror}: the new version is in place but may not survive a loss of power"
             raise OSError(sync_error.errno, text, commit.location.dir) from sync_error
+
+    def _take_back(
+        self,
+        commit: Commit,
+        moves: Sequence[tuple[str, str]],
+        temps: Sequence[str],
+        made: Sequence[str],
+        error: BaseException,
+    ) -> None:
+        """Nothing shall have happened. If not even that works, the mark stays: then it will be finished."""
+        where = str(getattr(error, "filename", None) or commit.location)
+        try:
+            replaced = [file.like for file in commit.files] + [None] * len(commit.moves)
+            for (source, target), old in reversed([*zip(moves, replaced, strict=False)]):
+                # Whether a move was made is told by the disk: an interrupt may come before we could note it.
+                if self.disk.stat(source) is None:
+                    self._undo(source, target, old)
+            self._unmark(commit)
+        except (OSError, StoreError, apsw.Error) as worse:
+            text = f"{error}; half of it is in place, and will be finished once the disk works again"
+            raise OSError(getattr(error, "errno", None) or errno.EIO, text, where) from worse
+        for temp in temps:
+            self._remove_quietly(temp)
+        self.disk.remove_dirs(made)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, f"{error.strerror}; nothing was changed", where) from error
 
     def _mark(self, commit: Commit, moves: Sequence[tuple[str, str]]) -> None:
         touched = [list(location) for location in commit.touched or [commit.location]]
@@ -85,21 +106,10 @@ class Journal:
             )
 
     def _unmark(self, commit: Commit) -> None:
+        if not self.pending(commit.location.root):
+            return  # it was never made
         with self.db.write() as db:
             db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _mark_key(commit))
-
-    def _move(self, commit: Commit, moves: Sequence[tuple[str, str]]) -> None:
-        """All moves, or, when one fails, those before it undone."""
-        done = 0
-        try:
-            for source, target in moves:
-                self.disk.move(source, target)
-                done += 1
-        except BaseException:
-            replaced = [file.like for file in commit.files] + [None] * len(commit.moves)
-            for (source, target), old in reversed([*zip(moves, replaced, strict=True)][:done]):
-                self._undo(source, target, old)
-            raise
 
     def _undo(self, source: str, target: str, old: File | None) -> None:
         """Put back what a move replaced, bytes, mode and time; or just move back."""
@@ -114,11 +124,6 @@ class Journal:
             self.disk.remove(path)
         except OSError as error:
             log.info("a temporary stays until the next opening: %s", error)
-
-    def _discard(self, temps: Sequence[str], made: Sequence[str]) -> None:
-        for temp in temps:
-            self._remove_quietly(temp)
-        self.disk.remove_dirs(made)
 
     def _sync(self, moves: Sequence[tuple[str, str]], made: Sequence[str] = ()) -> OSError | None:
         # A directory that something left for the trash is synced too: the deletion must last.
@@ -153,6 +158,13 @@ class Journal:
     def all_pending(self) -> list[tuple[str, str]]:
         return list(self.db.reader.execute("SELECT root, child FROM marks"))
 
+    def _was_taken_back(self, moves: Sequence[tuple[str, str]]) -> bool:
+        """Whether a commit was undone and only its mark could not be removed: a new file of it is nowhere."""
+        return any(
+            source.startswith(layout.TMP) and self.disk.stat(source) is None and self.disk.stat(target) is None
+            for source, target in moves
+        )
+
     def recover(self, root: str, child: str) -> None:
         """Finish one interrupted commit. Its lock is held, so nobody else is at it."""
         row = self.db.reader.execute(
@@ -161,7 +173,7 @@ class Journal:
         if row is None:
             return
         moves, touched = orjson.loads(row[0]), orjson.loads(row[1])
-        for source, target in moves:
+        for source, target in moves if not self._was_taken_back(moves) else ():
             # A name outside tmp/ may have come into use again after it was moved away.
             is_done = not source.startswith(layout.TMP) and self.disk.stat(target) is not None
             if self.disk.stat(source) is not None and not is_done:

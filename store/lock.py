@@ -26,6 +26,7 @@ from store.layout import Location
 
 TIMEOUT_S = 10.0
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_READY = b"ready"
 _FIRST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.02
 
@@ -91,14 +92,15 @@ class Locks:
         mine = self._mine()
         held = mine.get(root)
         if held is None:
-            fd = os.open(self._path, _FLAGS, 0o600)
+            # Noted before it is taken: an interrupt may leave it noted too long, but never taken and forgotten.
+            held = mine[root] = _Held(os.open(self._path, _FLAGS, 0o600), exclusive)
             try:
                 wanted = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
-                _acquire(fd, _offset(f"tree\0{root}"), wanted, deadline, f"tree {root}")
+                _acquire(held.fd, _offset(f"tree\0{root}"), wanted, deadline, f"tree {root}")
             except BaseException:
-                os.close(fd)
+                del mine[root]
+                os.close(held.fd)
                 raise
-            held = mine[root] = _Held(fd, exclusive)
         elif exclusive and not held.exclusive:
             # Waiting for the others who share it, while they wait for us, would never end.
             raise Busy(f"tree {root}: this thread already works on one of its sessions")
@@ -139,20 +141,38 @@ def _acquire(fd: int, offset: int, kind: int, deadline: float, name: str) -> Non
 
 
 class Presence:
-    """Who has the home open: everyone shares a lock, and to have it alone means to be the only one."""
+    """Who has the home open: everyone shares a lock, and to have it alone means to be the only one.
+
+    The file says `ready` from when the one who came first has set things up until the last one leaves: who
+    waited for another that died meanwhile finds it missing, and becomes the first himself.
+    """
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, _FLAGS, 0o600)
 
     def enter(self) -> bool:
         """True if nobody else is here; others then wait until `settle`, so that one alone sets things up."""
-        if self.alone():
-            return True
-        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLKW, _record(0, fcntl.F_RDLCK))
-        return False
+        while True:
+            if self.alone():
+                os.ftruncate(self._fd, 0)
+                return True
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLKW, _record(0, fcntl.F_RDLCK))
+            if os.pread(self._fd, len(_READY), 0) == _READY:
+                return False
+            _set(self._fd, 0, fcntl.F_UNLCK)
+            time.sleep(_LONGEST_PAUSE_S * random.random())  # others may be at the same point
 
     def settle(self) -> None:
+        """Things are set up: let the others in."""
+        os.pwrite(self._fd, _READY, 0)
         _set(self._fd, 0, fcntl.F_RDLCK)
+
+    def last(self) -> bool:
+        """Whether we are the last to leave; if so nobody comes in any more without setting things up."""
+        if not self.alone():
+            return False
+        os.ftruncate(self._fd, 0)
+        return True
 
     def alone(self) -> bool:
         """Take the lock for oneself, if nobody shares it."""

@@ -100,7 +100,8 @@ class Namespace:
         except (InvalidContent, Conflict) as error:
             self.rejects.keep(place.location, place.name, data, error)
             raise
-        self.rejects.drop(place.location, place.name)
+        if changed:  # vim and `cp -b` put the old version back after a refusal: that mends nothing
+            self.rejects.drop(place.location, place.name)
         return changed
 
     # -- directories -----------------------------------------------------------------------------------
@@ -190,6 +191,8 @@ class Namespace:
                 raise Protected(f"{source.path} is a session; it can only become another session")
             self.refuse_pinned(source)
             return self.relocator.move(source.location, target.location)
+        if target.kind is Kind.ATTACHMENT and stat.S_ISLNK(info.st_mode):
+            raise Protected(f"{target.path} cannot be a link")
         if is_dir and source.kind in (Kind.SESSIONS, Kind.CHILDREN, Kind.ATTACHMENTS):
             raise Protected(f"{source.path} belongs where it is")
         if is_dir and target.kind is Kind.SESSION and target.location is not None:

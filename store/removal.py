@@ -6,6 +6,7 @@ Nothing is erased at once: what goes is moved to the trash in one commit, togeth
 from __future__ import annotations
 
 import logging
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -113,13 +114,21 @@ class Remover:
         return restored
 
     def _put_back(self, slot: Deleted, restored: list[Location]) -> None:
-        for original, _ in slot.moves:
-            if self.core.disk.stat(original) is not None and not self._is_empty_dir(original):
-                raise AlreadyExists(f"{original} exists again; move it away first")
+        aside = trash.new_slot(restored[0])
+        displaced: list[tuple[str, str]] = []
+        for number, (original, _) in enumerate(slot.moves):
             self._refuse_homeless(original)
-        back = [(kept, original) for original, kept in slot.moves]
-        dirs = list(dict.fromkeys(original.rpartition("/")[0] for original, _ in slot.moves))
-        commit = Commit(restored[0], moves=back, dirs=dirs, touched=restored, whole_tree=True)
+            info = self.core.disk.stat(original)
+            if info is not None and stat.S_ISREG(info.st_mode):
+                displaced.append((original, f"{aside}/{number}"))
+            elif info is not None and not self._is_hollow(original):
+                raise AlreadyExists(f"{original} exists again; move it away first")
+            elif info is not None:
+                self.core.disk.remove_tree(original)
+        back = [(kept, original) for original, kept in slot.moves if self.core.disk.stat(kept) is not None]
+        files = [trash.info_file(aside, restored[0], "displaced", displaced)] if displaced else []
+        dirs = dict.fromkeys([original.rpartition("/")[0] for original, _ in slot.moves] + [aside] * bool(displaced))
+        commit = Commit(restored[0], files, [*displaced, *back], dirs=list(dirs), touched=restored, whole_tree=True)
 
         def finish(db: Any) -> None:
             for location in restored:
@@ -131,12 +140,13 @@ class Remover:
         except OSError as error:  # everything is back; an empty slot goes when its days are over
             log.info("an emptied slot stays in the trash: %s", error)
 
-    def _is_empty_dir(self, path: str) -> bool:
-        """Such as `clear` leaves: a directory moved onto it takes its place."""
+    def _is_hollow(self, path: str) -> bool:
+        """A directory in which there is nothing but directories: what was left behind, not what was made."""
         try:
-            return not self.core.disk.entries(path)
+            entries = self.core.disk.entries(path)
         except Corrupt:  # no directory at all
             return False
+        return all(entry.is_dir and self._is_hollow(f"{path}/{entry.name}") for entry in entries)
 
     def _refuse_homeless(self, original: str) -> None:
         """What belongs into a session's directory cannot come back before that session."""
@@ -145,7 +155,8 @@ class Remover:
             return
         above = place[0] if place[1] else Location(place[0].root)
         is_itself = not place[1] and place[0].child is None
-        if not is_itself and self.core.disk.stat(above.path(layout.SESSION)) is None:
+        in_trash = any(d.session_id == str(above) and d.what == "deleted" for d in trash.deleted(self.core.disk))
+        if not is_itself and in_trash and self.core.disk.stat(above.path(layout.SESSION)) is None:
             raise NotFound(f"session {above}, to which {original} belongs, is gone; have that back first")
 
     def _contents(self, slot: Deleted) -> list[Location]:

@@ -77,7 +77,7 @@ class Saver:
             attached = location.path(layout.ATTACHMENTS)
             slot = trash.new_slot(location)
             moves = [(attached, f"{slot}/{layout.ATTACHMENTS}")] if self.core.disk.entries(attached) else []
-            kept = [trash.info_file(slot, location, "cleared", moves)] if moves else []
+            kept = _kept_documents(loaded.snapshot, slot, moves)
             self._rewrite(
                 session, loaded.snapshot, overwrite=False, shorten=True, what="cleared", kept=kept, moves=moves
             )
@@ -232,10 +232,10 @@ class Saver:
             return None
         try:
             old_side = codec.parse(side.data, layout.RUNTIME)
-            latest = max(Timestamp(row.anchors.updated_at_text).ns, Timestamp(old_side["updated_at"]).ns)
+            latest = _later(Timestamp(row.anchors.updated_at_text), Timestamp(old_side["updated_at"]))
         except (InvalidContent, KeyError, ValueError, TypeError):
             return None
-        now = Timestamp.after(Timestamp.from_ns(latest))
+        now = Timestamp.after(latest)
         parts, moved = anchors.cut_in(main.data, row.anchors, added, now)
         codec.check_size(sum(map(len, parts)), location.path(layout.SESSION), self.core.limit_bytes)
         new_side = codec.splice(side.data, {"updated_at": old_side["updated_at"]}, {"updated_at": now})
@@ -289,8 +289,8 @@ def location_of(session: Session) -> Location:
         return Location(session.id)
     if session.kind != "child":
         raise InvalidContent(layout.SESSION, Flaw("'root' or 'child' is expected", field="kind"))
-    root, parent = session.root_session_id.strip(), (session.parent_session_id or "").strip()
-    if not root or not parent:
+    root, parent = session.root_session_id, session.parent_session_id or ""
+    if not root.strip() or not parent.strip():
         raise InvalidContent(layout.SESSION, Flaw("a child needs root_session_id and parent_session_id"))
     return Location(layout.check_id(root), session.id)
 
@@ -348,6 +348,14 @@ def _message(message: Message | dict[str, Any]) -> dict[str, Any]:
     return codec.parse(raw, "message")
 
 
+def _kept_documents(snapshot: Snapshot, slot: str, moves: Sequence[tuple[str, str]]) -> list[NewFile]:
+    """Copies for the trash of what is about to be cleared, to be had back as one."""
+    found = ((layout.SESSION, snapshot.main), (layout.RUNTIME, snapshot.side))
+    copies = [NewFile(f"{slot}/{name}", [file.data]) for name, file in found if file is not None]
+    originals = [(snapshot.location.path(copy.path.rpartition("/")[2]), copy.path) for copy in copies]
+    return [*copies, trash.info_file(slot, snapshot.location, "cleared", [*originals, *moves])]
+
+
 def _outdated(location: Location, origin: Origin | None) -> Conflict:
     if origin is None:
         return Conflict(
@@ -384,5 +392,9 @@ def _refuse_wrong_shape(session: Session) -> None:
 
 def _later_than(origin: Origin, wanted: Timestamp) -> Timestamp:
     """What the caller set, if that is later than all that is committed; else the first moment that is."""
-    committed = max(Timestamp(origin.dump["updated_at"]).ns, Timestamp(origin.main["updated_at"]).ns)
-    return wanted if wanted.ns > committed else Timestamp.after(Timestamp.from_ns(committed))
+    committed = _later(Timestamp(origin.dump["updated_at"]), Timestamp(origin.main["updated_at"]))
+    return wanted if wanted.ns > committed.ns else Timestamp.after(committed)
+
+
+def _later(one: Timestamp, other: Timestamp) -> Timestamp:
+    return one if one.ns >= other.ns else other

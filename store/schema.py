@@ -129,6 +129,13 @@ def _recognise(path: Path) -> None:
         raise OSError(errno.EIO, "this is no plain file and cannot be opened as a database", str(path))
 
 
+def set_aside(path: Path) -> None:
+    """Keep a database that is of no use, beside where it was."""
+    os.replace(path, path.with_name(f"{path.name}.spoiled"))
+    for suffix in ("-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
 class Database:
     """`index.db`: one writer, a reader for each thread."""
 
@@ -138,6 +145,7 @@ class Database:
         self.path = path
         _recognise(path)
         self._writing = threading.RLock()
+        self._is_writing = False
         self._local = threading.local()
         self._readers: list[apsw.Connection] = []
         self._writer = self._connect()
@@ -191,23 +199,34 @@ class Database:
     def write(self, *, durable: bool = False) -> Iterator[apsw.Connection]:
         """One transaction. `durable` makes its commit reach the disk before it returns."""
         with self._writing:
-            if self._writer.in_transaction:  # nested: part of the outer one
+            if self._is_writing:  # nested: part of the outer one
                 yield self._writer
                 return
+            # What counts is our own note: an interrupt may leave SQLite in a transaction that nobody owns.
+            self._is_writing = True
             try:
-                self._writer.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}; BEGIN IMMEDIATE")
-            except apsw.BusyError as error:
-                raise Busy(f"{self.path} is locked by someone else; nothing was changed, try again") from error
-            try:
+                self._begin(durable=durable)
                 yield self._writer
                 self._writer.execute("COMMIT")
             except BaseException as error:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
+                self._roll_back()
                 for kind, number in _DISK_ERRORS.items():
                     if isinstance(error, kind):
                         raise OSError(number, os.strerror(number), str(self.path)) from error
                 raise
+            finally:
+                self._is_writing = False
+
+    def _begin(self, *, durable: bool) -> None:
+        self._roll_back()
+        try:
+            self._writer.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}; BEGIN IMMEDIATE")
+        except apsw.BusyError as error:
+            raise Busy(f"{self.path} is locked by someone else; nothing was changed, try again") from error
+
+    def _roll_back(self) -> None:
+        if self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
 
     @property
     def reader(self) -> apsw.Connection:
@@ -218,6 +237,21 @@ class Database:
             with self._writing:
                 self._readers.append(connection)
         return connection
+
+    def look_through(self) -> None:
+        """Touch every table and index once, at one place: CorruptError if the first page of one is damaged."""
+        for table in ("sessions", "damaged", "texts", "changes", "marks", "meta"):
+            self._writer.execute(f"SELECT * FROM {table} LIMIT 1").fetchall()
+        for order in ("root, child", "id", "updated_ns DESC, key"):
+            self._writer.execute(f"SELECT 1 FROM sessions ORDER BY {order} LIMIT 1").fetchall()
+
+    def start_anew(self) -> None:
+        """Set the database aside and begin an empty one. Only for one who is alone with the home."""
+        self.close()
+        set_aside(self.path)
+        self._local = threading.local()
+        self._writer = self._connect()
+        self._prepare()
 
     def get_meta(self, key: str, default: Any = None) -> Any:
         row = self.reader.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()

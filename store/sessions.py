@@ -69,8 +69,8 @@ def read(disk: Disk, location: Location, limit: int) -> Snapshot:
 def _read_side(disk: Disk, location: Location, limit: int) -> File | None:
     try:
         return disk.read(location.path(layout.RUNTIME), limit)
-    except Corrupt as error:
-        log.warning("ignoring a sidecar that is no plain file: %s", error)
+    except (Corrupt, PermissionError) as error:
+        log.warning("ignoring a sidecar that cannot be read: %s", error)
         return None
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import apsw
+
 from store import attachments, codec, layout, search, sessions, trash
 from store.atomic import Disk, Durability, Step, _no_step
 from store.bamboo import Neighbour
@@ -37,7 +39,7 @@ from store.rejects import Rejects
 from store.relocate import Relocator
 from store.removal import Remover
 from store.saves import Saver, with_origin
-from store.schema import Database, Unusable
+from store.schema import Database, Unusable, set_aside
 from store.trash import Deleted
 
 log = logging.getLogger("grovefs.store")
@@ -95,7 +97,7 @@ class Store:
             self._recover(alone=alone, progress=progress)
             self._presence.settle()
         except BaseException:
-            self._presence.leave()
+            self._abandon()
             raise
 
     @classmethod
@@ -121,14 +123,25 @@ class Store:
             if self._keeper is not None:
                 self._keeper.stop()
             self._export()
-            if self._presence.alone() and not self._core.journal.all_pending():
+            if self._presence.last() and not self._core.journal.all_pending():
                 self._core.db.set_meta(clean=1)
             self._core.db.checkpoint()
+        except apsw.Error as error:  # what is in the WAL is safe there
+            log.warning("index.db is not tidied up: %s", error)
         finally:
             self._is_shut = True
             self._opened.db.close()
             self._disk.close()
             self._presence.leave()
+
+    def _abandon(self) -> None:
+        """Let go of what a failed opening has taken."""
+        self._closed = self._is_shut = True
+        if hasattr(self, "_opened"):
+            self._opened.db.close()
+        if hasattr(self, "_disk"):
+            self._disk.close()
+        self._presence.leave()
 
     @property
     def _core(self) -> Core:
@@ -140,12 +153,17 @@ class Store:
 
     def _recover(self, *, alone: bool, progress: Progress | None) -> None:
         """Bring index and files together, looking at as little as the way things ended allows."""
-        db = self._core.db
-        if alone:
-            self._disk.prove_moves()
-        self._core.recover_all()
         if not alone:
+            self._core.recover_all()
             return
+        self._disk.prove_moves()
+        try:
+            self._core.recover_all()
+            self._core.db.look_through()
+        except apsw.CorruptError as error:  # a damaged page: the sessions have it all
+            log.warning("index.db is damaged (%s) and is made anew from the sessions", error)
+            self._core.db.start_anew()
+        db = self._core.db
         self._remove_temporaries()
         is_new = db.get_meta("epoch") is None
         was_clean = db.get_meta("clean", 0) == 1
@@ -255,7 +273,8 @@ class Store:
             session = self.load(str(location))
             if session is None:
                 return None
-            session = change(session) or session
+            changed = change(session)
+            session = changed if isinstance(changed, Session) else session
             self._saver.save(session, shorten=shorten)
             return session
 
@@ -495,11 +514,8 @@ def _open_database(path: Path) -> Database:
     try:
         return Database(path)
     except Unusable as error:
-        spoiled = path.with_name(f"{path.name}.spoiled")
-        log.warning("%s; kept as %s and made anew from the sessions", error, spoiled.name)
-        os.replace(path, spoiled)
-        for suffix in ("-wal", "-shm"):
-            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        log.warning("%s; kept as %s.spoiled and made anew from the sessions", error, path.name)
+        set_aside(path)
         return Database(path)
 
 

@@ -7,6 +7,8 @@ import sys
 
 def main() -> None:
     """Run the command line. A refusal is one line and exit code 1; a bug keeps its traceback."""
+    import apsw
+
     from fusefs.cli import care, mounts, sessions
     from fusefs.cli.app import app
     from store.errors import StoreError
@@ -16,4 +18,7 @@ def main() -> None:
         app()
     except (StoreError, OSError) as error:
         print(f"grovefs: {error}", file=sys.stderr)
+        sys.exit(1)
+    except apsw.CorruptError as error:
+        print(f"grovefs: index.db is damaged ({error}); delete it, it is made anew from the sessions", file=sys.stderr)
         sys.exit(1)

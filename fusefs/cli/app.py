@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from store import Store
+from store import NotFound, Store, layout
 
 app = typer.Typer(
     name="grovefs",
@@ -54,9 +54,8 @@ def start(
 
 def open_store(home: Path, progress: Callable[[int, int], None] | None = None) -> Store:
     """A store for one command: nothing goes on in the background. A home is not made by looking for it."""
-    if not home.is_dir():
-        print(f"grovefs: there is no home at {home}; say which with --home or $GROVEFS_HOME", file=sys.stderr)
-        raise typer.Exit(1)
+    if not (home / layout.SESSIONS).is_dir():
+        raise NotFound(f"there is no home at {home}; say which with --home or $GROVEFS_HOME")
     return Store.open(home, background=False, progress=progress)
 
 

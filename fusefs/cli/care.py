@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+import apsw
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, progress_bar
@@ -28,7 +29,7 @@ def check(
     try:
         with progress_bar("checking") as progress, open_store(home) as store:
             report = store.check(repair=repair, progress=progress)
-    except (StoreError, OSError) as error:
+    except (StoreError, OSError, apsw.Error) as error:
         print(f"grovefs: {error}", file=sys.stderr)
         raise typer.Exit(COULD_NOT_RUN) from None
     if as_json:

@@ -6,14 +6,19 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from io import RawIOBase
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from fusefs.cli.app import Home, app
+from fusefs.writers import LIMBO_S
+from store import layout
+from store.errors import StoreError
 
 Durability = Literal["full", "normal"]
+LOG = f"{layout.PRIVATE}/mount.log"
 
 
 @app.command()
@@ -34,7 +39,10 @@ def mount(
     beside_bamboo: Annotated[
         bool, typer.Option("--beside-bamboo", help="Write though a Bamboo server is at work.")
     ] = False,
-    log_file: Annotated[Path | None, typer.Option(help="Where the daemon writes its log.")] = None,
+    limbo_seconds: Annotated[float, typer.Option(hidden=True, min=0.01)] = LIMBO_S,  # for tests
+    log_file: Annotated[
+        Path | None, typer.Option(help="Where the log goes; by default .grovefs/mount.log in the home.")
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Log every request.")] = False,
 ) -> None:
     """Show a home as a filesystem. Returns when it is ready, and goes on in the background."""
@@ -48,6 +56,7 @@ def mount(
         durability=durability,
         overwrite=on_conflict == "overwrite",
         beside_bamboo=beside_bamboo,
+        limbo_s=limbo_seconds,
         debug=debug,
     )
     check_place(options)
@@ -57,7 +66,7 @@ def mount(
         return
 
     def work(ready: Callable[[], None]) -> None:
-        _log_to(log_file, debug=debug)
+        _log_to(log_file or options.home / LOG, debug=debug, delay=log_file is None)
         serve(options, ready)
 
     sys.exit(_in_background(work))
@@ -66,13 +75,15 @@ def mount(
 @app.command()
 def umount(mountpoint: Annotated[Path, typer.Argument(help="Where it is mounted.")]) -> None:
     """End a mount."""
-    from fusefs.mount import unmount
+    from fusefs.mount import is_dead, unmount
 
-    unmount(mountpoint.expanduser().absolute())
+    place = mountpoint.expanduser().absolute()
+    unmount(place, lazily=is_dead(place))
 
 
-def _log_to(path: Path | None, *, debug: bool) -> None:
-    handler = logging.FileHandler(path) if path else logging.StreamHandler()
+def _log_to(path: Path | None, *, debug: bool, delay: bool = False) -> None:
+    """`delay` opens the file with the first line: a home that is to be made does not exist yet."""
+    handler = logging.FileHandler(path, delay=delay) if path else logging.StreamHandler()
     logging.basicConfig(
         handlers=[handler],
         level=logging.DEBUG if debug else logging.INFO,
@@ -85,33 +96,42 @@ def _in_background(work: Callable[[Callable[[], None]], None]) -> int:
     reads, writes = os.pipe()
     if os.fork():
         os.close(writes)
-        with os.fdopen(reads, "rb") as pipe:
-            answer = pipe.read().decode()
+        with os.fdopen(reads, "rb") as answers:
+            answer = answers.read().decode(errors="replace")
         if answer == "ready":
             return 0
         print(f"grovefs: {answer or 'the mount ended before it was ready'}", file=sys.stderr)
         return 1
     os.setsid()
     os.close(reads)
+    with os.fdopen(writes, "wb", buffering=0) as pipe:
 
-    def ready() -> None:
-        os.write(writes, b"ready")
-        os.close(writes)
-        _let_go_of_terminal()
+        def ready() -> None:
+            pipe.write(b"ready")
+            pipe.close()
+            _let_go_of_terminal()
 
-    try:
-        work(ready)
-    except Exception as error:  # the terminal may be gone: the one who waits is told, the log keeps the traceback
-        logging.getLogger("grovefs.mount").exception("the mount failed")
         try:
-            os.write(writes, str(error).encode())
-        except OSError:
+            work(ready)
+        except Exception as error:
+            _report(error, pipe)
             os._exit(1)
-        os._exit(1)
     os._exit(0)
 
 
+def _report(error: Exception, pipe: RawIOBase) -> None:
+    """Who waits is told in one line. The log keeps what that would miss: a bug, or an end after the beginning."""
+    is_refusal = isinstance(error, (StoreError, OSError))
+    if not is_refusal or pipe.closed:
+        logging.getLogger("grovefs.mount").error("the mount failed", exc_info=error)
+    if not pipe.closed:
+        text = str(error) if is_refusal else f"{type(error).__name__}: {error} (more is in the log)"
+        pipe.write(" ".join(text.split()).encode())
+
+
 def _let_go_of_terminal() -> None:
+    os.chdir("/")  # the directory it was started in may be unmounted one day
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
+    os.close(nothing)

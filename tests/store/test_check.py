@@ -124,7 +124,7 @@ def test_extra_row_of_a_directory_that_is_gone_is_dropped(opened: Store) -> None
 def test_extra_row_of_a_session_without_document_is_dropped(opened: Store) -> None:
     """A directory whose session.json is gone is incoming, and has no row."""
     (opened.home / "sessions/s2/session.json").unlink()
-    see_mended(opened, "extra-row", "sessions/s2")
+    see_mended(opened, "extra-row", "sessions/s2", "incoming")
 
 
 def test_stale_row_is_made_anew(opened: Store) -> None:
@@ -424,8 +424,8 @@ def test_children_of_a_directory_without_session_are_orphans(opened: Store) -> N
     good = path.read_bytes()
     path.unlink()
     opened.sweep()
-    assert "2 children" in see_found(opened, "orphan-child", "sessions/s1").text
-    see_left_alone(opened, "orphan-child", "sessions/s1/children/c1")
+    assert "2 children" in see_found(opened, "orphan-child", "sessions/s1", "incoming").text
+    see_left_alone(opened, "orphan-child", "sessions/s1/children/c1", "incoming")
     path.write_bytes(good)
     opened.sweep()
     see_gone(opened)
@@ -496,6 +496,16 @@ def test_foreign_file_is_a_note_and_no_damage(opened: Store, path: str) -> None:
         assert str(report.findings[0]).encode()
     assert (opened.home / path).read_text() == "mine"
     FOUND_BY_A_TEST.add("foreign-file")
+
+
+def test_incoming_files_without_a_session_are_a_note(opened: Store) -> None:
+    """A restore may be under way: what waits for its session.json is mentioned, and no damage."""
+    (opened.home / "sessions/new/attachments").mkdir(parents=True)
+    (opened.home / "sessions/new/attachments/a.png").write_bytes(b"x")
+    report = opened.check()
+    assert report.is_clean
+    assert [(f.kind, f.path) for f in report.findings] == [("incoming", "sessions/new")]
+    FOUND_BY_A_TEST.add("incoming")
 
 
 # -- the report ----------------------------------------------------------------------------------------------

@@ -355,11 +355,11 @@ def test_attachments_do_not_come_back_to_a_session_that_is_gone(talked: Store) -
     talked.undelete(attachments)
 
 
-def test_clear_without_attachments_puts_nothing_in_the_trash(store: Store) -> None:
-    """There is nothing to keep."""
+def test_clear_keeps_the_conversation_in_the_trash(store: Store) -> None:
+    """Also without attachments: what was said can be had back."""
     store.save(make_session("s1"))
     store.clear("s1")
-    assert store.deleted() == []
+    assert [d.what for d in store.deleted()] == ["cleared"]
     assert read_json(store.home / "sessions/s1/session.json")["messages"] == []
 
 
