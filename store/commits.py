@@ -96,6 +96,7 @@ class Commits:
             self.core.feed.add(db, commit.touched or [commit.location], what)
 
         self.core.journal.run(commit, finish)
+        self.core.used(commit.location)
         self.core.changed()
 
     def current_row(self, location: Location) -> Row | None:

@@ -38,6 +38,7 @@ class Core:
     limit_bytes: int
     check_writable: Callable[[], None]  # raises while nothing may be written here
     changed: Callable[[], None]  # told after every commit
+    used: Callable[[Location], None]  # told of every session that something was asked of
     index: Index = field(init=False)
     feed: Feed = field(init=False)
     journal: Journal = field(init=False)
@@ -122,6 +123,7 @@ class Core:
 
     def read(self, location: Location) -> Snapshot:
         """Both documents of one version. A commit under way is waited for, not looked into."""
+        self.used(location)
         snapshot = sessions.read(self.disk, location, self.limit_bytes)
         if self.locks.holds(location):
             return snapshot
@@ -146,13 +148,18 @@ class Core:
 
     def refresh(self, location: Location) -> bool:
         """Read a session again if its files are not those its row was made from."""
+        if self._is_current(location):  # looked at without the lock first: it mostly is
+            return False
         with self.locked(location):
-            row = self.index.find(location)
-            current = self.version(location)
-            if row is not None and row.version == current:
+            if self._is_current(location):
                 return False
             self.reread(location)
         return True
+
+    def _is_current(self, location: Location) -> bool:
+        row = self.index.find(location)
+        version = self.version(location)
+        return version.main is None if row is None else row.version == version
 
     def version(self, location: Location) -> Version:
         return Version(self.disk.stamp(location.path(layout.SESSION)), self.disk.stamp(location.path(layout.RUNTIME)))

@@ -110,6 +110,8 @@ class Namespace:
         self.core.check_writable()
         if place.kind is Kind.SESSION and place.location is not None:
             layout.check_new(place.location)
+        if place.kind is Kind.DOCUMENT:
+            raise Protected(f"{place.path} can only be a plain file")
         if place.name == layout.CHILDREN and place.location is not None and place.kind is Kind.PLAIN:
             raise Protected(f"{place.path}: a child has no children of its own; they lie beside it")
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:

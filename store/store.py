@@ -41,6 +41,7 @@ from store.removal import Remover
 from store.saves import Saver, with_origin
 from store.schema import Database, Unusable, set_aside
 from store.trash import Deleted
+from store.watch import Watcher
 
 log = logging.getLogger("grovefs.store")
 
@@ -70,6 +71,7 @@ class Store:
     ) -> None:
         self.home = Path(home).expanduser().absolute()
         self._closed = self._is_shut = False
+        self._watcher: Watcher | None = None
         _make_home(self.home)
         self._presence = Presence(self.home / layout.OPEN_LOCK)
         try:
@@ -83,6 +85,7 @@ class Store:
                 limit_bytes,
                 check_writable=self._check_writable,
                 changed=self._changed,
+                used=self._used,
             )
             commits = Commits(self._core)
             self._saver = Saver(self._core, commits)
@@ -96,6 +99,7 @@ class Store:
             self._keeper = Keeper([self._export, self._tidy]) if background else None
             self._recover(alone=alone, progress=progress)
             self._presence.settle()
+            self._watcher = _new_watcher(self._core) if background else None
         except BaseException:
             self._abandon()
             raise
@@ -120,6 +124,8 @@ class Store:
             return
         self._closed = True
         try:
+            if self._watcher is not None:
+                self._watcher.stop()
             if self._keeper is not None:
                 self._keeper.stop()
             self._export()
@@ -204,6 +210,10 @@ class Store:
     def _changed(self) -> None:
         if self._keeper is not None:
             self._keeper.notify()
+
+    def _used(self, location: Location) -> None:
+        if self._watcher is not None:
+            self._watcher.use(location)
 
     def _export(self) -> None:
         if self._exporter.is_foreign():
@@ -517,6 +527,14 @@ def _open_database(path: Path) -> Database:
         log.warning("%s; kept as %s.spoiled and made anew from the sessions", error, path.name)
         set_aside(path)
         return Database(path)
+
+
+def _new_watcher(core: Core) -> Watcher | None:
+    try:
+        return Watcher(str(core.home), core.refresh, core.sweep)
+    except OSError as error:  # no instances left, or no inotify at all
+        log.warning("edits made straight on the home are not noticed by themselves: %s", error)
+        return None
 
 
 def _location(place: Location | str) -> Location:

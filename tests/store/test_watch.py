@@ -1,0 +1,69 @@
+"""Edits made straight on the home while a store is open: noticed within a second, and our own cost nothing."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from store import Message, Session, Store
+from tests.builders import make_document, make_session
+
+
+@pytest.fixture
+def watched(home: Path) -> Iterator[Store]:
+    with Store.open(home, durability="normal") as store:
+        yield store
+        assert store.check().is_clean
+
+
+def soon(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 1.0
+    while not is_so():
+        assert time.monotonic() < deadline, "not within a second"
+        time.sleep(0.01)
+
+
+def test_an_edit_in_place_is_indexed(watched: Store, home: Path) -> None:
+    """A session that was asked for is watched from then on (rule 7)."""
+    watched.save(make_session())
+    assert watched.load("s1") is not None
+    path = home / "sessions/s1/session.json"
+    path.write_bytes(path.read_bytes().replace(b"msg-0", b"behind-your-back"))
+    soon(lambda: bool(watched.search("behind-your-back")))
+
+
+def test_an_edit_by_rename_is_indexed(watched: Store, home: Path) -> None:
+    watched.save(make_session())
+    watched.load("s1")
+    path = home / "sessions/s1/runtime.json"
+    text = path.read_bytes().replace(b'"title": "New Session"', b'"title": "From outside"')
+    path.with_name("new").write_bytes(text)
+    path.with_name("new").rename(path)
+    soon(lambda: [e.title for e in watched.entries()] == ["From outside"])
+
+
+def test_a_session_made_and_removed_by_hand_is_followed(watched: Store, home: Path) -> None:
+    """A root, and a child of one that is in use."""
+    directory = home / "sessions/by-hand"
+    directory.mkdir()
+    (directory / "session.json").write_bytes(make_document("by-hand"))
+    soon(lambda: [e.id for e in watched.entries()] == ["by-hand"])
+    child = directory / "children/kid"
+    child.mkdir(parents=True)
+    watched.save(Session.new_child("other", "by-hand", "m", "t"))
+    shutil.rmtree(directory)
+    soon(lambda: watched.entries() == [])
+
+
+def test_our_own_commits_are_not_read_again(watched: Store) -> None:
+    """The feed tells each of them once."""
+    watched.save(make_session())
+    cursor = watched.changes().cursor
+    for _ in range(10):
+        watched.append("s1", [Message.user("x")])
+    time.sleep(0.4)  # longer than the watcher waits
+    assert [c.what for c in watched.changes(cursor).items] == ["appended"] * 10
