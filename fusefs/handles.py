@@ -58,6 +58,7 @@ class ShadowHandle:
     """One of the descriptors through which a writer fills its shadow."""
 
     node: Node
+    appends: bool = False
 
     def read(self, offset: int, size: int) -> bytes:
         assert self.node.shadow is not None
@@ -65,7 +66,7 @@ class ShadowHandle:
 
     def write(self, offset: int, data: bytes) -> int:
         assert self.node.shadow is not None
-        return self.node.shadow.write(offset, data)
+        return self.node.shadow.append(data) if self.appends else self.node.shadow.write(offset, data)
 
     def close(self) -> None:
         pass
@@ -86,6 +87,10 @@ class Handles:
 
     def get(self, number: int) -> Handle:
         return self._open[number]
+
+    def find_file(self, node: Node) -> FileHandle | None:
+        """An open descriptor of a file, if there is one: all that leads to it once its name is gone."""
+        return next((h for h in self._open.values() if isinstance(h, FileHandle) and h.node is node), None)
 
     def pop(self, number: int) -> Handle:
         return self._open.pop(number)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
@@ -16,6 +17,7 @@ import pyfuse3
 import trio
 
 from fusefs.operations import Operations
+from fusefs.writers import LIMBO_S
 from store import Store
 from store.atomic import Durability
 from store.errors import StoreError
@@ -38,6 +40,7 @@ class Options:
     durability: Durability = "full"
     overwrite: bool = False
     beside_bamboo: bool = False
+    limbo_s: float = LIMBO_S
     debug: bool = False
 
 
@@ -49,29 +52,36 @@ def check_place(options: Options) -> None:
     if which("fusermount3") is None:
         raise MountError("fusermount3 is missing: install the package fuse3")
     clear_dead(mountpoint)
+    home, place = options.home.resolve(), mountpoint.resolve()
+    if place == home or home in place.parents:
+        raise MountError(f"{mountpoint} lies inside the home {options.home}: that would deadlock")
     if not mountpoint.is_dir():
         raise MountError(f"{mountpoint} is not a directory; make it first")
     if os.path.ismount(mountpoint):
         raise MountError(f"{mountpoint} is mounted already; `grovefs umount {mountpoint}` ends it")
     if any(mountpoint.iterdir()):
         raise MountError(f"{mountpoint} is not empty")
-    home, place = options.home.resolve(), mountpoint.resolve()
-    if place == home or home in place.parents:
-        raise MountError(f"{mountpoint} lies inside the home {options.home}: that would deadlock")
 
 
 def clear_dead(mountpoint: Path) -> None:
-    """After kill -9 of a daemon its mountpoint answers ENOTCONN until it is unmounted."""
+    if is_dead(mountpoint):
+        log.info("clearing a dead mount at %s", mountpoint)
+        unmount(mountpoint, lazily=True)
+
+
+def is_dead(mountpoint: Path) -> bool:
+    """After kill -9 of a daemon its mountpoint answers ENOTCONN until it is unmounted; while it dies, ECONNABORTED."""
     try:
         os.stat(mountpoint)
     except OSError as error:
-        if error.errno == errno.ENOTCONN:
-            log.warning("clearing a dead mount at %s", mountpoint)
-            unmount(mountpoint)
+        return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
+    return False
 
 
-def unmount(mountpoint: Path) -> None:
-    result = subprocess.run(["fusermount3", "-u", str(mountpoint)], capture_output=True, text=True)
+def unmount(mountpoint: Path, *, lazily: bool = False) -> None:
+    """End a mount; `lazily` also if someone has a file of it open, who gets errors from then on."""
+    flags = "-uz" if lazily else "-u"
+    result = subprocess.run(["fusermount3", flags, str(mountpoint)], capture_output=True, text=True)
     if result.returncode:
         raise MountError(result.stderr.strip() or f"{mountpoint} could not be unmounted")
 
@@ -81,7 +91,9 @@ def serve(options: Options, ready: Callable[[], None]) -> None:
     check_place(options)
     with Store.open(options.home, durability=options.durability, beside_bamboo=options.beside_bamboo) as store:
         store.check_writable() if not options.read_only else None
-        operations = Operations(store, overwrite=options.overwrite, read_only=options.read_only)
+        operations = Operations(
+            store, overwrite=options.overwrite, read_only=options.read_only, limbo_s=options.limbo_s
+        )
         pyfuse3.init(operations, str(options.mountpoint), _fuse_options(options))
         try:
             trio.run(_main, operations, ready)
@@ -119,5 +131,6 @@ async def _stop_on_signal() -> None:
 
 async def _look_after_limbo(operations: Operations) -> None:
     while True:
-        await trio.sleep(LIMBO_LOOK_S)
-        await operations._end_limbo()
+        await trio.sleep(min(LIMBO_LOOK_S, operations.writers.limbo_s / 4))
+        with suppress(pyfuse3.FUSEError):  # logged already; a bug there is no reason to end the mount
+            await operations.end_limbo()

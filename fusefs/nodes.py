@@ -9,6 +9,7 @@ same after a remount, as backup tools wish.
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -36,6 +37,10 @@ class Node:
     shadow: Shadow | None = None  # of a writer's private node
     shown_inode: int | None = None  # what fstat says of a private node: vim compares it with what stat said
     created_ns: int | None = None  # when it was created through this mount
+    has_set_times: bool = False  # someone gave it the times it has
+    has_old_pages: bool = (
+        False  # it was renamed onto a document: what the kernel remembers may not be what was committed
+    )
     lookups: int = field(default=0)
 
     @property
@@ -53,6 +58,11 @@ class Node:
     @property
     def is_generated(self) -> bool:
         return self.data is not None or self.children is not None
+
+    @property
+    def is_version(self) -> bool:
+        """Whether it stands for one version of a file, and for no other."""
+        return self.place.kind in VERSIONED and (self.info is None or stat.S_ISREG(self.info.st_mode))
 
     @property
     def stamp(self) -> Stamp | None:

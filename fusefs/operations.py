@@ -13,22 +13,26 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pyfuse3
+import trio
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
 
 from fusefs.attrs import attributes
 from fusefs.errors import guarded
 from fusefs.generated import Generated
-from fusefs.handles import DataHandle, FileHandle, Handles, ShadowHandle
+from fusefs.handles import DataHandle, FileHandle, Handle, Handles, ShadowHandle
 from fusefs.nodes import VERSIONED, Node
+from fusefs.pins import Pins
 from fusefs.renames import Renamer
 from fusefs.threads import Threads
 from fusefs.tree import Tree
-from fusefs.writers import Limbo, Writers
+from fusefs.writers import LIMBO_S, Limbo, Writers
 from store import Store, layout
+from store.atomic import Stamp
 from store.errors import Generated as GeneratedError
-from store.errors import NotFound, Protected, StoreError
+from store.errors import InvalidContent, NotFound, Protected, StoreError
 from store.places import Kind, Place, place_of
 
 log = logging.getLogger("grovefs.mount")
@@ -42,14 +46,17 @@ class Operations(pyfuse3.Operations):
     enable_writeback_cache = False
     supports_dot_lookup = False
 
-    def __init__(self, store: Store, *, overwrite: bool = False, read_only: bool = False) -> None:
+    def __init__(
+        self, store: Store, *, overwrite: bool = False, read_only: bool = False, limbo_s: float = LIMBO_S
+    ) -> None:
         super().__init__()
         self.store = store
         self.counts: Counter[str] = Counter()
-        self.writers = Writers()
+        self.writers = Writers(limbo_s)
         self.tree = Tree(store, Generated(store, self.stats), self.writers)
         self.handles = Handles()
         self.threads = Threads()
+        self.pins = Pins()
         self.renamer = Renamer(self.tree, self.writers, overwrite=overwrite)
         self._overwrite = overwrite
         self._read_only = read_only
@@ -66,6 +73,8 @@ class Operations(pyfuse3.Operations):
         if private is not None:
             private.lookups += 1
             return attributes(private)
+        if self.pins.is_expected(ctx.pid, parent, text):
+            return self._entry(self.pins.pin(lambda: self.tree.lookup(parent, text), self._open_version))
         return self._entry(self.tree.lookup(parent, text))
 
     def _entry(self, node: Node) -> EntryAttributes:
@@ -88,11 +97,13 @@ class Operations(pyfuse3.Operations):
 
     def _refresh(self, node: Node) -> None:
         """A version stays what it was; anything else is what the disk says now."""
-        if node.is_generated or node.shadow is not None or node.place.kind in VERSIONED:
+        if node.is_generated or node.shadow is not None or node.is_version:
             return
         info = self.store.names.stat(node.path)
         if info is not None and node.info is not None and info.st_ino == node.info.st_ino:
             node.info = info
+        elif (handle := self.handles.find_file(node)) is not None:  # its name is gone, or another's
+            node.info = os.fstat(handle.fd)
 
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
         return os.fsencode(self.store.names.read_link(self.tree.nodes.get(inode).place))
@@ -140,9 +151,10 @@ class Operations(pyfuse3.Operations):
         self.counts["rmdir"] += 1
         parent, text = self._changing(parent_inode, name)
         place = place_of(f"{parent.path}/{text}")
-        hidden = self.writers.hidden_in(place.path)
-        await self.threads.run(lambda: self.store.names.remove_dir(place, hidden), place.location)
-        for hidden_name in hidden:
+        await self.threads.run(
+            lambda: self.store.names.remove_dir(place, self.writers.hidden_in(place.path)), place.location
+        )
+        for hidden_name in self.writers.hidden_in(place.path):
             self.writers.show(f"{place.path}/{hidden_name}")
         if place.location is not None and place.kind is Kind.SESSION:
             for document in layout.DOCUMENTS:
@@ -174,10 +186,13 @@ class Operations(pyfuse3.Operations):
             self.store.names.rejects.remove(place.location, text)
         elif place.kind is Kind.DOCUMENT and text == layout.SESSION:
             self.store.names.refuse_pinned(place)
-            if self.store.names.stat(place.path) is not None:
-                self.writers.hide(place, was_deleted=True)
+            info = self.store.names.stat(place.path)
+            if info is not None:
+                self.writers.hide(place, info, was_deleted=True)
         else:
             await self.threads.run(lambda: self.store.names.remove_file(place), place.location)
+            if place.kind is Kind.DOCUMENT:
+                self.writers.note_deleted(place.path)
         self._nameless(parent, text)
 
     def _is_reject(self, place: Place) -> bool:
@@ -202,12 +217,23 @@ class Operations(pyfuse3.Operations):
         source, target = place_of(f"{old_parent.path}/{old_name}"), place_of(f"{new_parent.path}/{new_name}")
         replace = not flags & pyfuse3.RENAME_NOREPLACE
         node = self.tree.nodes.named(old_parent, old_name)
-        await self.threads.run(
+        is_as_brought = await self.threads.run(
             lambda: self.renamer.rename(source, target, node, replace=replace), target.location or source.location
         )
-        if node is not None:
-            self.tree.nodes.rename(node, new_parent, new_name)
+        if node is None:
+            return
+        self.tree.nodes.rename(node, new_parent, new_name)
+        if is_as_brought and (target.kind is not Kind.DOCUMENT or self.handles.find_file(node) is None):
             node.info = self.store.names.stat(target.path) or node.info
+            node.has_old_pages = target.kind is Kind.DOCUMENT
+            return
+        # The document is other bytes than the kernel has of this node, or soon may be: it is to look again.
+        self.tree.nodes.unname(node)
+        trio.lowlevel.spawn_system_task(self._forget_after_answer, new_parent.inode, name_new)
+
+    async def _forget_after_answer(self, parent: int, name: bytes) -> None:
+        with suppress(OSError):
+            await self.threads.tell_kernel(lambda: _forget_entry(parent, name))
 
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
         parent, text = self._changing(parent_inode, name)
@@ -233,9 +259,9 @@ class Operations(pyfuse3.Operations):
         if node.shadow is not None:
             self.writers.arrived(ctx.pid, node)
             return self._open_shadow(node, flags)
-        if is_writing and node.place.kind in VERSIONED:
+        if is_writing and node.is_version:
             return self._send_back(node, flags, ctx)
-        return self._open_file(node, flags)
+        return self._open_file(node, flags, ctx)
 
     def _send_back(self, node: Node, flags: int, ctx: RequestContext) -> FileInfo:
         """Lead the writer of a version to a private node, by way of another lookup."""
@@ -252,19 +278,35 @@ class Operations(pyfuse3.Operations):
         shadow = node.shadow
         assert shadow is not None
         shadow.writers += 1
-        self.writers.begin(node.path)
+        self.writers.begin(shadow.place.path)
         if flags & os.O_TRUNC:
             shadow.truncate(0)
-        return FileInfo(fh=self.handles.add(ShadowHandle(node)), direct_io=True)
+        return FileInfo(fh=self.handles.add(ShadowHandle(node, bool(flags & os.O_APPEND))), direct_io=True)
 
-    def _open_file(self, node: Node, flags: int) -> FileInfo:
-        fd = self.store.names.open(node.place, flags & _PASSED_ON)
-        is_version = node.place.kind in VERSIONED
-        if is_version and not _is_version(fd, node):
+    def _open_file(self, node: Node, flags: int, ctx: RequestContext) -> FileInfo:
+        if node.is_version:
+            fd = self.pins.take(ctx.pid, node) or self._open_version(node)
+            if fd is None:
+                self.pins.expect(ctx.pid, node)
+                raise FUSEError(errno.ESTALE)  # replaced since it was looked up: the kernel looks again, once
+            keep_cache, node.has_old_pages = not node.has_old_pages, False
+            return FileInfo(fh=self.handles.add(FileHandle(node, fd)), keep_cache=keep_cache)
+        fd = self.store.names.open(node.place, flags & _PASSED_ON & ~os.O_TRUNC)
+        if node.info is None or os.fstat(fd).st_ino != node.info.st_ino:
             os.close(fd)
-            raise FUSEError(errno.ESTALE)  # replaced since it was looked up: the kernel looks again
+            raise FUSEError(errno.ESTALE)  # another file bears the name by now: the kernel looks again
+        if flags & os.O_TRUNC:
+            os.ftruncate(fd, 0)
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
-        return FileInfo(fh=self.handles.add(handle), keep_cache=is_version, direct_io=node.place.kind is Kind.LOG)
+        return FileInfo(fh=self.handles.add(handle), direct_io=node.place.kind is Kind.LOG)
+
+    def _open_version(self, node: Node) -> int | None:
+        """The version a node stands for; None if it has been replaced."""
+        fd = self.store.names.open(node.place, os.O_RDONLY)
+        if _is_version(fd, node):
+            return fd
+        os.close(fd)
+        return None
 
     async def create(
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
@@ -306,35 +348,51 @@ class Operations(pyfuse3.Operations):
         handle = self.handles.get(fh)
         if isinstance(handle, FileHandle):
             await self.threads.run(lambda: os.fsync(handle.fd))
-        await self._commit(fh)
+        try:
+            await self._commit(fh)
+        except InvalidContent:
+            shadow = handle.node.shadow
+            if shadow is not None:
+                shadow.refuse()
+                handle.node.info = shadow.info
+            raise
 
-    async def _commit(self, fh: int) -> None:
+    async def _commit(self, fh: int, *, at_end: bool = False) -> None:
         node = self.handles.get(fh).node
         shadow = node.shadow
+        if shadow is not None:
+            shadow.accept_empty(at_end=at_end)
         if shadow is None or not shadow.has_something_to_say or node.parent is None:
             return
-        limbo = self.writers.hidden(node.path)
-        if limbo is not None and not shadow.written:
+        path = shadow.place.path  # not the node's: its directory may bear another name by now
+        if self.writers.hidden(path) is not None and not shadow.written:
             return
-        shadow.deleted_before = limbo is not None and limbo.was_deleted
+        shadow.deleted_before = self.writers.was_deleted(path)
         try:
             await self.threads.run(lambda: shadow.commit(overwrite=self._overwrite), shadow.place.location)
         finally:
             # Committed, the name leads to the new version; refused, the old one has its name again.
-            self.writers.show(node.path)
+            self.writers.show(path)
         node.info = shadow.info
         parent, name = node.parent.inode, os.fsencode(node.name)
         await self.threads.tell_kernel(lambda: _forget_entry(parent, name))
 
     async def release(self, fh: int) -> None:
         self.counts["release"] += 1
-        handle = self.handles.pop(fh)
+        shadow = self.handles.get(fh).node.shadow
+        try:
+            if shadow is not None and shadow.writers == 1 and shadow.is_emptied:
+                await self._commit(fh, at_end=True)
+        finally:
+            self._let_go(self.handles.pop(fh))
+
+    def _let_go(self, handle: Handle) -> None:
         handle.close()
         shadow = handle.node.shadow
         if shadow is None:
             return
         shadow.writers -= 1
-        self.writers.end(handle.node.path)
+        self.writers.end(shadow.place.path)
         if shadow.is_idle:
             shadow.discard()  # refused bytes are kept among the rejects; what never was complete is gone
             self.tree.nodes.drop_unused(handle.node)
@@ -357,12 +415,18 @@ class Operations(pyfuse3.Operations):
             node.shadow.mtime_ns = mtime_ns if mtime_ns is not None else node.shadow.mtime_ns
             return attributes(node)
         times = self._times(node, attr, fields)
-        if mode is not None or times is not None:
+        handle = self.handles.find_file(node)
+        if handle is not None and not node.is_version:  # its name may be gone, or another's
+            _set_attributes(handle.fd, mode, times)
+            node.info = os.fstat(handle.fd)
+            node.has_set_times = node.has_set_times or fields.update_mtime
+        elif mode is not None or times is not None:
             place = node.place
             await self.threads.run(
                 lambda: self.store.names.set_attributes(place, mode=mode, times_ns=times), place.location
             )
             node.info = self.store.names.stat(place.path) or node.info
+            node.has_set_times = node.has_set_times or fields.update_mtime
         self._refresh(node)
         return attributes(node)
 
@@ -401,8 +465,12 @@ class Operations(pyfuse3.Operations):
             finally:
                 os.close(fd)
             return
+        assert place.location is not None
+        base = self.store.version(place.location)
         data = (self.store.names.read(place) or b"")[:size].ljust(size, b"\0")
-        await self.threads.run(lambda: self.store.names.commit(place, data), place.location)
+        await self.threads.run(
+            lambda: self.store.names.commit(place, data, base=base, overwrite=self._overwrite), place.location
+        )
         node.info = self.store.names.stat(place.path)
 
     # -- the rest ----------------------------------------------------------------------------------
@@ -428,17 +496,24 @@ class Operations(pyfuse3.Operations):
 
     # -- limbo -------------------------------------------------------------------------------------
 
-    async def _end_limbo(self) -> None:
+    async def end_limbo(self) -> None:
         """What was taken away ten seconds ago, and not replaced, is gone; a pinned one is back."""
+        self.pins.expire()
+        for node in self.writers.expire():
+            self.tree.nodes.drop_unused(node)
         for limbo in self.writers.overdue():
             try:
                 await self.threads.run(lambda limbo=limbo: self._bury(limbo), limbo.place.location)  # type: ignore[misc]
             except (StoreError, OSError) as error:
                 log.warning("%s stays: %s", limbo.place.path, error)
-            self.writers.show(limbo.place.path)
+            if self.writers.hidden(limbo.place.path) is limbo:
+                self.writers.show(limbo.place.path)
 
     def _bury(self, limbo: Limbo) -> None:
-        if self.store.names.stat(limbo.place.path) is not None:
+        if self.writers.hidden(limbo.place.path) is not limbo:
+            return  # a new version came while this waited for its turn
+        info = self.store.names.stat(limbo.place.path)
+        if info is not None and Stamp.of(info) == limbo.stamp:
             self.store.names.remove_file(limbo.place)
 
 
@@ -450,6 +525,13 @@ def _is_version(fd: int, node: Node) -> bool:
         and stat.S_ISREG(info.st_mode)
         and (info.st_ino, info.st_size, info.st_mtime_ns) == (known.st_ino, known.st_size, known.st_mtime_ns)
     )
+
+
+def _set_attributes(fd: int, mode: int | None, times_ns: tuple[int, int] | None) -> None:
+    if mode is not None:
+        os.fchmod(fd, stat.S_IMODE(mode))
+    if times_ns is not None:
+        os.utime(fd, ns=times_ns)
 
 
 def _forget_entry(parent: int, name: bytes) -> None:

@@ -6,6 +6,7 @@ else is the store's affair. Runs in a thread, one at a time for each session.
 
 from __future__ import annotations
 
+import stat
 from dataclasses import dataclass
 
 from fusefs.nodes import Node
@@ -22,53 +23,59 @@ class Renamer:
     writers: Writers
     overwrite: bool
 
-    def rename(self, source: Place, target: Place, node: Node | None, *, replace: bool) -> None:
+    def rename(self, source: Place, target: Place, node: Node | None, *, replace: bool) -> bool:
+        """Whether what bears the name now is, byte for byte, what was brought."""
         names = self.tree.store.names
         is_there = names.stat(target.path) is not None and self.writers.hidden(target.path) is None
         if not replace and is_there:
             raise AlreadyExists(f"{target.path} exists")
         if target.kind is Kind.DOCUMENT:
-            self._onto_document(source, target, node)
-        elif source.kind is Kind.DOCUMENT:
+            return self._onto_document(source, target, node)
+        if source.kind is Kind.DOCUMENT:
             self._document_away(source, target)
         else:
             names.move(source, target, replace=replace)
+        return True
 
-    def _onto_document(self, source: Place, target: Place, node: Node | None) -> None:
+    def _onto_document(self, source: Place, target: Place, node: Node | None) -> bool:
         names = self.tree.store.names
         info = names.stat(source.path)
+        if info is not None and not stat.S_ISREG(info.st_mode):
+            raise Protected(f"{target.path} can only be a plain file")
         data = names.read(source) if self.writers.hidden(source.path) is None else None
         if info is None or data is None:
             raise NotFound(f"{source.path} does not exist")
-        limbo = self.writers.hidden(target.path)
         try:
-            self._refuse_outdated(target, node)
-            names.commit(
+            self._refuse_outdated(target, node, data)
+            changed = names.commit(
                 target,
                 data,
                 overwrite=self.overwrite,
-                deleted_before=limbo is not None and limbo.was_deleted,
+                deleted_before=self.writers.was_deleted(target.path),
                 mode=info.st_mode & 0o7777,
                 mtime_ns=info.st_mtime_ns,
             )
-        except Conflict as error:
-            assert target.location is not None
-            names.rejects.keep(target.location, target.name, data, error)
-            raise
         finally:
             self.writers.show(target.path)
+        if not changed and node is not None and node.has_set_times:  # rsync, cp -p: the time is what was meant
+            times = (info.st_atime_ns, info.st_mtime_ns)
+            names.set_attributes(target, mode=info.st_mode & 0o7777, times_ns=times)
         if source.kind is Kind.DOCUMENT and source.name == layout.SESSION:
-            self.writers.hide(source, was_deleted=False)
+            self.writers.hide(source, info, was_deleted=False)
         else:
             names.remove_file(source)
+        return names.read(target) == data
 
-    def _refuse_outdated(self, target: Place, node: Node | None) -> None:
+    def _refuse_outdated(self, target: Place, node: Node | None, data: bytes) -> None:
         """A file made here before the present version was committed cannot know of it."""
         committed = self.tree.store.names.stat(target.path)
         if self.overwrite or node is None or node.created_ns is None or committed is None:
             return
         if node.created_ns < committed.st_ctime_ns and self.writers.hidden(target.path) is None:
-            raise Conflict(f"{target.path} was committed anew since {node.name} was begun; the newer version stands")
+            error = Conflict(f"{target.path} was committed anew since {node.name} was begun; the newer version stands")
+            assert target.location is not None
+            self.tree.store.names.rejects.keep(target.location, target.name, data, error)
+            raise error
 
     def _document_away(self, source: Place, target: Place) -> None:
         """On disk the document stays; what bears the other name is a copy."""
@@ -81,6 +88,6 @@ class Renamer:
             raise NotFound(f"{source.path} does not exist")
         names.put_plain(target, data, info)
         if source.name == layout.SESSION:
-            self.writers.hide(source, was_deleted=False)
+            self.writers.hide(source, info, was_deleted=False)
         else:
             names.remove_file(source)

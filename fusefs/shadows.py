@@ -8,12 +8,19 @@ that a shell closes before it has written anything, so a shadow that was merely 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from store import Store
+from store import Store, layout
 from store.index import Version
 from store.places import Kind, Place
+
+T = TypeVar("T")
+
+_PIECE = 1 << 20
 
 
 @dataclass
@@ -26,12 +33,17 @@ class Shadow:
     info: os.stat_result | None  # of the committed file
     fd: int = -1
     path: Path | None = None
+    version_fd: int = -1  # the version that its writer read before it wrote
+    failure: OSError | None = None  # bytes are missing since a full disk: whatever follows, they make no version
+    writes: int = 0  # how often it was changed
     writers: int = 0  # open handles
     awaited: bool = False  # its writer was told to come again
     written: bool = False  # bytes came since the last commit or truncation
+    is_emptied: bool = False  # truncated to nothing, and nothing came since
     deleted_before: bool = False  # its writer took the document away first, and so means what comes
     mode: int | None = None  # set through this node, for the next commit
     mtime_ns: int | None = None
+    is_refused: bool = False  # by fsync; until more is written it shows itself as what stands instead
 
     @property
     def is_idle(self) -> bool:
@@ -45,29 +57,56 @@ class Shadow:
             return
         self.path = self.store.names.new_shadow()
         self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        if not empty:
-            data = self.store.names.read(self.place)
-            os.write(self.fd, data or b"")
+        if not empty and self._open_version():
+            self._keep_failure(self._copy_version)
+
+    def _open_version(self) -> bool:
+        """Hold on to the version that is there: who reads it piece by piece gets pieces of one. False if none is."""
+        if self.version_fd < 0:
+            with suppress(FileNotFoundError):
+                self.version_fd = self.store.names.open(self.place, os.O_RDONLY)
+        return self.version_fd >= 0
+
+    def _copy_version(self) -> None:
+        size, done = os.fstat(self.version_fd).st_size, 0
+        while done < size:
+            done += os.pwrite(self.fd, os.pread(self.version_fd, _PIECE, done), done)
+
+    def _keep_failure(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except OSError as error:
+            self.failure = error
+            raise
 
     def write(self, offset: int, data: bytes) -> int:
         self._fill(empty=False)
-        self.written = True
-        return os.pwrite(self.fd, data, offset)
+        self.written, self.is_emptied, self.is_refused = True, False, False
+        self.writes += 1
+        return self._keep_failure(lambda: os.pwrite(self.fd, data, offset))
 
     def truncate(self, size: int) -> None:
         self._fill(empty=size == 0)
         os.ftruncate(self.fd, size)
+        self.writes += 1
+        self.failure = self.failure if size else None
+        self.is_refused = False
+        self.is_emptied = size == 0
         self.written = size > 0  # emptied: whatever it is to become has yet to be written
 
     def read(self, offset: int, size: int) -> bytes:
         if self.fd >= 0:
             return os.pread(self.fd, size, offset)
-        data = self.store.names.read(self.place) or b""
-        return data[offset : offset + size]
+        return os.pread(self.version_fd, size, offset) if self._open_version() else b""
+
+    def append(self, data: bytes) -> int:
+        """The kernel works out where an append goes from the size it was shown; only the shadow knows its end."""
+        self._fill(empty=False)
+        return self.write(os.fstat(self.fd).st_size, data)
 
     @property
     def size(self) -> int:
-        if self.fd >= 0:
+        if self.fd >= 0 and not self.is_refused:
             return os.fstat(self.fd).st_size
         return self.info.st_size if self.info is not None else 0
 
@@ -77,11 +116,19 @@ class Shadow:
     def has_something_to_say(self) -> bool:
         return self.written or self.mode is not None or self.mtime_ns is not None
 
+    def accept_empty(self, *, at_end: bool) -> None:
+        """An attachment may be empty: a new one at once, an old one if its last writer leaves it so."""
+        if self.is_emptied and self.place.kind is Kind.ATTACHMENT and (at_end or self.info is None):
+            self.written = True
+
     def commit(self, *, overwrite: bool) -> bool:
         """Make it real, if there is anything; False if nothing changed. Blocks."""
         if not self.written:
             self._set_attributes()
             return False
+        if self.failure is not None:
+            raise self.failure
+        writes = self.writes
         size = os.fstat(self.fd).st_size
         data = os.pread(self.fd, size, 0)
         changed = self.store.names.commit(
@@ -93,13 +140,25 @@ class Shadow:
             mode=self.mode,
             mtime_ns=self.mtime_ns,
         )
-        self.discard()
-        self.written = False
+        if writes == self.writes:  # else more came meanwhile, through another descriptor: for the next commit
+            self.discard()
+            self.written = self.is_emptied = False
         self.mode = self.mtime_ns = None
         if self.place.location is not None and self.place.kind is Kind.DOCUMENT:
             self.base = self.store.version(self.place.location)
         self.info = self.store.names.stat(self.place.path)
         return changed
+
+    def refuse(self) -> None:
+        """From now on show what stands: Emacs remembers what fstat says after a failed fsync, and asks if
+        the next save finds something else. If another version came meanwhile, it had better ask."""
+        if self.base is None or self.place.location is None:
+            return
+        was, now = self.base, self.store.version(self.place.location)
+        if (was.main != now.main) if self.place.name == layout.SESSION else (was.side != now.side):
+            return
+        self.info = self.store.names.stat(self.place.path)
+        self.is_refused = self.info is not None
 
     def _set_attributes(self) -> None:
         """Modes and times reach the document also when no byte was written."""
@@ -111,6 +170,10 @@ class Shadow:
 
     def discard(self) -> None:
         """Let the uncommitted bytes go."""
+        self.failure = None
+        if self.version_fd >= 0:
+            os.close(self.version_fd)
+            self.version_fd = -1
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -10,6 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from hashlib import blake2b
 
 from fusefs.generated import Generated
 from fusefs.nodes import ROOT_INODE, VERSIONED, Node, Nodes
@@ -45,13 +46,14 @@ class Tree:
         info = self.store.names.stat(path)
         if info is None:
             return self._rejected(parent, name, place)
-        if place.kind in VERSIONED and not stat.S_ISREG(info.st_mode):
+        is_version = place.kind in VERSIONED and stat.S_ISREG(info.st_mode)
+        if place.kind in VERSIONED and not is_version and not _is_foreign_dir(place.kind, info):
             raise NotFound(f"{path} is not a plain file")
         present = self.nodes.named(parent, name)
-        if present is not None and present.info is not None and _is_same(present, info, place.kind):
+        if present is not None and present.info is not None and _is_same(present.info, info, is_version=is_version):
             present.info = info
             return present
-        version = (info.st_ino, info.st_mtime_ns, info.st_ctime_ns) if place.kind in VERSIONED else info.st_ino
+        version = (info.st_ino, info.st_mtime_ns, info.st_ctime_ns) if is_version else info.st_ino
         return self.nodes.add(Node(self.nodes.number(path, version), parent, name, info=info))
 
     def _rejected(self, parent: Node, name: str, place: Place) -> Node:
@@ -82,7 +84,8 @@ class Tree:
         present = self.nodes.named(parent, name)
         if present is not None and present.data == data:
             return present
-        node = Node(self.nodes.number(path, hash(data)), parent, name, data=data, created_ns=mtime_ns)
+        version = blake2b(data, digest_size=8).hexdigest()  # not hash(): the number is the same after a remount
+        node = Node(self.nodes.number(path, version), parent, name, data=data, created_ns=mtime_ns)
         return self.nodes.add(node)
 
     # -- listing -----------------------------------------------------------------------------------------
@@ -117,12 +120,15 @@ class Tree:
         return self.nodes.add_private(node)
 
 
-def _is_same(node: Node, info: os.stat_result, kind: Kind) -> bool:
-    """Whether what is there now is what the node stands for."""
-    known = node.info
-    assert known is not None
+def _is_foreign_dir(kind: Kind, info: os.stat_result) -> bool:
+    """Among the attachments there may be directories: git's, or those of rsync --delay-updates."""
+    return kind is Kind.ATTACHMENT and stat.S_ISDIR(info.st_mode)
+
+
+def _is_same(known: os.stat_result, info: os.stat_result, *, is_version: bool) -> bool:
+    """Whether what is there now is what was known."""
     if stat.S_IFMT(known.st_mode) != stat.S_IFMT(info.st_mode) or known.st_ino != info.st_ino:
         return False
-    if kind not in VERSIONED:
+    if not is_version:
         return True
     return (known.st_size, known.st_mtime_ns, known.st_ctime_ns) == (info.st_size, info.st_mtime_ns, info.st_ctime_ns)

@@ -10,11 +10,13 @@ the next commit, with a refusal, with the removal of the directory, or after ten
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fusefs.nodes import Node
+from store.atomic import Stamp
 from store.places import Place
 
 INTENT_S = 2.0  # a writer that was told to come again is back within microseconds, or never
@@ -33,20 +35,22 @@ class Limbo:
 
     place: Place
     was_deleted: bool
+    stamp: Stamp | None  # of the version that was taken away: no other may go in its stead
     since: float
 
 
 class Writers:
-    def __init__(self) -> None:
+    def __init__(self, limbo_s: float = LIMBO_S) -> None:
+        self.limbo_s = limbo_s
         self._intents: dict[tuple[int, int, str], _Intent] = {}
         self._limbo: dict[str, Limbo] = {}
+        self._deleted: dict[str, float] = {}  # path → when: documents that an unlink takes away at once
         self._at_work: dict[str, int] = {}  # path → writers
 
     # -- intents ---------------------------------------------------------------------------------------
 
     def expect(self, pid: int, parent: Node, name: str, node: Node) -> None:
         """This thread was told to come again, and is to be led to this node."""
-        self._expire()
         self._intents[pid, parent.inode, name] = _Intent(node, time.monotonic() + INTENT_S)
         assert node.shadow is not None
         node.shadow.awaited = True
@@ -62,12 +66,15 @@ class Writers:
         if node.parent is not None:
             self._intents.pop((pid, node.parent.inode, node.name), None)
 
-    def _expire(self) -> None:
+    def expire(self) -> list[Node]:
+        """Give up on who did not come back; the nodes that were meant for them."""
         now = time.monotonic()
-        for key in [key for key, intent in self._intents.items() if intent.deadline <= now]:
-            intent = self._intents.pop(key)
-            if intent.node.shadow is not None:
-                intent.node.shadow.awaited = False
+        late = [key for key, intent in self._intents.items() if intent.deadline <= now]
+        nodes = [self._intents.pop(key).node for key in late]
+        for node in nodes:
+            assert node.shadow is not None
+            node.shadow.awaited = False
+        return nodes
 
     # -- writers at work ---------------------------------------------------------------------------------
 
@@ -85,24 +92,41 @@ class Writers:
 
     # -- limbo -----------------------------------------------------------------------------------------------
 
-    def hide(self, place: Place, *, was_deleted: bool) -> None:
-        self._limbo[place.path] = Limbo(place, was_deleted, time.monotonic())
+    def hide(self, place: Place, info: os.stat_result, *, was_deleted: bool) -> None:
+        self._limbo[place.path] = Limbo(place, was_deleted, Stamp.of(info), time.monotonic())
 
     def show(self, path: str) -> None:
         """Limbo is over, one way or the other."""
         self._limbo.pop(path, None)
+        self._deleted.pop(path, None)
 
     def hidden(self, path: str) -> Limbo | None:
         return self._limbo.get(path)
 
+    def note_deleted(self, path: str) -> None:
+        """A sidecar knows no limbo, but who deletes it first means what comes next all the same."""
+        now = time.monotonic()
+        self._deleted = {p: since for p, since in self._deleted.items() if now - since <= self.limbo_s}
+        self._deleted[path] = now
+
+    def was_deleted(self, path: str) -> bool:
+        """Whether whoever brings a document now has deleted it before."""
+        limbo = self._limbo.get(path)
+        return (
+            limbo.was_deleted if limbo is not None else time.monotonic() - self._deleted.get(path, -1e9) <= self.limbo_s
+        )
+
     def hidden_in(self, directory: str) -> list[str]:
         """The names that are hidden in a directory."""
         prefix = f"{directory}/"
-        return [p.removeprefix(prefix) for p in self._limbo if p.startswith(prefix) and "/" not in p[len(prefix) :]]
+        hidden = list(self._limbo)  # at once: a rename in a thread may hide another meanwhile
+        return [p.removeprefix(prefix) for p in hidden if p.startswith(prefix) and "/" not in p[len(prefix) :]]
 
     def overdue(self) -> Iterator[Limbo]:
         """What has been hidden for too long, with nobody about to bring a new version."""
         now = time.monotonic()
         yield from [
-            limbo for path, limbo in self._limbo.items() if now - limbo.since > LIMBO_S and path not in self._at_work
+            limbo
+            for path, limbo in list(self._limbo.items())
+            if now - limbo.since > self.limbo_s and path not in self._at_work
         ]

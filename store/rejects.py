@@ -79,6 +79,18 @@ class Rejects:
         if self.disk.stat(slot) is not None:
             self.disk.remove_tree(slot)
 
+    def drop_all(self, location: Location) -> None:
+        """The session is gone, and with it all that was kept for it."""
+        for name in layout.DOCUMENTS:
+            self.drop(location, name)
+
+    def rename(self, location: Location, target: Location) -> None:
+        """The session has another name: what was typed for it is to be found there."""
+        self.drop_all(target)
+        for name in layout.DOCUMENTS:
+            if self.disk.stat(self._slot(location, name)) is not None:
+                self.disk.move(self._slot(location, name), self._slot(target, name))
+
     def _slot(self, location: Location, name: str) -> str:
         digest = blake2b(location.path(name).encode(), digest_size=12).hexdigest()
         return f"{layout.REJECTS}/{digest}"

@@ -18,10 +18,11 @@ from store.atomic import NewFile
 from store.attachments import SCHEME
 from store.core import Core
 from store.documents import Document, parse_document
-from store.errors import AlreadyExists, InvalidContent, NotEmpty, NotFound
+from store.errors import AlreadyExists, InvalidContent, InvalidName, NotEmpty, NotFound
 from store.journal import Commit
 from store.layout import Location
 from store.overlay import AUTHORITY
+from store.rejects import Rejects
 
 Members = dict[str, Any]
 
@@ -48,12 +49,16 @@ class Relocator:
             yield
 
     def _refuse(self, source: Location, target: Location) -> None:
+        if source == Location(target.root) and target.child is not None:
+            raise InvalidName(f"{source} cannot become its own child")
         if self.core.disk.stat(source.dir) is None:
             raise NotFound(f"{source.dir} does not exist")
         if self.core.disk.entries(target.dir):
             raise AlreadyExists(f"{target.dir} exists and is not empty")
         if source.child is None and target.child is not None and self._children(source):
             raise NotEmpty(f"{source} has children, so it cannot become a child itself")
+        if target.child is not None and self.core.disk.stat(Location(target.root).dir) is None:
+            raise NotFound(f"there is no session {target.root!r} to become a child of")
 
     def _children(self, root: Location) -> list[Location]:
         names = self.core.disk.directories(root.path(layout.CHILDREN))
@@ -89,6 +94,7 @@ class Relocator:
                 )
 
     def _parent(self, location: Location) -> str | None:
+        self.core.refresh(location)  # it may have come, or been edited, behind our back
         row = self.core.index.find(location)
         return row.entry.parent_session_id if row else None
 
@@ -125,6 +131,8 @@ class Relocator:
         dirs = [target.dir.rpartition("/")[0]]
         commit = Commit(source, files, [(source.dir, target.dir)], dirs=dirs, touched=touched, whole_tree=True)
         self.core.journal.run(commit, finish)
+        for before, after in zip(inside, arrived, strict=True):
+            Rejects(self.core.disk).rename(before, after)
         self.core.changed()
 
 

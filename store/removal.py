@@ -17,6 +17,7 @@ from store.errors import AlreadyExists, Corrupt, NotFound, Protected
 from store.journal import Commit
 from store.layout import Location
 from store.prune import CleanupMode, CleanupResult, Plan
+from store.rejects import Rejects
 from store.trash import Deleted
 
 log = logging.getLogger("grovefs.store")
@@ -96,6 +97,8 @@ class Remover:
         info = trash.info_file(slot, location, what, moves)
         commit = Commit(location, [info], moves, dirs=[slot], touched=going, whole_tree=True)
         self.core.journal.run(commit, finish)
+        for gone in going:
+            Rejects(self.core.disk).drop_all(gone)
         self.core.changed()
 
     # -- undelete ------------------------------------------------------------------------------------------

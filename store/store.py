@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,14 +32,13 @@ from store.layout import Location
 from store.lock import TIMEOUT_S, Locks, Presence
 from store.models import IndexEntry, Message, Session
 from store.namespace import Namespace
-from store.overlay import sidecar_of
+from store.opening import make_home, migrate_sidecars, new_watcher, open_database, set_up
 from store.prune import CleanupMode, CleanupResult, Plan
 from store.puts import OnConflict, Putter
 from store.rejects import Rejects
 from store.relocate import Relocator
 from store.removal import Remover
 from store.saves import Saver, with_origin
-from store.schema import Database, Unusable, set_aside
 from store.trash import Deleted
 from store.watch import Watcher
 
@@ -48,7 +47,6 @@ log = logging.getLogger("grovefs.store")
 Progress = Callable[[int, int], None]
 
 PAGE = 200  # entries, unless more are asked for
-_MARKER_TEXT = b"runtime-sidecar-v1\n"
 
 
 class Store:
@@ -72,7 +70,7 @@ class Store:
         self.home = Path(home).expanduser().absolute()
         self._closed = self._is_shut = False
         self._watcher: Watcher | None = None
-        _make_home(self.home)
+        make_home(self.home)
         self._presence = Presence(self.home / layout.OPEN_LOCK)
         try:
             alone = self._presence.enter()
@@ -80,7 +78,7 @@ class Store:
             self._neighbour = Neighbour(self.home, tolerated=beside_bamboo)
             self._opened = Core(
                 self._disk,
-                _open_database(self.home / layout.INDEX_DB),
+                open_database(self.home / layout.INDEX_DB),
                 Locks(self.home / layout.SESSION_LOCKS, lock_timeout_s),
                 limit_bytes,
                 check_writable=self._check_writable,
@@ -99,7 +97,7 @@ class Store:
             self._keeper = Keeper([self._export, self._tidy]) if background else None
             self._recover(alone=alone, progress=progress)
             self._presence.settle()
-            self._watcher = _new_watcher(self._core) if background else None
+            self._watcher = new_watcher(self._core) if background else None
         except BaseException:
             self._abandon()
             raise
@@ -162,35 +160,14 @@ class Store:
         if not alone:
             self._core.recover_all()
             return
-        self._disk.prove_moves()
-        try:
-            self._core.recover_all()
-            self._core.db.look_through()
-        except apsw.CorruptError as error:  # a damaged page: the sessions have it all
-            log.warning("index.db is damaged (%s) and is made anew from the sessions", error)
-            self._core.db.start_anew()
-        db = self._core.db
-        self._remove_temporaries()
-        is_new = db.get_meta("epoch") is None
-        was_clean = db.get_meta("clean", 0) == 1
+        ended = set_up(self._core)
         foreign = self._exporter.is_foreign()
-        db.set_meta(clean=0)
-        if is_new or not was_clean:
-            self._core.feed.begin_epoch()
-        if is_new or not was_clean or foreign:
+        if not ended.cleanly or foreign:
             self._core.sweep(progress)
         if foreign:
             self._exporter.adopt()
-        if is_new or not was_clean or self._disk.stamp(layout.INDEX_EXPORT) is None:
+        if not ended.cleanly or self._disk.stamp(layout.INDEX_EXPORT) is None:
             self._export()  # Bamboo expects the file to be there from the start; and a crash may have kept it back
-        trash.purge(self._disk)
-
-    def _remove_temporaries(self) -> None:
-        """Nobody else is here, and no commit is under way: what lies in tmp/ belongs to no one."""
-        if self._core.journal.all_pending():
-            return
-        for entry in self._disk.entries(layout.TMP):
-            self._disk.remove_tree(f"{layout.TMP}/{entry.name}")
 
     def check_writable(self) -> None:
         """Raise, with the reason, while nothing may be written to this home."""
@@ -487,65 +464,10 @@ class Store:
 
     def migrate_sidecars(self) -> int:
         """Make a sidecar for every session that has none, once per home; returns how many were made."""
-        self._check_writable()
-        if self._disk.stamp(layout.SIDECAR_MARKER) is not None:
-            return 0
-        count = sum(self._migrate(location) for location, _ in list(self._core.index.stamps()))
-        self._disk.move(self._disk.write_temp([_MARKER_TEXT]), layout.SIDECAR_MARKER)
-        self._disk.sync_dirs([""])
-        return count
-
-    def _migrate(self, location: Location) -> bool:
-        with self._core.locked(location):
-            if self._core.version(location).side is not None:
-                return False
-            try:
-                loaded = self._core.load(location)
-            except StoreError as error:
-                log.warning("no sidecar for a session that cannot be read: %s", error)
-                return False
-            if loaded is None:
-                return False
-            raw = sidecar_of(loaded.main.raw, loaded.main.data)
-            return self._putter.put_document(location, layout.RUNTIME, raw)
-
-
-def _make_home(home: Path) -> None:
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name in (layout.SESSIONS, layout.PRIVATE, layout.TMP, layout.TRASH):
-        path = home / name
-        if path.is_symlink():
-            raise NotFound(f"{path} is a symbolic link; a real directory is needed there")
-        path.mkdir(mode=0o700, exist_ok=True)
-
-
-def _open_database(path: Path) -> Database:
-    """index.db, made anew if it is garbage: the garbage is kept beside it, the sessions have it all."""
-    try:
-        return Database(path)
-    except Unusable as error:
-        log.warning("%s; kept as %s.spoiled and made anew from the sessions", error, path.name)
-        set_aside(path)
-        return Database(path)
-
-
-def _new_watcher(core: Core) -> Watcher | None:
-    try:
-        return Watcher(str(core.home), core.refresh, core.sweep)
-    except OSError as error:  # no instances left, or no inotify at all
-        log.warning("edits made straight on the home are not noticed by themselves: %s", error)
-        return None
+        return migrate_sidecars(self._core, self._putter)
 
 
 def _location(place: Location | str) -> Location:
     if isinstance(place, Location):
         return layout.check_location(place)
     return layout.parse_location(place) or Location(layout.check_id(place))
-
-
-def iter_pages(store: Store, **where: Any) -> Iterator[IndexEntry]:
-    """Every entry that `entries` would give, page by page."""
-    offset = 0
-    while page := store.entries(limit=PAGE, offset=offset, **where):
-        yield from page
-        offset += len(page)

@@ -16,7 +16,7 @@ STORE = [
     *["layout", "places", "attachments", "codec", "overlay", "documents", "anchors"],
     *["atomic", "lock", "schema", "search", "feed", "index", "journal", "sessions", "rejects", "core"],
     *["trash", "prune", "commits", "saves", "puts", "beside", "removal", "relocate", "namespace"],
-    *["bamboo", "export", "check", "find", "keeper", "watch", "store"],
+    *["bamboo", "export", "check", "find", "keeper", "watch", "opening", "store"],
 ]
 
 

@@ -1,0 +1,437 @@
+"""Many at once: readers beside writers, writers beside writers, and much of everything."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import Store
+from tests.builders import make_document, make_session
+from tests.mount.conftest import Mount, daemons_of, wait_until
+from tests.mount.test_basics import edit, title
+
+MountHome = Callable[..., Mount]
+
+# Every version says its number first and last: a torn one would say two, or not be JSON at all.
+COMMON = """
+import errno, json, os, sys, time
+from datetime import datetime, timezone
+path, home, until = sys.argv[1], sys.argv[2], time.monotonic() + float(sys.argv[3])
+done = 0
+
+data = json.load(open(path))
+
+def changed():
+    global done
+    number = os.getpid() * 100000 + done
+    data["title"] = data["messages"][-1]["content"] = str(number)
+    data["messages"][1]["content"] = "y" * (number % 977)
+    data["updated_at"] = f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%S.%fZ}"
+    return json.dumps(data, indent=2)
+
+def check(text):
+    data = json.loads(text)
+    assert data["title"] == data["messages"][-1]["content"], (data["title"], data["messages"][-1]["content"])
+"""
+IN_PLACE = """
+while time.monotonic() < until:
+    try:
+        with open(path, "w") as file:
+            file.write(changed())
+    except OSError as error:
+        if error.errno != errno.ESTALE: raise
+        continue
+    done += 1
+"""
+BY_RENAME = """
+while time.monotonic() < until:
+    temporary = f"{path}.{os.getpid()}"
+    try:
+        with open(temporary, "w") as file:
+            file.write(changed())
+        os.rename(temporary, path)
+    except OSError as error:
+        if error.errno != errno.ESTALE: raise
+        os.unlink(temporary)
+        continue
+    done += 1
+"""
+BY_API = """
+from store import Store
+def change(session):
+    session.title = session.messages[-1].content = str(os.getpid() * 100000 + done)
+with Store.open(home, background=False) as store:
+    while time.monotonic() < until:
+        store.update("big", change)
+        done += 1
+        time.sleep(0.05)
+"""
+REFUSED = """
+while time.monotonic() < until:
+    try:
+        with open(path, "w") as file:
+            file.write('{"title": "cut')
+    except OSError as error:
+        if error.errno not in (errno.EBADMSG, errno.ESTALE): raise
+        done += 1
+        time.sleep(0.02)
+    else:
+        raise AssertionError("it was not refused")
+"""
+READER_THAT_COULD_WRITE = """
+while time.monotonic() < until:
+    with open(path, "r+") as file:
+        text = file.read(1000)
+        time.sleep(0.05)
+        check(text + file.read())
+    done += 1
+"""
+READER = """
+while time.monotonic() < until:
+    check(open(path).read())
+    done += 1
+"""
+RUN_S = 8.0
+
+
+def start(program: str, path: Path, home: Path, run_s: float = RUN_S) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", f"{COMMON}{program}\nprint(done)", str(path), str(home), str(run_s)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def result_of(process: subprocess.Popen[str]) -> int:
+    """How often it did its work; a watchdog ends it if it hangs."""
+    try:
+        out, err = process.communicate(timeout=RUN_S + 30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    assert process.returncode == 0, err
+    return int(out)
+
+
+def test_readers_see_only_whole_versions(filled: Path, mount_home: MountHome) -> None:
+    """Rule 4, with a session of a megabyte: written in place, by rename, by the API, and badly, all the while.
+
+    Conflicts are not looked for, so that every writer gets through, however much faster another one is.
+    """
+    mounted = mount_home(filled, "--on-conflict", "overwrite")
+    with mounted.store() as store:
+        session = make_session("big", messages=3, title="0")
+        session.messages[0].content = "x" * 1_000_000
+        session.messages[-1].content = "0"
+        store.save(session)
+    path = mounted.sessions / "big/session.json"
+    wait_until(path.exists)
+    programs = {"in place": IN_PLACE, "rename": BY_RENAME, "api": BY_API, "refused": REFUSED}
+    running = {name: start(program, path, mounted.home) for name, program in programs.items()}
+    for name, program in (("r", READER), ("second r", READER), ("r+", READER_THAT_COULD_WRITE)):
+        running[name] = start(program, path, mounted.home)
+    done = {name: result_of(process) for name, process in running.items()}
+    assert min(done.values()) > 5, done
+    assert done["in place"] + done["rename"] + done["api"] > 40, done
+    with mounted.store() as store:
+        assert store.check().is_clean
+
+
+def test_who_closes_and_reads_again_sees_what_it_wrote(mounted: Mount) -> None:
+    """In place and by rename, also in size and by stat, while another process reads all the time."""
+    path = mounted.sessions / "root/session.json"
+    first = json.loads(path.read_text())
+    reader = start("while time.monotonic() < until: json.load(open(path)); done += 1", path, mounted.home, 3.0)
+    for number in range(150):
+        first["title"] = f"{number:0{number % 50 + 3}}"
+        text = json.dumps(first)
+        if number % 2:
+            path.write_text(text)
+        else:
+            temporary = path.with_name("temporary")
+            temporary.write_text(text)
+            temporary.rename(path)
+        assert path.stat().st_size == len(text)
+        assert path.read_text() == text
+        assert title(path.with_name("runtime.json")) == first["title"]
+    assert result_of(reader) > 5
+
+
+# -- writers beside writers ------------------------------------------------------------------------------------
+
+
+def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
+    """All of them at the same moment; a hang fails after a minute instead of standing for ever."""
+    barrier = threading.Barrier(count)
+
+    def run(number: int) -> Any:
+        barrier.wait(30)
+        return work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return [future.result(timeout=60) for future in [pool.submit(run, n) for n in range(count)]]
+
+
+def test_fifty_writers_of_fifty_sessions(mounted: Mount) -> None:
+    """All commit, several times each; the index knows all of them."""
+
+    def write(number: int) -> None:
+        directory = mounted.sessions / f"s{number}"
+        directory.mkdir()
+        for turn in range(3):
+            document = make_document(f"s{number}", title=f"Title {number} {turn}")
+            (directory / "session.json").write_bytes(document)
+            assert (directory / "session.json").read_bytes() == document
+
+    in_threads(50, write)
+    with mounted.store() as store:
+        titles = {entry.id: entry.title for entry in store.entries(limit=-1)}
+    assert all(titles[f"s{number}"] == f"Title {number} 2" for number in range(50))
+
+
+def test_forty_writers_of_one_session(mounted: Mount) -> None:
+    """Each commits or is told that it was outdated; what stands is one that was told it had committed."""
+    path = mounted.sessions / "root/session.json"
+    text = path.read_text()
+
+    def write(number: int) -> int:
+        try:
+            with path.open("w") as file:
+                file.write(text.replace("The root", f"By {number}"))
+        except OSError as error:
+            return error.errno or -1
+        return 0
+
+    answers = in_threads(40, write)
+    counted = Counter(answers)
+    assert set(counted) <= {0, errno.ESTALE}, counted
+    assert counted[0] >= 1
+    winner = int(title(path).removeprefix("By "))
+    assert answers[winner] == 0
+    assert title(path.with_name("runtime.json")) == f"By {winner}"
+
+
+def test_writers_that_try_again_lose_nothing(mounted: Mount) -> None:
+    """Open, read, change, write, and again if outdated: every change arrives."""
+    path = mounted.sessions / "root/session.json"
+
+    def add(number: int) -> None:
+        for _ in range(500):
+            try:
+                with path.open("r+") as file:
+                    document = json.load(file)
+                    document.setdefault("metadata", {})[f"writer-{number}"] = "was here"
+                    file.seek(0)
+                    file.write(json.dumps(document, indent=2))
+                return
+            except OSError as error:
+                if error.errno != errno.ESTALE:
+                    raise
+        raise AssertionError("never had its turn")
+
+    in_threads(12, add)
+    assert len([key for key in json.loads(path.read_text())["metadata"] if key.startswith("writer-")]) == 12
+
+
+# -- much of everything --------------------------------------------------------------------------------------------
+
+
+def test_five_hundred_open_files(mounted: Mount) -> None:
+    """Readers and writers; all of them still good when the last one is open."""
+    with Store.open(mounted.home, background=False, durability="normal") as store:
+        for number in range(250):
+            store.save(make_session(f"s{number}", messages=1, title="Before"))
+    with ExitStack() as stack:
+        paths = [mounted.sessions / f"s{number}/session.json" for number in range(250)]
+        readers = [stack.enter_context(path.open()) for path in paths]
+        writers = [stack.enter_context(path.open("r+")) for path in paths]
+        for writer in writers:
+            text = writer.read()
+            writer.seek(0)
+            writer.write(text.replace("Before", "After!"))
+        assert {json.load(reader)["title"] for reader in readers} == {"Before"}
+    assert {title(path) for path in paths} == {"After!"}
+
+
+def stats(mount: Mount) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((mount.path / ".grovefs/stats.json").read_bytes())
+    return found
+
+
+def memory_kb(mount: Mount) -> int:
+    (pid,) = daemons_of(mount.path)
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+
+
+def drop_caches() -> None:
+    """Make the kernel forget names and inodes that nobody uses."""
+    Path("/proc/sys/vm/drop_caches").write_text("2")
+
+
+def test_memory_stays_flat_when_everything_is_looked_at(filled: Path, mount_home: MountHome) -> None:
+    """forget is honoured: nodes go when the kernel lets go of them, and a repeated find adds none."""
+    for number in range(2000):
+        directory = filled / f"sessions/s{number}"
+        directory.mkdir()
+        (directory / "session.json").write_bytes(make_document(f"s{number}"))
+    mount = mount_home(filled)
+    measured = []
+    for _ in range(3):
+        found = subprocess.run(["find", mount.sessions, "-size", "+0"], check=True, capture_output=True).stdout
+        assert found.count(b"/session.json\n") == 2004
+        measured.append((stats(mount)["nodes"], memory_kb(mount)))
+    (first_nodes, first_kb), *_, (last_nodes, last_kb) = measured
+    assert 4000 < first_nodes < 4100
+    assert last_nodes < first_nodes + 10, measured
+    assert last_kb < first_kb + 4096, measured
+    drop_caches()
+    wait_until(lambda: stats(mount)["nodes"] < 100)
+
+
+def test_nothing_is_left_of_writers(mounted: Mount) -> None:
+    """No node, no descriptor and no shadow stays behind after many edits, good and bad."""
+    path = mounted.sessions / "root/session.json"
+    (pid,) = daemons_of(mounted.path)
+
+    def turn(number: int) -> None:
+        edit(path, title(path), f"Title {number}")
+        with pytest.raises(OSError, match="Bad message"):
+            path.write_text("{")
+        temporary = path.with_name("temporary")
+        temporary.write_text(path.read_text().replace("Title", "title"))
+        temporary.rename(path)
+
+    def left() -> tuple[int, int]:
+        drop_caches()
+        return stats(mounted)["nodes"], len(os.listdir(f"/proc/{pid}/fd"))
+
+    turn(0)
+    before = left()
+    for number in range(1, 60):
+        turn(number)
+    wait_until(lambda: all(now <= was + 3 for now, was in zip(left(), before, strict=True)))
+    assert not list((mounted.home / ".grovefs/tmp").iterdir())
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def entry_ids(mount: Mount) -> set[str]:
+    with mount.store() as store:
+        return {entry.id for entry in store.entries(limit=-1)}
+
+
+def test_a_renamed_session_is_the_same_under_its_new_name(mounted: Mount) -> None:
+    """A file held open across the rename can still be read and saved; names follow at once, in both directions."""
+    path = mounted.sessions / "root/session.json"
+    with path.open() as reader:
+        os.rename(mounted.sessions / "root", mounted.sessions / "renamed")
+        assert json.load(reader)["id"] == "root"
+    assert not path.exists()
+    moved = mounted.sessions / "renamed/session.json"
+    assert json.loads(moved.read_text())["id"] == "renamed"
+    assert json.loads((mounted.sessions / "renamed/children/child/session.json").read_text())["root_session_id"] == (
+        "renamed"
+    )
+    edit(moved, "The root", "Edited")
+    os.rename(mounted.sessions / "renamed", mounted.sessions / "root")
+    assert title(path) == "Edited"
+    assert entry_ids(mounted) == {"root", "child", "grandchild", "pinned"}
+
+
+def test_a_child_moves_to_another_root(mounted: Mount) -> None:
+    """It gets that root as parent, depth 1; its own descendants stay and become children of the old root."""
+    (mounted.sessions / "other/children").mkdir(parents=True)
+    (mounted.sessions / "other/session.json").write_bytes(make_document("other"))
+    subprocess.run(["mv", "root/children/child", "other/children/"], cwd=mounted.sessions, check=True)
+    with mounted.store() as store:
+        child, grandchild = store.load("child"), store.load("grandchild")
+    assert child is not None
+    assert grandchild is not None
+    assert (child.root_session_id, child.parent_session_id, child.spawn_depth) == ("other", "other", 1)
+    assert (grandchild.root_session_id, grandchild.parent_session_id, grandchild.spawn_depth) == ("root", "root", 1)
+    assert os.listdir(mounted.sessions / "other/children") == ["child"]
+    assert os.listdir(mounted.sessions / "root/children") == ["grandchild"]
+
+
+def test_a_child_becomes_a_root_and_a_root_a_child(mounted: Mount) -> None:
+    subprocess.run(["mv", "root/children/grandchild", "free"], cwd=mounted.sessions, check=True)
+    assert json.loads((mounted.sessions / "free/session.json").read_text())["kind"] == "root"
+    subprocess.run(["mv", "free", "root/children/back"], cwd=mounted.sessions, check=True)
+    back = json.loads((mounted.sessions / "root/children/back/session.json").read_text())
+    assert (back["id"], back["kind"], back["parent_session_id"]) == ("back", "child", "root")
+    assert entry_ids(mounted) == {"root", "child", "back", "pinned"}
+
+
+def test_moves_that_make_no_sense_are_refused(mounted: Mount) -> None:
+    """Nothing is changed by any of them, and what bears the name is still there."""
+    sessions = mounted.sessions
+    (sessions / "other/children").mkdir(parents=True)
+    (sessions / "other/session.json").write_bytes(make_document("other"))
+
+    def refused(number: int, source: str, target: str) -> None:
+        with pytest.raises(OSError, match=r".") as error:
+            os.rename(sessions / source, sessions / target)
+        assert error.value.errno == number, error.value
+
+    refused(errno.ENOTEMPTY, "root", "other/children/root")
+    refused(errno.EEXIST, "other", "root")
+    refused(errno.EPERM, "pinned", "unpinned")
+    refused(errno.EPERM, "root/children", "other/kids")
+    refused(errno.EPERM, "other", ".other")
+    refused(errno.EPERM, "other", "root/subdirectory")
+    refused(errno.EINVAL, "other", "other/children/other")
+    with pytest.raises(PermissionError):
+        (sessions / "root/children/child/children").mkdir()
+    assert sorted(os.listdir(sessions)) == ["other", "pinned", "root"]
+    assert title(sessions / "root/session.json") == "The root"
+    (sessions / "other/children").rmdir()
+
+
+def test_odd_names_are_names(mounted: Mount) -> None:
+    """Made, listed, found in the index, renamed and deleted like any other."""
+    for name in ("-rf", "mit Leerzeichen", "żółć", "文字", "🌳", "a" * 255, "semi;colon", "$(x)", "#x", "~"):
+        directory = mounted.sessions / name
+        directory.mkdir()
+        (directory / "session.json").write_bytes(make_document(name))
+        assert name in os.listdir(mounted.sessions)
+        assert name in entry_ids(mounted)
+        assert name in json.loads((mounted.path / "sessions.json").read_bytes())["sessions"]
+        subprocess.run(["mv", "--", name, "plain"], cwd=mounted.sessions, check=True)
+        subprocess.run(["mv", "--", "plain", name], cwd=mounted.sessions, check=True)
+        subprocess.run(["rm", "-r", "--", name], cwd=mounted.sessions, check=True)
+        assert name not in entry_ids(mounted)
+
+
+def test_names_that_cannot_be(mounted: Mount) -> None:
+    """Too long, with control characters, hidden, not Unicode: one clear errno each, as a foreign file they may do."""
+    with pytest.raises(OSError, match="File name too long"):
+        (mounted.sessions / ("a" * 256)).mkdir()
+    with pytest.raises(OSError, match="File name too long"):
+        (mounted.sessions / "root" / ("ü" * 128)).touch()
+    with pytest.raises(OSError, match="File name too long"):
+        os.rename(mounted.sessions / "root", mounted.sessions / ("a" * 256))
+    with pytest.raises(OSError, match="Invalid argument"):
+        (mounted.sessions / "new\nline").mkdir()
+    with pytest.raises(OSError, match="Invalid argument"):
+        os.rename(mounted.sessions / "root", mounted.sessions / "new\nline")
+    for name in (b"not \xff unicode", b"new\nline", b"-n"):
+        foreign = os.fsencode(mounted.sessions / "root") + b"/" + name
+        with open(foreign, "wb") as file:
+            file.write(b"bytes")
+        assert name in os.listdir(os.fsencode(mounted.sessions / "root"))
+        os.unlink(foreign)
+    odd = os.fsencode(mounted.sessions) + b"/\xff"
+    os.mkdir(odd)
+    os.rmdir(odd)
+    assert title(mounted.sessions / "root/session.json") == "The root"

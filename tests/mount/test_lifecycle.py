@@ -1,0 +1,452 @@
+"""The daemon's life: it comes up, goes down, is killed, is refused, and outlives what happens to it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from store import Store
+from store.schema import Database
+from tests.builders import make_session
+from tests.mount.conftest import CODE, Mount, daemons_of, grovefs, wait_until
+from tests.mount.test_basics import edit, title
+
+MountHome = Callable[..., Mount]
+
+
+def is_clean(home: Path) -> bool:
+    """Whether the last one who had the home open left it as it should be."""
+    database = Database(home / ".grovefs/index.db")
+    try:
+        return database.get_meta("clean", 0) == 1
+    finally:
+        database.close()
+
+
+def the_daemon_of(mount: Mount) -> int:
+    (pid,) = daemons_of(mount.path)
+    return pid
+
+
+def signal_daemon(mount: Mount, number: signal.Signals) -> None:
+    """Send a signal to the one daemon of a mount, and wait until it is gone."""
+    os.kill(the_daemon_of(mount), number)
+    wait_until(lambda: not daemons_of(mount.path))
+
+
+@contextmanager
+def in_foreground(
+    home: Path, mountpoint: Path, *options: str, program: str = CODE
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`grovefs mount --foreground`, ready; ended at the end if it still runs."""
+    arguments = ["mount", "--foreground", "--home", str(home), *options, str(mountpoint)]
+    process = subprocess.Popen([sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE)
+    try:
+        wait_until(lambda: os.path.ismount(mountpoint) or process.poll() is not None)
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate(timeout=10)
+
+
+# -- up and down -------------------------------------------------------------------------------------------
+
+
+def test_mount_returns_when_ready_and_goes_on_in_the_background(filled: Path, mount_home: MountHome) -> None:
+    """The first look right after the command works; the daemon has no terminal, and a session of its own."""
+    mount = mount_home(filled)
+    assert title(mount.sessions / "root/session.json") == "The root"
+    pid = the_daemon_of(mount)
+    assert os.getsid(pid) == pid
+    assert os.readlink(f"/proc/{pid}/fd/0") == os.devnull
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+
+
+def test_umount_ends_the_daemon_and_leaves_the_home_clean(filled: Path, mount_home: MountHome) -> None:
+    mount = mount_home(filled)
+    edit(mount.sessions / "root/session.json", '"The root"', '"Edited"')
+    result = grovefs("umount", mount.path)
+    assert (result.returncode, result.stderr) == (0, "")
+    wait_until(lambda: not daemons_of(mount.path))
+    assert not os.path.ismount(mount.path)
+    assert is_clean(filled)
+    assert json.loads((filled / "sessions.json").read_bytes())["sessions"]["root"]["title"] == "Edited"
+
+
+def test_umount_of_what_is_not_mounted_says_so(place: Path) -> None:
+    result = grovefs("umount", place)
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert str(place) in result.stderr
+
+
+def test_umount_of_a_busy_mount_says_so_and_leaves_it(mounted: Mount) -> None:
+    with (mounted.sessions / "root/session.json").open():
+        result = grovefs("umount", mounted.path)
+    assert result.returncode == 1
+    assert "busy" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert title(mounted.sessions / "root/session.json") == "The root"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_unmounts_in_the_background(filled: Path, mount_home: MountHome, number: signal.Signals) -> None:
+    mount = mount_home(filled)
+    edit(mount.sessions / "root/session.json", '"The root"', '"Edited"')
+    signal_daemon(mount, number)
+    assert not os.path.ismount(mount.path)
+    assert is_clean(filled)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_foreground_with_0(filled: Path, place: Path, number: signal.Signals) -> None:
+    """Also while somebody has a file open, and a write not yet closed: that one is simply not committed."""
+    mountpoint = place / "mnt"
+    mountpoint.mkdir()
+    with in_foreground(filled, mountpoint) as process:
+        assert title(mountpoint / "sessions/root/session.json") == "The root"
+        assert process.poll() is None
+        fd = os.open(mountpoint / "sessions/root/session.json", os.O_WRONLY | os.O_TRUNC)
+        os.write(fd, b"half")
+        process.send_signal(number)
+        assert process.wait(10) == 0
+        with pytest.raises(OSError, match=r".") as gone:
+            os.close(fd)
+        assert gone.value.errno in (errno.ENOTCONN, errno.ECONNABORTED)
+    assert not os.path.ismount(mountpoint)
+    assert is_clean(filled)
+    with Store.open(filled, background=False) as store:
+        assert store.check().is_clean
+
+
+def test_after_kill_the_next_mount_clears_the_dead_one_and_recovers(filled: Path, mount_home: MountHome) -> None:
+    """Rule 2: what was closed is there; what was not closed is not, and leaves nothing behind."""
+    mount = mount_home(filled)
+    edit(mount.sessions / "root/session.json", '"The root"', '"Closed in time"')
+    fd = os.open(mount.sessions / "root/session.json", os.O_WRONLY | os.O_TRUNC)
+    os.write(fd, b"half")
+    signal_daemon(mount, signal.SIGKILL)
+    try:  # with the descriptor of the dead mount still open
+        result = grovefs("mount", "--home", filled, "--log-file", mount.log, mount.path)
+    finally:
+        with pytest.raises(OSError, match=r"."):
+            os.close(fd)
+    assert result.returncode == 0, result.stderr
+    assert title(mount.sessions / "root/session.json") == "Closed in time"
+    assert not list((filled / ".grovefs/tmp").iterdir())
+    edit(mount.sessions / "root/session.json", '"Closed in time"', '"Again"')
+    with mount.store() as store:
+        assert store.check().is_clean
+
+
+def test_umount_of_a_dead_mount_clears_it(filled: Path, mount_home: MountHome) -> None:
+    mount = mount_home(filled)
+    signal_daemon(mount, signal.SIGKILL)
+    result = grovefs("umount", mount.path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert not os.path.ismount(mount.path)
+
+
+# -- refusals ------------------------------------------------------------------------------------------------
+
+
+def refused(*arguments: str | Path) -> str:
+    """The one line with which `grovefs mount` says no."""
+    result = grovefs("mount", *arguments)
+    assert result.returncode == 1, result
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("grovefs: ")
+    mountpoint = Path(arguments[-1])
+    assert not os.path.ismount(mountpoint)
+    assert not daemons_of(mountpoint)
+    return lines[0]
+
+
+def test_a_missing_mountpoint_is_refused(filled: Path, place: Path) -> None:
+    assert "is not a directory" in refused("--home", filled, place / "nowhere")
+
+
+def test_a_filled_mountpoint_is_refused(filled: Path, place: Path) -> None:
+    (place / "mnt").mkdir()
+    (place / "mnt/something").touch()
+    assert "not empty" in refused("--home", filled, place / "mnt")
+
+
+def test_a_used_mountpoint_is_refused(mounted: Mount, place: Path) -> None:
+    result = grovefs("mount", "--home", mounted.home, mounted.path)
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert "mounted already" in result.stderr
+    assert len(daemons_of(mounted.path)) == 1
+    assert title(mounted.sessions / "root/session.json") == "The root"
+
+
+@pytest.mark.parametrize("where", [".", "sessions/mnt", "link"])
+def test_a_mountpoint_inside_the_home_is_refused(filled: Path, place: Path, where: str) -> None:
+    """It would wait for itself; also by a link, and when it is the home itself."""
+    (filled / "inside").mkdir()
+    (place / "link").symlink_to(filled / "inside")
+    mountpoint = place / "link" if where == "link" else filled / where
+    mountpoint.mkdir(exist_ok=True)
+    assert "inside the home" in refused("--home", filled, mountpoint)
+
+
+def test_a_home_that_is_no_directory_is_refused(place: Path) -> None:
+    (place / "mnt").mkdir()
+    (place / "home").touch()
+    assert str(place / "home") in refused("--home", place / "home", place / "mnt")
+
+
+def test_a_log_that_cannot_be_written_is_refused(filled: Path, place: Path) -> None:
+    (place / "mnt").mkdir()
+    assert "nowhere/log" in refused("--home", filled, "--log-file", place / "nowhere/log", place / "mnt")
+
+
+@contextmanager
+def bamboo_at_work(home: Path) -> Iterator[None]:
+    """Another process that holds the lock a Bamboo server holds."""
+    program = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", program, str(home / ".session-lifecycle.lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        yield
+        holder.communicate()
+
+
+def test_a_bamboo_at_work_is_refused(filled: Path, place: Path) -> None:
+    """Unless one says so, or only wants to look."""
+    (place / "mnt").mkdir()
+    with bamboo_at_work(filled):
+        assert "Bamboo server is at work" in refused("--home", filled, place / "mnt")
+        for option in ("--read-only", "--beside-bamboo"):
+            with in_foreground(filled, place / "mnt", option):
+                assert title(place / "mnt/sessions/root/session.json") == "The root"
+
+
+def test_a_bamboo_that_comes_later_makes_writing_fail(mounted: Mount) -> None:
+    """EROFS while it is there; nothing is lost, and afterwards all works again."""
+    path = mounted.sessions / "root/session.json"
+    with bamboo_at_work(mounted.home):
+        with pytest.raises(OSError, match="Read-only file system"):
+            edit(path, '"The root"', '"Lost?"')
+        assert title(path) == "The root"
+    edit(path, '"The root"', '"Again"')
+
+
+def test_wrong_usage_is_2(filled: Path, place: Path) -> None:
+    assert grovefs("mount", "--home", filled, "--no-such-option", place).returncode == 2
+    assert grovefs("mount", "--home", filled, "--durability", "none", place).returncode == 2
+
+
+# -- options -------------------------------------------------------------------------------------------------
+
+
+def test_read_only_shows_all_and_changes_nothing(filled: Path, mount_home: MountHome) -> None:
+    mount = mount_home(filled, "--read-only")
+    path = mount.sessions / "root/session.json"
+    assert title(path) == "The root"
+    for change in (
+        lambda: path.write_text("x"),
+        lambda: os.truncate(path, 0),
+        path.unlink,
+        lambda: (mount.sessions / "new").mkdir(),
+        lambda: (mount.sessions / "root").rename(mount.sessions / "other"),
+        lambda: os.utime(path),
+        lambda: path.chmod(0o600),
+    ):
+        with pytest.raises(OSError, match="Read-only file system"):
+            change()
+    assert title(path) == "The root"
+
+
+@pytest.mark.parametrize("variables", [["GROVEFS_HOME", "BAMBOO_DATA_DIR"], ["BAMBOO_DATA_DIR"], []])
+def test_the_home_comes_from_the_environment(filled: Path, place: Path, variables: list[str]) -> None:
+    """$GROVEFS_HOME, else $BAMBOO_DATA_DIR, else ~/.grovefs."""
+    mountpoint = place / "mnt"
+    mountpoint.mkdir()
+    (place / "user").mkdir()
+    (place / "user/.grovefs").symlink_to(filled)
+    values = [str(filled), str(place / "other")]
+    environment = {
+        **{k: v for k, v in os.environ.items() if k not in ("GROVEFS_HOME", "BAMBOO_DATA_DIR")},
+        "HOME": str(place / "user"),
+        **dict(zip(variables, values, strict=False)),
+    }
+    result = grovefs("mount", "--log-file", place / "log", mountpoint, env=environment)
+    assert result.returncode == 0, result.stderr
+    try:
+        assert sorted(os.listdir(mountpoint / "sessions")) == ["pinned", "root"]
+        if not variables:
+            return
+        assert json.loads((mountpoint / ".grovefs/status.json").read_bytes())["home"] == str(filled)
+    finally:
+        assert grovefs("umount", mountpoint).returncode == 0
+        wait_until(lambda: not daemons_of(mountpoint))
+
+
+# -- what the daemon outlives ----------------------------------------------------------------------------------
+
+BROKEN = """
+from fusefs.operations import Operations
+
+async def readlink(self, inode, ctx):
+    raise ZeroDivisionError("a bug of ours")
+
+async def end_limbo(*arguments):
+    raise ZeroDivisionError("a bug in the background")
+
+from fusefs import errors
+Operations.readlink = errors._guard("readlink", readlink)
+Operations.end_limbo = errors._guard("end_limbo", end_limbo)
+from fusefs.cli import main
+main()
+"""
+
+
+def test_a_bug_in_a_handler_is_eio_and_the_mount_lives_on(filled: Path, place: Path) -> None:
+    """The traceback is in the log; a bug in what goes on in the background does not end the mount either."""
+    mountpoint = place / "mnt"
+    mountpoint.mkdir()
+    (filled / "sessions/root/link").symlink_to("session.json")
+    with in_foreground(filled, mountpoint, "--log-file", str(place / "log"), program=BROKEN) as process:
+        with pytest.raises(OSError, match="Input/output error"):
+            os.readlink(mountpoint / "sessions/root/link")
+        log = (place / "log").read_text()
+        assert "Traceback" in log
+        assert "a bug of ours" in log
+        wait_until(lambda: "a bug in the background" in (place / "log").read_text())
+        edit(mountpoint / "sessions/root/session.json", '"The root"', '"Still alive"')
+        assert title(mountpoint / "sessions/root/session.json") == "Still alive"
+        assert process.poll() is None
+
+
+def test_odd_things_in_the_home_do_no_harm(filled: Path, mount_home: MountHome) -> None:
+    """A FIFO, a directory, a link or garbage where a document should be: an error for it, all else works."""
+    sessions = filled / "sessions"
+    for name in ("fifo", "directory", "link", "garbage"):
+        (sessions / name).mkdir()
+    os.mkfifo(sessions / "fifo/session.json")
+    (sessions / "directory/session.json").mkdir()
+    (sessions / "link/session.json").symlink_to("/etc/passwd")
+    (sessions / "garbage/session.json").write_bytes(b"\xff garbage")
+    (sessions / "file").write_text("no directory")
+    mount = mount_home(filled)
+    for name in ("fifo", "directory", "link"):
+        with pytest.raises(OSError, match=r"."):
+            (mount.sessions / name / "session.json").read_bytes()
+    assert (mount.sessions / "garbage/session.json").read_bytes() == b"\xff garbage"
+    assert (mount.sessions / "file").read_text() == "no directory"
+    subprocess.run(["find", mount.path], check=True, capture_output=True)
+    edit(mount.sessions / "root/session.json", '"The root"', '"Fine"')
+    document = (mount.sessions / "root/session.json").read_text().replace('id": "root"', 'id": "garbage"')
+    (mount.sessions / "garbage/session.json").write_text(document)
+    assert title(mount.sessions / "garbage/session.json") == "Fine"
+
+
+# -- seen by others ----------------------------------------------------------------------------------------------
+
+
+def test_two_mounts_see_each_other_within_a_second(filled: Path, mount_home: MountHome) -> None:
+    here, there = mount_home(filled), mount_home(filled)
+    for mount in (here, there):
+        title(mount.sessions / "root/session.json")
+        assert "new" not in os.listdir(mount.sessions)
+    edit(here.sessions / "root/session.json", '"The root"', '"Changed"')
+    wait_until(lambda: title(there.sessions / "root/session.json") == "Changed", timeout_s=1.0)
+    assert json.loads((there.path / "sessions.json").read_bytes())["sessions"]["root"]["title"] == "Changed"
+    subprocess.run(["cp", "-r", "root", "new"], cwd=there.sessions, check=True)
+    wait_until(lambda: "new" in os.listdir(here.sessions), timeout_s=1.0)
+    wait_until(lambda: (here.sessions / "new/session.json").exists(), timeout_s=1.0)
+    subprocess.run(["rm", "-r", "new"], cwd=here.sessions, check=True)
+    wait_until(lambda: not (there.sessions / "new").exists(), timeout_s=1.0)
+    assert "new" not in json.loads((there.path / "sessions.json").read_bytes())["sessions"]
+
+
+def test_an_edit_straight_on_the_home_is_seen_within_a_second(mounted: Mount) -> None:
+    """By rename and in place, in content, size and time."""
+    seen, real = mounted.sessions / "root/session.json", mounted.home / "sessions/root/session.json"
+    assert title(seen) == "The root"
+    temporary = real.with_name("temporary")
+    temporary.write_text(real.read_text().replace("The root", "By rename, and longer"))
+    temporary.rename(real)
+    wait_until(lambda: title(seen) == "By rename, and longer", timeout_s=1.0)
+    edit(real, "By rename, and longer", "In place")
+    wait_until(lambda: seen.stat().st_mtime_ns == real.stat().st_mtime_ns, timeout_s=1.0)
+    assert title(seen) == "In place"
+    assert seen.stat().st_size == real.stat().st_size
+    with mounted.store() as store:
+        store.sweep()
+
+
+# -- no room -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(place: Path) -> Iterator[Path]:
+    """A filesystem of eight megabytes."""
+    disk = place / "small"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(disk)], check=True)
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def fill(disk: Path, left_bytes: int) -> Path:
+    """Take all room on a disk but a little."""
+    ballast = disk / "ballast"
+    fd = os.open(ballast, os.O_WRONLY | os.O_CREAT)
+    with suppress(OSError):  # ENOSPC, sooner or later
+        while os.write(fd, bytes(4096)):
+            pass
+    os.ftruncate(fd, os.fstat(fd).st_size - left_bytes)
+    os.close(fd)
+    return ballast
+
+
+@pytest.mark.parametrize("left_bytes", [0, 200_000])
+def test_a_full_disk_is_enospc_and_costs_nothing(
+    small_disk: Path, place: Path, left_bytes: int, request: pytest.FixtureRequest
+) -> None:
+    """The writer is told, the old version stands, and once there is room again all works."""
+    home = small_disk / "home"
+    with Store.open(home, background=False) as store:
+        store.save(make_session("one", messages=4, title="Before"))
+    mount_home: MountHome = request.getfixturevalue("mount_home")
+    mount = mount_home(home)
+    try:
+        path = mount.sessions / "one/session.json"
+        before, info = path.read_bytes(), path.stat()
+        large = before.replace(b"msg-0", b"x" * 300_000)
+        ballast = fill(small_disk, left_bytes)
+        with pytest.raises(OSError, match="No space left"):
+            path.write_bytes(large)
+        assert path.read_bytes() == before
+        assert (path.stat().st_size, path.stat().st_mtime_ns) == (info.st_size, info.st_mtime_ns)
+        temporary = path.with_name("temporary")
+        with pytest.raises(OSError, match="No space left"):
+            temporary.write_bytes(large)
+        assert path.read_bytes() == before
+        if temporary.exists():
+            temporary.unlink()
+        ballast.unlink()
+        path.write_bytes(large)
+        assert path.read_bytes() == large
+        with mount.store() as store:
+            assert store.check().is_clean
+            assert store.search("Before")
+    finally:
+        assert grovefs("umount", mount.path).returncode == 0
+        wait_until(lambda: not daemons_of(mount.path))

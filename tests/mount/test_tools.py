@@ -1,0 +1,886 @@
+"""Every tool people edit with, on a real mount: a good edit lands, a bad one is refused and nothing is lost.
+
+The rows share one mount, each with a session of its own; so what one leaves behind in the daemon meets the next.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import mmap
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from store import Message, Store
+from tests.builders import make_session
+from tests.mount.conftest import Mount, daemons_of, grovefs, wait_until
+
+FRESH = {"attachments", "children", "runtime.json", "session.json"}
+
+
+# -- one mount for all, a session for each ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Mount]:
+    """One mount for the whole module; at the end its log holds no traceback and the store is clean."""
+    base = Path(tempfile.mkdtemp(prefix="grovefs-tools-", dir="/var/tmp"))  # below /tmp editors make no backups
+    made = Mount(base / "home", base / "mnt", base / "log")
+    made.path.mkdir()
+    Store.open(made.home, background=False).close()
+    result = grovefs("mount", "--home", made.home, "--log-file", made.log, made.path)
+    try:
+        assert result.returncode == 0, result.stderr
+        yield made
+    finally:
+        if os.path.ismount(made.path):
+            subprocess.run(["fusermount3", "-uz", str(made.path)], check=True)  # a failed test may hold files open
+        wait_until(lambda: not daemons_of(made.path))
+    said = made.log.read_text() if made.log.exists() else ""
+    assert "Traceback" not in said, said
+    with made.store() as store:
+        findings = [f for f in store.check().findings if f.is_damage]
+    assert not findings, findings
+    shutil.rmtree(base)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A session in the mount, and a place beside the mount for what a tool brings along."""
+
+    mount: Mount
+    id: str
+    aside: Path
+
+    @property
+    def dir(self) -> Path:
+        return self.mount.sessions / self.id
+
+    @property
+    def path(self) -> Path:
+        return self.dir / "session.json"
+
+    @property
+    def state(self) -> tuple[bytes, int, int]:
+        info = self.path.stat()
+        return self.path.read_bytes(), info.st_size, info.st_mtime_ns
+
+    def text_with(self, new: str) -> str:
+        """The document with another title, given as JSON."""
+        text = self.path.read_text()
+        return text.replace(json.dumps(json.loads(text)["title"]), new)
+
+    def check_landed(self, title: str, *, also: frozenset[str] = frozenset()) -> None:
+        """File, sidecar, index, rendered index and search all say the new title, and nothing lies about."""
+        assert json.loads(self.path.read_bytes())["title"] == title
+        assert json.loads((self.dir / "runtime.json").read_bytes())["title"] == title
+        assert json.loads((self.mount.path / "sessions.json").read_bytes())["sessions"][self.id]["title"] == title
+        with self.mount.store() as store:
+            assert self.id in {hit.location.id for hit in store.search(f'"{title}"', limit=100)}
+        assert {n for n in os.listdir(self.dir) if not any(fnmatch(n, pattern) for pattern in also)} == FRESH
+
+    def check_refused(self, before: tuple[bytes, int, int], new: str) -> None:
+        """Everything is as it was, and what was typed is kept with the reason."""
+        assert self.state == before
+        assert f'"title": {new}' in (self.dir / "session.json.rejected").read_text()
+        assert "was not saved" in (self.dir / "session.json.error").read_text()
+
+
+@pytest.fixture
+def bench(shared: Mount, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """A session of its own for a test, in the shared mount."""
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name.removeprefix("test_"))[:60].strip("-")
+    with shared.store() as store:
+        session = make_session(name, messages=3, title="The root", run_id="run-1")
+        store.save(session)
+        store.attach(name, b"\x89PNG not really", "image/png")
+    (shared.sessions / name / "children").mkdir(exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix="grovefs-aside-", dir="/var/tmp"))
+    yield Bench(shared, name, aside)
+    shutil.rmtree(aside)
+
+
+# -- the matrix ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A shell script that turns $OLD into $NEW in ./session.json, or puts $WANTED in its place."""
+
+    name: str
+    script: str
+    leaves: frozenset[str] = frozenset()  # names the tool itself leaves
+    says_so: bool = True  # whether a refusal reaches the exit code (FINDINGS 4.2)
+    touches: bool = False  # whether it sets the time of whatever bears the name after it was refused
+
+
+def _tool(name: str, script: str, *leaves: str, says_so: bool = True, touches: bool = False) -> Tool:
+    return Tool(name, script, frozenset(leaves), says_so, touches)
+
+
+_SED = 'sed "s/$OLD/$NEW/"'
+_VIM = 'vim -N -u NONE -i NONE -es {} -c "%s/$OLD/$NEW/" -c wq -c cq session.json'
+_EMACS = """emacs -Q --batch session.json --eval '(progn (search-forward (getenv "OLD")) {}
+    (replace-match (getenv "NEW") t t) (save-buffer))'"""
+_PYTHON = f"{shlex.quote(sys.executable)} -c 'import os; new = open(os.environ[\"WANTED\"]).read()\n{{}}'"
+_NODE = "node -e 'const fs = require(\"fs\"); const wanted = fs.readFileSync(process.env.WANTED); {}'"
+
+TOOLS = [
+    _tool("vim", _VIM.format("")),
+    _tool("vim backupcopy=yes", _VIM.format('--cmd "set backupcopy=yes"'), "session.jso?~"),
+    _tool("vim nowritebackup", _VIM.format('--cmd "set nowritebackup"')),
+    _tool("vim backup", _VIM.format('--cmd "set backup"'), "session.json~"),
+    _tool("emacs", _EMACS.format(""), "session.json~"),
+    _tool("emacs precious", _EMACS.format("(setq file-precious-flag t)"), "session.json~", "tmp*"),
+    _tool("ed", 'printf "%s\\n" ",s/$OLD/$NEW/" w q | ed -s session.json'),
+    _tool("sed -i", 'sed -i "s/$OLD/$NEW/" session.json'),
+    _tool("sed -i.bak", 'sed -i.bak "s/$OLD/$NEW/" session.json', "session.json.bak"),
+    _tool("perl -pi", "perl -pi -e 's/$ENV{OLD}/$ENV{NEW}/' session.json"),
+    _tool("perl -pi.orig", "perl -pi.orig -e 's/$ENV{OLD}/$ENV{NEW}/' session.json", "session.json.orig"),
+    _tool("gawk", 'gawk -i inplace -v old="$OLD" -v new="$NEW" "{ gsub(old, new) } 1" session.json'),
+    _tool("jq and mv", f"jq . session.json | {_SED} > t.json && mv t.json session.json"),
+    _tool("sponge", f"{_SED} session.json | sponge session.json"),
+    _tool("tee", 'tee session.json < "$WANTED" > /dev/null'),
+    _tool("dd", 'dd if="$WANTED" of=session.json status=none'),
+    _tool("dd conv=fsync", 'dd if="$WANTED" of=session.json bs=100 conv=fsync status=none'),
+    _tool("cat", 'cat "$WANTED" > session.json'),
+    _tool("printf", 'printf "%s\\n" "$(cat "$WANTED")" > session.json', says_so=False),
+    _tool("cp", 'cp "$WANTED" session.json'),
+    _tool("cp -a", 'cp -a "$WANTED" session.json'),
+    _tool("cp -b", 'cp -b "$WANTED" session.json', "session.json~"),
+    _tool("cp --remove-destination", 'cp --remove-destination "$WANTED" session.json'),
+    _tool("install", 'install -m 600 "$WANTED" session.json'),
+    _tool("mv from elsewhere", 'mv "$WANTED" session.json'),
+    _tool("patch", 'diff -u session.json "$WANTED" > "$ASIDE/p"; patch -s session.json "$ASIDE/p"'),
+    _tool(
+        "git apply",
+        'diff -u --label a/session.json --label b/session.json session.json "$WANTED" > "$ASIDE/p"; '
+        'git apply "$ASIDE/p"',
+    ),
+    _tool("tar", 'tar -C "$ASIDE" -cf "$ASIDE/t.tar" session.json && tar -xf "$ASIDE/t.tar"'),
+    _tool(
+        "unzip", 'zip -qj "$ASIDE/t" "$WANTED" && unzip -qo "$ASIDE/t"; rm "$ASIDE/t.zip"', says_so=False, touches=True
+    ),
+    _tool("python w", _PYTHON.format('with open("session.json", "w") as f: f.write(new)')),
+    _tool("python r+", _PYTHON.format('with open("session.json", "r+") as f: f.write(new); f.truncate()')),
+    _tool("python replace", _PYTHON.format('open("t", "w").write(new); os.replace("t", "session.json")')),
+    _tool("node", _NODE.format('fs.writeFileSync("session.json", wanted)')),
+    _tool("node rename", _NODE.format('fs.writeFileSync("t", wanted); fs.renameSync("t", "session.json")')),
+]
+
+
+def run(tool: Tool, directory: Path, bench: Bench, new: str) -> subprocess.CompletedProcess[str]:
+    """Let a tool set the title, given as JSON, of the document in a directory."""
+    wanted = bench.aside / "session.json"
+    text = (directory / "session.json").read_text()
+    old = json.dumps(json.loads(text)["title"])
+    wanted.write_text(text.replace(old, new))
+    environment = {"OLD": old, "NEW": new, "WANTED": str(wanted), "ASIDE": str(bench.aside), "HOME": str(bench.aside)}
+    return subprocess.run(
+        ["bash", "-c", tool.script],
+        cwd=directory,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_a_tool(bench: Bench, tool: Tool) -> None:
+    """On a plain directory the bad edit replaces the file; here it is refused, and the next good one lands."""
+    plain = bench.aside / "plain"
+    plain.mkdir()
+    shutil.copy(bench.path, plain)
+    result = run(tool, plain, bench, "Broken")
+    assert result.returncode == 0, result.stderr
+    assert '"title": Broken' in (plain / "session.json").read_text()
+
+    for number, bad in enumerate(["Broken", "5"]):
+        before = bench.state
+        result = run(tool, bench.dir, bench, bad)
+        assert (result.returncode != 0) is tool.says_so, result.stderr
+        if tool.touches:
+            os.utime(bench.path, ns=(before[2], before[2]))
+        bench.check_refused(before, bad)
+        title = f"Number {number} by {tool.name.replace('-', ' ')}"
+        result = run(tool, bench.dir, bench, json.dumps(title))
+        assert result.returncode == 0, result.stderr
+        bench.check_landed(title, also=tool.leaves)
+
+
+# -- editors on a terminal ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """A tmux of its own: what is typed, and what is to be seen."""
+
+    socket: Path
+
+    def tmux(self, *arguments: str) -> str:
+        command = ["tmux", "-S", str(self.socket), "-f", "/dev/null", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
+
+    def type(self, *keys: str) -> None:
+        self.tmux("send-keys", *keys)
+
+    def screen(self) -> str:
+        return self.tmux("capture-pane", "-p")
+
+    def wait_for(self, text: str) -> None:
+        deadline = time.monotonic() + 10
+        while text not in self.screen():
+            assert time.monotonic() < deadline, f"{text!r} is not to be seen:\n{self.screen()}"
+            time.sleep(0.02)
+
+
+@contextmanager
+def terminal(bench: Bench, command: str) -> Iterator[Terminal]:
+    """Run a command in the session's directory until it ends by itself; in any case it is gone afterwards."""
+    made = Terminal(bench.aside / "tmux")
+    made.tmux("new-session", "-d", "-x", "120", "-y", "40", "-c", str(bench.dir), f"env HOME={bench.aside} {command}")
+    try:
+        yield made
+        wait_until(lambda: not _is_running(made))
+    finally:
+        if _is_running(made):
+            made.tmux("kill-server")
+
+
+def _is_running(terminal: Terminal) -> bool:
+    command = ["tmux", "-S", str(terminal.socket), "list-sessions"]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+def test_vim_on_a_terminal(bench: Bench) -> None:
+    """The refusal is said, the text stays in the buffer, and the mended text is saved without a question."""
+    before = bench.state
+    with terminal(bench, "vim -N -u NONE -i NONE session.json") as vim:
+        vim.wait_for('"The root"')
+        vim.type(':%s/"The root"/Broken/', "Enter", ":w", "Enter")
+        vim.wait_for("E512: Close failed")
+        bench.check_refused(before, "Broken")
+        vim.type("Enter", ':%s/Broken/"By vim"/', "Enter", ":w", "Enter")
+        vim.wait_for("written")
+        bench.check_landed("By vim", also=frozenset({".session.json.swp"}))
+        vim.type(':%s/"By vim"/"By vim again"/', "Enter", ":wq", "Enter")
+    bench.check_landed("By vim again")
+
+
+def test_nano_on_a_terminal(bench: Bench) -> None:
+    """The refusal is said, the text stays in the buffer, and the mended text is saved without a question."""
+    before = bench.state
+    with terminal(bench, "nano --ignorercfiles session.json") as nano:
+        nano.wait_for('"The root"')
+        _replace_in_nano(nano, '"The root"', "Broken")
+        nano.type("C-s")
+        nano.wait_for("Error writing session.json: Bad message")
+        bench.check_refused(before, "Broken")
+        _replace_in_nano(nano, "Broken", '"By nano"')
+        nano.type("C-s")
+        nano.wait_for("Wrote")
+        bench.check_landed("By nano")
+        _replace_in_nano(nano, "By nano", "By nano again")
+        nano.type("C-s")
+        wait_until(lambda: b"By nano again" in bench.path.read_bytes())
+        nano.type("C-x")
+    bench.check_landed("By nano again")
+
+
+def _replace_in_nano(nano: Terminal, old: str, new: str) -> None:
+    nano.type("M-\\", "C-\\")
+    nano.wait_for("Search (to replace)")
+    nano.type(old, "Enter")
+    nano.wait_for("Replace with")
+    nano.type(new, "Enter")
+    nano.wait_for("Replace this instance")
+    nano.type("A")
+    nano.wait_for("Replaced 1 occurrence")
+
+
+def test_emacs_on_a_terminal(bench: Bench) -> None:
+    """The refusal is said, the text stays in the buffer, and the mended text is saved without a question."""
+    before = bench.state
+    with terminal(bench, "emacs -Q -nw session.json") as emacs:
+        emacs.wait_for('"The root"')
+        _replace_in_emacs(emacs, '"The root"', "Broken")
+        emacs.type("C-x", "C-s")
+        emacs.wait_for("Bad message")
+        bench.check_refused(before, "Broken")
+        _replace_in_emacs(emacs, "Broken", '"By emacs"')
+        emacs.type("C-x", "C-s")
+        emacs.wait_for("Wrote")
+        _replace_in_emacs(emacs, "By emacs", "By emacs again")
+        emacs.type("C-x", "C-s")
+        wait_until(lambda: b"By emacs again" in bench.path.read_bytes())
+        emacs.type("C-x", "C-c")
+    bench.check_landed("By emacs again", also=frozenset({"session.json~"}))
+
+
+def _replace_in_emacs(emacs: Terminal, old: str, new: str) -> None:
+    emacs.type("M-<", "M-x", "replace-string", "Enter", old, "Enter", new, "Enter")
+    emacs.wait_for("Replaced 1 occurrence")
+
+
+# -- trees ----------------------------------------------------------------------------------------------------
+
+
+def sh(script: str, cwd: Path, **environment: str) -> str:
+    """A script that must succeed; what it printed."""
+    result = subprocess.run(
+        ["bash", "-ec", script], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+GIT = "git -c user.name=me -c user.email=me@example.org -c init.defaultBranch=main"
+
+
+def test_git_in_a_session_goes_back_to_an_older_version(bench: Bench) -> None:
+    """git unlinks before it writes: who does that means it, though updated_at is older."""
+    sh(f"{GIT} init -q; {GIT} add session.json runtime.json; {GIT} commit -qm one", bench.dir)
+    with bench.mount.store() as store:
+        store.update(bench.id, lambda s: setattr(s, "title", "Newer"))
+    on_disk = bench.mount.home / "sessions" / bench.id
+    for name in ("session.json", "runtime.json"):  # another process's change is seen within a second
+        wait_until(lambda name=name: (bench.dir / name).stat().st_mtime_ns == (on_disk / name).stat().st_mtime_ns)  # type: ignore[misc]
+    sh(f"{GIT} commit -qam two", bench.dir)
+    sh(f"{GIT} checkout -q HEAD~1", bench.dir)
+    bench.check_landed("The root", also=frozenset({".git"}))
+    sh(f'{GIT} checkout -q main; {GIT} fsck --strict; test -z "$({GIT} status --porcelain -uno)"', bench.dir)
+    bench.check_landed("Newer", also=frozenset({".git"}))
+    sh("rm -rf .git", bench.dir)
+
+
+def test_git_among_the_attachments(bench: Bench) -> None:
+    """A repository beside the attachments it keeps."""
+    attachments = bench.dir / "attachments"
+    sh(f"{GIT} init -q; echo one > note; {GIT} add .; {GIT} commit -qm one", attachments)
+    sh(f"echo two > note; {GIT} commit -qam two; {GIT} checkout -q HEAD~1", attachments)
+    assert (attachments / "note").read_text() == "one\n"
+    sh(f'{GIT} fsck --strict; test -z "$({GIT} status --porcelain)"; rm -rf .git note', attachments)
+
+
+def test_tar_out_and_in(bench: Bench) -> None:
+    """A session put away, deleted and taken out again is the same, to the byte and the nanosecond."""
+    before, where = bench.state, bench.mount.sessions
+    sh('tar --posix -cf "$OUT" "$ID"; rm -r "$ID"', where, OUT=str(bench.aside / "t"), ID=bench.id)
+    assert not bench.dir.exists()
+    sh('tar -xf "$OUT"; tar -df "$OUT"', where, OUT=str(bench.aside / "t"))
+    assert bench.state == before
+    bench.check_landed("The root")
+
+
+def test_copied_out_and_back_nothing_differs(bench: Bench) -> None:
+    """cp -a, diff -r, find and du agree on what is there."""
+    out = bench.aside / "out"
+    sh('cp -a . "$OUT"; diff -r . "$OUT"', bench.dir, OUT=str(out))
+    listing = r"find . -printf '%P %y %m %s %T@\n' | grep -v ' d ' | sort"
+    assert sh(listing, bench.dir) == sh(listing, out)
+    size = sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
+    assert int(sh("du -s --apparent-size -B1 .", bench.dir).split()[0]) >= size
+    before = bench.state
+    sh('cp -a "$OUT/." .', bench.dir, OUT=str(out))
+    assert bench.state == before
+
+
+def test_an_empty_attachment_is_an_attachment(bench: Bench) -> None:
+    """Any bytes may be attached, also none: touch, cp, and emptying an old one."""
+    attachments = bench.dir / "attachments"
+    (bench.aside / "empty").touch()
+    sh('touch one; cp "$EMPTY" two; : > three', attachments, EMPTY=str(bench.aside / "empty"))
+    assert {"one", "two", "three"} <= set(os.listdir(attachments))
+    (attachments / "one").write_bytes(b"something")
+    sh(": > one", attachments)
+    wait_until(lambda: (attachments / "one").stat().st_size == 0, timeout_s=2)
+    os.truncate(attachments / "one", 3)
+    assert (attachments / "one").read_bytes() == b"\0\0\0"
+
+
+# -- calls that tools make seldom ----------------------------------------------------------------------------
+
+
+def renameat2(source: Path, target: Path, flags: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(-100, os.fsencode(source), -100, os.fsencode(target), flags):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def test_rename_without_replacing(bench: Bench) -> None:
+    """RENAME_NOREPLACE is EEXIST where something is, and a commit where nothing is; exchanging is refused."""
+    before, temporary = bench.state, bench.dir / "t"
+    temporary.write_text(bench.text_with('"By rename"'))
+    with pytest.raises(FileExistsError):
+        renameat2(temporary, bench.path, 1)
+    with pytest.raises(OSError, match="Invalid argument"):
+        renameat2(temporary, bench.path, 2)
+    assert bench.state == before
+    bench.path.rename(bench.dir / "away")
+    renameat2(temporary, bench.path, 1)
+    bench.check_landed("By rename", also=frozenset({"away"}))
+
+
+def test_truncate_by_path(bench: Bench) -> None:
+    """truncate(2) is a commit of its own: valid or refused."""
+    text = bench.text_with('"Cut"')
+    bench.path.write_text(text + "\n\n\n")
+    os.truncate(bench.path, len(text))
+    assert bench.path.read_text() == text
+    before = bench.state
+    for size in (0, 10, len(text) + 5):
+        with pytest.raises(OSError, match="Bad message"):
+            os.truncate(bench.path, size)
+        assert bench.state == before
+    result = subprocess.run(["truncate", "-s", "100", bench.path], capture_output=True, text=True)
+    assert "Bad message" in result.stderr
+    assert bench.state == before
+    sh("truncate -s 0 session.json", bench.dir)  # nothing was written: nothing is committed
+    assert bench.state == before
+    bench.path.write_text(bench.text_with('"Mended"'))
+    bench.check_landed("Mended")
+
+
+def test_a_document_opened_through_its_descriptor(bench: Bench) -> None:
+    """/proc/self/fd leads to the node, with no lookup that could lead elsewhere."""
+    text = bench.text_with('"Through proc"')
+    fd = os.open(bench.path, os.O_RDONLY)
+    with open(f"/proc/self/fd/{fd}", "w") as file:
+        file.write(text)
+    os.close(fd)
+    bench.check_landed("Through proc")
+
+
+def test_a_mapped_document_stays_what_it_was(bench: Bench) -> None:
+    """Rule 4, for readers by mmap."""
+    before = bench.path.read_bytes()
+    with bench.path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        bench.path.write_text(bench.text_with('"Mapped, and longer than before"'))
+        assert mapped[:] == before
+    bench.check_landed("Mapped, and longer than before")
+
+
+def write_slowly(path: Path, text: str) -> int:
+    """A descriptor through which all is written, but which is not closed yet."""
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    os.write(fd, text.encode())
+    return fd
+
+
+def close_stale(fd: int) -> None:
+    with pytest.raises(OSError, match="Stale file handle"):
+        os.close(fd)
+
+
+def test_of_two_writers_the_second_to_close_is_refused(bench: Bench) -> None:
+    """Rule 8: its text is kept as rejected, and neither sees a byte of the other."""
+    first = write_slowly(bench.path, bench.text_with('"First"'))
+    second = write_slowly(bench.path, bench.text_with('"Second"'))
+    os.close(first)
+    before = bench.state
+    close_stale(second)
+    bench.check_refused(before, '"Second"')
+    bench.path.write_text(bench.text_with('"Third"'))
+    bench.check_landed("Third")
+
+
+def test_a_writer_overtaken_by_the_api_is_refused(bench: Bench) -> None:
+    """Rule 8, in place and by rename; so is a text whose updated_at is older."""
+    old, temporary = bench.text_with('"Old"'), bench.dir / "t"
+    fd = write_slowly(bench.path, old)
+    temporary.write_text(old)
+    with bench.mount.store() as store:
+        store.update(bench.id, lambda s: setattr(s, "title", "By the API"))
+    wait_until(lambda: "By the API" in bench.path.read_text())
+    before = bench.state
+    close_stale(fd)
+    bench.check_refused(before, '"Old"')
+    with pytest.raises(OSError, match="Stale file handle"):
+        temporary.rename(bench.path)
+    assert temporary.read_text() == old
+    close_stale(write_slowly(bench.path, old))
+    bench.check_refused(before, '"Old"')
+    temporary.unlink()
+    bench.path.write_text(bench.text_with('"Newer"'))
+    bench.check_landed("Newer")
+
+
+def test_who_reads_and_writes_reads_one_version(bench: Bench) -> None:
+    """Rule 4 holds for a descriptor that may write, too; and what it then writes is outdated."""
+    before = bench.path.read_bytes()
+    fd = os.open(bench.path, os.O_RDWR)
+    first = os.pread(fd, 100, 0)
+    with bench.mount.store() as store:
+        store.update(bench.id, lambda s: setattr(s, "title", "Replaced under a reader that may write"))
+    assert first + os.pread(fd, 100_000, 100) == before
+    os.pwrite(fd, b" ", len(before))
+    close_stale(fd)
+    wait_until(lambda: b"Replaced under" in bench.path.read_bytes())
+    bench.path.write_text(bench.text_with('"Mended"'))
+    bench.check_landed("Mended")
+
+
+def test_no_directory_takes_the_name_of_a_document(bench: Bench) -> None:
+    """Neither by mkdir nor by rename, not even while the document is away."""
+    (bench.dir / "foreign").mkdir()
+    before = bench.state
+    bench.path.rename(bench.dir / "away")
+    (bench.dir / "runtime.json").rename(bench.dir / "away2")
+    for name in ("session.json", "runtime.json"):
+        with pytest.raises(PermissionError):
+            (bench.dir / name).mkdir()
+        with pytest.raises(PermissionError):
+            (bench.dir / "foreign").rename(bench.dir / name)
+    (bench.dir / "foreign").rmdir()
+    (bench.dir / "away").rename(bench.path)
+    (bench.dir / "away2").rename(bench.dir / "runtime.json")
+    assert bench.state == before
+    bench.check_landed("The root")
+
+
+def test_appending_goes_to_the_end_also_after_a_refusal(bench: Bench) -> None:
+    """fsync refuses half a text; what is appended then completes it."""
+    text = bench.text_with('"By halves, and longer than it was"')
+    fd = os.open(bench.path, os.O_WRONLY | os.O_TRUNC | os.O_APPEND)
+    os.write(fd, text[:700].encode())
+    with pytest.raises(OSError, match="Bad message"):
+        os.fsync(fd)
+    assert os.fstat(fd).st_size == bench.path.stat().st_size
+    os.write(fd, text[700:].encode())
+    assert os.fstat(fd).st_size == len(text)
+    os.close(fd)
+    assert bench.path.read_text() == text
+    bench.check_landed("By halves, and longer than it was")
+    sh("{ printf '\\n'; printf ' '; printf '\\n'; } >> session.json", bench.dir)
+    assert bench.path.read_text() == text + "\n \n"
+
+
+def test_modes_times_and_owner(bench: Bench) -> None:
+    """They are kept to the nanosecond, across edits too, and make no new version; the owner stays."""
+    ns = 1_700_000_000_123_456_789
+    os.chmod(bench.path, 0o640)
+    os.utime(bench.path, ns=(ns, ns))
+    os.chown(bench.path, os.getuid(), os.getgid())
+    info = bench.path.stat()
+    assert (info.st_mode & 0o7777, info.st_mtime_ns) == (0o640, ns)
+    with pytest.raises(PermissionError):
+        os.chown(bench.path, 12345, 12345)
+    fd = write_slowly(bench.path, bench.text_with('"With times"'))
+    os.utime(fd, ns=(ns + 1, ns + 1))
+    os.fchmod(fd, 0o600)
+    os.close(fd)
+    info = bench.path.stat()
+    assert (info.st_mode & 0o7777, info.st_mtime_ns) == (0o600, ns + 1)
+    sh("touch -d @1600000000.5 session.json", bench.dir)
+    assert bench.path.stat().st_mtime_ns == 1_600_000_000_500_000_000
+    bench.check_landed("With times")
+
+
+def test_times_of_directories(bench: Bench) -> None:
+    """A directory's time changes with what is in it, and can be set."""
+    os.utime(bench.dir, ns=(5, 1_600_000_000_000_000_005))
+    assert bench.dir.stat().st_mtime_ns == 1_600_000_000_000_000_005
+    (bench.dir / "foreign").write_text("x")
+    wait_until(lambda: bench.dir.stat().st_mtime_ns > 1_700_000_000_000_000_000, timeout_s=2)
+    os.chmod(bench.dir, 0o750)
+    assert bench.dir.stat().st_mode & 0o7777 == 0o750
+    (bench.dir / "foreign").unlink()
+
+
+def test_symlinks(bench: Bench) -> None:
+    """Foreign names may be links; a document or an attachment may neither be one nor become one."""
+    before, link = bench.state, bench.dir / "link"
+    link.symlink_to("session.json")
+    assert link.read_bytes() == before[0]
+    link.write_text(bench.text_with('"Through a link"'))
+    assert link.is_symlink()
+    assert "Through a link" in bench.path.read_text()
+    before = bench.state
+    with pytest.raises(PermissionError):
+        link.rename(bench.path)
+    with pytest.raises(PermissionError):
+        (bench.dir / "attachments/link").symlink_to("nowhere")
+    with pytest.raises(PermissionError):
+        link.rename(bench.dir / "attachments/link")
+    assert bench.state == before
+    link.unlink()
+    bench.check_landed("Through a link")
+
+
+def test_a_scratch_file_made_anew_does_not_show_the_old_bytes(bench: Bench) -> None:
+    """As vim does with 4913 and its swap file: unlink and create again while the first is still open."""
+    for name in ("4913", ".session.json.swp"):
+        path = bench.dir / name
+        first = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.write(first, b"the old bytes")
+        path.unlink()
+        second = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        assert os.fstat(second).st_size == 0
+        os.write(second, b"new")
+        assert path.read_bytes() == b"new"
+        assert os.pread(second, 100, 0) == b"new"
+        assert os.pread(first, 100, 0) == b"the old bytes"
+        assert os.fstat(first).st_size == len(b"the old bytes")
+        os.fchmod(first, 0o640)
+        os.utime(first, ns=(1, 1))
+        assert (os.fstat(first).st_mode & 0o7777, os.fstat(first).st_mtime_ns) == (0o640, 1)
+        assert (path.stat().st_mode & 0o7777, path.stat().st_mtime_ns == 1) == (0o600, False)
+        os.close(first)
+        os.close(second)
+        assert path.read_bytes() == b"new"
+        path.unlink()
+    assert set(os.listdir(bench.dir)) == FRESH
+
+
+def test_a_text_renamed_into_a_new_session_is_seen_as_committed(bench: Bench) -> None:
+    """It becomes a fork, so its bytes change with the rename; nobody may see the brought ones under the name."""
+    other = bench.mount.sessions / f"{bench.id}-fork"
+    other.mkdir()
+    temporary = other / "t"
+    temporary.write_bytes(bench.path.read_bytes())
+    temporary.read_bytes()  # so that the kernel has its pages
+    temporary.rename(other / "session.json")
+    text = (other / "session.json").read_bytes()
+    assert json.loads(text)["id"] == other.name
+    wait_until(lambda: (other / "session.json").stat().st_size == len(text), timeout_s=0.3)
+
+
+def test_a_document_moved_onto_another_session_is_refused(bench: Bench) -> None:
+    """Another session's identity: refused, and the one that was to move is still there."""
+    with bench.mount.store() as store:
+        store.save(make_session(f"{bench.id}-2", title="Other"))
+    before, other = bench.state, bench.mount.sessions / f"{bench.id}-2/session.json"
+    kept = other.read_bytes()
+    with pytest.raises(OSError, match="Bad message"):
+        bench.path.rename(other)
+    assert bench.state == before
+    assert other.read_bytes() == kept
+
+
+def test_written_on_after_the_rename_the_document_stays(bench: Bench) -> None:
+    """Who keeps the temporary file open after the rename writes to a file without a name."""
+    text = bench.text_with('"Renamed while open"')
+    with (bench.dir / "t").open("w") as file:
+        file.write(text)
+        file.flush()
+        (bench.dir / "t").rename(bench.path)
+        assert bench.path.read_text() == text
+        file.seek(0)
+        file.write("garbage")
+        file.flush()
+        assert bench.path.read_text() == text
+    bench.check_landed("Renamed while open")
+
+
+# -- limbo ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def brief(filled: Path, mount_home: Callable[..., Mount]) -> Iterator[Mount]:
+    """A mount in which limbo lasts half a second."""
+    made = mount_home(filled, "--limbo-seconds", "0.5")
+    yield made
+    with made.store() as store:
+        findings = [f for f in store.check().findings if f.is_damage]
+    assert not findings, findings
+
+
+def ids(mount: Mount) -> set[str]:
+    with mount.store() as store:
+        return {entry.id for entry in store.entries()}
+
+
+def test_what_is_taken_away_and_not_replaced_is_gone(brief: Mount) -> None:
+    """Hidden at once, deleted after limbo: document and rows go, the rest stays, the trash has it."""
+    path, on_disk = brief.sessions / "root/session.json", brief.home / "sessions/root/session.json"
+    text = path.read_bytes()
+    path.unlink()
+    assert not path.exists()
+    assert "session.json" not in os.listdir(path.parent)
+    assert on_disk.read_bytes() == text
+    assert "root" in ids(brief)
+    wait_until(lambda: not on_disk.exists(), timeout_s=5)
+    wait_until(lambda: ids(brief) == {"child", "grandchild", "pinned"}, timeout_s=2)
+    assert sorted(os.listdir(path.parent)) == ["attachments", "children", "runtime.json"]
+    with brief.store() as store:
+        (slot,) = [d for d in store.deleted() if d.session_id == "root"]
+        kept = [brief.home / kept for _, kept in slot.moves]
+        assert [k.read_bytes() for k in kept] == [text]
+        store.undelete(slot.name)
+    wait_until(path.exists, timeout_s=2)
+    assert path.read_bytes() == text
+
+
+def test_limbo_waits_for_a_slow_writer(brief: Mount) -> None:
+    """While someone brings a new version nothing is deleted, however long it takes; a refusal brings back the old."""
+    path, on_disk = brief.sessions / "root/session.json", brief.home / "sessions/root/session.json"
+    text = path.read_text()
+    for new, outcome in (('"Slowly"', '"Slowly"'), ("Broken", '"Slowly"')):
+        path.unlink()
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        time.sleep(0.9)  # longer than limbo: that nothing happens can only be waited for
+        assert on_disk.exists()
+        os.write(fd, text.replace('"The root"', new).encode())
+        if new == "Broken":
+            with pytest.raises(OSError, match="Bad message"):
+                os.close(fd)
+        else:
+            os.close(fd)
+        assert f'"title": {outcome}' in path.read_text()
+    time.sleep(0.9)
+    assert '"title": "Slowly"' in path.read_text()
+
+
+def test_a_version_that_comes_in_limbo_is_not_deleted(brief: Mount) -> None:
+    """Only what was taken away may go: an agent's save meanwhile stands, and is shown again."""
+    path = brief.sessions / "root/session.json"
+    path.unlink()
+    with brief.store() as store:
+        store.append("root", [Message.user("said in limbo")])
+    wait_until(path.exists, timeout_s=5)
+    assert "said in limbo" in path.read_text()
+    assert "root" in ids(brief)
+
+
+def test_a_session_renamed_under_its_writer(brief: Mount) -> None:
+    """The writer is refused, its session has moved; and nobody is thought to be at work there any more."""
+    path, other = brief.sessions / "root/session.json", brief.sessions / "other"
+    fd = write_slowly(path, path.read_text().replace("The root", "Too late"))
+    path.parent.rename(other)
+    with pytest.raises(OSError):  # noqa: PT011
+        os.close(fd)
+    assert not path.exists()
+    assert '"The root"' in (other / "session.json").read_text()
+    other.rename(path.parent)
+    path.unlink()
+    wait_until(lambda: "root" not in ids(brief), timeout_s=5)
+    with brief.store() as store:
+        store.undelete(next(d.name for d in store.deleted() if d.session_id == "root"))
+
+
+def test_a_pinned_session_renamed_away_is_put_back(brief: Mount) -> None:
+    """It cannot be unlinked; renamed away and not replaced, it has its name again after limbo."""
+    path = brief.sessions / "pinned/session.json"
+    text = path.read_bytes()
+    with pytest.raises(PermissionError):
+        path.unlink()
+    path.rename(path.with_name("away"))
+    assert not path.exists()
+    wait_until(path.exists, timeout_s=5)
+    assert path.read_bytes() == text == path.with_name("away").read_bytes()
+    path.with_name("away").unlink()
+    assert "stays" in brief.log.read_text()
+
+
+def test_renamed_away_and_back_it_is_the_same(bench: Bench) -> None:
+    """No new version: bytes, size and time are as before."""
+    before = bench.state
+    bench.path.rename(bench.dir / "away")
+    assert sorted(os.listdir(bench.dir)) == ["attachments", "away", "children", "runtime.json"]
+    (bench.dir / "away").rename(bench.path)
+    assert bench.state == before
+    bench.check_landed("The root")
+
+
+def test_a_refusal_in_limbo_brings_the_old_version_back(bench: Bench) -> None:
+    """Whether it was unlinked or renamed away, and whether the new text came by close or by rename."""
+    before, away, temporary = bench.state, bench.dir / "away", bench.dir / "t"
+    broken = bench.text_with("Broken")
+    for take_away in (bench.path.unlink, lambda: bench.path.rename(away)):
+        take_away()
+        with pytest.raises(OSError, match="Bad message"):
+            bench.path.write_text(broken)
+        bench.check_refused(before, "Broken")
+        take_away()
+        temporary.write_text(broken)
+        with pytest.raises(OSError, match="Bad message"):
+            temporary.rename(bench.path)
+        bench.check_refused(before, "Broken")
+    away.unlink()
+    temporary.unlink()
+
+
+def test_killed_in_limbo_nothing_is_lost(filled: Path, mount_home: Callable[..., Mount]) -> None:
+    """On disk the document never moved; after the crash it is simply there."""
+    made = mount_home(filled)
+    path = made.sessions / "root/session.json"
+    text = path.read_bytes()
+    path.unlink()
+    (daemon,) = daemons_of(made.path)
+    os.kill(daemon, signal.SIGKILL)
+    wait_until(lambda: not daemons_of(made.path))
+    subprocess.run(["fusermount3", "-u", str(made.path)], check=True)
+    assert (filled / "sessions/root/session.json").read_bytes() == text
+    again = mount_home(filled)
+    assert (again.sessions / "root/session.json").read_bytes() == text
+    assert ids(again) == {"root", "child", "grandchild", "pinned"}
+    with again.store() as store:
+        assert store.check().is_clean
+
+
+# -- other ways to mount ---------------------------------------------------------------------------------------
+
+
+def test_overwriting_on_conflict(filled: Path, mount_home: Callable[..., Mount]) -> None:
+    """For restores: the last to close wins, and an older updated_at is no matter. Nonsense is refused all the same."""
+    made = mount_home(filled, "--on-conflict", "overwrite")
+    path = made.sessions / "root/session.json"
+    old = path.read_text()
+    first, second = (
+        write_slowly(path, old.replace("The root", "First")),
+        write_slowly(path, old.replace("The root", "2nd")),
+    )
+    os.close(first)
+    os.close(second)
+    assert '"2nd"' in path.read_text()
+    with made.store() as store:
+        store.update("root", lambda s: setattr(s, "title", "By the API"))
+    wait_until(lambda: "By the API" in path.read_text())
+    path.write_text(old)
+    assert path.read_text() == old
+    with pytest.raises(OSError, match="Bad message"):
+        path.write_text("{")
+    with made.store() as store:
+        assert store.check().is_clean
+
+
+def test_a_read_only_mount(filled: Path, mount_home: Callable[..., Mount]) -> None:
+    """Everything can be read, nothing changed."""
+    made = mount_home(filled, "--read-only")
+    path = made.sessions / "root/session.json"
+    text = path.read_bytes()
+    changes: list[Callable[[], object]] = [
+        lambda: path.write_text("{}"),
+        lambda: os.truncate(path, 3),
+        lambda: path.unlink(),
+        lambda: path.rename(path.with_name("x")),
+        lambda: os.chmod(path, 0o600),
+        lambda: os.utime(path),
+        lambda: (made.sessions / "new").mkdir(),
+        lambda: (made.sessions / "root/foreign").touch(),
+        lambda: (made.sessions / "root/link").symlink_to("x"),
+        lambda: (made.sessions / "root").rename(made.sessions / "other"),
+        lambda: (made.sessions / "root/children").rmdir(),
+    ]
+    for change in changes:
+        with pytest.raises(OSError, match="Read-only file system") as refused:
+            change()
+        assert refused.value.errno == errno.EROFS
+    assert path.read_bytes() == text
+    assert sh("cat sessions.json; find . -type f -exec cat {} + | wc -c", made.path)
