@@ -467,9 +467,8 @@ class Operations(pyfuse3.Operations):
             return
         assert place.location is not None
         base = self.store.version(place.location)
-        data = (self.store.names.read(place) or b"")[:size].ljust(size, b"\0")
         await self.threads.run(
-            lambda: self.store.names.commit(place, data, base=base, overwrite=self._overwrite), place.location
+            lambda: self.store.names.truncate(place, size, base=base, overwrite=self._overwrite), place.location
         )
         node.info = self.store.names.stat(place.path)
 

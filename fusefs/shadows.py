@@ -129,11 +129,9 @@ class Shadow:
         if self.failure is not None:
             raise self.failure
         writes = self.writes
-        size = os.fstat(self.fd).st_size
-        data = os.pread(self.fd, size, 0)
-        changed = self.store.names.commit(
+        changed = self.store.names.commit_file(
             self.place,
-            data,
+            self.fd,
             base=self.base,
             overwrite=overwrite,
             deleted_before=self.deleted_before,

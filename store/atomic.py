@@ -70,7 +70,7 @@ class NewFile(NamedTuple):
     """A file to be put in place; `like` is the version it replaces, whose mode and owner it takes."""
 
     path: str
-    parts: Sequence[bytes | memoryview]
+    parts: Iterable[bytes | memoryview]  # gone through once
     like: File | None = None
     mtime_ns: int | None = None
     mode: int | None = None  # instead of that of `like`
@@ -209,7 +209,7 @@ class Disk:
             with suppress(OSError):
                 os.rmdir(self.home / path)
 
-    def write_temp(self, parts: Sequence[bytes | memoryview], like: File | None = None) -> str:
+    def write_temp(self, parts: Iterable[bytes | memoryview], like: File | None = None) -> str:
         """Write one new file under tmp/ and sync it; returns its path."""
         return self.write_temps([NewFile("", parts, like)])[0]
 
@@ -380,7 +380,7 @@ def _read_all(fd: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _write_all(fd: int, parts: Sequence[bytes | memoryview]) -> None:
+def _write_all(fd: int, parts: Iterable[bytes | memoryview]) -> None:
     for part in parts:
         view = memoryview(part)
         while view:

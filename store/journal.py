@@ -79,6 +79,8 @@ class Journal:
         error: BaseException,
     ) -> None:
         """Nothing shall have happened. If not even that works, the mark stays: then it will be finished."""
+        if moves and all(self.disk.stat(source) is None for source, _ in moves):
+            return  # an interrupt behind the point of no return: all is in place, and the mark sees to the index
         where = str(getattr(error, "filename", None) or commit.location)
         try:
             replaced = [file.like for file in commit.files] + [None] * len(commit.moves)

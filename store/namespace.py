@@ -9,11 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from store import layout, sessions, trash
+from store import codec, layout, sessions, trash
 from store.atomic import Entry, NewFile
 from store.beside import Beside
 from store.core import Core
@@ -26,6 +26,8 @@ from store.puts import Putter
 from store.rejects import Rejects
 from store.relocate import Relocator
 from store.removal import Remover
+
+CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,56 @@ class Namespace:
 
     # -- committing ------------------------------------------------------------------------------------
 
+    def commit_file(
+        self,
+        place: Place,
+        fd: int,
+        *,
+        base: Version | None = None,
+        overwrite: bool = False,
+        deleted_before: bool = False,
+        mode: int | None = None,
+        mtime_ns: int | None = None,
+    ) -> bool:
+        """As `commit`, from a file: an attachment of any size, a document only up to the limit."""
+        if place.kind is Kind.ATTACHMENT:
+            return self._put_attachment(place, _chunks(fd), mode, mtime_ns)
+        size = os.fstat(fd).st_size
+        codec.check_size(size, place.path, self.core.limit_bytes)  # before it is read into memory
+        return self.commit(
+            place,
+            os.pread(fd, size, 0),
+            base=base,
+            overwrite=overwrite,
+            deleted_before=deleted_before,
+            mode=mode,
+            mtime_ns=mtime_ns,
+        )
+
+    def _put_attachment(self, place: Place, parts: Iterable[bytes], mode: int | None, mtime_ns: int | None) -> bool:
+        assert place.location is not None
+        present = self.core.disk.look(place.path)
+        kept_mode = mode if mode is not None or present is None else present.mode
+        self.beside.put_file(place.location, NewFile(place.path, parts, mtime_ns=mtime_ns, mode=kept_mode))
+        return True
+
+    def truncate(self, place: Place, size: int, *, base: Version | None, overwrite: bool) -> None:
+        """Cut or lengthen what is there, as a commit of its own; for a document seldom a good idea."""
+        path = self.new_shadow()
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            old = self.open(place, os.O_RDONLY)
+            try:
+                for chunk in _chunks(old):
+                    os.write(fd, chunk)
+            finally:
+                os.close(old)
+            os.ftruncate(fd, size)
+            self.commit_file(place, fd, base=base, overwrite=overwrite)
+        finally:
+            os.close(fd)
+            path.unlink()
+
     def commit(
         self,
         place: Place,
@@ -81,10 +133,7 @@ class Namespace:
         """Put a document or an attachment in place, whole. What is refused is kept, with the reason."""
         assert place.location is not None
         if place.kind is Kind.ATTACHMENT:
-            self.beside.put_file(
-                place.location, NewFile(place.path, [data], self.core.disk.look(place.path), mtime_ns, mode)
-            )
-            return True
+            return self._put_attachment(place, [data], mode, mtime_ns)
         try:
             changed = self.putter.put_document(
                 place.location,
@@ -258,3 +307,11 @@ class Namespace:
                 os.chmod(place.name, stat.S_IMODE(mode), dir_fd=parent)
             if times_ns is not None:
                 os.utime(place.name, ns=times_ns, dir_fd=parent, follow_symlinks=False)
+
+
+def _chunks(fd: int) -> Iterator[bytes]:
+    """A file of any size, piece by piece."""
+    offset = 0
+    while chunk := os.pread(fd, CHUNK_BYTES, offset):
+        yield chunk
+        offset += len(chunk)

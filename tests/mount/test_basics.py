@@ -232,3 +232,32 @@ def test_lines_are_appended_by_mount_and_api_alike(mounted: Mount) -> None:
     lines = (mounted.home / "sessions/root/token-usage.jsonl").read_text().splitlines()
     assert len(lines) == 40
     assert all(json.loads(line) for line in lines)
+
+
+def test_a_document_far_too_large_is_refused_at_once(mounted: Mount) -> None:
+    """Neither by truncate nor through a descriptor is it read into memory first."""
+    path = mounted.sessions / "root/session.json"
+    before = path.read_bytes()
+    with pytest.raises(OSError, match="File too large"):
+        os.truncate(path, 1 << 40)
+    fd = os.open(path, os.O_RDWR)
+    os.ftruncate(fd, 1 << 40)
+    with pytest.raises(OSError, match="File too large"):
+        os.close(fd)
+    assert path.read_bytes() == before
+
+
+def test_an_attachment_over_two_gigabytes_arrives_whole(mounted: Mount) -> None:
+    """A single read gives at most 2 GiB; a sparse file shows that all of it was copied."""
+    path = mounted.sessions / "root/attachments/large.bin"
+    size = (1 << 31) + 12_345
+    with path.open("wb") as file:
+        file.truncate(size)
+        file.seek(size - 3)
+        file.write(b"end")
+    stored = mounted.home / "sessions/root/attachments/large.bin"
+    assert stored.stat().st_size == path.stat().st_size == size
+    with stored.open("rb") as file:
+        file.seek(size - 3)
+        assert file.read() == b"end"
+    path.unlink()

@@ -20,6 +20,7 @@ from tests.builders import files_below, make_document, make_session
 processes = multiprocessing.get_context("fork")
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # what is dropped half-way complains
 def test_an_interrupt_anywhere_leaves_a_store_that_works(home: Path) -> None:
     """Ctrl-C at random moments: later commits are real, in the index, and nobody is locked out."""
 
@@ -274,3 +275,32 @@ def test_a_document_of_300_megabytes_is_refused_without_being_read(store: Store,
         store.load("huge")
     (home / "sessions/huge/session.json").unlink()
     store.sweep()
+
+
+def test_an_interrupt_behind_the_last_move_undoes_nothing(home: Path) -> None:
+    """All is in place then; the mark sees to the index, and no old bytes are written over the new."""
+
+    class Interrupted(BaseException):
+        pass
+
+    with Store.open(home, background=False) as store:
+        store.save(make_session(title="old"))
+        move, moved = store._disk.move, []
+
+        def interrupted_move(source: str, target: str) -> None:
+            move(source, target)
+            moved.append(target)
+            if target.endswith("session.json"):
+                raise Interrupted
+
+        store._disk.move = interrupted_move  # type: ignore[method-assign]
+        session = store.load("s1")
+        assert session is not None
+        session.title = "new"
+        with pytest.raises(Interrupted):
+            store.save(session)
+        store._disk.move = move  # type: ignore[method-assign]
+        again = store.load("s1")
+        assert again is not None
+        assert again.title == "new"
+        assert store.check().findings == []
