@@ -157,9 +157,9 @@ class Core:
         return True
 
     def _is_current(self, location: Location) -> bool:
-        row = self.index.find(location)
+        known = self.index.find_version(location)
         version = self.version(location)
-        return version.main is None if row is None else row.version == version
+        return version.main is None if known is None else known == version
 
     def version(self, location: Location) -> Version:
         return Version(self.disk.stamp(location.path(layout.SESSION)), self.disk.stamp(location.path(layout.RUNTIME)))

@@ -170,6 +170,13 @@ class Index:
         row = self._db.reader.execute(f"{_SELECT} WHERE root = ? AND child = ?", _key(location)).fetchone()
         return _row(row) if row else None
 
+    def find_version(self, location: Location) -> Version | None:
+        """What a session's row was made from, without the rest of it."""
+        row = self._db.reader.execute(
+            "SELECT main_stamp, side_stamp FROM sessions WHERE root = ? AND child = ?", _key(location)
+        ).fetchone()
+        return Version(_unpack(row[0]), _unpack(row[1]) if row[1] else None) if row else None
+
     def locate(self, session_id: str) -> list[Location]:
         """Every place where a session of this id lies, readable or not."""
         rows = self._db.reader.execute(

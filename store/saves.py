@@ -62,7 +62,7 @@ class Saver:
         self._remember(session, location, now, now)
 
     def clear(self, location: Location) -> bool:
-        """Keep only the first system message; the attachments go to the trash. False if there is no session."""
+        """Keep only the first system message; all else goes to the trash. False if there is no session."""
         self.core.check_writable()
         with self.core.locked(location):
             loaded = self.core.load(location)

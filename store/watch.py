@@ -73,8 +73,11 @@ class Watcher:
     def _run(self) -> None:
         waiting: dict[Location, float] = {}
         while not self._stopping:
-            for event in self._inotify.read(timeout=50 if waiting else 500):
+            events = self._inotify.read(timeout=50 if waiting else 500)
+            for event in events:
                 waiting.update({location: time.monotonic() + QUIET_S for location in self._meant(event)})
+            if events:
+                time.sleep(QUIET_S / 2)  # whoever saves without end must not wake us for every save
             now = time.monotonic()
             for location in [loc for loc, due in waiting.items() if due <= now]:
                 del waiting[location]
