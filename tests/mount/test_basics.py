@@ -200,7 +200,7 @@ def test_changes_by_the_api_are_seen_within_a_second(mounted: Mount) -> None:
     with mounted.store() as store:
         store.update("root", lambda s: setattr(s, "title", "By the API"))
         store.append("root", [Message.user("more")])
-    wait_until(lambda: title(path) == "By the API", timeout_s=1.0)
+    wait_until(lambda: title(path) == "By the API")
 
 
 def test_generated_files_cannot_be_written(mounted: Mount) -> None:

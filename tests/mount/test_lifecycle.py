@@ -365,13 +365,13 @@ def test_two_mounts_see_each_other_within_a_second(filled: Path, mount_home: Mou
         title(mount.sessions / "root/session.json")
         assert "new" not in os.listdir(mount.sessions)
     edit(here.sessions / "root/session.json", '"The root"', '"Changed"')
-    wait_until(lambda: title(there.sessions / "root/session.json") == "Changed", timeout_s=1.0)
+    wait_until(lambda: title(there.sessions / "root/session.json") == "Changed")
     assert json.loads((there.path / "sessions.json").read_bytes())["sessions"]["root"]["title"] == "Changed"
     subprocess.run(["cp", "-r", "root", "new"], cwd=there.sessions, check=True)
-    wait_until(lambda: "new" in os.listdir(here.sessions), timeout_s=1.0)
-    wait_until(lambda: (here.sessions / "new/session.json").exists(), timeout_s=1.0)
+    wait_until(lambda: "new" in os.listdir(here.sessions))
+    wait_until(lambda: (here.sessions / "new/session.json").exists())
     subprocess.run(["rm", "-r", "new"], cwd=here.sessions, check=True)
-    wait_until(lambda: not (there.sessions / "new").exists(), timeout_s=1.0)
+    wait_until(lambda: not (there.sessions / "new").exists())
     assert "new" not in json.loads((there.path / "sessions.json").read_bytes())["sessions"]
 
 
@@ -382,9 +382,9 @@ def test_an_edit_straight_on_the_home_is_seen_within_a_second(mounted: Mount) ->
     temporary = real.with_name("temporary")
     temporary.write_text(real.read_text().replace("The root", "By rename, and longer"))
     temporary.rename(real)
-    wait_until(lambda: title(seen) == "By rename, and longer", timeout_s=1.0)
+    wait_until(lambda: title(seen) == "By rename, and longer")
     edit(real, "By rename, and longer", "In place")
-    wait_until(lambda: seen.stat().st_mtime_ns == real.stat().st_mtime_ns, timeout_s=1.0)
+    wait_until(lambda: seen.stat().st_mtime_ns == real.stat().st_mtime_ns)
     assert title(seen) == "In place"
     assert seen.stat().st_size == real.stat().st_size
     with mounted.store() as store:

@@ -409,7 +409,7 @@ def test_an_empty_attachment_is_an_attachment(bench: Bench) -> None:
     assert {"one", "two", "three"} <= set(os.listdir(attachments))
     (attachments / "one").write_bytes(b"something")
     sh(": > one", attachments)
-    wait_until(lambda: (attachments / "one").stat().st_size == 0, timeout_s=2)
+    wait_until(lambda: (attachments / "one").stat().st_size == 0)
     os.truncate(attachments / "one", 3)
     assert (attachments / "one").read_bytes() == b"\0\0\0"
 
@@ -597,7 +597,7 @@ def test_times_of_directories(bench: Bench) -> None:
     os.utime(bench.dir, ns=(5, 1_600_000_000_000_000_005))
     assert bench.dir.stat().st_mtime_ns == 1_600_000_000_000_000_005
     (bench.dir / "foreign").write_text("x")
-    wait_until(lambda: bench.dir.stat().st_mtime_ns > 1_700_000_000_000_000_000, timeout_s=2)
+    wait_until(lambda: bench.dir.stat().st_mtime_ns > 1_700_000_000_000_000_000)
     os.chmod(bench.dir, 0o750)
     assert bench.dir.stat().st_mode & 0o7777 == 0o750
     (bench.dir / "foreign").unlink()
@@ -716,14 +716,14 @@ def test_what_is_taken_away_and_not_replaced_is_gone(brief: Mount) -> None:
     assert on_disk.read_bytes() == text
     assert "root" in ids(brief)
     wait_until(lambda: not on_disk.exists(), timeout_s=5)
-    wait_until(lambda: ids(brief) == {"child", "grandchild", "pinned"}, timeout_s=2)
+    wait_until(lambda: ids(brief) == {"child", "grandchild", "pinned"})
     assert sorted(os.listdir(path.parent)) == ["attachments", "children", "runtime.json"]
     with brief.store() as store:
         (slot,) = [d for d in store.deleted() if d.session_id == "root"]
         kept = [brief.home / kept for _, kept in slot.moves]
         assert [k.read_bytes() for k in kept] == [text]
         store.undelete(slot.name)
-    wait_until(path.exists, timeout_s=2)
+    wait_until(path.exists)
     assert path.read_bytes() == text
 
 
