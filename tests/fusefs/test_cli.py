@@ -88,6 +88,9 @@ def test_a_home_is_not_made_by_looking_for_it(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "there is no home" in result.stderr
     assert not (tmp_path / "nowhere").exists()
+    assert grovefs(tmp_path / "nowhere", "check").returncode == 8
+    assert grovefs(tmp_path, "ls").returncode == 1  # a directory, but no home
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_usage_errors_exit_with_2(filled: Path) -> None:
