@@ -54,6 +54,9 @@ _EXPLAINED = {
 }
 
 
+Members = dict[str, Any]
+
+
 class Document(NamedTuple):
     """A document that may be committed: its bytes, its members, and the record they make."""
 
@@ -107,21 +110,27 @@ def identity_flaw(document: Document, location: Location) -> Flaw | None:
 
 def fork(document: Document, location: Location) -> bytes:
     """The document as it must read at its new path; every byte that says nothing of identity is kept."""
-    data, record = document.data, document.record
-    after = {k: v for k, v in data.items() if k != AUTHORITY}
-    after |= {"id": location.id, "kind": location.kind, "root_session_id": location.root}
+    record = document.record
+    members: Members = {"id": location.id, "kind": location.kind, "root_session_id": location.root}
     if location.child is None:
-        after.pop("parent_session_id", None)
+        members["parent_session_id"] = None
         if record.spawn_depth:
-            after["spawn_depth"] = 0
+            members["spawn_depth"] = 0
     elif _stands_below_root(record, location):
-        after["parent_session_id"] = location.root
-        after["spawn_depth"] = 1
+        members |= {"parent_session_id": location.root, "spawn_depth": 1}
+    return respelled(document, members)
+
+
+def respelled(document: Document, members: Members) -> bytes:
+    """A document that says something else of who it is, and all in it that follows from its id (None: gone)."""
+    data, old_id = document.data, document.record.id
+    after = {k: v for k, v in {**data, **members}.items() if k != AUTHORITY and (k not in members or v is not None)}
+    new_id = members.get("id", old_id)
     task_list = next((k for k in ("task_list", "todo_list") if isinstance(data.get(k), dict)), None)
-    if task_list:
-        after[task_list] = {**data[task_list], "session_id": location.id}
+    if task_list and "id" in members:
+        after[task_list] = {**data[task_list], "session_id": new_id}
     raw = codec.splice(document.raw, data, after)
-    return _redirected(raw, f"{SCHEME}{record.id}/", f"{SCHEME}{location.id}/")
+    return _redirected(raw, f"{SCHEME}{old_id}/", f"{SCHEME}{new_id}/")
 
 
 def _stands_below_root(record: Session, location: Location) -> bool:

@@ -9,22 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import apsw
 
-from store import codec, layout
+from store import layout
 from store.atomic import NewFile
-from store.attachments import SCHEME
 from store.core import Core
-from store.documents import Document, parse_document
+from store.documents import Members, parse_document, respelled
 from store.errors import AlreadyExists, InvalidContent, InvalidName, NotEmpty, NotFound
 from store.journal import Commit
 from store.layout import Location
-from store.overlay import AUTHORITY
 from store.rejects import Rejects
-
-Members = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -37,6 +32,8 @@ class Relocator:
         layout.check_new(target)
         with self._both_trees(source, target):
             self._refuse(source, target)
+            # An empty directory may be in the way. It goes first: to recovery, a target that is there means done.
+            self.core.disk.remove_dirs([target.dir])
             changes = dict(self._changes(source, target))
             files = [file for location, members in changes.items() for file in self._rewritten(location, members)]
             self._run(source, target, files, list(changes))
@@ -134,16 +131,3 @@ class Relocator:
         for before, after in zip(inside, arrived, strict=True):
             Rejects(self.core.disk).rename(before, after)
         self.core.changed()
-
-
-def respelled(document: Document, members: Members) -> bytes:
-    """A document that says something else about who it is; every other byte is kept."""
-    data = document.data
-    after = {k: v for k, v in {**data, **members}.items() if k != AUTHORITY and (k not in members or v is not None)}
-    new_id = members.get("id", document.record.id)
-    tasks = next((k for k in ("task_list", "todo_list") if isinstance(data.get(k), dict)), None)
-    if tasks and new_id != document.record.id:
-        after[tasks] = {**data[tasks], "session_id": new_id}
-    raw = codec.splice(document.raw, data, after)
-    old, new = (codec.render_compact(f"{SCHEME}{name}/")[1:-1] for name in (document.record.id, new_id))
-    return raw.replace(old, new)

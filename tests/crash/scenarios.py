@@ -105,6 +105,11 @@ def _is_deleted(store: Store, *ids: str) -> bool:
     return gone[0]
 
 
+def _rename_onto_empty(store: Store) -> None:
+    (store.home / "sessions/renamed").mkdir(exist_ok=True)
+    store.rename("root", "renamed")
+
+
 def _is_renamed(store: Store) -> bool:
     old, new = store.load("root"), store.load("renamed")
     child = store.load("child")
@@ -165,6 +170,7 @@ SCENARIOS = [
         lambda s: s.rename("root", "renamed"),
         lambda s: _is_renamed(s),
     ),
+    Scenario("rename onto an empty directory", _rename_onto_empty, lambda s: _is_renamed(s)),
     Scenario("export", _save_and_export, lambda s: '"new title"' in (s.home / "sessions.json").read_text()),
     Scenario("rebuild", lambda s: s.rebuild(), lambda s: s.count() == 4),
     Scenario("migrate", lambda s: s.migrate_sidecars(), lambda s: (s.home / ".runtime_sidecar_migrated").exists()),

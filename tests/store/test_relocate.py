@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from store import AlreadyExists, InvalidName, Message, NotEmpty, NotFound, Session, Store
-from store.documents import parse_document
+from store.documents import parse_document, respelled
 from store.layout import Location
 from store.places import place_of
-from store.relocate import respelled
 from tests.builders import files_below, make_document, make_session
 
 
@@ -154,6 +153,15 @@ def test_only_what_has_to_is_spelled_anew() -> None:
     document = parse_document(raw, "sessions/a/session.json")
     expected = raw.replace(b'"id":"a"', b'"id":"b"').replace(b'"root_session_id": "a"', b'"root_session_id": "b"')
     assert respelled(document, {"id": "b", "root_session_id": "b"}) == expected
+
+
+def test_references_spelled_with_escapes_follow_too() -> None:
+    """A rename redirects what a fork would redirect."""
+    raw = make_document("a", note="bamboo-attachment://a/1").replace(
+        b"bamboo-attachment://a/1", rb"bamboo-attachment:\/\/a\/1"
+    )
+    document = parse_document(raw, "session.json")
+    assert json.loads(respelled(document, {"id": "b"}))["note"] == "bamboo-attachment://b/1"
 
 
 def test_locations_are_places() -> None:
