@@ -138,7 +138,10 @@ class Operations(pyfuse3.Operations):
         self.handles.drop_listing(fh)
 
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
-        pass  # every change of a name is durable before it is answered
+        """Renames and commits last before they are answered; other changes of names once they are synced."""
+        directory, _ = self.handles.listing(fh)
+        if not directory.is_generated:
+            await self.threads.run(lambda: self.store.names.sync_dir(directory.path))
 
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
         self.counts["mkdir"] += 1

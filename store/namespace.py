@@ -209,6 +209,7 @@ class Namespace:
             [NewFile(place.path, [data], None, like.st_mtime_ns, stat.S_IMODE(like.st_mode))]
         )[0]
         self.core.disk.move(temp, place.path)
+        self.core.disk.sync_dirs([place.path.rpartition("/")[0]])
 
     def _trash_document(self, location: Location, place: Place) -> None:
         with self.core.locked(location):
@@ -262,6 +263,11 @@ class Namespace:
             self.core.disk.opened(target.path.rpartition("/")[0]) as dst,
         ):
             os.rename(source.name, target.name, src_dir_fd=src, dst_dir_fd=dst)
+        self.core.disk.sync_dirs([target.path.rpartition("/")[0], source.path.rpartition("/")[0]])  # rule 2
+
+    def sync_dir(self, path: str) -> None:
+        """What was made and removed in a directory is to last."""
+        self.core.disk.sync_dirs([path])
 
     def symlink(self, place: Place, text: str) -> None:
         """Foreign files may be links; nothing of ours may."""

@@ -281,3 +281,18 @@ def test_times_and_modes_do_not_make_a_new_version(store: Store, names: Namespac
     assert store.sweep() == 0
     names.set_attributes(place_of("sessions/s1"), times_ns=(TIME_NS, TIME_NS))
     assert (store.home / "sessions/s1").stat().st_mtime_ns == TIME_NS
+
+
+def test_a_rename_that_was_answered_lasts(home: Path) -> None:
+    """Rule 2: both directories are synced, for an attachment, a foreign file, and a copy of a document."""
+    steps: list[str] = []
+    with Store.open(home, background=False, step=steps.append) as store:
+        store.save(make_session("s1"))
+        attached = home / "sessions/s1/attachments"
+        (attached / "a.txt").write_text("x")
+        steps.clear()
+        store.names.move(place_of("sessions/s1/attachments/a.txt"), place_of("sessions/s1/b.txt"))
+        assert steps.count("sync-dir") == 2
+        steps.clear()
+        store.names.put_plain(place_of("sessions/s1/copy"), b"x", attached.stat())
+        assert steps[-1] == "sync-dir"
