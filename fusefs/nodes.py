@@ -15,13 +15,12 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from store.atomic import Stamp
-from store.places import Kind, Place, place_of
+from store.places import VERSIONED, Place, place_of
 
 if TYPE_CHECKING:
     from fusefs.shadows import Shadow
 
 ROOT_INODE = 1
-VERSIONED = (Kind.DOCUMENT, Kind.ATTACHMENT)
 
 
 @dataclass(eq=False)

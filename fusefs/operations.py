@@ -23,7 +23,7 @@ from fusefs.attrs import attributes
 from fusefs.errors import guarded
 from fusefs.generated import Generated
 from fusefs.handles import DataHandle, FileHandle, Handle, Handles, ShadowHandle
-from fusefs.nodes import VERSIONED, Node
+from fusefs.nodes import Node
 from fusefs.pins import Pins
 from fusefs.renames import Renamer
 from fusefs.threads import Threads
@@ -33,7 +33,7 @@ from store import Store, layout
 from store.atomic import Stamp
 from store.errors import Generated as GeneratedError
 from store.errors import InvalidContent, NotFound, Protected, StoreError
-from store.places import Kind, Place, place_of
+from store.places import VERSIONED, Kind, Place, place_of
 
 log = logging.getLogger("grovefs.mount")
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 from fusefs.generated import Generated
-from fusefs.nodes import ROOT_INODE, VERSIONED, Node, Nodes
+from fusefs.nodes import ROOT_INODE, Node, Nodes
 from fusefs.shadows import Shadow
 from fusefs.writers import Writers
 from store import Store, layout
 from store.errors import NotFound
-from store.places import Kind, Place, place_of
+from store.places import VERSIONED, Kind, Place, place_of
 
 
 class Tree:

@@ -41,14 +41,14 @@ def make_home(home: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
 
 
-def open_database(path: Path) -> Database:
+def open_database(path: Path, *, alone: bool) -> Database:
     """index.db, made anew if it is garbage: the garbage is kept beside it, the sessions have it all."""
     try:
-        return Database(path)
+        return Database(path, alone=alone)
     except Unusable as error:
         log.warning("%s; kept as %s.spoiled and made anew from the sessions", error, path.name)
         set_aside(path)
-        return Database(path)
+        return Database(path, alone=alone)
 
 
 def new_watcher(core: Core) -> Watcher | None:

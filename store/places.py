@@ -32,6 +32,10 @@ class Kind(Enum):
     PLAIN = auto()
 
 
+# Committed as a whole: each version is a file of its own, and who reads one reads it to the end (rule 4).
+VERSIONED = frozenset({Kind.DOCUMENT, Kind.ATTACHMENT})
+
+
 class Place(NamedTuple):
     path: str
     kind: Kind

@@ -23,7 +23,7 @@ from store.errors import Busy, StoreError
 
 log = logging.getLogger("grovefs.store")
 
-VERSION = 1
+VERSION = 2
 APPLICATION_ID = 0x47524F56  # "GROV"
 BUSY_MS = 10_000
 # Checkpoints belong to idle time; this is only the brake for a process that never rests (pages of 4 KiB).
@@ -115,6 +115,10 @@ class NewerSchema(StoreError):
     """index.db belongs to a newer GroveFS."""
 
 
+class OlderInUse(StoreError):
+    """index.db belongs to an older GroveFS, which has it open."""
+
+
 class Unusable(StoreError):
     """index.db is no database of ours; it can be set aside and made anew."""
 
@@ -136,13 +140,21 @@ def set_aside(path: Path) -> None:
         Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
+def _create(db: apsw.Connection) -> None:
+    db.execute(SCHEMA)
+    db.execute(f"PRAGMA user_version = {VERSION}; PRAGMA application_id = {APPLICATION_ID}")
+    # Merges inside a commit stall it by tens of milliseconds; they are done when idle.
+    db.execute("INSERT INTO search(search, rank) VALUES ('automerge', 0), ('crisismerge', 64)")
+
+
 class Database:
     """`index.db`: one writer, a reader for each thread."""
 
     path: Path
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, alone: bool = True) -> None:
         self.path = path
+        self._alone = alone
         _recognise(path)
         self._writing = threading.RLock()
         self._is_writing = False
@@ -176,18 +188,33 @@ class Database:
             with self.write() as db:
                 version = db.execute("PRAGMA user_version").get
                 if version == 0 and db.execute("SELECT count(*) FROM sqlite_schema").get == 0:
-                    db.execute(SCHEMA)
-                    db.execute(f"PRAGMA user_version = {VERSION}; PRAGMA application_id = {APPLICATION_ID}")
-                    # Merges inside a commit stall it by tens of milliseconds; they are done when idle.
-                    db.execute("INSERT INTO search(search, rank) VALUES ('automerge', 0), ('crisismerge', 64)")
+                    _create(db)
+                elif version < VERSION:
+                    self._upgrade(db, version)
+                if version <= VERSION:
                     return
         except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError) as error:
             raise Unusable(f"{self.path}: {error}") from error
-        if version > VERSION:
-            raise NewerSchema(
-                f"{self.path} was made by a newer GroveFS (schema {version}, this one knows {VERSION}); "
-                "nothing was changed. Upgrade, or delete the file to have it made anew from the sessions"
+        raise NewerSchema(
+            f"{self.path} was made by a newer GroveFS (schema {version}, this one knows {VERSION}); "
+            "nothing was changed. Upgrade, or delete the file to have it made anew from the sessions"
+        )
+
+    def _upgrade(self, db: apsw.Connection, version: int) -> None:
+        """All tables but the marks are derived: they are made anew, empty, and the opening reads every session."""
+        if not self._alone:
+            raise OlderInUse(
+                f"{self.path} was made by an older GroveFS (schema {version}) that still has it open; close that first"
             )
+        marks = db.execute("SELECT root, child, moves, touched FROM marks").fetchall()
+        # Virtual ones first: they take their own tables along, which nobody else may drop.
+        for kind in ("CREATE VIRTUAL TABLE", "CREATE TABLE"):
+            ours = "SELECT name FROM sqlite_schema WHERE sql LIKE ? AND name NOT LIKE 'sqlite%'"
+            for (name,) in db.execute(ours, (f"{kind}%",)).fetchall():
+                db.execute(f'DROP TABLE "{name}"')
+        _create(db)
+        db.executemany("INSERT INTO marks (root, child, moves, touched) VALUES (?, ?, ?, ?)", marks)
+        log.info("index.db is of schema %d and is made anew from the sessions as schema %d", version, VERSION)
 
     def close(self) -> None:
         with self._writing:
@@ -250,6 +277,7 @@ class Database:
         self.close()
         set_aside(self.path)
         self._local = threading.local()
+        self._alone = True
         self._writer = self._connect()
         self._prepare()
 

@@ -78,7 +78,7 @@ class Store:
             self._neighbour = Neighbour(self.home, tolerated=beside_bamboo)
             self._opened = Core(
                 self._disk,
-                open_database(self.home / layout.INDEX_DB),
+                open_database(self.home / layout.INDEX_DB, alone=alone),
                 Locks(self.home / layout.SESSION_LOCKS, lock_timeout_s),
                 limit_bytes,
                 check_writable=self._check_writable,

@@ -25,6 +25,7 @@ from store import (
     StoreError,
     Timestamp,
     TooLarge,
+    schema,
 )
 from tests.builders import NINE_DIGITS, files_below, make_document, make_session
 
@@ -683,6 +684,34 @@ def test_an_index_of_a_newer_version_is_left_alone(home: Path) -> None:
     assert path.read_bytes() == before
     assert files_below(home) == files
     assert not (home / ".grovefs/index.db.spoiled").exists()
+
+
+def test_an_index_of_an_older_version_is_made_anew(home: Path) -> None:
+    """Its tables are derived; a commit that was under way is not, and is finished first."""
+    with opened(home) as store:
+        store.save(make_session("s1", title="before"))
+        data = store.get_document("s1", "session.json")
+        assert data is not None
+    (home / ".grovefs/tmp/new").write_bytes(data.replace(b"before", b"behind"))
+    db = apsw.Connection(str(home / ".grovefs/index.db"))
+    mark = ("s1", "", '[[".grovefs/tmp/new", "sessions/s1/session.json"]]', '[["s1", ""]]')
+    db.execute("INSERT INTO marks (root, child, moves, touched) VALUES (?, ?, ?, ?)", mark)
+    db.execute("ALTER TABLE sessions DROP COLUMN append_at; PRAGMA user_version = 1")
+    db.close()
+    with opened(home) as store:
+        assert [entry.id for entry in store.entries()] == ["s1"]
+        assert b"behind" in (store.get_document("s1", "session.json") or b"")
+        assert store.check().is_clean
+
+
+def test_an_older_version_in_use_is_not_upgraded_underneath(home: Path) -> None:
+    with opened(home):
+        db = apsw.Connection(str(home / ".grovefs/index.db"))
+        db.execute("PRAGMA user_version = 1")
+        with pytest.raises(StoreError, match="older GroveFS"):
+            opened(home)
+        db.execute(f"PRAGMA user_version = {schema.VERSION}")
+        db.close()
 
 
 # -- sessions.json --------------------------------------------------------------------------------------------------

@@ -1,0 +1,53 @@
+"""What a view is made of: the one shape of everything that exists only in the mount.
+
+A view answers for the paths below its own top; "" is the top itself. Whatever it shows states its exact size
+without being rendered, and one name can be looked at without making up the whole listing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from store.errors import Generated
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    target: str  # relative, so that it leads into sessions/ wherever the mount is
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A file that is made when it is read. Equal `version`, equal bytes."""
+
+    size: int
+    mtime_ns: int
+    version: str
+    render: Callable[[], bytes]  # may be slow, and is called in a thread
+
+
+Item = Folder | Link | Page
+
+
+class View(ABC):
+    """One directory at the top of the mount."""
+
+    @abstractmethod
+    def find(self, path: str) -> Item | None:
+        """What a path leads to: a short indexed read. None if there is nothing."""
+
+    @abstractmethod
+    def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
+        """What a directory lists, each name once; never documents read for it. Called in a thread."""
+
+    def move(self, source: str, target: str) -> None:
+        """What `mv` of an item means, where it means anything."""
+        raise Generated(f"{source} is a view and cannot be changed")
