@@ -111,6 +111,26 @@ class HasMirrors(Protocol):
     runtime_metadata: SessionRuntimeMetadata | None
 
 
+class Label:
+    """An attribute of Session that lies in `metadata` alone, under a key of its own. None clears it."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    @overload
+    def __get__(self, session: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, session: HasMirrors, owner: type) -> str | None: ...
+    def __get__(self, session: HasMirrors | None, owner: type) -> Self | str | None:
+        return self if session is None else session.metadata.get(self.key)
+
+    def __set__(self, session: HasMirrors, value: str | None) -> None:
+        if value is None:
+            session.metadata.pop(self.key, None)
+        else:
+            session.metadata[self.key] = value
+
+
 class Mirrored(Generic[T]):
     """An attribute of Session that reads and writes `field` in both places. None clears it."""
 

@@ -37,6 +37,7 @@ from store.messages import (
 )
 from store.mirrors import (
     MIRRORED,
+    Label,
     Mirrored,
     SessionRuntimeMetadata,
     mirror_text,
@@ -145,7 +146,7 @@ class PendingQuestion(Record):
 class Session(AliasedRecord):
     """One conversation, root or child: `session.json`, or without its messages `runtime.json`."""
 
-    model_config = ConfigDict(ignored_types=(Mirrored,))
+    model_config = ConfigDict(ignored_types=(Mirrored, Label))
 
     id: str
     title: str = ""
@@ -202,6 +203,8 @@ class Session(AliasedRecord):
     todo_list_version = Mirrored("todo_list_version", parse_text)
     workspace_path = Mirrored("workspace_path", parse_text)
     project_id = Mirrored("project_id", parse_text)
+    user_id = Label("user_id")
+    persona_id = Label("active_persona_id")
 
     @classmethod
     def new(cls, id: str, model: str = "") -> Self:

@@ -33,6 +33,7 @@ from store.lock import TIMEOUT_S, Locks, Presence
 from store.models import IndexEntry, Message, Session
 from store.namespace import Namespace
 from store.opening import make_home, migrate_sidecars, new_watcher, open_database, set_up
+from store.owners import Owners
 from store.prune import CleanupMode, CleanupResult, Plan
 from store.puts import OnConflict, Putter
 from store.rejects import Rejects
@@ -87,6 +88,7 @@ class Store:
             )
             commits = Commits(self._core)
             self._saver = Saver(self._core, commits)
+            self._owners = Owners(self._core, self._saver)
             self._putter = Putter(self._core, commits)
             self._beside = Beside(self._core, commits)
             self._remover = Remover(self._core)
@@ -264,6 +266,14 @@ class Store:
             session = changed if isinstance(changed, Session) else session
             self._saver.save(session, shorten=shorten)
             return session
+
+    def get_or_create(self, session_id: str | None = None, **fields: Any) -> Session:
+        """The session of this id, or a new one that is saved already. Fields of a new one: user_id, model, title."""
+        return self._owners.get_or_create(session_id, **fields)
+
+    def move_to_project(self, session_id: str, project_id: str | None) -> bool:
+        """File a session under a project, or (None) under none; False for an unknown id."""
+        return self._owners.move_to_project(session_id, project_id)
 
     def append(self, target: Session | str, messages: Iterable[Message | dict[str, Any]]) -> None:
         """Add messages at the end of a session: the live agent's hot path. Never conflicts.

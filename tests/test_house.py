@@ -15,7 +15,7 @@ STORE = [
     *["errors", "timestamps", "record", "messages", "tasks", "budget", "runtime_state", "mirrors", "models"],
     *["layout", "places", "attachments", "codec", "overlay", "documents", "anchors"],
     *["atomic", "lock", "schema", "search", "feed", "index", "journal", "sessions", "rejects", "core"],
-    *["trash", "prune", "commits", "saves", "puts", "beside", "removal", "relocate", "namespace"],
+    *["trash", "prune", "commits", "saves", "owners", "puts", "beside", "removal", "relocate", "namespace"],
     *["bamboo", "export", "check", "find", "keeper", "watch", "opening", "store"],
 ]
 

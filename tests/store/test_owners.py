@@ -1,0 +1,194 @@
+"""Whose a session is and where it is filed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from store import InvalidContent, InvalidName, Message, Session, Store
+from tests.builders import files_below, make_document, make_session, read_json
+
+# -- get_or_create ---------------------------------------------------------------------------------------
+
+
+def test_get_or_create_creates_once_and_then_gets(store: Store, home: Path) -> None:
+    """The first call saves a session of that user; the second answers it as it is by then."""
+    made = store.get_or_create("s1", user_id="ada", model="m", title="Mine")
+    assert (made.user_id, made.model, made.title) == ("ada", "m", "Mine")
+    store.append("s1", [Message.user("hello")])
+    got = store.get_or_create("s1", user_id="someone else", model="other")
+    assert (got.user_id, got.model, len(got.messages)) == ("ada", "m", 1)
+    assert read_json(home / "sessions/s1/session.json")["metadata"] == {"user_id": "ada"}
+
+
+def test_what_was_got_or_created_can_be_changed_and_saved(store: Store) -> None:
+    """Both answers know which version they are of."""
+    for _ in range(2):
+        session = store.get_or_create("s1")
+        session.add_message(Message.user("more"))
+        store.save(session)
+    loaded = store.load("s1")
+    assert loaded is not None
+    assert len(loaded.messages) == 2
+
+
+def test_without_an_id_there_is_always_a_new_session(store: Store) -> None:
+    """Each has an id of its own."""
+    assert store.get_or_create(user_id="ada").id != store.get_or_create(user_id="ada").id
+    assert store.count() == 2
+
+
+def test_get_or_create_finds_a_child(store: Store) -> None:
+    """By its id or its exact name; a root of that name is not made beside it."""
+    store.save(make_session("root"))
+    store.save(Session.new_child("kid", "root", "m", "A child"))
+    assert store.get_or_create("kid").title == store.get_or_create("root/kid").title == "A child"
+    assert store.count() == 2
+
+
+@pytest.mark.parametrize("bad", ["", "a\\b", "..", ".hidden", "a\nb"])
+def test_get_or_create_refuses_what_is_no_id(store: Store, home: Path, bad: str) -> None:
+    """Nothing is made of it."""
+    with pytest.raises(InvalidName):
+        store.get_or_create(bad)
+    assert files_below(home) == {}
+
+
+def test_a_user_that_is_no_text_is_refused(store: Store, home: Path) -> None:
+    """metadata holds texts only."""
+    with pytest.raises(InvalidContent):
+        store.get_or_create("s1", user_id=5)  # type: ignore[arg-type]
+    assert files_below(home) == {}
+
+
+def test_of_many_who_ask_at_once_one_creates(store: Store) -> None:
+    """Sixteen threads get one and the same session."""
+    found: list[str] = []
+
+    def ask(number: int) -> None:
+        found.append(store.get_or_create("shared", user_id=f"user-{number}").user_id or "")
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 16
+    assert len(set(found)) == 1
+
+
+ASK = """
+import sys
+from store import Store
+with Store.open(sys.argv[1], background=False) as store:
+    print(store.get_or_create("shared", user_id=sys.argv[2]).user_id)
+"""
+
+
+def test_of_many_processes_one_creates(home: Path) -> None:
+    """The lock is one for all processes."""
+    with Store.open(home, background=False):
+        asking = [
+            subprocess.Popen([sys.executable, "-c", ASK, str(home), f"user-{i}"], stdout=subprocess.PIPE, text=True)
+            for i in range(4)
+        ]
+        answers = {process.communicate(timeout=120)[0] for process in asking}
+    assert len(answers) == 1
+    assert answers.pop().startswith("user-")
+
+
+# -- user and persona --------------------------------------------------------------------------------------
+
+
+def test_user_and_persona_are_kept_and_cleared(store: Store) -> None:
+    """They lie in metadata, and None takes them out of it."""
+    session = make_session("s1", user_id="ada", persona_id="critic")
+    store.save(session)
+    loaded = store.load("s1")
+    assert loaded is not None
+    assert (loaded.user_id, loaded.persona_id) == ("ada", "critic")
+    loaded.persona_id = None
+    store.save(loaded)
+    loaded = store.load("s1")
+    assert loaded is not None
+    assert loaded.metadata == {"user_id": "ada"}
+
+
+# -- projects ------------------------------------------------------------------------------------------------
+
+
+def test_a_session_moves_to_a_project_and_to_none(store: Store, home: Path) -> None:
+    """Both documents and the index say so, in the old place and in the new one."""
+    store.save(make_session("s1"))
+    assert store.move_to_project("s1", "atlas")
+    for name in ("session.json", "runtime.json"):
+        document = read_json(home / "sessions/s1" / name)
+        assert document["runtime_metadata"]["project_id"] == "atlas"
+        assert document["metadata"]["project_id"] == "atlas"
+    assert [e.id for e in store.entries(project="atlas")] == ["s1"]
+    assert store.move_to_project("s1", None)
+    assert b"atlas" not in b"".join(files_below(home).values())
+    assert store.entries(project="atlas") == []
+
+
+def test_moving_changes_nothing_else(store: Store, home: Path) -> None:
+    """Unknown members and every message keep their bytes; updated_at moves on."""
+    store.put_document("s1", "session.json", make_document(strange={"b": 1, "a": 2}))
+    before = store.load("s1")
+    store.move_to_project("s1", "atlas")
+    after = store.load("s1")
+    assert before is not None
+    assert after is not None
+    assert after.updated_at.ns > before.updated_at.ns
+    assert after.messages == before.messages
+    assert b'"strange": {\n    "b": 1,\n    "a": 2\n  }' in (home / "sessions/s1/session.json").read_bytes()
+
+
+def test_moving_to_where_it_is_changes_nothing(store: Store, home: Path) -> None:
+    """Not even updated_at."""
+    store.save(make_session("s1"))
+    store.move_to_project("s1", "atlas")
+    before = files_below(home)
+    assert store.move_to_project("s1", "atlas")
+    assert files_below(home) == before
+
+
+def test_moving_a_child_leaves_its_root(store: Store) -> None:
+    """A project groups sessions, not trees."""
+    store.save(make_session("root"))
+    store.save(Session.new_child("kid", "root", "m", "A child"))
+    assert store.move_to_project("root/kid", "atlas")
+    assert [e.id for e in store.entries(project="atlas")] == ["kid"]
+
+
+def test_an_unknown_session_cannot_be_moved(store: Store, home: Path) -> None:
+    """False, and nothing is made."""
+    assert store.move_to_project("nobody", "atlas") is False
+    assert files_below(home) == {}
+
+
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_a_blank_project_is_refused(store: Store, blank: str) -> None:
+    """The index would take it for none, silently."""
+    store.save(make_session("s1"))
+    with pytest.raises(InvalidName, match="blank"):
+        store.move_to_project("s1", blank)
+
+
+def test_a_move_and_an_append_at_once_lose_nothing(store: Store) -> None:
+    """Rule 8: both go through the session's lock."""
+    store.save(make_session("s1", messages=0))
+    threads = [threading.Thread(target=store.move_to_project, args=("s1", f"p{i}")) for i in range(8)]
+    threads += [threading.Thread(target=store.append, args=("s1", [Message.user(f"m{i}")])) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    loaded = store.load("s1")
+    assert loaded is not None
+    assert {m.content for m in loaded.messages} == {f"m{i}" for i in range(8)}
+    assert loaded.project_id in {f"p{i}" for i in range(8)}
