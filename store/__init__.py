@@ -52,7 +52,9 @@ from store.layout import Location
 from store.models import AgentRuntimeState, IndexEntry, Message, PendingQuestion, Session, TaskItem, TaskList, ToolCall
 from store.prune import CleanupResult, Plan
 from store.store import Store
+from store.summaries import Summary
 from store.timestamps import Timestamp
+from store.trajectory import StepRange, TrajectoryStep
 
 __all__ = [
     "AgentRuntimeState",
@@ -84,12 +86,15 @@ __all__ = [
     "ReadOnly",
     "Report",
     "Session",
+    "StepRange",
     "Store",
     "StoreError",
+    "Summary",
     "TaskItem",
     "TaskList",
     "Timestamp",
     "TooLarge",
     "ToolCall",
+    "TrajectoryStep",
     "Version",
 ]

@@ -81,13 +81,16 @@ class Beside:
         location = self.core.locate(session_id)
         if location is None:
             return False
-        line = _line(record, name)
+        return self.append_lines(location, name, _line(record, name) + b"\n")
+
+    def append_lines(self, location: Location, name: str, lines: bytes) -> bool:
+        """Append whole lines, all or none; False, and nothing written, if there is no session."""
         with self.core.locked(location):
             if self.core.disk.stat(location.path(layout.SESSION)) is None:
                 return False  # gone since it was located
             with self.core.db.write() as db:  # first: if it cannot be had, nothing has been appended yet
                 self.core.feed.add(db, [location], "log")
-                self.core.disk.append_line(location.path(name), line + b"\n")
+                self.core.disk.append_line(location.path(name), lines)
         self.core.changed()
         return True
 

@@ -284,7 +284,8 @@ def check_row(core: Core, loaded: Loaded) -> Iterator[Finding]:
         yield Finding("missing-row", location.dir, "not in the index", mend)
         return
     facts = sessions.facts(core.disk, location, loaded.main, loaded.session, loaded.snapshot.version)
-    if render_entry(row.entry) != render_entry(facts.entry) or row.anchors != facts.anchors:
+    known, true = ((render_entry(say.entry), say.anchors, say.gist) for say in (row, facts))
+    if known != true:
         yield Finding("stale-row", location.dir, "the index says something else than the files", mend)
     elif not search.rows_agree(core.db.reader, row.key, facts.entry.title, facts.summary, facts.messages):
         rewrite = _rewrite_rows(core, location, row.key)

@@ -56,7 +56,9 @@ class Commits:
         def follow(db: apsw.Connection) -> None:
             facts = sessions.facts(self.core.disk, location, main, record, self.core.version(location))
             if row is not None:
-                self.core.index.put_control(db, row, facts.entry, facts.version, facts.summary, facts.anchors)
+                self.core.index.put_control(
+                    db, row, facts.entry, facts.version, facts.summary, facts.gist, facts.anchors
+                )
             else:
                 self.core.index.put(db, facts)
 
@@ -81,11 +83,11 @@ class Commits:
         entry = sessions.entry_of(
             side.record, location, row.entry.message_count, has_attachments=row.entry.has_attachments
         )
-        summary = side.record.conversation_summary
+        summary, gist = side.record.conversation_summary, row.gist.owned(side.record.metadata)
         self.run(
             commit,
             lambda db: self.core.index.put_control(
-                db, row, entry, self.core.version(location), summary.content if summary else ""
+                db, row, entry, self.core.version(location), summary.content if summary else "", gist
             ),
             "runtime",
         )

@@ -17,6 +17,7 @@ import orjson
 from store import codec, search
 from store.anchors import Anchors
 from store.atomic import Stamp
+from store.gist import Gist
 from store.layout import Location
 from store.models import IndexEntry
 from store.schema import Database
@@ -50,6 +51,7 @@ class Row:
     entry: IndexEntry
     version: Version
     anchors: Anchors | None
+    gist: Gist
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Facts:
     version: Version
     anchors: Anchors | None
     summary: str
+    gist: Gist
     messages: Sequence[dict[str, Any]]
 
 
@@ -72,7 +75,7 @@ class Index:
 
     def put(self, db: apsw.Connection, facts: Facts) -> None:
         """Make row and search rows say what the files say; rows of unchanged messages are not touched."""
-        key = self._put_row(db, facts.location, facts.entry, facts.version, facts.anchors)
+        key = self._put_row(db, facts.location, facts.entry, facts.version, facts.anchors, facts.gist)
         search.put_session(db, key, facts.entry.title, facts.summary)
         search.put_messages(db, key, facts.messages)
         self._heal(db, facts.location)
@@ -84,19 +87,20 @@ class Index:
         entry: IndexEntry,
         version: Version,
         summary: str,
+        gist: Gist,
         anchors: Anchors | None = None,
     ) -> None:
         """The control plane changed, the messages did not; `anchors`, if they lie elsewhere now."""
-        self._put_row(db, row.location, entry, version, anchors or row.anchors)
+        self._put_row(db, row.location, entry, version, anchors or row.anchors, gist)
         search.put_session(db, row.key, entry.title, summary)
 
     def put_entry(self, db: apsw.Connection, row: Row, entry: IndexEntry) -> None:
         """The entry changed by something beside the documents: an attachment came or went."""
-        self._put_row(db, row.location, entry, row.version, row.anchors)
+        self._put_row(db, row.location, entry, row.version, row.anchors, row.gist)
 
     def put_version(self, db: apsw.Connection, row: Row, version: Version) -> None:
         """The same documents with other times or modes: only their stamps changed."""
-        self._put_row(db, row.location, row.entry, version, row.anchors)
+        self._put_row(db, row.location, row.entry, version, row.anchors, row.gist)
 
     def put_appended(
         self,
@@ -108,7 +112,7 @@ class Index:
         messages: Sequence[dict[str, Any]],
     ) -> None:
         """Messages were added at the end; nothing else changed but the time."""
-        self._put_row(db, row.location, entry, version, anchors)
+        self._put_row(db, row.location, entry, version, anchors, row.gist.after(messages))
         search.add_messages(db, row.key, row.entry.message_count, messages)
 
     def forget(self, db: apsw.Connection, location: Location) -> bool:
@@ -139,7 +143,13 @@ class Index:
         return bool(db.changes())
 
     def _put_row(
-        self, db: apsw.Connection, location: Location, entry: IndexEntry, version: Version, anchors: Anchors | None
+        self,
+        db: apsw.Connection,
+        location: Location,
+        entry: IndexEntry,
+        version: Version,
+        anchors: Anchors | None,
+        gist: Gist,
     ) -> int:
         assert version.main is not None
         columns = {
@@ -161,6 +171,11 @@ class Index:
             "append_at": anchors.append_at if anchors else None,
             "updated_at_span": anchors.updated_at if anchors else None,
             "updated_at_text": anchors.updated_at_text if anchors else None,
+            "user": gist.user,
+            "persona": gist.persona,
+            "opening": gist.opening,
+            "asked": gist.asked,
+            "answered": gist.answered,
         }
         return int(db.execute(_UPSERT, tuple(columns.values())).get)
 
@@ -231,6 +246,24 @@ class Index:
         )
         return [IndexEntry.model_validate(orjson.loads(entry)) for (entry,) in rows]
 
+    def summaries(
+        self, where: Filter, order: Order, *, descending: bool, limit: int, offset: int
+    ) -> list[tuple[Location, IndexEntry, Gist]]:
+        """As `entries`, with what a list says beside."""
+        clause, values = where.sql()
+        order_by = _ORDERS[order].format("DESC" if descending else "ASC")
+        rows = self._db.reader.execute(
+            f"{_SELECT} {clause} ORDER BY {order_by} LIMIT ? OFFSET ?", (*values, limit, offset)
+        )
+        return [(row.location, row.entry, row.gist) for row in map(_row, rows)]
+
+    def changed_since(self, since: Timestamp) -> list[Location]:
+        """Where the sessions lie that were changed at a moment or after it, in the order they were."""
+        rows = self._db.reader.execute(
+            "SELECT root, child FROM sessions WHERE updated_ns >= ? ORDER BY updated_ns, key", (_clip(since.ns),)
+        )
+        return [Location(root, child or None) for root, child in rows]
+
     def all_entries(self) -> Iterator[tuple[Location, IndexEntry]]:
         for root, child, entry in self._db.reader.execute(
             "SELECT root, child, entry FROM sessions ORDER BY root, child"
@@ -249,6 +282,8 @@ class Filter:
     status: str | None = None
     model: str | None = None
     project: str | None = None
+    user: str | None = None
+    persona: str | None = None
     title: str | None = None
     updated_since: Timestamp | None = None
     updated_before: Timestamp | None = None
@@ -263,6 +298,8 @@ class Filter:
             ("status = ?", self.status),
             ("model = ?", self.model),
             ("project = ?", self.project),
+            ("user = ?", self.user),
+            ("persona = ?", self.persona),
             ("title LIKE '%' || ? || '%' ESCAPE '\\'", escaped),
             ("updated_ns >= ?", _clip(self.updated_since.ns) if self.updated_since else None),
             ("updated_ns < ?", _clip(self.updated_before.ns) if self.updated_before else None),
@@ -278,7 +315,8 @@ def render_entry(entry: IndexEntry) -> str:
 
 _COLUMNS = (
     "root, child, id, parent, title, pinned, model, status, project, created_ns, updated_ns, message_count, "
-    "entry, main_stamp, side_stamp, append_at, updated_at_span, updated_at_text"
+    "entry, main_stamp, side_stamp, append_at, updated_at_span, updated_at_text, "
+    "user, persona, opening, asked, answered"
 )
 _UPSERT = (
     f"INSERT INTO sessions ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split(',')))}) "
@@ -287,18 +325,20 @@ _UPSERT = (
     + " RETURNING key"
 )
 _SELECT = (
-    "SELECT key, root, child, entry, main_stamp, side_stamp, append_at, updated_at_span, updated_at_text FROM sessions"
+    "SELECT key, root, child, entry, main_stamp, side_stamp, append_at, updated_at_span, updated_at_text, "
+    "user, persona, opening, asked, answered FROM sessions"
 )
 
 
 def _row(row: tuple[Any, ...]) -> Row:
-    key, root, child, entry, main, side, append_at, updated_at, updated_at_text = row
+    key, root, child, entry, main, side, append_at, updated_at, updated_at_text, *gist = row
     return Row(
         key,
         Location(root, child or None),
         IndexEntry.model_validate(orjson.loads(entry)),
         Version(_unpack(main), _unpack(side) if side else None),
         Anchors(append_at, updated_at, updated_at_text) if append_at is not None else None,
+        Gist(*gist),
     )
 
 

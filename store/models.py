@@ -23,6 +23,7 @@ from store.budget import (
     TokenBudgetUsage,
     WindowStrategy,
 )
+from store.gist import Gist
 from store.messages import (
     FunctionCall,
     ImageOcrLine,
@@ -119,6 +120,7 @@ SessionKind = Literal["root", "child"]
 ReasoningEffort = Literal["low", "medium", "high", "xhigh", "max"]
 
 MAX_DEPTH = 2**32 - 1
+NEW_TITLE = "New Session"
 PREVIOUS_RESPONSE_KEY = "responses.previous_response_id"
 
 
@@ -212,7 +214,7 @@ class Session(AliasedRecord):
         now = Timestamp.now()
         return cls(
             id=id,
-            title="New Session",
+            title=NEW_TITLE,
             root_session_id=id,
             messages=[],
             created_at=now,
@@ -287,6 +289,10 @@ class Session(AliasedRecord):
 
     def has_pending_question(self) -> bool:
         return self.pending_question is not None
+
+    def exchange_count(self) -> int:
+        """How many of the user's questions were answered."""
+        return Gist().after(message.model_dump(warnings=False) for message in self.messages).exchanges
 
     def clear_derived_context_state(self) -> None:
         """Forget what was computed from the messages; for whoever has edited them (FORMATS H.13)."""

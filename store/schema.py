@@ -55,7 +55,12 @@ CREATE TABLE sessions (
     side_stamp TEXT,                 -- runtime.json likewise; NULL without one
     append_at INTEGER,               -- offset in session.json behind the last message
     updated_at_span INTEGER,         -- offset in session.json of the value of updated_at
-    updated_at_text TEXT             -- that value in session.json; the sidecar's may be fresher
+    updated_at_text TEXT,            -- that value in session.json; the sidecar's may be fresher
+    user TEXT,                       -- metadata.user_id: whose the session is
+    persona TEXT,                    -- metadata.active_persona_id
+    opening TEXT,                    -- a title made from the user's first words; NULL before they said any
+    asked INTEGER NOT NULL,          -- messages of the user,
+    answered INTEGER NOT NULL        --   and final answers to them
 ) STRICT;
 CREATE UNIQUE INDEX sessions_location ON sessions (root, child);
 CREATE INDEX sessions_id ON sessions (id);

@@ -13,6 +13,7 @@ from store import anchors, attachments, layout
 from store.atomic import Disk, File, Stamp
 from store.documents import Document, identity_flaw, parse_document
 from store.errors import Corrupt, Flaw, InvalidContent
+from store.gist import Gist
 from store.index import Facts, Version
 from store.layout import Location
 from store.models import IndexEntry, Session
@@ -121,6 +122,7 @@ def facts(disk: Disk, location: Location, main: Document, record: Session, versi
         # Nothing is appended to a document that belongs elsewhere, so it needs no anchors.
         anchors=anchors.find(main) if identity_flaw(main, location) is None else None,
         summary=record.conversation_summary.content if record.conversation_summary else "",
+        gist=Gist().owned(record.metadata).after(messages),
         messages=messages,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -40,6 +40,9 @@ from store.rejects import Rejects
 from store.relocate import Relocator
 from store.removal import Remover
 from store.saves import Saver, with_origin
+from store.summaries import Summaries, Summary
+from store.timestamps import Timestamp
+from store.trajectory import Trajectory
 from store.trash import Deleted
 from store.watch import Watcher
 
@@ -55,6 +58,7 @@ class Store:
 
     home: Path
     names: Namespace  # what a filesystem asks for
+    trajectory: Trajectory  # what the agent of a session did, step by step
 
     def __init__(
         self,
@@ -91,6 +95,8 @@ class Store:
             self._owners = Owners(self._core, self._saver)
             self._putter = Putter(self._core, commits)
             self._beside = Beside(self._core, commits)
+            self.trajectory = Trajectory(self._core, self._beside)
+            self._summaries = Summaries(self._core)
             self._remover = Remover(self._core)
             self.names = Namespace(
                 self._core, self._beside, self._putter, self._remover, Relocator(self._core), Rejects(self._disk)
@@ -378,9 +384,19 @@ class Store:
         offset: int = 0,
         **where: Any,
     ) -> list[IndexEntry]:
-        """A page of the index. Filters: kind, root, parent, pinned, status, model, project, title (a part
-        of it), updated_since, updated_before."""
+        """A page of the index. Filters: kind, root, parent, pinned, status, model, project, user, persona,
+        title (a part of it), updated_since, updated_before."""
         return self._core.index.entries(Filter(**where), order, descending=descending, limit=limit, offset=offset)
+
+    def summaries(
+        self, *, order: Order = "updated", descending: bool = True, limit: int = PAGE, offset: int = 0, **where: Any
+    ) -> list[Summary]:
+        """As `entries`, but what a list shows: with a title made from the user's first words where none is set."""
+        return self._summaries.page(order, descending=descending, limit=limit, offset=offset, **where)
+
+    def iter_changed(self, since: Timestamp | str) -> Iterator[Session]:
+        """Each session that was changed at a moment or since, the earliest first, one in memory at a time."""
+        return self._summaries.iter_changed(Timestamp(since))
 
     def count(self) -> int:
         return self._core.index.count()

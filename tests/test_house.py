@@ -12,11 +12,11 @@ ROOT = Path(__file__).parent.parent
 
 # From the ground up: a module imports only those above it in this list.
 STORE = [
-    *["errors", "timestamps", "record", "messages", "tasks", "budget", "runtime_state", "mirrors", "models"],
+    *["errors", "timestamps", "record", "messages", "tasks", "budget", "runtime_state", "mirrors", "gist", "models"],
     *["layout", "places", "attachments", "codec", "overlay", "documents", "anchors"],
     *["atomic", "lock", "schema", "search", "feed", "index", "journal", "sessions", "rejects", "core"],
     *["trash", "prune", "commits", "saves", "owners", "puts", "beside", "removal", "relocate", "namespace"],
-    *["bamboo", "export", "check", "find", "keeper", "watch", "opening", "store"],
+    *["bamboo", "export", "check", "find", "summaries", "trajectory", "keeper", "watch", "opening", "store"],
 ]
 
 

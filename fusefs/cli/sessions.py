@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json
-from store import Hit, IndexEntry, NotFound
+from store import Hit, NotFound, Summary
 
 
 @app.command("ls")
@@ -18,19 +18,21 @@ def list_sessions(
     pinned: Annotated[bool, typer.Option("--pinned", help="Only pinned ones.")] = False,
     status: Annotated[str | None, typer.Option(help="Only those whose last run ended so.")] = None,
     title: Annotated[str | None, typer.Option(help="Only those with this in their title.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List sessions, the newest first."""
+    """List sessions, the newest first. One without a title is shown by the first words of its user."""
+    where: dict[str, Any] = {"pinned": True if pinned else None, "status": status, "title": title, "user": user}
     with open_store(home) as store:
-        entries = store.entries(limit=limit, pinned=True if pinned else None, status=status, title=title)
-    if as_json:
-        print_json([entry.model_dump() for entry in entries])
-        return
-    _print_table(entries)
+        if as_json:
+            print_json([entry.model_dump() for entry in store.entries(limit=limit, **where)])
+            return
+        summaries = store.summaries(limit=limit, **where)
+    _print_table(summaries)
 
 
-def _print_table(entries: list[IndexEntry]) -> None:
-    rows = [(e.updated_at[:19], e.id, str(e.message_count), e.last_run_status or "", e.title) for e in entries]
+def _print_table(summaries: list[Summary]) -> None:
+    rows = [(s.updated_at[:19], s.id, str(s.message_count), s.status or "", s.title) for s in summaries]
     if not sys.stdout.isatty():
         for row in rows:
             typer.echo("\t".join(row))

@@ -39,6 +39,14 @@ def test_ls_lists_newest_first_and_filters(filled: Path) -> None:
     assert [e["id"] for e in json.loads(grovefs(filled, "ls", "--status", "error", "--json").stdout)] == ["second"]
 
 
+def test_ls_names_a_session_without_a_title_by_its_first_words(filled: Path) -> None:
+    with Store.open(filled, background=False) as store:
+        store.get_or_create("third", user_id="ada")
+        store.append("third", [Message.user("Why is the sky blue?\nIn short.")])
+    lines = grovefs(filled, "ls", "--user", "ada").stdout.splitlines()
+    assert [line.split("\t")[1:] for line in lines] == [["third", "1", "", "Why is the sky blue?"]]
+
+
 def test_show_prints_a_conversation(filled: Path) -> None:
     shown = grovefs(filled, "show", "first").stdout
     assert "About trees" in shown

@@ -25,7 +25,8 @@ def _dump(db: apsw.Connection) -> dict[str, list[Any]]:
     place = (1 << SHIFT) - 1
     sessions = db.execute(
         "SELECT root, child, id, parent, title, pinned, model, status, project, created_ns, updated_ns, "
-        "message_count, entry, append_at, updated_at_span, updated_at_text FROM sessions"
+        "message_count, entry, append_at, updated_at_span, updated_at_text, user, persona, opening, asked, answered "
+        "FROM sessions"
     )
     texts = db.execute("SELECT row, role, message_id, created_ns, digest FROM texts")
     db.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab(main, search, instance)")

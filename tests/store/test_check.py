@@ -162,7 +162,7 @@ def test_edit_straight_on_disk_is_found_as_stale_and_mended(opened: Store) -> No
 def test_edit_that_changes_no_length_is_found_too(opened: Store) -> None:
     """An edit of the same length, which the row cannot tell, is told by the search rows."""
     path = opened.home / "sessions/s1/session.json"
-    path.write_bytes(path.read_bytes().replace(b"msg-0", b"other"))
+    path.write_bytes(path.read_bytes().replace(b"msg-1", b"other"))
     see_mended(opened, "search-rows", "sessions/s1")
     assert len(opened.search("other")) == 1
 

@@ -215,7 +215,7 @@ def test_a_clean_end_means_no_look_at_any_session(home: Path) -> None:
     with Store.open(home, background=False) as store:
         store.save(make_session())
     path = home / "sessions/s1/session.json"
-    path.write_bytes(path.read_bytes().replace(b"msg-0", b"msg-x"))
+    path.write_bytes(path.read_bytes().replace(b"msg-1", b"msg-x"))
     with Store.open(home, background=False) as store:
         assert {f.kind for f in store.check().findings} == {"search-rows"}
         assert store.sweep() == 1

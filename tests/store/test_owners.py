@@ -96,7 +96,7 @@ def test_of_many_processes_one_creates(home: Path) -> None:
             subprocess.Popen([sys.executable, "-c", ASK, str(home), f"user-{i}"], stdout=subprocess.PIPE, text=True)
             for i in range(4)
         ]
-        answers = {process.communicate(timeout=120)[0] for process in asking}
+        answers = {process.communicate(timeout=120)[0] for process in asking}  # which closes its pipe
     assert len(answers) == 1
     assert answers.pop().startswith("user-")
 
