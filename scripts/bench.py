@@ -10,32 +10,26 @@ from __future__ import annotations
 import gc
 import json
 import os
-import platform
 import random
-import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from itertools import accumulate, count
 from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
 import typer
+from benchmarks.machine import DURABILITY, KB, MB, machine_of, workplace
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from store import Message, Session, Store
 
-DURABILITY = "full"
-KB, MB = 1_000, 1_000_000
 STAMP = "2026-06-20T08:15:30.123456789Z"
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -144,34 +138,6 @@ def tell(rows: list[Row], machine: dict[str, Any], *, as_json: bool) -> None:
         )
     console.print(table)
     console.print(", ".join(f"{k} {v}" for k, v in machine.items()), soft_wrap=True)
-
-
-def machine_of(directory: Path) -> dict[str, Any]:
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "kernel": platform.release(),
-        "CPUs": os.cpu_count(),
-        "filesystem": filesystem_of(directory),
-        "durability": DURABILITY,
-    }
-
-
-def filesystem_of(path: Path) -> str:
-    """The type of the filesystem that `path` lies on."""
-    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-    around = [(len(m[1]), i, m[2]) for i, m in enumerate(mounts) if path.resolve().is_relative_to(m[1])]
-    return max(around)[2]
-
-
-@contextmanager
-def workplace(parent: Path | None) -> Iterator[Path]:
-    """A directory on a real disk, gone afterwards, also when the bench is told to stop."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    parent = parent or Path(tempfile.gettempdir())
-    if filesystem_of(parent) in ("tmpfs", "ramfs"):
-        raise typer.BadParameter(f"{parent} is in memory, where fsync costs nothing; name another with --dir")
-    with tempfile.TemporaryDirectory(prefix="grovefs-bench-", dir=parent) as path:
-        yield Path(path)
 
 
 # -- homes and sessions ----------------------------------------------------------------------------------
