@@ -1,0 +1,321 @@
+"""`bench mount`: the same tree through the disk, GroveFS, bindfs and a plain pass-through, in turn.
+
+Who begins changes from round to round. Warm: everybody stays mounted and has run the workload once before it
+counts. Cold: alone, freshly mounted, the page cache dropped where that is allowed. Mounts and files of a run end
+with it, however it ends; nothing outside its own directory is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.progress import Progress, TaskID
+
+from store import Store
+
+from .contenders import CONTENDERS, Contender, GroveFS, Place, wakeups
+from .machine import DURABILITY, MB, machine_of
+from .reads import BIG, CAT, READS, Failed, Read, Subject
+from .results import Fact, Report, Row, Samples, row_of
+from .tree import Planned, Shape, plan, write_tree
+from .writes import Files, Itself, Text, Write, Writer, writes
+
+DROP = Path("/proc/sys/vm/drop_caches")
+MANY = 20_000
+MEMORY_MB = 300
+WAKEUPS = 4
+
+
+FULL = Shape()
+
+
+@dataclass(frozen=True)
+class Settings:
+    shape: Shape = FULL
+    rounds: int = 5
+    big_mb: int = 200
+    jq_sessions: int = 200
+    idle_s: float = 10.0
+    caches: tuple[str, ...] = ("warm", "cold")
+    only: tuple[str, ...] = ()  # workloads whose names begin with one of these; all if empty
+    contenders: tuple[str, ...] = tuple(CONTENDERS)
+    mount_options: tuple[str, ...] = ()
+    scale: int = 0  # sessions of the home that memory is measured on; 0: none
+    quick: bool = False
+
+    def wants(self, workload: str) -> bool:
+        return not self.only or any(workload.startswith(name) for name in self.only)
+
+    @property
+    def reads(self) -> list[Read]:
+        return [read for read in [*READS, CAT] if self.wants(read.name)]
+
+    @property
+    def writes(self) -> list[Write]:
+        return [write for write in writes(quick=self.quick) if self.wants(write.name)]
+
+
+def smaller(settings: Settings, rounds: int | None) -> Settings:
+    """A small tree and two rounds: to see that it works, not to judge."""
+    return replace(
+        settings,
+        shape=Shape(roots=150, rare_every=40),
+        rounds=rounds or 2,
+        big_mb=50,
+        jq_sessions=50,
+        idle_s=3.0,
+        quick=True,
+    )
+
+
+class Bench:
+    """One run in one directory."""
+
+    def __init__(self, base: Path, settings: Settings, meter: Progress) -> None:
+        self.settings = settings
+        self.place = Place(base)
+        self.place.make()
+        self.meter = meter
+        self.contenders: list[Contender] = [self._contender(name) for name in settings.contenders]
+        self.can_drop = os.access(DROP, os.W_OK)
+        self.facts: list[Fact] = []
+        self._task: TaskID | None = None
+
+    def _contender(self, name: str) -> Contender:
+        if name == GroveFS.name:
+            return GroveFS(self.place, self.settings.mount_options)
+        return CONTENDERS[name](self.place)
+
+    def run(self) -> Report:
+        load = os.getloadavg()[0]
+        sessions = self._make_home()
+        runs = len(self.settings.contenders) * (self.settings.rounds + 1)
+        total = runs * (len(self.settings.reads) * len(self.settings.caches) + len(self.settings.writes))
+        self._task = self.meter.add_task("measuring", total=total)
+        subject = self._subject()
+        rows = [*self._read(subject), *self._write()]
+        if self.settings.scale:
+            self.facts += self._memory_at_scale()
+        machine = {
+            **machine_of(self.place.base),
+            "load": f"{load:.1f} before, {os.getloadavg()[0]:.1f} after",
+            "sessions": sessions,
+            "rounds": self.settings.rounds,
+            "cold": "caches dropped, fresh mount" if self.can_drop else "fresh mount only: caches may not be dropped",
+        }
+        return Report(rows, self.facts, machine)
+
+    # -- the files
+
+    def _make_home(self) -> int:
+        shape = self.settings.shape
+        wanted = sum(1 for _ in plan(shape))
+        task = self.meter.add_task(f"writing {wanted:,} sessions", total=wanted)
+        number = write_tree(self.place.home / "sessions", shape, lambda: self.meter.advance(task))
+        index(self.place.home, number, self.meter)
+        return number
+
+    def _subject(self) -> Subject:
+        planned = list(plan(self.settings.shape))
+        files = [f"{p.directory}/session.json" for p in planned[: self.settings.jq_sessions]]
+        return Subject(files, f"{planned[0].root}/{BIG}")
+
+    @contextmanager
+    def _big_file(self, planned: Planned) -> Iterator[None]:
+        """An attachment while it is measured: in the other workloads it would be all that counts."""
+        path = self.place.home / "sessions" / planned.root / BIG
+        path.parent.mkdir(mode=0o700)
+        chance = random.Random(1)
+        with path.open("wb") as file:
+            for _ in range(self.settings.big_mb):
+                file.write(chance.randbytes(MB))
+        os.sync()
+        try:
+            yield
+        finally:
+            shutil.rmtree(path.parent)
+
+    # -- mounts
+
+    @contextmanager
+    def _mounted(self, contenders: Sequence[Contender]) -> Iterator[None]:
+        try:
+            for contender in contenders:
+                contender.mount()
+            yield
+        finally:
+            for contender in contenders:
+                contender.unmount()
+
+    def _drop_caches(self) -> None:
+        os.sync()
+        if self.can_drop:
+            DROP.write_text("3")
+
+    def _turns(self, number: int) -> list[Contender]:
+        """Everybody, and who begins in turn."""
+        first = number % len(self.contenders)
+        return self.contenders[first:] + self.contenders[:first]
+
+    def _show(self, text: str) -> None:
+        assert self._task is not None
+        self.meter.update(self._task, advance=1, description=f"{text:34}")
+
+    # -- reading
+
+    def _read(self, subject: Subject) -> Iterator[Row]:
+        trees = [read for read in self.settings.reads if read is not CAT]
+        yield from self._read_all(trees, subject, watch_idle=True)
+        if CAT in self.settings.reads:
+            with self._big_file(next(plan(self.settings.shape))):
+                yield from self._read_all([CAT], subject)
+
+    def _read_all(self, reads: list[Read], subject: Subject, *, watch_idle: bool = False) -> Iterator[Row]:
+        if not reads:
+            return
+        if "warm" in self.settings.caches:
+            with self._mounted(self.contenders):
+                for read in reads:
+                    yield self._warm(read, subject)
+                self.facts += [f for c in self.contenders for f in peak_of(c, reads)]
+                if watch_idle:
+                    self.facts += [f for c in self.contenders if c.name == GroveFS.name for f in self._idle(c)]
+        if "cold" in self.settings.caches:
+            for read in reads:
+                yield self._cold(read, subject)
+
+    def _warm(self, read: Read, subject: Subject) -> Row:
+        samples = {contender.name: Samples() for contender in self.contenders}
+        for contender in self.contenders:  # what is read first is read from the disk
+            self._show(f"{read.name}, warming up, {contender.name}")
+            self._run(read, contender, subject, Samples())
+        for number in range(self.settings.rounds):
+            for contender in self._turns(number):
+                self._show(f"{read.name}, warm, {contender.name}")
+                self._run(read, contender, subject, samples[contender.name])
+        return row_of(read.name, "warm", samples)
+
+    def _cold(self, read: Read, subject: Subject) -> Row:
+        samples = {contender.name: Samples() for contender in self.contenders}
+        for number in range(self.settings.rounds):
+            for contender in self._turns(number):
+                self._show(f"{read.name}, cold, {contender.name}")
+                with self._mounted([contender]):
+                    self._run(read, contender, subject, samples[contender.name], cold=True)
+        return row_of(read.name, "cold", samples)
+
+    def _run(self, read: Read, contender: Contender, subject: Subject, samples: Samples, *, cold: bool = False) -> None:
+        read.prepare(contender)
+        if cold:
+            self._drop_caches()
+        counted, cpu_s = contender.counted(), contender.cpu_s()
+        time_ms = read.run(contender, subject)
+        used_s = contender.cpu_s() - cpu_s
+        requests = contender.requests_since(counted)
+        samples.add(time_ms, used_s, requests, read.proof(contender, subject))
+
+    # -- writing
+
+    def _write(self) -> Iterator[Row]:
+        if not self.settings.writes:
+            return
+        with (
+            self._mounted(self.contenders),
+            Store.open(self.place.home, durability=DURABILITY, background=False) as store,
+        ):
+            writers: list[Writer] = [Files(contender) for contender in self.contenders]
+            writers.append(Itself(store))
+            text = Text()
+            for write in self.settings.writes:
+                yield self._written(write, writers, text)
+            self.facts += [f for c in self.contenders for f in peak_of(c, self.settings.writes)]
+        self._check_home()
+
+    def _written(self, write: Write, writers: list[Writer], text: Text) -> Row:
+        samples = {writer.name: Samples() for writer in writers}
+        for number in range(self.settings.rounds + 1):  # the first only warms up
+            first = number % len(writers)
+            for writer in writers[first:] + writers[:first]:
+                self._show(f"{write.name}, {writer.name}")
+                kept = samples[writer.name] if number else Samples()
+                self._write_once(write, writer, text, number, kept)
+        return row_of(write.name, "write", samples)
+
+    def _write_once(self, write: Write, writer: Writer, text: Text, number: int, samples: Samples) -> None:
+        contender = writer.contender if isinstance(writer, Files) else None
+        os.sync()
+        counted, cpu_s = (contender.counted(), contender.cpu_s()) if contender else (None, 0.0)
+        time_ms, proof = write.run(writer, text, number)
+        used_s = contender.cpu_s() - cpu_s if contender else 0.0
+        requests = contender.requests_since(counted) if contender else None
+        samples.add(time_ms, used_s, requests, proof)
+
+    def _check_home(self) -> None:
+        """A fast mount that left damage behind would be worth nothing."""
+        with Store.open(self.place.home, durability="normal") as store:
+            damage = [finding for finding in store.check().findings if finding.is_damage]
+        if damage:
+            raise Failed(f"after the writes the home is damaged: {damage[0]}")
+
+    # -- the daemon at rest, and with many sessions
+
+    def _idle(self, contender: Contender) -> list[Fact]:
+        assert contender.pid is not None
+        time.sleep(3.0)  # what the workloads left to be done later
+        woken, cpu_s = wakeups(contender.pid), contender.cpu_s()
+        time.sleep(self.settings.idle_s)
+        per_s = (wakeups(contender.pid) - woken) / self.settings.idle_s
+        used = (contender.cpu_s() - cpu_s) / self.settings.idle_s * 100
+        return [
+            Fact(f"{contender.name}: wake-ups when idle", per_s, "a second", WAKEUPS),
+            Fact(f"{contender.name}: CPU when idle", used, "%", 0.5),
+        ]
+
+    def _memory_at_scale(self) -> list[Fact]:
+        """The daemon's memory after everything was listed and read, and again after the same once more."""
+        base = self.place.base / "scale"
+        place = Place(base)
+        place.make()
+        shape = Shape(roots=self.settings.scale * 10 // 13, median_bytes=2_000)
+        number = write_tree(place.home / "sessions", shape)
+        index(place.home, number, self.meter)
+        contender = GroveFS(place, self.settings.mount_options)
+        resident = []
+        with self._mounted([contender]):
+            for _ in range(2):
+                for command in ("find .", "ls -lR", "grep -r zyzzyva .", "tar cf - . | wc -c"):
+                    quiet = subprocess.DEVNULL
+                    subprocess.run(command, shell=True, cwd=contender.sessions, check=True, stdout=quiet)
+                resident.append((contender.memory_bytes("VmRSS") or 0) / MB)
+            peak = (contender.memory_bytes("VmHWM") or 0) / MB
+        what = f"grovefs, {number:,} sessions"
+        return [
+            Fact(f"{what}: peak memory", peak, "MB", MEMORY_MB),
+            Fact(f"{what}: memory after all was read", resident[0], "MB", MEMORY_MB),
+            Fact(f"{what}: growth when it is repeated", (resident[1] / resident[0] - 1) * 100, "%", 5),
+        ]
+
+
+def index(home: Path, number: int, meter: Progress) -> None:
+    """Let the store make its index of a home that is only files yet."""
+    task = meter.add_task(f"indexing {number:,} sessions", total=number)
+    with Store.open(home, durability="normal", progress=lambda done, _: meter.update(task, completed=done)) as store:
+        if store.count() != number:
+            raise Failed(f"the store accepts {store.count():,} of {number:,} sessions that were made for it")
+    os.sync()
+
+
+def peak_of(contender: Contender, workloads: Sequence[Read] | Sequence[Write]) -> list[Fact]:
+    peak = contender.memory_bytes("VmHWM")
+    if peak is None:
+        return []
+    names = workloads[0].name if len(workloads) == 1 else f"{workloads[0].name} … {workloads[-1].name}"
+    return [Fact(f"{contender.name}: peak memory, {names}", peak / MB, "MB")]
