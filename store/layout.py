@@ -38,6 +38,7 @@ OPEN_LOCK = f"{PRIVATE}/open.lock"
 
 # What newer Bamboo servers keep in a session's directory; not ours to touch, not foreign either.
 BAMBOO_FILES = (".search-index-revision", ".actor-tree-revision.json")
+RECEIPT = ".import.json"  # where an imported session came from, and what it was then
 
 MAX_NAME_BYTES = 255  # what ext4, XFS and btrfs take for one name
 
@@ -146,4 +147,6 @@ def is_known_name(location: Location, name: str) -> bool:
     """Whether a name directly in a session's directory means something to us (else it is foreign)."""
     if name == CHILDREN:
         return location.child is None
-    return name in DOCUMENTS or name in LOGS or name in RECORDS or name in (ATTACHMENTS, MAILBOX, *BAMBOO_FILES)
+    return (
+        name in DOCUMENTS or name in LOGS or name in RECORDS or name in (ATTACHMENTS, MAILBOX, RECEIPT, *BAMBOO_FILES)
+    )

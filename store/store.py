@@ -26,6 +26,7 @@ from store.errors import Closed, InvalidName, NotFound, StoreError
 from store.export import Exporter
 from store.feed import Changes, Cursor
 from store.find import Hit, find
+from store.importing import Imports
 from store.index import Filter, Order, Version
 from store.keeper import Keeper
 from store.layout import Location
@@ -59,6 +60,7 @@ class Store:
     home: Path
     names: Namespace  # what a filesystem asks for
     trajectory: Trajectory  # what the agent of a session did, step by step
+    imports: Imports  # sessions from elsewhere
 
     def __init__(
         self,
@@ -101,6 +103,7 @@ class Store:
             self.names = Namespace(
                 self._core, self._beside, self._putter, self._remover, Relocator(self._core), Rejects(self._disk)
             )
+            self.imports = Imports(self._core, commits)
             self._exporter = Exporter(self._core, self._neighbour)
             self._keeper = Keeper([self._export, self._tidy]) if background else None
             self._recover(alone=alone, progress=progress)

@@ -1,0 +1,126 @@
+"""Coming and going: import from other agents."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fusefs.cli.app import Home, Json, app, print_json, progress_bar
+from store import Store, layout
+
+if TYPE_CHECKING:
+    from store.importers.shape import Problem
+    from store.importing import Outcome
+
+INTERRUPTED = 130
+SHOWN_PROBLEMS = 20
+
+
+@app.command("import")
+def import_sessions(
+    source: Annotated[Path, typer.Argument(help="A directory or a file, for example ~/.claude")],
+    home: Home,
+    format: Annotated[
+        str | None, typer.Option(help="What it is, if that is not to be recognised: claude-code, codex, …")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Take in the sessions of other agents.
+
+    Recognised are Claude Code (~/.claude), Codex (~/.codex), a ChatGPT export, a Bamboo V2 home, an oxios
+    workspace and an A3S store. Nothing in SOURCE is changed.
+
+    May be repeated: sessions that are here already are left alone, those that have grown in SOURCE grow
+    here, and those that were edited here are kept and reported. A session is taken in whole or not at all; what
+    cannot be read is reported by file and line and skipped. What has no place of its own is kept in the
+    messages' metadata or as an attachment.
+
+    Exit code 1 if something was skipped or kept.
+    """
+    tally = _Tally()
+    with progress_bar("importing") as progress:
+        try:
+            _run(source, home, tally, format=format, dry_run=dry_run, progress=progress)
+        except KeyboardInterrupt:
+            tally.interrupted = True
+    tally.print(as_json=as_json, dry_run=dry_run)
+    if tally.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if tally.problems or tally.kept:
+        raise typer.Exit(1)
+
+
+def _run(
+    source: Path,
+    home: Path,
+    tally: _Tally,
+    *,
+    format: str | None,
+    dry_run: bool,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Into a home that is made if need be; a dry run makes none."""
+    with TemporaryDirectory() as nowhere:
+        is_missing = not (home / layout.SESSIONS).is_dir()
+        with Store.open(nowhere if dry_run and is_missing else home, background=False) as store:
+            store.imports.run(str(source), format=format, dry_run=dry_run, progress=progress, report=tally.add)
+
+
+class _Tally:
+    """What has happened so far: also known if it ends early."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.problems: list[Problem] = []
+        self.kept: list[Outcome] = []
+        self.sessions: list[dict[str, Any]] = []
+        self.interrupted = False
+
+    def add(self, item: Outcome | Problem) -> None:
+        from store.importers.shape import Problem
+
+        if isinstance(item, Problem):
+            self.problems.append(item)
+            return
+        self.counts[item.state] += 1
+        if item.state == "kept":
+            self.kept.append(item)
+        if item.state != "unchanged":
+            self.sessions.append({"location": str(item.location), "state": item.state, "path": item.path})
+
+    def print(self, *, as_json: bool, dry_run: bool) -> None:
+        if as_json:
+            self._print_json(dry_run=dry_run)
+            return
+        for problem in self.problems[:SHOWN_PROBLEMS]:
+            print(f"skipped: {problem}", file=sys.stderr)
+        for outcome in self.kept[:SHOWN_PROBLEMS]:
+            print(f"kept: {outcome.location}: {outcome.reason}", file=sys.stderr)
+        hidden = max(0, len(self.problems) - SHOWN_PROBLEMS) + max(0, len(self.kept) - SHOWN_PROBLEMS)
+        if hidden:
+            print(f"… and {hidden} more; --json lists them all", file=sys.stderr)
+        typer.echo(self._line(dry_run=dry_run))
+
+    def _line(self, *, dry_run: bool) -> str:
+        counts = ", ".join(f"{self.counts[state]} {state}" for state in ("new", "updated", "unchanged", "kept"))
+        lead = "would be: " if dry_run else "interrupted; so far: " if self.interrupted else ""
+        return f"{lead}{counts}; {len(self.problems)} problem{'' if len(self.problems) == 1 else 's'}"
+
+    def _print_json(self, *, dry_run: bool) -> None:
+        print_json(
+            {
+                "dry_run": dry_run,
+                "interrupted": self.interrupted,
+                "counts": {state: self.counts[state] for state in ("new", "updated", "unchanged", "kept")},
+                "sessions": self.sessions,
+                "kept": [{"location": str(o.location), "reason": o.reason, "path": o.path} for o in self.kept],
+                "problems": [problem._asdict() for problem in self.problems],
+            }
+        )

@@ -1,0 +1,28 @@
+"""All formats there are, and which of them a source is. Loaded only when something is imported."""
+
+from __future__ import annotations
+
+from store.errors import InvalidName, NotFound
+from store.importers import claude_code
+from store.importers.shape import Format
+from store.importers.source import Source
+
+FORMATS: tuple[Format, ...] = (claude_code.FORMAT,)
+
+
+def get_format(name: str) -> Format:
+    for format in FORMATS:
+        if format.name == name:
+            return format
+    raise InvalidName(f"there is no format {name!r}; there are {', '.join(f.name for f in FORMATS)}")
+
+
+def recognise(source: Source) -> Format:
+    """The format that is surest of a source."""
+    sure = [(confidence, format) for format in FORMATS if (confidence := format.recognise(source)) is not None]
+    if not sure:
+        known = "\n".join(f"  {format.name:12} {format.about}" for format in FORMATS)
+        raise NotFound(
+            f"no known sessions at {source.shown(source.name or '')}; nothing was changed. Known are\n{known}"
+        )
+    return max(sure, key=lambda pair: pair[0])[1]

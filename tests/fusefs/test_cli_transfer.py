@@ -1,0 +1,64 @@
+"""grovefs import: what people and programs see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from store import Store
+from tests.fusefs.test_cli import grovefs
+from tests.store.foreign import CLAUDE_ID, make_claude
+
+
+@pytest.fixture
+def claude(tmp_path: Path) -> Path:
+    return make_claude(tmp_path / "dot-claude")
+
+
+def test_import_says_what_it_did(home: Path, claude: Path) -> None:
+    """Into a home that it makes; a second time nothing happens."""
+    first = grovefs(home, "import", str(claude))
+    assert (first.returncode, first.stdout, first.stderr) == (
+        0,
+        "4 new, 0 updated, 0 unchanged, 0 kept; 0 problems\n",
+        "",
+    )
+    assert "Mend the cart" in grovefs(home, "ls").stdout
+    assert grovefs(home, "import", str(claude)).stdout == "0 new, 0 updated, 4 unchanged, 0 kept; 0 problems\n"
+
+
+def test_a_dry_run_makes_no_home(home: Path, claude: Path) -> None:
+    result = grovefs(home, "import", "--dry-run", str(claude))
+    assert result.stdout == "would be: 4 new, 0 updated, 0 unchanged, 0 kept; 0 problems\n"
+    assert not home.exists()
+
+
+def test_problems_are_named_and_exit_with_1(home: Path, claude: Path) -> None:
+    path = claude / f"projects/-home-me-shop/{CLAUDE_ID}.jsonl"
+    path.write_text(path.read_text() + '{"type": "us')
+    number = len(path.read_text().splitlines())
+    result = grovefs(home, "import", str(claude))
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"skipped: {path}:{number}: ")
+    told = json.loads(grovefs(home, "import", str(claude), "--json").stdout)
+    assert told["counts"] == {"new": 0, "updated": 0, "unchanged": 4, "kept": 0}
+    assert told["problems"][0]["line"] == number
+
+
+def test_a_session_edited_here_is_named(home: Path, claude: Path) -> None:
+    grovefs(home, "import", str(claude))
+    with Store.open(home, background=False) as store:
+        store.append(CLAUDE_ID, [{"id": "mine", "role": "user", "content": "mine"}])
+    path = claude / f"projects/-home-me-shop/{CLAUDE_ID}.jsonl"
+    path.write_text(path.read_text() + '{"type":"summary","summary":"x","leafUuid":"u5"}\n')
+    result = grovefs(home, "import", str(claude))
+    assert result.returncode == 1
+    assert f"kept: {CLAUDE_ID}: runtime.json was changed here" in result.stderr or "session.json" in result.stderr
+
+
+def test_what_is_no_source_is_one_clear_error(home: Path, tmp_path: Path) -> None:
+    result = grovefs(home, "import", str(tmp_path / "nowhere"))
+    assert result.returncode == 1
+    assert result.stderr == f"grovefs: there is nothing at {tmp_path / 'nowhere'}\n"
