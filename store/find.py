@@ -8,7 +8,8 @@ from store import search, sessions
 from store.core import Core
 from store.errors import Corrupt, StoreError
 from store.layout import Location
-from store.search import SHIFT, Query
+from store.schema import SHIFT
+from store.search import Query
 from store.sessions import Loaded
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import apsw
 import orjson
 
-from store import codec, search
+from store import codec, labels, search, transcript
 from store.anchors import Anchors
 from store.atomic import Stamp
 from store.gist import Gist
@@ -165,6 +165,8 @@ class Index:
             "created_ns": _clip(entry.created_at.ns),
             "updated_ns": _clip(entry.updated_at.ns),
             "message_count": entry.message_count,
+            "name": labels.session_name(entry.title, gist.opening, location),
+            "header_bytes": transcript.length(transcript.render_header(entry)),
             "entry": render_entry(entry),
             "main_stamp": _pack(version.main),
             "side_stamp": _pack(version.side) if version.side else None,
@@ -190,7 +192,7 @@ class Index:
         row = self._db.reader.execute(
             "SELECT main_stamp, side_stamp FROM sessions WHERE root = ? AND child = ?", _key(location)
         ).fetchone()
-        return Version(_unpack(row[0]), _unpack(row[1]) if row[1] else None) if row else None
+        return unpack_version(row[0], row[1]) if row else None
 
     def locate(self, session_id: str) -> list[Location]:
         """Every place where a session of this id lies, readable or not."""
@@ -216,7 +218,7 @@ class Index:
             "UNION ALL SELECT root, child, main_stamp, side_stamp FROM damaged"
         )
         for root, child, main, side in rows:
-            yield Location(root, child or None), Version(_unpack(main), _unpack(side) if side else None)
+            yield Location(root, child or None), unpack_version(main, side)
 
     def attached(self) -> Iterator[tuple[Location, bool]]:
         """Which sessions have attachments, as far as is known; a damaged one has none that matter."""
@@ -315,7 +317,7 @@ def render_entry(entry: IndexEntry) -> str:
 
 _COLUMNS = (
     "root, child, id, parent, title, pinned, model, status, project, created_ns, updated_ns, message_count, "
-    "entry, main_stamp, side_stamp, append_at, updated_at_span, updated_at_text, "
+    "name, header_bytes, entry, main_stamp, side_stamp, append_at, updated_at_span, updated_at_text, "
     "user, persona, opening, asked, answered"
 )
 _UPSERT = (
@@ -336,7 +338,7 @@ def _row(row: tuple[Any, ...]) -> Row:
         key,
         Location(root, child or None),
         IndexEntry.model_validate(orjson.loads(entry)),
-        Version(_unpack(main), _unpack(side) if side else None),
+        unpack_version(main, side),
         Anchors(append_at, updated_at, updated_at_text) if append_at is not None else None,
         Gist(*gist),
     )
@@ -348,6 +350,11 @@ def _key(location: Location) -> tuple[str, str]:
 
 def _pack(stamp: Stamp) -> str:
     return ":".join(map(str, stamp))
+
+
+def unpack_version(main: str, side: str | None) -> Version:
+    """From the columns main_stamp and side_stamp."""
+    return Version(_unpack(main), _unpack(side) if side else None)
 
 
 def _unpack(text: str) -> Stamp:

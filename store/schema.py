@@ -20,18 +20,21 @@ from typing import Any
 import apsw
 
 from store.errors import Busy, StoreError
+from store.transcript import RENDERER_VERSION
 
 log = logging.getLogger("grovefs.store")
 
 VERSION = 2
 APPLICATION_ID = 0x47524F56  # "GROV"
 BUSY_MS = 10_000
+# A row of texts, pieces and search is the session's key and the message's place: 16 million messages a session.
+SHIFT = 24
 # Checkpoints belong to idle time; this is only the brake for a process that never rests (pages of 4 KiB).
 AUTOCHECKPOINT_PAGES = 8_000
 
 SCHEMA = """
 CREATE TABLE meta (
-    key TEXT PRIMARY KEY,            -- epoch, clean, feed_floor, export_stamps, _digest, _cursor, _head
+    key TEXT PRIMARY KEY,            -- epoch, clean, renderer, feed_floor, export_stamps, _digest, _cursor, _head
     value
 ) WITHOUT ROWID;
 
@@ -49,6 +52,9 @@ CREATE TABLE sessions (
     created_ns INTEGER NOT NULL,
     updated_ns INTEGER NOT NULL,
     message_count INTEGER NOT NULL,
+    name TEXT NOT NULL,              -- what it is called in the views; others may be called the same
+    header_bytes INTEGER NOT NULL,   -- of its transcript
+    text_bytes INTEGER NOT NULL DEFAULT 0, -- of all pieces of its transcript: the sum of pieces.bytes
     entry TEXT NOT NULL,             -- the entry of sessions.json, as it is exported
     extra TEXT,                      -- members of the entry that someone else wrote and we do not know
     main_stamp TEXT NOT NULL,        -- session.json as it was when this row was made
@@ -68,6 +74,9 @@ CREATE INDEX sessions_updated ON sessions (updated_ns DESC, key);
 CREATE INDEX sessions_parent ON sessions (parent) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_pinned ON sessions (root) WHERE pinned;
 CREATE INDEX sessions_project ON sessions (project) WHERE project IS NOT NULL;
+CREATE INDEX sessions_status ON sessions (status);
+CREATE INDEX sessions_model ON sessions (model);
+CREATE INDEX sessions_name ON sessions (name);
 
 CREATE TABLE damaged (               -- session.json files that cannot be read, so that a sweep need not retry
     root TEXT NOT NULL,
@@ -85,6 +94,16 @@ CREATE TABLE texts (                 -- what the full-text rows stand for
     created_ns INTEGER,
     digest INTEGER NOT NULL          -- of the message's JSON: equal digest, nothing to do
 ) STRICT;
+CREATE TABLE pieces (                -- the pieces of transcripts
+    row INTEGER PRIMARY KEY,         -- as in texts; 0 is the summary
+    bytes INTEGER NOT NULL           -- its length, without the targets of links to attachments
+) STRICT;
+CREATE TABLE links (                 -- attachments that transcripts link to; where they lie, the disk says
+    row INTEGER NOT NULL,            -- as in texts
+    url TEXT NOT NULL,               -- bamboo-attachment://…
+    times INTEGER NOT NULL,          -- how often in that piece
+    PRIMARY KEY (row, url)
+) STRICT, WITHOUT ROWID;
 CREATE VIRTUAL TABLE search USING fts5(
     text, content='', contentless_delete=1, tokenize="unicode61 remove_diacritics 2"
 );
@@ -148,8 +167,14 @@ def set_aside(path: Path) -> None:
 def _create(db: apsw.Connection) -> None:
     db.execute(SCHEMA)
     db.execute(f"PRAGMA user_version = {VERSION}; PRAGMA application_id = {APPLICATION_ID}")
+    db.execute("INSERT INTO meta VALUES ('renderer', ?)", (RENDERER_VERSION,))
     # Merges inside a commit stall it by tens of milliseconds; they are done when idle.
     db.execute("INSERT INTO search(search, rank) VALUES ('automerge', 0), ('crisismerge', 64)")
+
+
+def _renderer(db: apsw.Connection) -> object:
+    """Whose lengths of transcripts these are: those of another renderer are wrong."""
+    return db.execute("SELECT value FROM meta WHERE key = 'renderer'").get
 
 
 class Database:
@@ -194,7 +219,7 @@ class Database:
                 version = db.execute("PRAGMA user_version").get
                 if version == 0 and db.execute("SELECT count(*) FROM sqlite_schema").get == 0:
                     _create(db)
-                elif version < VERSION:
+                elif version < VERSION or (version == VERSION and _renderer(db) != RENDERER_VERSION):
                     self._upgrade(db, version)
                 if version <= VERSION:
                     return
@@ -219,7 +244,7 @@ class Database:
                 db.execute(f'DROP TABLE "{name}"')
         _create(db)
         db.executemany("INSERT INTO marks (root, child, moves, touched) VALUES (?, ?, ?, ?)", marks)
-        log.info("index.db is of schema %d and is made anew from the sessions as schema %d", version, VERSION)
+        log.info("index.db (schema %d) is made anew from the sessions, as schema %d", version, VERSION)
 
     def close(self) -> None:
         with self._writing:
@@ -272,7 +297,7 @@ class Database:
 
     def look_through(self) -> None:
         """Touch every table and index once, at one place: CorruptError if the first page of one is damaged."""
-        for table in ("sessions", "damaged", "texts", "changes", "marks", "meta"):
+        for table in ("sessions", "damaged", "texts", "pieces", "links", "changes", "marks", "meta"):
             self._writer.execute(f"SELECT * FROM {table} LIMIT 1").fetchall()
         for order in ("root, child", "id", "updated_ns DESC, key"):
             self._writer.execute(f"SELECT 1 FROM sessions ORDER BY {order} LIMIT 1").fetchall()

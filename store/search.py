@@ -18,10 +18,9 @@ from typing import Any, Literal, NamedTuple
 import apsw
 import orjson
 
+from store import pieces
+from store.schema import SHIFT
 from store.timestamps import Timestamp
-
-# A row number is the session's key and the message's place: 16 million messages a session.
-SHIFT = 24
 
 _CJK = re.compile(
     "([\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u3100-\u318f\u31a0-\u31bf\u31f0-\u31ff"
@@ -60,6 +59,7 @@ def purge_session(db: apsw.Connection, key: int) -> None:
     rows = db.execute("SELECT id FROM search_docsize WHERE id BETWEEN ? AND ?", between).fetchall()
     db.executemany("DELETE FROM search WHERE rowid = ?", rows)
     db.execute("DELETE FROM texts WHERE row BETWEEN ? AND ?", between)
+    pieces.purge(db, key)
 
 
 def rows_agree(db: apsw.Connection, key: int, title: str, summary: str, messages: Sequence[dict[str, Any]]) -> bool:
@@ -74,13 +74,14 @@ def rows_agree(db: apsw.Connection, key: int, title: str, summary: str, messages
     stored = db.execute(
         "SELECT count(*) FROM search_docsize WHERE id BETWEEN ? AND ?", (first, ((key + 1) << SHIFT) - 1)
     ).get
-    return present == expected and stored == len(expected)
+    return present == expected and stored == len(expected) and pieces.agree(db, key, [summary, *messages])
 
 
 def ownerless(db: apsw.Connection) -> list[int]:
     """Keys of sessions that have search rows but are not indexed."""
     rows = db.execute(
         f"SELECT row >> {SHIFT} FROM texts UNION SELECT id >> {SHIFT} FROM search_docsize "
+        f"UNION SELECT row >> {SHIFT} FROM pieces UNION SELECT row >> {SHIFT} FROM links "
         "EXCEPT SELECT key FROM sessions"
     )
     return [key for (key,) in rows]
@@ -91,18 +92,25 @@ class _Text:
     """What a row stands for. All but the digest is worked out only if the row has to be written."""
 
     digest: int
-    source: str | dict[str, Any]  # title and summary, or a message
+    source: dict[str, Any] | None  # a message
+    title: str = ""  # of a session, where there is no message
+    summary: str = ""
 
     def row(self) -> tuple[str, str | None, int | None, int]:
         """The columns of `texts`, but for the row number."""
-        if isinstance(self.source, str):
+        if self.source is None:
             return "", None, None, self.digest
         created_at = self.source.get("created_at")
         created_ns = clip(Timestamp(created_at).ns) if isinstance(created_at, str) else None
         return self.source["role"], self.source.get("id"), created_ns, self.digest
 
     def indexed(self) -> str:
-        return split_cjk(message_text(self.source) if isinstance(self.source, dict) else self.source)
+        return split_cjk(f"{self.title}\n{self.summary}" if self.source is None else message_text(self.source))
+
+    @property
+    def told(self) -> str | dict[str, Any]:
+        """What a transcript has of it."""
+        return self.summary if self.source is None else self.source
 
 
 def _put_rows(db: apsw.Connection, first: int, last: int, wanted: Sequence[_Text]) -> None:
@@ -116,10 +124,12 @@ def _put_rows(db: apsw.Connection, first: int, last: int, wanted: Sequence[_Text
     if changed:
         db.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", [(row, *t.row()) for row, t in changed])
         db.executemany("INSERT INTO search (rowid, text) VALUES (?, ?)", [(row, t.indexed()) for row, t in changed])
+    if gone or changed:
+        pieces.put(db, first, last, gone, [(row, t.told) for row, t in changed])
 
 
 def _session_text(title: str, summary: str) -> _Text:
-    return _Text(_digest([title, summary]), f"{title}\n{summary}")
+    return _Text(_digest([title, summary]), None, title, summary)
 
 
 def _text_of(message: dict[str, Any]) -> _Text:

@@ -35,6 +35,7 @@ from store.models import IndexEntry, Message, Session
 from store.namespace import Namespace
 from store.opening import make_home, migrate_sidecars, new_watcher, open_database, set_up
 from store.owners import Owners
+from store.pages import Pages
 from store.prune import CleanupMode, CleanupResult, Plan
 from store.puts import OnConflict, Putter
 from store.rejects import Rejects
@@ -61,6 +62,7 @@ class Store:
     names: Namespace  # what a filesystem asks for
     trajectory: Trajectory  # what the agent of a session did, step by step
     imports: Imports  # sessions from elsewhere
+    pages: Pages  # transcripts
 
     def __init__(
         self,
@@ -104,6 +106,7 @@ class Store:
                 self._core, self._beside, self._putter, self._remover, Relocator(self._core), Rejects(self._disk)
             )
             self.imports = Imports(self._core, commits)
+            self.pages = Pages(self._core)
             self._exporter = Exporter(self._core, self._neighbour)
             self._keeper = Keeper([self._export, self._tidy]) if background else None
             self._recover(alone=alone, progress=progress)
@@ -227,6 +230,11 @@ class Store:
         location = self._core.locate(session_id)
         loaded = self._core.load(location) if location else None
         return with_origin(loaded) if loaded else None
+
+    def transcript(self, session_id: str) -> str | None:
+        """The session as Markdown to read, as the mount shows it; None if there is none."""
+        location = self._core.locate(session_id)
+        return self.pages.text(location) if location else None
 
     def load_runtime(self, session_id: str) -> Session | None:
         """The control plane alone, without messages where there is a sidecar: cheap at any length."""

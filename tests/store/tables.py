@@ -7,8 +7,7 @@ from typing import Any
 
 import apsw
 
-from store.schema import Database
-from store.search import SHIFT
+from store.schema import SHIFT, Database
 
 
 def dump_tables(home: Path) -> dict[str, list[Any]]:
@@ -25,10 +24,12 @@ def _dump(db: apsw.Connection) -> dict[str, list[Any]]:
     place = (1 << SHIFT) - 1
     sessions = db.execute(
         "SELECT root, child, id, parent, title, pinned, model, status, project, created_ns, updated_ns, "
-        "message_count, entry, append_at, updated_at_span, updated_at_text, user, persona, opening, asked, answered "
-        "FROM sessions"
+        "message_count, name, header_bytes, text_bytes, entry, append_at, updated_at_span, updated_at_text, "
+        "user, persona, opening, asked, answered FROM sessions"
     )
     texts = db.execute("SELECT row, role, message_id, created_ns, digest FROM texts")
+    pieces = db.execute("SELECT row, bytes FROM pieces")
+    links = db.execute("SELECT row, url, times FROM links")
     db.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab(main, search, instance)")
     words = db.execute("SELECT doc, offset, term FROM temp.words")
     return {
@@ -36,5 +37,7 @@ def _dump(db: apsw.Connection) -> dict[str, list[Any]]:
         "damaged": sorted(db.execute("SELECT root, child, reason FROM damaged")),
         "texts": sorted((names[row >> SHIFT], row & place, *rest) for row, *rest in texts),
         "search": sorted((names[doc >> SHIFT], doc & place, offset, term) for doc, offset, term in words),
+        "pieces": sorted((names[row >> SHIFT], row & place, size) for row, size in pieces),
+        "links": sorted((names[row >> SHIFT], row & place, *rest) for row, *rest in links),
         "marks": list(db.execute("SELECT * FROM marks")),
     }

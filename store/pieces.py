@@ -1,0 +1,101 @@
+"""How long each piece of a transcript is, so that a transcript's size is one read of one row.
+
+Kept in the transaction of the commit that changes a message, for changed messages alone: `search` knows which
+those are. A session's row holds the sum; an append adds to it without looking at what was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import apsw
+import orjson
+
+from store import labels, transcript
+from store.layout import Location
+from store.models import IndexEntry
+from store.schema import SHIFT
+from store.transcript import Measure
+
+PLACE = (1 << SHIFT) - 1
+Source = str | dict[str, Any]  # a session's summary, or a message
+
+
+def put(
+    db: apsw.Connection, first: int, last: int, gone: Sequence[tuple[int]], changed: Sequence[tuple[int, Source]]
+) -> None:
+    """Follow a change of search rows between `first` and `last`, all of one session."""
+    before = _sum(db, first, last)
+    stale = [*gone, *((row,) for row, _ in changed)]
+    if db.execute("SELECT 1 FROM links WHERE row BETWEEN ? AND ? LIMIT 1", (first, last)).fetchone():
+        db.executemany("DELETE FROM links WHERE row = ?", stale)
+    db.executemany("DELETE FROM pieces WHERE row = ?", gone)
+    measured = [(row, measure(row, source)) for row, source in changed]
+    db.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?)", [(row, m.size_bytes) for row, m in measured])
+    links = list(_links(measured))
+    if links:
+        db.executemany("INSERT OR REPLACE INTO links VALUES (?, ?, ?)", links)
+    added = _sum(db, first, last) - before
+    if added:
+        db.execute("UPDATE sessions SET text_bytes = text_bytes + ? WHERE key = ?", (added, first >> SHIFT))
+
+
+def measure(row: int, source: Source) -> Measure:
+    """The length of the piece that a row stands for."""
+    if isinstance(source, str):
+        return Measure(transcript.length(transcript.render_summary(source)), {})
+    return transcript.measure(source, (row & PLACE) - 1)
+
+
+def purge(db: apsw.Connection, key: int) -> None:
+    """Nothing is known of a session's pieces any more, whatever was."""
+    between = (key << SHIFT, ((key + 1) << SHIFT) - 1)
+    db.execute("DELETE FROM pieces WHERE row BETWEEN ? AND ?", between)
+    db.execute("DELETE FROM links WHERE row BETWEEN ? AND ?", between)
+    db.execute("UPDATE sessions SET text_bytes = 0 WHERE key = ?", (key,))
+
+
+def agree(db: apsw.Connection, key: int, sources: Iterable[Source]) -> bool:
+    """Whether what is known of a session's pieces is what its files would make of it."""
+    first, last = key << SHIFT, ((key + 1) << SHIFT) - 1
+    measured = [(first + place, measure(first + place, source)) for place, source in enumerate(sources)]
+    known = db.execute("SELECT row, bytes FROM pieces WHERE row BETWEEN ? AND ? ORDER BY row", (first, last)).fetchall()
+    links = db.execute("SELECT row, url, times FROM links WHERE row BETWEEN ? AND ?", (first, last)).fetchall()
+    return (
+        known == [(row, m.size_bytes) for row, m in measured]
+        and sorted(links) == sorted(_links(measured))
+        and _row_agrees(db, key, sum(m.size_bytes for _, m in measured))
+    )
+
+
+def _row_agrees(db: apsw.Connection, key: int, text_bytes: int) -> bool:
+    """Whether a session's row has the right sum, and what follows from the rest of it."""
+    columns = "root, child, opening, entry, name, header_bytes, text_bytes"
+    row = db.execute(f"SELECT {columns} FROM sessions WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        return False
+    root, child, opening, entry, *shown = row
+    location, record = Location(root, child or None), IndexEntry.model_validate(orjson.loads(entry))
+    header_bytes = transcript.length(transcript.render_header(record))
+    return tuple(shown) == (labels.session_name(record.title, opening, location), header_bytes, text_bytes)
+
+
+def links_of(db: apsw.Connection, key: int) -> dict[str, int]:
+    """How often each attachment is linked in a session's transcript."""
+    between = (key << SHIFT, ((key + 1) << SHIFT) - 1)
+    rows = db.execute("SELECT url, sum(times) FROM links WHERE row BETWEEN ? AND ? GROUP BY url", between)
+    return {url: int(times) for url, times in rows}
+
+
+def linking(db: apsw.Connection) -> set[int]:
+    """The keys of all sessions whose transcripts have links."""
+    return {key for (key,) in db.execute(f"SELECT DISTINCT row >> {SHIFT} FROM links")}
+
+
+def _links(measured: Iterable[tuple[int, Measure]]) -> Iterable[tuple[int, str, int]]:
+    return ((row, url, times) for row, m in measured for url, times in m.links.items())
+
+
+def _sum(db: apsw.Connection, first: int, last: int) -> int:
+    return int(db.execute("SELECT coalesce(sum(bytes), 0) FROM pieces WHERE row BETWEEN ? AND ?", (first, last)).get)
