@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
 
+from store import faults
 from store.errors import Flaw, InvalidContent, TooLarge
 
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
@@ -35,7 +36,7 @@ _NOT_BRACKETS_OR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 _BEFORE_COLON = (b" :", b"\t:", b"\r:", b"\n:")
 _BEFORE_MINUS_ZERO = (b":-0", b" -0", b",-0", b"[-0", b"\n-0", b"\t-0", b"\r-0")
 
-Path = tuple[str | int, ...]
+Path = faults.Path
 
 
 # -- parsing ---------------------------------------------------------------------------------------
@@ -43,19 +44,25 @@ Path = tuple[str | int, ...]
 
 def parse(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> dict[str, Any]:
     """The JSON object in `raw`; InvalidContent, with line and column, if serde_json would refuse it."""
+    value = parse_value(raw, name, limit=limit)
+    if not isinstance(value, dict):
+        found = "an array" if isinstance(value, list) else "a single value"
+        raise InvalidContent(name, Flaw(f"a JSON object is expected, not {found}", 1, 1))
+    return value
+
+
+def parse_value(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> Any:
+    """As `parse`, but any JSON value."""
     check_size(len(raw), name, limit)
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidContent(name, _syntax_flaw(raw, error)) from None
-    if not isinstance(value, dict):
-        found = "an array" if isinstance(value, list) else "a single value"
-        raise InvalidContent(name, Flaw(f"a JSON object is expected, not {found}", 1, 1))
     _check_structure(raw, value, name)
     # serde reads -0 as a float, which it takes for no integer field; orjson would say 0.
     if any(lead in raw for lead in _BEFORE_MINUS_ZERO) and _MINUS_ZERO.search(_outside_strings(raw)):
         raw = _STRING_OR_MINUS_ZERO.sub(lambda m: m[1] or b"-0.0", raw)
-        return cast(dict[str, Any], orjson.loads(raw))
+        return orjson.loads(raw)
     return value
 
 
@@ -86,7 +93,7 @@ def _check_structure(raw: bytes, value: Any, name: str) -> None:
         if brackets:
             raise InvalidContent(name, _depth_flaw(raw))
     if _repeats_a_key(raw, orjson.dumps(value)):
-        path, offset = _find_duplicate(raw)
+        path, offset = faults.find_duplicate(raw)
         line, column = position(raw, offset)
         raise InvalidContent(name, Flaw("the key appears twice", line, column, render_path(path)))
 
@@ -115,51 +122,8 @@ def _outside_strings(raw: bytes) -> bytes:
 
 
 def _depth_flaw(raw: bytes) -> Flaw:
-    line, column = position(raw, _too_deep_at(raw))
+    line, column = position(raw, faults.too_deep_at(raw, MAX_DEPTH))
     return Flaw(f"nested deeper than {MAX_DEPTH} levels", line, column)
-
-
-def _too_deep_at(raw: bytes) -> int:
-    depth = 0
-    for token in re.finditer(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', raw, re.DOTALL):
-        if token[0] in (b"[", b"{"):
-            depth += 1
-            if depth > MAX_DEPTH:
-                return token.start()
-        elif token[0] in (b"]", b"}"):
-            depth -= 1
-    raise AssertionError("the text is not that deep")
-
-
-def _find_duplicate(raw: bytes) -> tuple[Path, int]:
-    """Path and offset of the first repeated key. Slow and exact: only for a text known to have one."""
-    path: list[str | int] = []  # the key or index each open container stands at
-    seen: list[set[str] | None] = []  # keys so far; None for an array
-    token = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")([ \t\r\n]*:)?|[\[\]{},]', re.DOTALL)
-    for match in token.finditer(raw):
-        text = match[0]
-        if text == b"{":
-            seen.append(set())
-            path.append("")
-        elif text == b"[":
-            seen.append(None)
-            path.append(0)
-        elif text in (b"}", b"]"):
-            seen.pop()
-            path.pop()
-        elif text == b",":
-            last = path[-1]
-            if isinstance(last, int):
-                path[-1] = last + 1
-        elif match[2] is not None:
-            key = orjson.loads(match[1])
-            keys = seen[-1]
-            assert keys is not None
-            path[-1] = key
-            if key in keys:
-                return tuple(path), match.start()
-            keys.add(key)
-    raise AssertionError("the text repeats no key")
 
 
 # -- positions -------------------------------------------------------------------------------------

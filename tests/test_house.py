@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 # From the ground up: a module imports only those above it in this list.
 STORE = [
     *["errors", "timestamps", "record", "messages", "tasks", "budget", "runtime_state", "mirrors", "gist", "models"],
-    *["layout", "places", "attachments", "labels", "transcript", "codec", "overlay", "documents", "anchors"],
+    *["layout", "places", "attachments", "labels", "transcript", "faults", "codec", "overlay", "documents", "anchors"],
     *["atomic", "lock", "schema", "pieces", "search", "feed", "index", "journal", "sessions", "rejects", "core"],
     *["pages", "trash", "prune", "commits", "saves", "owners", "puts", "beside", "removal", "relocate", "namespace"],
     *["bamboo", "export", "check", "find", "summaries", "trajectory", "keeper", "watch", "opening"],

@@ -630,3 +630,25 @@ def test_a_map_that_has_both_spellings_has_two_members() -> None:
     before, after = {"m": {"ref": "x"}}, {"m": {"ref": "x", "reference": "y"}}
     spliced = codec.splice(b'{"m":{"ref":"x"}}', before, after, aliases=ALIASES)
     assert spliced == b'{"m":{"ref":"x","reference":"y"}}'
+
+
+# -- any value ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"[1, {}]", b'"text"', b"null", b" 5 ", b"-0.0"])
+def test_parse_value_takes_what_is_no_object(raw: bytes) -> None:
+    """An array or a single value is JSON too; only a document has to be an object."""
+    assert codec.parse_value(raw, "x") == json.loads(raw)
+    with pytest.raises(InvalidContent, match="a JSON object is expected"):
+        codec.parse(raw, "x")
+
+
+@pytest.mark.parametrize(
+    ("raw", "where"),
+    [(b'[1,\n {"a": 1, "a": 2}]', "x:2:11: [1].a"), (b"[" * 128 + b"]" * 128, "x:1:128: "), (b"[NaN]", "x:1:2: ")],
+)
+def test_parse_value_refuses_what_parse_does(raw: bytes, where: str) -> None:
+    """With the place, also inside an array."""
+    with pytest.raises(InvalidContent) as refused:
+        codec.parse_value(raw, "x")
+    assert str(refused.value).startswith(where)
