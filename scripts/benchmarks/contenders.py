@@ -49,6 +49,7 @@ class Place:
 
 class Contender(ABC):
     name: str
+    tool = "fusermount3"  # what has to be installed
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -193,7 +194,7 @@ class GroveFS(Contender):
 
 
 class Bindfs(Contender):
-    name = "bindfs"
+    name = tool = "bindfs"
 
     def command(self) -> list[str]:
         return ["bindfs", "-f", str(self.place.files), str(self.mountpoint)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import signal
 import sys
 import tempfile
@@ -39,9 +40,24 @@ def filesystem_of(path: Path) -> str:
 @contextmanager
 def workplace(parent: Path | None) -> Iterator[Path]:
     """A directory on a real disk, gone afterwards, also when the bench is told to stop."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     parent = parent or Path(tempfile.gettempdir())
     if filesystem_of(parent) in ("tmpfs", "ramfs"):
         raise typer.BadParameter(f"{parent} is in memory, where fsync costs nothing; name another with --dir")
-    with tempfile.TemporaryDirectory(prefix="grovefs-bench-", dir=parent) as path:
-        yield Path(path)
+    path = Path(tempfile.mkdtemp(prefix="grovefs-bench-", dir=parent))
+    try:
+        yield path
+    finally:
+        with undisturbed():
+            shutil.rmtree(path)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Cleaning up is not to be cut short by a second Ctrl-C; it comes when this is done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

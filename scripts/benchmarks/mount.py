@@ -22,7 +22,7 @@ from rich.progress import Progress, TaskID
 from store import Store
 
 from .contenders import CONTENDERS, Contender, GroveFS, Place, wakeups
-from .machine import DURABILITY, MB, machine_of
+from .machine import DURABILITY, MB, machine_of, undisturbed
 from .reads import BIG, CAT, READS, Failed, Read, Subject
 from .results import Fact, Report, Row, Samples, row_of
 from .tree import Planned, Shape, plan, write_tree
@@ -108,6 +108,7 @@ class Bench:
         return CONTENDERS[name](self.place)
 
     def run(self) -> Report:
+        self._check_tools()
         load = os.getloadavg()[0]
         sessions = self._make_home()
         self._task = self.meter.add_task("measuring", total=self.settings.runs)
@@ -123,6 +124,11 @@ class Bench:
             "cold": "caches dropped, fresh mount" if self.can_drop else "fresh mount only: caches may not be dropped",
         }
         return Report(rows, self.facts, machine)
+
+    def _check_tools(self) -> None:
+        tools = [read.tool for read in self.settings.reads] + [c.tool for c in self.contenders]
+        if missing := [tool for tool in dict.fromkeys(tools) if shutil.which(tool) is None]:
+            raise Failed(f"{', '.join(missing)} not found; `scripts/setup --bench` installs what is compared")
 
     # -- the files
 
@@ -163,8 +169,9 @@ class Bench:
                 contender.mount()
             yield
         finally:
-            for contender in contenders:
-                contender.unmount()
+            with undisturbed():
+                for contender in contenders:
+                    contender.unmount()
 
     def _drop_caches(self) -> None:
         os.sync()
@@ -279,7 +286,7 @@ class Bench:
 
     def _idle(self, contender: Contender) -> list[Fact]:
         assert contender.pid is not None
-        time.sleep(3.0)  # what the workloads left to be done later
+        time.sleep(min(3.0, self.settings.idle_s))  # what the workloads left to be done later
         woken, cpu_s = wakeups(contender.pid), contender.cpu_s()
         time.sleep(self.settings.idle_s)
         per_s = (wakeups(contender.pid) - woken) / self.settings.idle_s

@@ -51,6 +51,10 @@ class Read:
     prove: Callable[[Contender, Subject, bytes], Proof]
     prepare: Callable[[Contender], None] = lambda contender: None
 
+    @property
+    def tool(self) -> str:
+        return self.name.split()[0]
+
     def run(self, contender: Contender, subject: Subject) -> float:
         """Milliseconds that the tool took."""
         command, output = self.command(contender, subject), _output(contender)

@@ -1,0 +1,125 @@
+"""The bench of the mount on real mounts: it counts, it compares, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.progress import Progress
+
+from scripts.benchmarks.contenders import Contender, GroveFS, Native, Passthrough, Place
+from scripts.benchmarks.mount import Bench, Settings
+from scripts.benchmarks.reads import Failed, tree_proof
+from scripts.benchmarks.tree import Shape, write_tree
+from tests.mount.conftest import daemons_of, wait_until
+
+ROOT = Path(__file__).parent.parent.parent
+SMALL = Shape(roots=6, median_bytes=4_000, rare_every=3)
+
+CHANGES = """
+set -e
+mkdir -p one/two; echo text > one/two/file; echo more >> one/two/file; cp one/two/file copy
+mv one/two one/three; mv copy one/three/file; sed -i s/text/other/ one/three/file
+ln -s three/file one/link; chmod 640 one/three/file; touch -d @1700000000.123456789 one/three/file
+truncate -s 3 one/three/file; touch -d @1700000000.123456789 one/three/file
+exec 3<>one/gone; echo kept >&3; rm one/gone; mkdir empty; rmdir empty; mv -n one/three/file one/link
+"""
+
+
+@contextmanager
+def mounted(contender: Contender) -> Iterator[Contender]:
+    contender.mount()
+    try:
+        yield contender
+    finally:
+        contender.unmount()
+        assert not os.path.ismount(contender.mountpoint)
+
+
+def test_the_plain_pass_through_does_what_the_disk_does(place: Path) -> None:
+    """It is naive, not wrong: what tools change through it is what they change beside it."""
+    there = Place(place / "bench")
+    there.make()
+    with mounted(Passthrough(there)) as passthrough:
+        native = place / "native"
+        native.mkdir()
+        for directory in (native, passthrough.writable):
+            subprocess.run(["bash", "-c", CHANGES], cwd=directory, check=True)
+        wanted = tree_proof(native)
+        assert wanted.files
+        assert tree_proof(passthrough.writable) == tree_proof(passthrough.writable_on_disk) == wanted
+        mode = (passthrough.writable / "one/three/file").stat().st_mode
+        assert mode == (native / "one/three/file").stat().st_mode
+        assert not (passthrough.writable / "nothing").exists()
+
+
+def test_requests_are_counted_without_the_asking(place: Path) -> None:
+    """Nothing done is nothing counted; a directory opened is one."""
+    there = Place(place / "bench")
+    there.make()
+    write_tree(there.home / "sessions", SMALL)
+    with mounted(GroveFS(there)) as grovefs:
+        list(grovefs.sessions.iterdir())
+        before = grovefs.counted()
+        requests = grovefs.requests_since(before)
+        assert requests is not None
+        assert not requests
+        before = grovefs.counted()
+        assert len(list(grovefs.sessions.iterdir())) == SMALL.roots
+        requests = grovefs.requests_since(before)
+        assert requests is not None
+        assert requests["opendir"] == 1
+
+
+def small_bench(place: Path, **settings: object) -> Bench:
+    base = place / "bench"
+    base.mkdir()
+    wanted = {"shape": SMALL, "rounds": 1, "idle_s": 0.1, "contenders": ("native", "grovefs"), **settings}
+    return Bench(base, Settings(quick=True, **wanted), Progress(disable=True))  # type: ignore[arg-type]
+
+
+def test_a_small_run_from_end_to_end(place: Path) -> None:
+    """Everybody takes part in every row, and no mount is left."""
+    bench = small_bench(place, only=("find", "edit"), contenders=("native", "grovefs", "passthrough"))
+    report = bench.run()
+    rows = {(row.workload, row.cache): row for row in report.rows}
+    assert list(rows) == [("find", "warm"), ("find", "cold"), ("edit in place", "write")]
+    assert set(rows["find", "warm"].times_ms) == {"native", "grovefs", "passthrough"}
+    assert set(rows["edit in place", "write"].times_ms) == {"native", "grovefs", "passthrough", "store"}
+    assert any("wake-ups" in fact.what for fact in report.facts)
+    for contender in bench.contenders:
+        assert not os.path.ismount(contender.mountpoint)
+        assert not daemons_of(contender.mountpoint)
+
+
+def test_a_contender_that_shows_another_tree_ends_the_bench(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No ratio is told of those who did not do the same; the mounts end all the same."""
+    monkeypatch.setattr(Native, "sessions", ROOT / "store")
+    bench = small_bench(place, only=("find",), caches=("warm",))
+    with pytest.raises(Failed, match="grovefs saw"):
+        bench.run()
+    assert not any(os.path.ismount(contender.mountpoint) for contender in bench.contenders)
+
+
+def test_ctrl_c_leaves_no_mount_and_no_file(place: Path) -> None:
+    """Pressed twice, at that, while something is mounted."""
+    command = [sys.executable, "scripts/bench.py", "mount", "--quick", "--only", "find,grep", "--dir", str(place)]
+    command += ["--contenders", "native,grovefs,passthrough"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        wait_until(lambda: str(place) in Path("/proc/self/mounts").read_text(), timeout_s=60)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode != 0
+    assert str(place) not in Path("/proc/self/mounts").read_text()
+    assert not list(place.iterdir())

@@ -1,0 +1,233 @@
+"""The bench of the mount: its tree is legal, its proofs can fail, its verdicts are those of its numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scripts.benchmarks.contenders import Native, Place
+from scripts.benchmarks.mount import Settings, smaller
+from scripts.benchmarks.reads import READS, Failed, Proof, Subject, lines_in_any_order, tree_proof
+from scripts.benchmarks.results import Fact, Report, Row, Samples, as_data, main_table, median_requests, row_of
+from scripts.benchmarks.tree import RARE, Shape, plan, write_tree
+from scripts.benchmarks.writes import Files, Itself, Text, writes
+from store import Store
+
+SMALL = Shape(roots=10, median_bytes=4_000, rare_every=5)
+SUBJECT = Subject([], "")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    made = Place(tmp_path / "bench")
+    made.make()
+    return made
+
+
+# -- the tree --------------------------------------------------------------------------------------------
+
+
+def test_the_tree_is_the_one_that_was_asked_for() -> None:
+    """2,000 roots, three in ten with a child, a median of 40 KB; and the same every time."""
+    planned = list(plan(Shape()))
+    assert planned == list(plan(Shape()))
+    roots = {p.root for p in planned}
+    assert len(roots) == 2_000
+    assert 0.27 < sum(p.child is not None for p in planned) / len(roots) < 0.33
+    assert 38_000 < statistics.median(p.size_bytes for p in planned) < 42_000
+    assert len({p.directory for p in planned}) == len(planned)
+
+
+def test_the_store_accepts_every_session_of_the_tree(place: Place) -> None:
+    """They are made as files alone; the index is the store's."""
+    number = write_tree(place.home / "sessions", SMALL)
+    assert number == len(list(plan(SMALL)))
+    with Store.open(place.home, background=False) as store:
+        assert store.count() == number
+        assert store.check().is_clean
+
+
+def test_documents_have_the_size_that_was_planned_and_few_the_rare_word(place: Place) -> None:
+    """Within the length of a message."""
+    shape = Shape(roots=10)
+    write_tree(place.home / "sessions", shape)
+    for planned in plan(shape):
+        raw = (place.home / "sessions" / planned.directory / "session.json").read_bytes()
+        assert abs(len(raw) - planned.size_bytes) < 0.1 * planned.size_bytes + 1_000
+        assert (RARE.encode() in raw) == planned.is_rare
+
+
+# -- proofs ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["find", "ls -lR", "grep -r", "rsync -a", "rsync idle", "tar", "jq"])
+def test_a_proof_sees_a_file_that_was_changed(place: Place, name: str) -> None:
+    """Each tool proves the same twice, and something else when the tree is another."""
+    write_tree(place.home / "sessions", SMALL)
+    some = next(p for p in plan(SMALL) if p.is_rare)
+    contender, read = Native(place), next(read for read in READS if read.name == name)
+    subject = Subject([f"{some.directory}/session.json"], "")
+
+    def prove() -> Proof:
+        read.prepare(contender)
+        assert read.run(contender, subject) > 0
+        return read.proof(contender, subject)
+
+    first = prove()
+    assert prove() == first
+    _change(contender.sessions / some.directory, name)
+    assert prove() != first
+
+
+def _change(directory: Path, workload: str) -> None:
+    """What the workload has to notice."""
+    if workload in ("find", "tar"):
+        (directory / "more").write_bytes(b"x" * 20_000)
+    else:
+        path = directory / "session.json"
+        document = json.loads(path.read_bytes())
+        document["messages"].append({**document["messages"][-1], "id": "another"})
+        path.write_text(json.dumps(document))
+
+
+def test_a_tool_that_fails_is_no_measurement(place: Place) -> None:
+    """grep that finds nothing ends with 1."""
+    read = next(read for read in READS if read.name == "grep -r")
+    with pytest.raises(Failed, match="grep"):
+        read.run(Native(place), SUBJECT)
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"])), unique=True), st.randoms())
+def test_the_order_of_lines_proves_nothing(lines: list[str], chance: object) -> None:
+    """Directories are listed in an order of their own; names count."""
+    shuffled = list(lines)
+    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+    contender = Native(Place(Path("/nowhere")))
+    one, other = ("".join(f"{line}\n" for line in some).encode() for some in (lines, shuffled))
+    assert lines_in_any_order(contender, SUBJECT, one) == lines_in_any_order(contender, SUBJECT, other)
+    more = lines_in_any_order(contender, SUBJECT, one + b"more lines than there were\n")
+    assert more != lines_in_any_order(contender, SUBJECT, one)
+
+
+def test_the_proof_of_a_tree_knows_bytes_names_and_times(tmp_path: Path) -> None:
+    """A copy that keeps all three proves the same."""
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/file").write_text("text")
+    subprocess.run(["cp", "-a", "a", "copy"], cwd=tmp_path, check=True)
+    wanted = tree_proof(tmp_path / "a")
+    assert tree_proof(tmp_path / "copy") == wanted
+    os.utime(tmp_path / "copy/b/file", ns=(1, 1))
+    assert tree_proof(tmp_path / "copy") != wanted
+    shutil.copystat(tmp_path / "a/b/file", tmp_path / "copy/b/file")
+    assert tree_proof(tmp_path / "copy") == wanted
+    (tmp_path / "copy/b/file").rename(tmp_path / "copy/b/other")
+    assert tree_proof(tmp_path / "copy") != wanted
+
+
+def test_files_and_the_store_write_the_same(place: Place) -> None:
+    """All four workloads, twice: what lies on the disk is the proof, and the store is clean."""
+    with Store.open(place.home, background=False) as store:
+        files, itself, text = Files(Native(place)), Itself(store), Text()
+        for write in writes(quick=True):
+            for turn in range(2):
+                time_ms, proof = write.run(files, text, turn)
+                assert time_ms > 0
+                assert proof.files > 0
+                assert write.run(itself, text, turn)[1] == proof
+        assert store.check().is_clean
+
+
+# -- rows and verdicts -----------------------------------------------------------------------------------
+
+
+def sampled(*times_ms: float) -> Samples:
+    samples = Samples()
+    for time_ms in times_ms:
+        samples.add(time_ms, 0.01, Counter(open=4), Proof(3, 30))
+    return samples
+
+
+def test_a_row_has_medians_and_their_ratio() -> None:
+    """An outlier moves neither."""
+    row = row_of("find", "warm", {"native": sampled(1, 2, 900), "grovefs": sampled(6, 5, 7)})
+    assert row.times_ms == {"native": 2, "grovefs": 6}
+    assert row.ratio("native") == 3
+    assert row.requests == {"open": 4}
+    assert (row.files, row.bytes, row.rounds) == (3, 30, 3)
+
+
+@pytest.mark.parametrize("other", [Proof(2, 30), Proof(3, 31), Proof(3, 30, "another")])
+def test_who_saw_something_else_gets_no_ratio(other: Proof) -> None:
+    """Files, bytes or content, in a single round."""
+    samples = {"native": sampled(1, 1), "grovefs": sampled(1, 1)}
+    samples["grovefs"].proofs[1] = other
+    with pytest.raises(Failed, match=r"find, round 2: grovefs saw"):
+        row_of("find", "warm", samples)
+
+
+def row(workload: str = "find", cache: str = "warm", **times_ms: float) -> Row:
+    return Row(workload, cache, 5, times_ms, {"grovefs": 1.0}, None, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("measured", "verdict"),
+    [
+        (row(native=1, grovefs=4, bindfs=4, passthrough=12), "goal"),
+        (row(native=1, grovefs=7, bindfs=7, passthrough=30), "yes"),
+        (row(native=1, grovefs=9, bindfs=9, passthrough=30), "no: 9× native"),
+        (row(native=1, grovefs=7, bindfs=6, passthrough=30), "no: 1.2× bindfs"),
+        (row(native=1, grovefs=7, bindfs=7, passthrough=14), "no: 0.5× passthrough"),
+        (row(native=1, grovefs=7), "yes"),  # who did not take part is not judged
+        (row("cat", native=1, grovefs=1.2, bindfs=3), "yes"),
+        (row("cat", "cold", native=1, grovefs=3.5), "no: 3.5× native"),
+        (row("create", "write", native=1, grovefs=50, store=20), "yes"),
+        (row("jq", native=1, grovefs=90), ""),
+    ],
+)
+def test_the_verdict_is_that_of_the_numbers(measured: Row, verdict: str) -> None:
+    """A goal is better than demanded; each other contender has its own bound."""
+    assert measured.verdict == verdict
+
+
+def test_one_miss_is_enough() -> None:
+    """Of a row or of a fact."""
+    good, bad = row(native=1, grovefs=2), row(native=1, grovefs=20)
+    fits, grows = Fact("memory", 200, "MB", 300), Fact("memory", 400, "MB", 300)
+    assert Report([good], [fits], {}).is_met
+    assert not Report([good, bad], [fits], {}).is_met
+    assert not Report([good], [fits, grows], {}).is_met
+
+
+def test_programs_are_told_everything() -> None:
+    """What the table shows, and the requests by name."""
+    report = Report([row(native=1, grovefs=20)], [Fact("memory", 400, "MB", 300)], {"CPUs": 2})
+    data = json.loads(json.dumps(as_data(report)))
+    assert data["rows"][0]["ratios_to_native"] == {"native": 1, "grovefs": 20}
+    assert data["rows"][0]["demands"] == [{"versus": "native", "at_most": 8, "goal": 4, "ratio": 20, "met": False}]
+    assert data["facts"][0]["met"] is False
+    assert data["met"] is False
+    assert main_table(report.rows).row_count == 1
+
+
+def test_requests_are_medians_by_name() -> None:
+    """What was asked in one round only is not typical."""
+    counted = [Counter(open=3, read=1), Counter(open=5), Counter(open=4)]
+    assert median_requests(counted) == {"open": 4}
+
+
+def test_workloads_are_chosen_by_how_they_begin() -> None:
+    """And the number of runs follows, for who waits."""
+    settings = Settings(only=("rsync", "edit"), rounds=5, contenders=("native", "grovefs"))
+    assert [read.name for read in settings.reads] == ["rsync -a", "rsync idle"]
+    assert [write.name for write in settings.writes] == ["edit in place"]
+    assert settings.runs == 2 * 6 * 2 + 2 * 5 * 2 + 1 * 6 * 3
+    assert smaller(settings, None).runs == 2 * 3 * 2 + 0 + 1 * 3 * 3
