@@ -47,8 +47,10 @@ from store.errors import (
 )
 from store.feed import Change, Changes, Cursor
 from store.find import Hit
+from store.inbox import AdmittedSet, InboxMessage
 from store.index import Version
 from store.layout import Location
+from store.mailbox import Delivered, Mailbox
 from store.models import AgentRuntimeState, IndexEntry, Message, PendingQuestion, Session, TaskItem, TaskList, ToolCall
 from store.prune import CleanupResult, Plan
 from store.store import Store
@@ -57,6 +59,7 @@ from store.timestamps import Timestamp
 from store.trajectory import StepRange, TrajectoryStep
 
 __all__ = [
+    "AdmittedSet",
     "AgentRuntimeState",
     "AlreadyExists",
     "Ambiguous",
@@ -69,14 +72,17 @@ __all__ = [
     "Conflict",
     "Corrupt",
     "Cursor",
+    "Delivered",
     "Finding",
     "Flaw",
     "Generated",
     "Hit",
+    "InboxMessage",
     "IndexEntry",
     "InvalidContent",
     "InvalidName",
     "Location",
+    "Mailbox",
     "Message",
     "NotEmpty",
     "NotFound",

@@ -8,7 +8,7 @@ of fsck(8).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -43,10 +43,13 @@ Kind = Literal[
     "export",
     "foreign-file",
     "incoming",
+    "message",
+    "set-aside",
+    "derived",
 ]
 
 # Worth knowing, but nothing is wrong: these do not count as damage.
-NOTES: frozenset[Kind] = frozenset({"foreign-file", "incoming"})
+NOTES: frozenset[Kind] = frozenset({"foreign-file", "incoming", "set-aside"})
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,17 @@ class Report:
 
 
 def run_checks(
-    core: Core, exporter: Exporter, *, repair: bool, progress: Callable[[int, int], None] | None = None
+    core: Core,
+    exporter: Exporter,
+    *,
+    repair: bool,
+    progress: Callable[[int, int], None] | None = None,
+    more: Iterable[Iterator[Finding]] = (),
 ) -> Report:
-    """Every check there is. Refused with BambooAtWork if something shall be mended while a server is at work."""
+    """Every check there is, and those of other parts of the home in `more`.
+
+    Refused with BambooAtWork if something shall be mended while a server is at work.
+    """
     findings: list[Finding] = []
     if repair:
         exporter.neighbour.check()
@@ -106,6 +117,8 @@ def run_checks(
     note(check_strays(core))
     note(check_temporaries(core))
     note(check_export(core, exporter))
+    for found in more:
+        note(found)
     return Report(findings, len(on_disk))
 
 

@@ -6,6 +6,7 @@ are replaced, and which part of the index has to follow.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from store.journal import Commit
 from store.layout import Location
 from store.models import Session
 from store.sessions import Snapshot
+
+log = logging.getLogger("grovefs.store")
 
 
 @dataclass(frozen=True)
@@ -95,11 +98,29 @@ class Commits:
     def run(self, commit: Commit, index: Callable[[apsw.Connection], None], what: What) -> None:
         def finish(db: apsw.Connection) -> None:
             index(db)
-            self.core.feed.add(db, commit.touched or [commit.location], what)
+            self.core.feed.add(db, [place.owner for place in commit.touched or [commit.location]], what)
 
         self.core.journal.run(commit, finish)
-        self.core.used(commit.location)
+        self.core.used(commit.location.owner)
         self.core.changed()
+
+    def discard(
+        self,
+        location: Location,
+        paths: Sequence[str],
+        what: What,
+        index: Callable[[apsw.Connection], None] = lambda db: None,
+    ) -> None:
+        """Files that go for good, as one: moved out of the way first, so that a crash takes all or none."""
+        if not paths:
+            return
+        moves = [(path, self.core.disk.temp_path()) for path in paths]
+        self.run(Commit(location, moves=moves), index, what)
+        for _, temp in moves:
+            try:
+                self.core.disk.remove_tree(temp)
+            except OSError as error:  # it is gone from where it was, and goes for good at the next opening
+                log.info("a temporary stays until the next opening: %s", error)
 
     def current_row(self, location: Location) -> Row | None:
         """The session's row, made from the files as they are now; None if it has no session.json."""

@@ -42,6 +42,8 @@ class Core:
     index: Index = field(init=False)
     feed: Feed = field(init=False)
     journal: Journal = field(init=False)
+    # Brings what is derived from another part of the home in step with its files; True if it was not.
+    parts: dict[str, Callable[[Location], bool]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.index = Index(self.db)
@@ -148,6 +150,8 @@ class Core:
 
     def refresh(self, location: Location) -> bool:
         """Read a session again if its files are not those its row was made from."""
+        if not location.is_session:
+            return self._refresh_part(location)
         if self._is_current(location):  # looked at without the lock first: it mostly is
             return False
         with self.locked(location):
@@ -166,6 +170,8 @@ class Core:
 
     def reread(self, location: Location, what: What = "reread") -> None:
         """Make index and search say what the files say, whatever that is. The lock is held."""
+        if not location.is_session:
+            return self._reread_part(location)
         before_ns = now_ns()
         try:
             snapshot = sessions.read(self.disk, location, self.limit_bytes)
@@ -186,6 +192,26 @@ class Core:
                 version = sessions.sure_version(snapshot.version, before_ns)
                 self.index.put(db, sessions.facts(self.disk, location, loaded.main, loaded.session, version))
                 self.feed.add(db, [location], what)
+        self.changed()
+
+    def _refresh_part(self, location: Location) -> bool:
+        with self.locked(location):
+            is_other = self._follow(location)
+            if is_other:
+                self._tell(location)
+        return is_other
+
+    def _reread_part(self, location: Location) -> None:
+        self._follow(location)
+        self._tell(location)
+
+    def _follow(self, location: Location) -> bool:
+        follow = self.parts.get(location.dir.partition("/")[0]) if location == location.owner else None
+        return follow is not None and follow(location)
+
+    def _tell(self, location: Location) -> None:
+        with self.db.write() as db:
+            self.feed.add(db, [location.owner], "reread")
         self.changed()
 
     def _put_damaged(self, location: Location, error: Corrupt | OSError) -> None:

@@ -17,7 +17,21 @@ import apsw
 from store.layout import Location
 from store.schema import Database, now_ns
 
-What = Literal["saved", "runtime", "appended", "deleted", "cleared", "attachment", "log", "reread", "moved"]
+# mail, state and project: not the documents of a session; `location.dir` says where.
+What = Literal[
+    "saved",
+    "runtime",
+    "appended",
+    "deleted",
+    "cleared",
+    "attachment",
+    "log",
+    "reread",
+    "moved",
+    "mail",
+    "state",
+    "project",
+]
 
 KEPT = 100_000  # rows; older ones are dropped when idle
 PAGE = 10_000

@@ -2,6 +2,14 @@
 
 Every path is relative to the home and uses "/". A tree is flat: all descendants of a root, at any
 depth, lie in the root's `children/`, so root id and child id are the whole address of a session.
+
+Locks, marks and the change feed know locations only, so what else is kept has one too, spelled as no session
+can be: a root that begins with "/" is another part of the home, and "//" in a child leads into a session.
+
+    Location("r", "c")                           sessions/r/children/c
+    Location("r", "c//mailbox")                  sessions/r/children/c/mailbox
+    Location("/projects/k", "sessions/p")        projects/k/sessions/p
+    Location("/state", "memory/facts")           state/memory/facts
 """
 
 from __future__ import annotations
@@ -11,7 +19,7 @@ from typing import Literal, NamedTuple
 
 from store.errors import InvalidName
 
-SESSION = "session.json"
+SESSION = "session.json"  # of a session; of a project's session, its payload
 RUNTIME = "runtime.json"
 DOCUMENTS = (SESSION, RUNTIME)
 TOKEN_USAGE = "token-usage.jsonl"
@@ -20,13 +28,22 @@ LOGS = (TOKEN_USAGE, TRAJECTORY)
 ATTACHMENTS = "attachments"
 CHILDREN = "children"
 MAILBOX = "mailbox"
+MAIL_NEW, MAIL_CUR, MAIL_CORRUPT = "new", "cur", "corrupt"
+MAIL_DIRS = (MAIL_NEW, MAIL_CUR, MAIL_CORRUPT)
 RECORDS = ("artifacts.json", "traces.json", "verification.json")
 
 SESSIONS = "sessions"
+PROJECTS = "projects"
+STATE = "state"
+STORED = (SESSIONS, PROJECTS, STATE)  # what of the home a mount shows as it is
 INDEX_EXPORT = "sessions.json"
 BAMBOO_INDEX_LOCK = ".sessions-index.lock"
 BAMBOO_LIFECYCLE_LOCK = ".session-lifecycle.lock"
 SIDECAR_MARKER = ".runtime_sidecar_migrated"
+
+# In a project: both derived from the payloads of its sessions.
+PROJECT_INDEX = "index.json"
+CHILDREN_INDEX = "children.json"
 
 PRIVATE = ".grovefs"
 INDEX_DB = f"{PRIVATE}/index.db"
@@ -51,7 +68,7 @@ Kind = Literal["root", "child"]
 
 
 class Location(NamedTuple):
-    """Where a session lies: the key of everything."""
+    """Where a session, or another part of the home, lies: the key of everything."""
 
     root: str
     child: str | None = None
@@ -65,10 +82,29 @@ class Location(NamedTuple):
         return "root" if self.child is None else "child"
 
     @property
+    def is_session(self) -> bool:
+        """Whether it is one below `sessions/`, and not something else that is kept."""
+        return self.root[:1] != "/" and (self.child is None or "/" not in self.child)
+
+    @property
+    def owner(self) -> Location:
+        """The session that a part of a session belongs to; anything else is its own."""
+        own, slashes, _ = (self.child or "").partition("//")
+        return Location(self.root, own or None) if slashes else self
+
+    def part(self, name: str) -> Location:
+        """A directory in a session, with a lock of its own."""
+        return Location(self.root, f"{self.child or ''}//{name}")
+
+    @property
     def dir(self) -> str:
-        """The session's directory, relative to the home."""
-        root = f"{SESSIONS}/{self.root}"
-        return root if self.child is None else f"{root}/{CHILDREN}/{self.child}"
+        """The directory, relative to the home."""
+        own, _, part = (self.child or "").partition("//")
+        if self.root[:1] == "/":
+            path = f"{self.root[1:]}/{own}" if own else self.root[1:]
+        else:
+            path = f"{SESSIONS}/{self.root}/{CHILDREN}/{own}" if own else f"{SESSIONS}/{self.root}"
+        return f"{path}/{part}" if part else path
 
     def path(self, name: str) -> str:
         return f"{self.dir}/{name}"
@@ -136,6 +172,29 @@ def locate_path(path: str) -> tuple[Location, str] | None:
     if len(parts) >= 4 and parts[2] == CHILDREN and is_session_id(parts[3]):
         return Location(parts[1], parts[3]), "/".join(parts[4:])
     return Location(parts[1]), "/".join(parts[2:])
+
+
+def project_location(key: str, parent: str | None = None, child: str | None = None) -> Location:
+    """A project, a session of it, or a child of that session."""
+    rest = None if parent is None else f"{SESSIONS}/{parent}" + (f"/{CHILDREN}/{child}" if child is not None else "")
+    return Location(f"/{PROJECTS}/{key}", rest)
+
+
+def locate_project(path: str) -> tuple[Location, str] | None:
+    """The project, or the session of one, that a path belongs to, and the rest of the path inside it."""
+    parts = path.split("/")
+    if len(parts) < 2 or parts[0] != PROJECTS or not is_session_id(parts[1]):
+        return None
+    if len(parts) < 4 or parts[2] != SESSIONS or not is_session_id(parts[3]):
+        return project_location(parts[1]), "/".join(parts[2:])
+    if len(parts) >= 6 and parts[4] == CHILDREN and is_session_id(parts[5]):
+        return project_location(parts[1], parts[3], parts[5]), "/".join(parts[6:])
+    return project_location(parts[1], parts[3]), "/".join(parts[4:])
+
+
+def state_location(category: str = "") -> Location:
+    """The directory of a category of state documents."""
+    return Location(f"/{STATE}", category or None)
 
 
 def is_leftover(name: str) -> bool:

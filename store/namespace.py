@@ -1,7 +1,8 @@
-"""Who may do what with a name below `sessions/`: the changes a filesystem asks for, as rules of the store.
+"""Who may do what with a name in the home: the changes a filesystem asks for, as rules of the store.
 
-Documents themselves are written by `put_document`; here is everything else: directories, attachments,
-foreign files, and names that come, go and move. Under a pinned session nothing of it is taken away.
+What a name means is told by `places`; what is committed as a whole is written by its own module, and
+refused bytes are kept here for all of them. Here is everything else: directories, attachments, foreign
+files, and names that come, go and move. Under a pinned session nothing but mail is taken away.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ from store import codec, layout, sessions, trash
 from store.atomic import Entry, NewFile
 from store.beside import Beside
 from store.core import Core
-from store.errors import AlreadyExists, Conflict, InvalidContent, NotEmpty, NotFound, Protected
+from store.errors import AlreadyExists, Conflict, Generated, InvalidContent, NotEmpty, NotFound, Protected
 from store.index import Version
 from store.journal import Commit
 from store.layout import Location
-from store.places import Kind, Place
+from store.mailbox import Mailboxes
+from store.places import CHECKED, FIXED, VERSIONED, Kind, Place
 from store.puts import Putter
 from store.rejects import Rejects
 from store.relocate import Relocator
 from store.removal import Remover
 
 CHUNK_BYTES = 1 << 20
+# Foreign files are not the session's; and a pinned session goes on receiving and acknowledging its mail.
+_NEVER_PINNED = (Kind.PLAIN, Kind.MESSAGE, Kind.MAILBOX)
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Namespace:
     remover: Remover
     relocator: Relocator
     rejects: Rejects
+    mail: Mailboxes
 
     # -- looking ---------------------------------------------------------------------------------------
 
@@ -55,9 +60,21 @@ class Namespace:
     def open(self, place: Place, flags: int, mode: int = 0o600) -> int:
         """A descriptor of the file itself; its directories are reached without following links."""
         if flags & (os.O_WRONLY | os.O_RDWR):
-            self.core.check_writable()
+            self.check_may_write(place)
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             return os.open(place.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=parent)
+
+    def version(self, place: Place) -> Version:
+        """What a writer of this name starts from: what `commit` takes as `base`."""
+        if place.kind is Kind.DOCUMENT and place.location is not None:
+            return self.core.version(place.location)
+        return Version(self.core.disk.stamp(place.path), None)
+
+    def check_may_write(self, place: Place) -> None:
+        """Raise, with the reason, if no bytes may be written under this name."""
+        self.core.check_writable()
+        if place.kind is Kind.DERIVED:
+            raise Generated(f"{place.path} is derived from the sessions beside it, and follows them by itself")
 
     def read_link(self, place: Place) -> str:
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
@@ -130,28 +147,51 @@ class Namespace:
         mode: int | None = None,
         mtime_ns: int | None = None,
     ) -> bool:
-        """Put a document or an attachment in place, whole. What is refused is kept, with the reason."""
-        assert place.location is not None
+        """Put a file that is committed as a whole in place. What is refused is kept, with the reason."""
+        self.check_may_write(place)
         if place.kind is Kind.ATTACHMENT:
             return self._put_attachment(place, [data], mode, mtime_ns)
         try:
-            changed = self.putter.put_document(
-                place.location,
-                place.name,
-                data,
-                base=base,
-                on_conflict="overwrite" if overwrite else "reject",
-                deleted_before=deleted_before,
-                alone=True,
-                mtime_ns=mtime_ns,
-                mode=mode,
-            )
+            if place.kind is Kind.DOCUMENT:
+                changed = self._put_document(place, data, base, mode, mtime_ns, deleted_before, overwrite=overwrite)
+            else:
+                changed = self._put_other(place, data, None if overwrite else base, mode, mtime_ns)
         except (InvalidContent, Conflict) as error:
-            self.rejects.keep(place.location, place.name, data, error)
+            self.rejects.keep(place.directory, place.name, data, error)
             raise
         if changed:  # vim and `cp -b` put the old version back after a refusal: that mends nothing
-            self.rejects.drop(place.location, place.name)
+            self.rejects.drop(place.directory, place.name)
         return changed
+
+    def _put_document(
+        self,
+        place: Place,
+        data: bytes,
+        base: Version | None,
+        mode: int | None,
+        mtime_ns: int | None,
+        deleted_before: bool,
+        *,
+        overwrite: bool,
+    ) -> bool:
+        assert place.location is not None
+        return self.putter.put_document(
+            place.location,
+            place.name,
+            data,
+            base=base,
+            on_conflict="overwrite" if overwrite else "reject",
+            deleted_before=deleted_before,
+            alone=True,
+            mtime_ns=mtime_ns,
+            mode=mode,
+        )
+
+    def _put_other(
+        self, place: Place, data: bytes, base: Version | None, mode: int | None, mtime_ns: int | None
+    ) -> bool:
+        assert place.kind is Kind.MESSAGE
+        return self.mail.put(place, data, base=base, mode=mode, mtime_ns=mtime_ns)
 
     # -- directories -----------------------------------------------------------------------------------
 
@@ -159,7 +199,7 @@ class Namespace:
         self.core.check_writable()
         if place.kind is Kind.SESSION and place.location is not None:
             layout.check_new(place.location)
-        if place.kind is Kind.DOCUMENT:
+        if place.kind in CHECKED or place.kind is Kind.DERIVED:
             raise Protected(f"{place.path} can only be a plain file")
         if place.name == layout.CHILDREN and place.location is not None and place.kind is Kind.PLAIN:
             raise Protected(f"{place.path}: a child has no children of its own; they lie beside it")
@@ -183,7 +223,7 @@ class Namespace:
     def refuse_pinned(self, place: Place) -> None:
         """A pinned session, and a root with a pinned descendant, keep what they have until unpinned."""
         location = place.location
-        if location is None or place.kind is Kind.PLAIN:
+        if location is None or not location.is_session or place.kind in _NEVER_PINNED:
             return
         pinned = self.core.index.pinned_in(location.root)
         if location in pinned or (location.child is None and pinned):
@@ -194,10 +234,12 @@ class Namespace:
 
     def remove_file(self, place: Place) -> None:
         """Take a file away. A document goes to the trash; session.json takes the session's rows with it."""
-        self.core.check_writable()
+        self.check_may_write(place)
         self.refuse_pinned(place)
         if place.kind is Kind.DOCUMENT and place.location is not None:
             return self._trash_document(place.location, place)
+        if place.kind is Kind.MESSAGE:
+            return self.mail.remove(place)
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             os.unlink(place.name, dir_fd=parent)
         self._followed(place)
@@ -222,7 +264,9 @@ class Namespace:
             self.core.changed()
 
     def _followed(self, place: Place) -> None:
-        """The index notes what attachments a session has."""
+        """The index notes what attachments a session has; and others are to hear of what came and went."""
+        if place.kind is Kind.MESSAGE and place.location is not None:
+            self.mail.tell(place.location)
         if place.kind is Kind.ATTACHMENT and place.location is not None:
             present = sessions.has_attachments(self.core.disk, place.location)
             self.beside.note_attachments(place.location, present=present)
@@ -231,7 +275,8 @@ class Namespace:
 
     def move(self, source: Place, target: Place, *, replace: bool = True) -> None:
         """Rename anything but a document: a session's directory, an attachment, a foreign file or directory."""
-        self.core.check_writable()
+        for place in (source, target):
+            self.check_may_write(place)
         info = self.core.disk.stat(source.path)
         if info is None:
             raise NotFound(f"{source.path} does not exist")
@@ -245,8 +290,10 @@ class Namespace:
             return self.relocator.move(source.location, target.location)
         if target.kind is Kind.ATTACHMENT and stat.S_ISLNK(info.st_mode):
             raise Protected(f"{target.path} cannot be a link")
-        if is_dir and source.kind in (Kind.SESSIONS, Kind.CHILDREN, Kind.ATTACHMENTS):
+        if is_dir and source.kind in FIXED:
             raise Protected(f"{source.path} belongs where it is")
+        if not is_dir and target.kind in VERSIONED and target.kind is not Kind.ATTACHMENT:
+            return self._commit_move(source, target, info)
         if is_dir and target.kind is Kind.SESSION and target.location is not None:
             layout.check_new(target.location)
         if source.kind is not Kind.PLAIN:
@@ -256,6 +303,17 @@ class Namespace:
             self._followed(place)
         if is_dir and target.kind is Kind.SESSION and target.location is not None:
             self.core.refresh(target.location)
+
+    def _commit_move(self, source: Place, target: Place, info: os.stat_result) -> None:
+        """A rename onto what is committed as a whole: its bytes are, and then the other name goes."""
+        if not stat.S_ISREG(info.st_mode):
+            raise Protected(f"{target.path} can only be a plain file")
+        codec.check_size(info.st_size, target.path, self.core.limit_bytes)
+        data = self.read(source)
+        if data is None:
+            raise NotFound(f"{source.path} does not exist")
+        self.commit(target, data, mode=stat.S_IMODE(info.st_mode), mtime_ns=info.st_mtime_ns)
+        self.remove_file(source)
 
     def _rename(self, source: Place, target: Place) -> None:
         with (

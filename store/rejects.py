@@ -1,11 +1,13 @@
 """What was refused and why, kept until it is mended.
 
 The bytes someone typed are never thrown away (rule 3): they lie under `.grovefs/rejects/`, with the
-reason in plain words beside them, and go when the same document is committed next, or by hand.
+reason in plain words beside them, and go when the same document is committed next, or by hand. A slot
+holds what belongs beside the documents of one directory, which may be that of a session or any other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -22,88 +24,123 @@ REASON = ".error"
 RECENT = "recent.jsonl"
 KEPT_LINES = 500
 _CONTEXT_LINES = 2
+_DIRECTORY = "directory"  # in a slot: which one it is for
 
 
 @dataclass(frozen=True)
 class Rejects:
+    """`where` is a directory, by its path in the home or as the location that it is."""
+
     disk: Disk
 
-    def keep(self, location: Location, name: str, raw: bytes, error: StoreError | OSError) -> None:
+    def keep(self, where: Location | str, name: str, raw: bytes, error: StoreError | OSError) -> None:
         """Keep refused bytes and the reason; a later refusal of the same document replaces it."""
-        slot = self._slot(location, name)
+        directory = _path(where)
+        slot = _slot(directory)
         self.disk.make_dirs(slot)
-        reason = explain(location, name, raw, error)
-        for part, data in ((REJECTED, raw), (REASON, reason.encode())):
-            self.disk.move(self.disk.write_temp([data]), f"{slot}/{name}{part}")
-        self._note(location, name, error)
+        if self.disk.stat(f"{slot}/{_DIRECTORY}") is None:
+            self._write(f"{slot}/{_DIRECTORY}", directory.encode(errors="surrogateescape"))
+        reason = explain(directory, name, raw, error)
+        for part, data in ((REJECTED, raw), (REASON, reason.encode(errors="replace"))):
+            self._write(f"{slot}/{_short(name)}{part}", data)
+        self._note(f"{directory}/{name}", error)
 
-    def _note(self, location: Location, name: str, error: StoreError | OSError) -> None:
-        path = f"{layout.REJECTS}/{RECENT}"
-        line = {"at": Timestamp.now(), "path": location.path(name), "reason": str(error)}
-        present = self.disk.read(path)
+    def _write(self, path: str, data: bytes) -> None:
+        self.disk.move(self.disk.write_temp([data]), path)
+
+    def _note(self, path: str, error: StoreError | OSError) -> None:
+        line = {"at": Timestamp.now(), "path": _printable(path), "reason": _printable(str(error))}
+        recent = f"{layout.REJECTS}/{RECENT}"
+        present = self.disk.read(recent)
         lines = present.data.splitlines(keepends=True) if present else []
         lines = [*lines[-KEPT_LINES + 1 :], orjson.dumps(line) + b"\n"]
-        self.disk.move(self.disk.write_temp([b"".join(lines)]), path)
+        self._write(recent, b"".join(lines))
 
     def recent(self) -> bytes:
         """One JSON object a line: the latest refusals, the newest last."""
         file = self.disk.read(f"{layout.REJECTS}/{RECENT}")
         return file.data if file else b""
 
-    def names(self, location: Location) -> dict[str, str]:
-        """What is kept for a session's documents: the name to show it under, and where it lies."""
-        found: dict[str, str] = {}
-        for name in layout.DOCUMENTS:
-            slot = self._slot(location, name)
-            for entry in self.disk.entries(slot):
-                found[entry.name] = f"{slot}/{entry.name}"
-        return found
+    def names(self, where: Location | str) -> dict[str, str]:
+        """What is kept for the documents of a directory: the name to show it under, and where it lies."""
+        slot = _slot(_path(where))
+        return {e.name: f"{slot}/{e.name}" for e in self.disk.entries(slot) if e.name.endswith((REJECTED, REASON))}
 
-    def path(self, location: Location, shown: str) -> str | None:
+    def path(self, where: Location | str, shown: str) -> str | None:
         """Where `session.json.rejected` or `session.json.error` lies; None if there is none."""
-        name = shown.removesuffix(REJECTED).removesuffix(REASON)
-        if name == shown or name not in layout.DOCUMENTS:
+        if not shown.endswith((REJECTED, REASON)) or "/" in shown:
             return None
-        path = f"{self._slot(location, name)}/{shown}"
+        path = f"{_slot(_path(where))}/{shown}"
         return path if self.disk.stat(path) is not None else None
 
-    def remove(self, location: Location, shown: str) -> None:
+    def remove(self, where: Location | str, shown: str) -> None:
         """Take one of the two away, by hand."""
-        path = self.path(location, shown)
+        path = self.path(where, shown)
         if path is not None:
             self.disk.remove(path)
+            self._tidy(_path(where))
 
-    def drop(self, location: Location, name: str) -> None:
+    def drop(self, where: Location | str, name: str) -> None:
         """The document was mended, or is gone: nothing is kept of it any more."""
-        slot = self._slot(location, name)
-        if self.disk.stat(slot) is not None:
-            self.disk.remove_tree(slot)
+        for part in (REJECTED, REASON):
+            self.remove(where, f"{_short(name)}{part}")
 
-    def drop_all(self, location: Location) -> None:
-        """The session is gone, and with it all that was kept for it."""
-        for name in layout.DOCUMENTS:
-            self.drop(location, name)
+    def _tidy(self, directory: str) -> None:
+        if not self.names(directory):
+            self.disk.remove_tree(_slot(directory))
 
-    def rename(self, location: Location, target: Location) -> None:
-        """The session has another name: what was typed for it is to be found there."""
-        self.drop_all(target)
-        for name in layout.DOCUMENTS:
-            if self.disk.stat(self._slot(location, name)) is not None:
-                self.disk.move(self._slot(location, name), self._slot(target, name))
+    def drop_all(self, where: Location | str) -> None:
+        """The directory is gone, and with it all that was kept for it and for those in it."""
+        for directory in list(self._below(_path(where))):
+            self.disk.remove_tree(_slot(directory))
 
-    def _slot(self, location: Location, name: str) -> str:
-        digest = blake2b(location.path(name).encode(), digest_size=12).hexdigest()
-        return f"{layout.REJECTS}/{digest}"
+    def rename(self, where: Location | str, target: Location | str) -> None:
+        """The directory has another name: what was typed for it, and in it, is to be found there."""
+        old, new = _path(where), _path(target)
+        self.drop_all(new)
+        for directory in list(self._below(old)):
+            moved = new + directory.removeprefix(old)
+            self.disk.move(_slot(directory), _slot(moved))
+            self._write(f"{_slot(moved)}/{_DIRECTORY}", moved.encode(errors="surrogateescape"))
+
+    def _below(self, directory: str) -> Iterator[str]:
+        """The directory and those in it, as far as something is kept for them. Few slots there are."""
+        for name in self.disk.directories(layout.REJECTS):
+            file = self.disk.read(f"{layout.REJECTS}/{name}/{_DIRECTORY}")
+            path = file.data.decode(errors="surrogateescape") if file else ""
+            if path == directory or path.startswith(f"{directory}/"):
+                yield path
 
 
-def explain(location: Location, name: str, raw: bytes, error: StoreError | OSError) -> str:
+def _path(where: Location | str) -> str:
+    return where.dir if isinstance(where, Location) else where
+
+
+def _slot(directory: str) -> str:
+    digest = blake2b(directory.encode(errors="surrogateescape"), digest_size=12).hexdigest()
+    return f"{layout.REJECTS}/{digest}"
+
+
+def _short(name: str) -> str:
+    """The name, or what fits with the longer ending behind it."""
+    raw = name.encode(errors="surrogateescape")
+    if len(raw) + len(REJECTED) <= layout.MAX_NAME_BYTES:
+        return name
+    return f"{raw[:200].decode(errors='ignore')}-{blake2b(raw, digest_size=4).hexdigest()}"
+
+
+def _printable(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OSError) -> str:
     """The reason as a person wants to read it: what, where, the lines in question, and what to do."""
-    lines = [f"{location.path(name)} was not saved; the version before it stands.", "", f"  {error}", ""]
+    lines = [f"{_path(where)}/{name} was not saved; the version before it stands.", "", f"  {error}", ""]
     if isinstance(error, InvalidContent) and error.flaw.line is not None:
         lines += [*_excerpt(raw, error.flaw.line, error.flaw.column or 1), ""]
     if isinstance(error, Conflict):
         lines += ["Someone else saved a newer version meanwhile. Read it again, and make your change there.", ""]
-    lines += [f"What was to be saved is in {name}{REJECTED}; both files go with the next successful save.", ""]
+    lines += [f"What was to be saved is in {_short(name)}{REJECTED}; both files go with the next successful save.", ""]
     return "\n".join(lines)
 
 

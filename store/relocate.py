@@ -128,6 +128,5 @@ class Relocator:
         dirs = [target.dir.rpartition("/")[0]]
         commit = Commit(source, files, [(source.dir, target.dir)], dirs=dirs, touched=touched, whole_tree=True)
         self.core.journal.run(commit, finish)
-        for before, after in zip(inside, arrived, strict=True):
-            Rejects(self.core.disk).rename(before, after)
+        Rejects(self.core.disk).rename(source, target)
         self.core.changed()

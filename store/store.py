@@ -20,6 +20,7 @@ from store.atomic import Disk, Durability, Step, _no_step
 from store.bamboo import Neighbour
 from store.beside import Attachment, Beside
 from store.check import Report, run_checks
+from store.check_parts import check_mail
 from store.commits import Commits
 from store.core import Core
 from store.errors import Closed, InvalidName, NotFound, StoreError
@@ -31,6 +32,7 @@ from store.index import Filter, Order, Version
 from store.keeper import Keeper
 from store.layout import Location
 from store.lock import TIMEOUT_S, Locks, Presence
+from store.mailbox import Mailboxes
 from store.models import IndexEntry, Message, Session
 from store.namespace import Namespace
 from store.opening import make_home, migrate_sidecars, new_watcher, open_database, set_up
@@ -63,6 +65,7 @@ class Store:
     trajectory: Trajectory  # what the agent of a session did, step by step
     imports: Imports  # sessions from elsewhere
     pages: Pages  # transcripts
+    mail: Mailboxes  # messages between sessions
 
     def __init__(
         self,
@@ -102,8 +105,15 @@ class Store:
             self.trajectory = Trajectory(self._core, self._beside)
             self._summaries = Summaries(self._core)
             self._remover = Remover(self._core)
+            self.mail = Mailboxes(self._core, commits)
             self.names = Namespace(
-                self._core, self._beside, self._putter, self._remover, Relocator(self._core), Rejects(self._disk)
+                self._core,
+                self._beside,
+                self._putter,
+                self._remover,
+                Relocator(self._core),
+                Rejects(self._disk),
+                self.mail,
             )
             self.imports = Imports(self._core, commits)
             self.pages = Pages(self._core)
@@ -459,7 +469,8 @@ class Store:
 
     def check(self, *, repair: bool = False, progress: Progress | None = None) -> Report:
         """Look for every kind of damage; `repair` mends what is derived, never a conversation."""
-        return run_checks(self._core, self._exporter, repair=repair, progress=progress)
+        more = [check_mail(self._core, self.mail)]
+        return run_checks(self._core, self._exporter, repair=repair, progress=progress, more=more)
 
     def status(self) -> dict[str, Any]:
         """How things stand: for people and for monitoring."""

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from store import Message, Session, Store
+from store import InboxMessage, Message, Session, Store
 from tests.builders import make_document, make_session
 
 PNG = b"\x89PNG\r\n\x1a\n not much of a picture"
+LETTER = InboxMessage.new("elsewhere", "task", "something to do")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ def make_home(home: Path) -> None:
         store.save(make_session("gone"))
         store.delete("gone")
         store.attach("root", PNG, "image/png")
+        store.mail.at("root").deliver(LETTER)
 
 
 def copy_home(home: Path, target: Path) -> Path:
@@ -105,6 +107,24 @@ def _is_deleted(store: Store, *ids: str) -> bool:
     return gone[0]
 
 
+def _acknowledge(store: Store) -> None:
+    for delivered in [*store.mail.at("root").recover(), *store.mail.at("root").drain()]:
+        store.mail.at("root").ack_delivered(delivered)
+
+
+def _is_claimed(store: Store) -> bool:
+    box = store.mail.at("root")
+    waiting, claimed = box.pending(), box.recover()
+    assert len(waiting) + len(claimed) == 1, "in one place, always"
+    return bool(claimed)
+
+
+def _is_acknowledged(store: Store) -> bool:
+    box = store.mail.at("root")
+    assert not list((store.home / "sessions/root/mailbox").glob("corrupt/*"))
+    return box.is_fully_empty()
+
+
 def _rename_onto_empty(store: Store) -> None:
     (store.home / "sessions/renamed").mkdir(exist_ok=True)
     store.rename("root", "renamed")
@@ -160,6 +180,13 @@ SCENARIOS = [
             and (s.home / "sessions/root/token-usage.jsonl").read_bytes().endswith(b"}\n")
         ),
     ),
+    Scenario(
+        "deliver mail",
+        lambda s: s.mail.at("child").deliver(LETTER),
+        lambda s: [d.message for d in s.mail.at("child").pending()] == [LETTER],
+    ),
+    Scenario("claim mail", lambda s: s.mail.at("root").drain(), _is_claimed),
+    Scenario("acknowledge mail", _acknowledge, _is_acknowledged),
     Scenario("clear", lambda s: s.clear("root"), _is_cleared),
     Scenario("delete root", lambda s: s.delete("root"), lambda s: _is_deleted(s, "root", "child", "grandchild")),
     Scenario("delete child", lambda s: s.delete("child"), lambda s: _is_deleted(s, "child", "grandchild")),

@@ -580,7 +580,11 @@ def test_repair_in_another_process_leaves_a_clean_home(opened: Store) -> None:
     see_gone(opened)
 
 
+# Found by the tests of those parts: test_mailbox.py, test_projects.py.
+OF_OTHER_PARTS = {"message", "set-aside", "derived"}
+
+
 def test_every_kind_of_damage_has_a_test() -> None:
     """The tests above, run together, have found each kind that there is."""
     if len(FOUND_BY_A_TEST) > 10:  # not when a single test is asked for
-        assert set(get_args(Kind)) == FOUND_BY_A_TEST
+        assert set(get_args(Kind)) - OF_OTHER_PARTS == FOUND_BY_A_TEST

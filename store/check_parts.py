@@ -1,0 +1,86 @@
+"""Checks of what lies beside the conversations: mail. Same shape and same law as `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from store import layout
+from store.atomic import Entry
+from store.check import Finding
+from store.core import Core
+from store.errors import Corrupt, InvalidContent
+from store.inbox import parse_message
+from store.layout import MAIL_CORRUPT
+from store.mailbox import Mailbox, Mailboxes
+from store.places import is_message_name
+
+
+def check_mail(core: Core, mail: Mailboxes) -> Iterator[Finding]:
+    """Every mailbox of every session."""
+    for location in core.iter_on_disk():
+        yield from check_mailbox(core, mail.at(location))
+
+
+def check_mailbox(core: Core, box: Mailbox) -> Iterator[Finding]:
+    for entry in _entries(core, box.dir):
+        path = f"{box.dir}/{entry.name}"
+        if entry.name not in layout.MAIL_DIRS:
+            yield Finding("foreign-file", _shown(path), "not part of a mailbox; left alone")
+        elif not entry.is_dir:
+            yield Finding("not-plain", path, "a directory is expected; links are not followed")
+        else:
+            yield from _check_messages(core, box, path)
+
+
+def _check_messages(core: Core, box: Mailbox, directory: str) -> Iterator[Finding]:
+    for entry in _entries(core, directory):
+        path = f"{directory}/{entry.name}"
+        if directory.endswith(f"/{MAIL_CORRUPT}"):
+            yield Finding("set-aside", _shown(path), "it could not be read as a message; mend it and move it to new/")
+        elif layout.is_leftover(entry.name):
+            yield Finding("temporary", path, "a temporary that a crash left behind", _discard(box, path))
+        elif not is_message_name(entry.name):
+            yield Finding("foreign-file", _shown(path), "no message; left alone")
+        else:
+            reason = _fault(core, path)
+            if reason is not None:
+                yield Finding(
+                    "message", _shown(path), f"{reason}; it belongs in {MAIL_CORRUPT}/", _set_aside(box, path)
+                )
+
+
+def _fault(core: Core, path: str) -> str | None:
+    try:
+        file = core.disk.read(path, core.limit_bytes)
+        if file is not None:  # else it was taken meanwhile
+            parse_message(file.data, path, limit=core.limit_bytes)
+    except (InvalidContent, Corrupt) as error:
+        return str(error.flaw)
+    except PermissionError as error:
+        return f"it cannot be read: {error.strerror}"
+    return None
+
+
+def _entries(core: Core, directory: str) -> list[Entry]:
+    """None where something else bears the name: another check tells of that."""
+    try:
+        return core.disk.entries(directory)
+    except (Corrupt, PermissionError):
+        return []
+
+
+def _set_aside(box: Mailbox, path: str) -> Callable[[], None]:
+    return lambda: box.set_aside(path)
+
+
+def _discard(box: Mailbox, path: str) -> Callable[[], None]:
+    def mend() -> None:
+        with box.locked():
+            box.discard([path])
+
+    return mend
+
+
+def _shown(path: str) -> str:
+    """A path for people: a name that is no UTF-8 has its odd bytes replaced."""
+    return path.encode(errors="replace").decode()
