@@ -11,7 +11,6 @@ import gc
 import json
 import os
 import random
-import shlex
 import statistics
 import subprocess
 import sys
@@ -20,22 +19,18 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import accumulate, count
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import orjson
 import typer
-from benchmarks.contenders import CONTENDERS
+from bench_mount import bench_mount
 from benchmarks.machine import DURABILITY, KB, MB, machine_of, workplace
-from benchmarks.mount import Bench, Settings, smaller
-from benchmarks.reads import Failed
-from benchmarks.results import tell as tell_mount
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from store import Message, Session, Store
 
-ALL = ",".join(CONTENDERS)
 STAMP = "2026-06-20T08:15:30.123456789Z"
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -44,6 +39,9 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 @app.callback()
 def bench() -> None:
     """Measure GroveFS. Ratios are what counts; milliseconds are those of this machine at this moment."""
+
+
+app.command("mount")(bench_mount)
 
 
 # -- measuring and telling -------------------------------------------------------------------------------
@@ -500,55 +498,6 @@ def measure_rebuild(home: Path, scale: Scale, meter: Progress) -> list[Row]:
         Row(what, per_minute, "sessions/min/core", target=Target(2_000, at_least=True), samples=scale.rebuilds),
         Row("6  … the same", size / MB / median_s, "MB/s", samples=scale.rebuilds),
     ]
-
-
-# -- bench mount -----------------------------------------------------------------------------------------
-
-
-@app.command("mount")
-def bench_mount(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A small tree, two rounds, about a minute, no verdict.")
-    ] = False,
-    only: Annotated[str, typer.Option(help="Workloads to run, by how their names begin: find,ls,grep,…")] = "",
-    contenders: Annotated[str, typer.Option(help="Whom to compare; native is needed for ratios.")] = ALL,
-    cache: Annotated[Literal["warm", "cold", "both"], typer.Option(help="Which of the reading runs.")] = "both",
-    rounds: Annotated[int | None, typer.Option(min=1, help="How often each contender runs; 5 by default.")] = None,
-    scale: Annotated[int, typer.Option(help="Also: memory with so many sessions, as 20000.", min=0)] = 0,
-    mount_options: Annotated[str, typer.Option(help="More options for `grovefs mount`, as one text.")] = "",
-    parent: Annotated[Path, typer.Option("--dir", help="Where everything is made: a real disk.")] = Path("/var/tmp"),
-) -> None:
-    """What reading and writing through the mount costs, beside the disk, bindfs and a plain pass-through.
-
-    Everybody shows the same files and takes turns; a ratio is printed only if all saw the same files and bytes.
-    """
-    wanted = Settings(
-        rounds=rounds or 5,
-        caches=("warm", "cold") if cache == "both" else (cache,),
-        only=tuple(filter(None, only.split(","))),
-        contenders=chosen(contenders),
-        mount_options=tuple(shlex.split(mount_options)),
-        scale=scale,
-    )
-    settings = smaller(wanted, rounds) if quick else wanted
-    err = Console(stderr=True)
-    with workplace(parent) as place, Progress(console=err, disable=not err.is_terminal, transient=True) as meter:
-        try:
-            report = Bench(place, settings, meter).run()
-        except (Failed, RuntimeError) as error:
-            raise SystemExit(f"bench: {error}") from None
-    tell_mount(report, as_json=as_json)
-    if not quick and not report.is_met:
-        raise typer.Exit(1)
-
-
-def chosen(names: str) -> tuple[str, ...]:
-    """The disk first: it is what the others are checked against."""
-    asked = names.split(",")
-    if unknown := set(asked) - set(CONTENDERS):
-        raise typer.BadParameter(f"there is no contender {unknown.pop()!r}; there are {ALL}")
-    return tuple(name for name in CONTENDERS if name in asked)
 
 
 if __name__ == "__main__":

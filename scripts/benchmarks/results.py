@@ -178,10 +178,11 @@ def tell(report: Report, *, as_json: bool) -> None:
         return
     is_terminal = sys.stdout.isatty()
     console = Console(width=None if is_terminal else 190, highlight=False)
-    console.print(main_table(report.rows, boxed=is_terminal))
-    console.print()
-    console.print(fact_table(report.facts, boxed=is_terminal))
-    console.print()
+    tables = [main_table(report.rows, boxed=is_terminal), fact_table(report.facts, boxed=is_terminal)]
+    for table in tables:
+        if table.row_count:
+            console.print(table)
+            console.print()
     console.print(", ".join(f"{k} {v}" for k, v in report.machine.items()), soft_wrap=True)
 
 
