@@ -73,7 +73,7 @@ CREATE INDEX sessions_id ON sessions (id);
 CREATE INDEX sessions_updated ON sessions (updated_ns DESC, key);
 CREATE INDEX sessions_parent ON sessions (parent) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_pinned ON sessions (root) WHERE pinned;
-CREATE INDEX sessions_project ON sessions (project) WHERE project IS NOT NULL;
+CREATE INDEX sessions_project ON sessions (project);
 CREATE INDEX sessions_status ON sessions (status);
 CREATE INDEX sessions_model ON sessions (model);
 CREATE INDEX sessions_name ON sessions (name);

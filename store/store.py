@@ -44,6 +44,7 @@ from store.rejects import Rejects
 from store.relocate import Relocator
 from store.removal import Remover
 from store.saves import Saver, with_origin
+from store.shelves import Shelves
 from store.summaries import Summaries, Summary
 from store.timestamps import Timestamp
 from store.trajectory import Trajectory
@@ -66,6 +67,7 @@ class Store:
     imports: Imports  # sessions from elsewhere
     pages: Pages  # transcripts
     mail: Mailboxes  # messages between sessions
+    shelves: Shelves  # sessions to leaf through
 
     def __init__(
         self,
@@ -117,6 +119,7 @@ class Store:
             )
             self.imports = Imports(self._core, commits)
             self.pages = Pages(self._core)
+            self.shelves = Shelves(self._core)
             self._exporter = Exporter(self._core, self._neighbour)
             self._keeper = Keeper([self._export, self._tidy]) if background else None
             self._recover(alone=alone, progress=progress)

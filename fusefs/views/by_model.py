@@ -1,0 +1,10 @@
+"""views/by-model/<model>/: sessions by the model they talk to."""
+
+from __future__ import annotations
+
+from fusefs.views.shelf import ByValue
+
+
+class ByModel(ByValue):
+    name = "by-model"
+    column = "model"

@@ -1,0 +1,10 @@
+"""views/by-status/<status>/: sessions by how their last run ended; `none/` for those that never ran."""
+
+from __future__ import annotations
+
+from fusefs.views.shelf import ByValue
+
+
+class ByStatus(ByValue):
+    name = "by-status"
+    column = "status"

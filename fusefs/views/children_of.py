@@ -1,0 +1,11 @@
+"""views/children-of/<id>/: the sessions that a session has spawned itself, at whatever depth it lies."""
+
+from __future__ import annotations
+
+from fusefs.views.shelf import ByValue
+
+
+class ChildrenOf(ByValue):
+    name = "children-of"
+    column = "parent"
+    has_none = False

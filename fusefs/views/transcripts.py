@@ -1,0 +1,115 @@
+"""transcripts/: every conversation as text. `<root>.md`, and `<root>/<child>.md` for those it has spawned.
+
+A page states its size from the index and is rendered when it is read. A root's directory is there only where it
+has descendants; the directory of a root whose own id ends in `.md` ends in `.d`, so that no two names are one.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from fusefs.views.shape import Folder, Item, Page, View
+from store import Location, Store, layout
+from store.pages import Sheet
+
+SUFFIX = ".md"
+CACHE_BYTES = 32 << 20  # of rendered text; a page is often read twice, by grep and then by a person
+
+_LIKE_A_PAGE = re.compile(r"\.md(\.d)*\Z")
+
+
+class Transcripts(View):
+    def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
+        self._pages = store.pages
+        self._newest = store.shelves.find_newest
+        self._cache = Cache(cache_bytes)
+
+    def find(self, path: str) -> Item | None:
+        if not path:
+            return Folder(_time(self._newest()))
+        folder, slash, name = path.rpartition("/")
+        if slash:
+            root = _root_of(folder)
+            return self._page(root, name) if root is not None else None
+        if name.endswith(SUFFIX):
+            return self._page(None, name)
+        root = _root_of(name)
+        newest = self._pages.find_newest_child(root) if root is not None else None
+        return Folder(_time(newest)) if newest is not None else None
+
+    def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
+        if not path:
+            for parent, newest in self._pages.iter_parents():
+                yield _folder_of(parent), Folder(_time(newest))
+        root = _root_of(path)
+        for sheet in self._pages.iter_roots() if not path else self._pages.iter_children(root or ""):
+            if _is_nameable(sheet.location):
+                yield f"{sheet.location.id}{SUFFIX}", self._as_page(sheet)
+
+    def _page(self, root: str | None, name: str) -> Page | None:
+        session_id = name.removesuffix(SUFFIX)
+        if not name.endswith(SUFFIX) or not layout.is_session_id(session_id):
+            return None
+        sheet = self._pages.find(Location(session_id) if root is None else Location(root, session_id))
+        return self._as_page(sheet) if sheet is not None else None
+
+    def _as_page(self, sheet: Sheet) -> Page:
+        return Page(sheet.size_bytes, _time(sheet.mtime_ns), sheet.digest, lambda: self._render(sheet))
+
+    def _render(self, sheet: Sheet) -> bytes:
+        key = (sheet.location, sheet.digest)
+        data = self._cache.get(key)
+        if data is None:
+            data = self._pages.render(sheet)
+            self._cache.put(key, data)
+        return data
+
+
+class Cache:
+    """The pages read last, as many as fit. Used by many threads."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._size = 0
+        self._kept: OrderedDict[tuple[Location, str], bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[Location, str]) -> bytes | None:
+        with self._lock:
+            data = self._kept.get(key)
+            if data is not None:
+                self._kept.move_to_end(key)
+            return data
+
+    def put(self, key: tuple[Location, str], data: bytes) -> None:
+        with self._lock:
+            self._size += len(data) - len(self._kept.pop(key, b""))
+            self._kept[key] = data
+            while self._size > self._limit:
+                self._size -= len(self._kept.popitem(last=False)[1])
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size
+
+
+def _folder_of(root: str) -> str:
+    return f"{root}.d" if _LIKE_A_PAGE.search(root) else root
+
+
+def _root_of(folder: str) -> str | None:
+    """The root whose directory bears a name; None if no root's could."""
+    root = folder.removesuffix(".d") if _LIKE_A_PAGE.search(folder) else folder
+    return root if layout.is_session_id(root) and _folder_of(root) == folder else None
+
+
+def _is_nameable(location: Location) -> bool:
+    """An id of nearly 255 bytes leaves no room for the suffix; such a session is read in sessions/ alone."""
+    return len(location.id.encode()) + len(SUFFIX) <= layout.MAX_NAME_BYTES
+
+
+def _time(ns: int | None) -> int:
+    return max(ns or 0, 0)
