@@ -46,10 +46,14 @@ def bench_mount(
     settings = smaller(wanted, rounds) if quick else wanted
     err = Console(stderr=True)
     with workplace(parent) as place, Progress(console=err, disable=not err.is_terminal, transient=True) as meter:
+        bench = Bench(place, settings, meter)
         try:
-            report = Bench(place, settings, meter).run()
+            report = bench.run()
         except (Failed, RuntimeError) as error:
             raise SystemExit(f"bench: {error}") from None
+        except (KeyboardInterrupt, SystemExit):
+            tell(bench.report(), as_json=as_json)
+            raise
     tell(report, as_json=as_json)
     if not quick and not report.is_met:
         raise typer.Exit(1)

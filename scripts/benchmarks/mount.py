@@ -11,8 +11,8 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,9 +23,11 @@ from store import Store
 from .contenders import CONTENDERS, Contender, GroveFS, Place, wakeups
 from .machine import DURABILITY, MB, machine_of, undisturbed
 from .reads import BIG, CAT, READS, Failed, Read, Subject
-from .results import Fact, Report, Row, Samples, row_of
+from .results import Fact, Report, Row, Samples, line_of, row_of
 from .tree import Planned, Shape, plan, write_tree
 from .writes import Files, Itself, Text, Write, Writer, writes
+
+Rows = Generator[Row, None, None]
 
 DROP = Path("/proc/sys/vm/drop_caches")
 SCALE_BYTES = 2_000  # what a daemon remembers are names, not their content
@@ -99,7 +101,9 @@ class Bench:
         self.meter = meter
         self.contenders: list[Contender] = [self._contender(name) for name in settings.contenders]
         self.can_drop = os.access(DROP, os.W_OK)  # the table says so if not
+        self.rows: list[Row] = []
         self.facts: list[Fact] = []
+        self._load, self._sessions = os.getloadavg()[0], 0
         self._task: TaskID | None = None
 
     def _contender(self, name: str) -> Contender:
@@ -109,21 +113,27 @@ class Bench:
 
     def run(self) -> Report:
         self._check_tools()
-        load = os.getloadavg()[0]
-        sessions = make_home(self.place.home, self.settings.shape, self.meter)
+        self._sessions = make_home(self.place.home, self.settings.shape, self.meter)
         self._task = self.meter.add_task("measuring", total=self.settings.runs)
-        subject = self._subject()
-        rows = [*self._read(subject), *self._write()]
+        for source in (self._read(self._subject()), self._write()):
+            with closing(source) as rows:  # also when interrupted here, between two rows: it holds the mounts
+                for row in rows:
+                    self.rows.append(row)
+                    self.meter.console.print(line_of(row), highlight=False, soft_wrap=True)
         if self.settings.scale:
             self.facts += self._memory_at_scale()
+        return self.report()
+
+    def report(self) -> Report:
+        """What is known so far: a long run that is ended early was not for nothing."""
         machine = {
             **machine_of(self.place.base),
-            "load": f"{load:.1f} before, {os.getloadavg()[0]:.1f} after",
-            "sessions": sessions,
+            "load": f"{self._load:.1f} before, {os.getloadavg()[0]:.1f} after",
+            "sessions": self._sessions,
             "rounds": self.settings.rounds,
             "cold": "caches dropped, fresh mount" if self.can_drop else "fresh mount only: caches may not be dropped",
         }
-        return Report(rows, self.facts, machine)
+        return Report(self.rows, self.facts, machine)
 
     def _check_tools(self) -> None:
         tools = [read.tool for read in self.settings.reads] + [c.tool for c in self.contenders]
@@ -184,14 +194,14 @@ class Bench:
 
     # -- reading
 
-    def _read(self, subject: Subject) -> Iterator[Row]:
+    def _read(self, subject: Subject) -> Rows:
         trees = [read for read in self.settings.reads if read is not CAT]
         yield from self._read_all(trees, subject, watch_idle=True)
         if CAT in self.settings.reads:
             with self._big_file(next(plan(self.settings.shape))):
                 yield from self._read_all([CAT], subject)
 
-    def _read_all(self, reads: list[Read], subject: Subject, *, watch_idle: bool = False) -> Iterator[Row]:
+    def _read_all(self, reads: list[Read], subject: Subject, *, watch_idle: bool = False) -> Rows:
         if not reads:
             return
         if "warm" in self.settings.caches:
@@ -236,7 +246,7 @@ class Bench:
 
     # -- writing
 
-    def _write(self) -> Iterator[Row]:
+    def _write(self) -> Rows:
         if not self.settings.writes:
             return
         with (

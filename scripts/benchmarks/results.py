@@ -222,6 +222,12 @@ def main_table(rows: list[Row], *, boxed: bool = False) -> Table:
     return table
 
 
+def line_of(row: Row) -> str:
+    """A row in a line, for who waits for the table."""
+    cells = ", ".join(f"{name} {time_cell(row, name)}" for name in row.times_ms)
+    return f"{row.workload}, {row.cache}: {cells}  {row.verdict}".rstrip()
+
+
 def time_cell(row: Row, name: str) -> str:
     """Milliseconds, and how many times the disk's they are."""
     if name not in row.times_ms:
