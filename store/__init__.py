@@ -38,6 +38,7 @@ from store.errors import (
     Generated,
     InvalidContent,
     InvalidName,
+    InvalidQuery,
     NotEmpty,
     NotFound,
     Protected,
@@ -46,7 +47,7 @@ from store.errors import (
     TooLarge,
 )
 from store.feed import Change, Changes, Cursor
-from store.find import Hit
+from store.find import EmptyQuery, Hit
 from store.inbox import AdmittedSet, InboxMessage
 from store.index import Version
 from store.layout import Location
@@ -73,6 +74,7 @@ __all__ = [
     "Corrupt",
     "Cursor",
     "Delivered",
+    "EmptyQuery",
     "Finding",
     "Flaw",
     "Generated",
@@ -81,6 +83,7 @@ __all__ = [
     "IndexEntry",
     "InvalidContent",
     "InvalidName",
+    "InvalidQuery",
     "Location",
     "Mailbox",
     "Message",

@@ -300,7 +300,9 @@ def check_row(core: Core, loaded: Loaded) -> Iterator[Finding]:
     known, true = ((render_entry(say.entry), say.anchors, say.gist) for say in (row, facts))
     if known != true:
         yield Finding("stale-row", location.dir, "the index says something else than the files", mend)
-    elif not search.rows_agree(core.db.reader, row.key, facts.entry.title, facts.summary, facts.messages):
+    elif not search.rows_agree(
+        core.db.reader, row.key, search.texts_of(facts.entry.title, facts.summary, facts.messages)
+    ):
         rewrite = _rewrite_rows(core, location, row.key)
         yield Finding("search-rows", location.dir, "search says something else than the files", rewrite)
 
@@ -309,9 +311,10 @@ def check_extra_rows(core: Core, on_disk: set[Location]) -> Iterator[Finding]:
     for location, _ in list(core.index.stamps()):
         if location not in on_disk and _is_extra(core, location):
             yield Finding("extra-row", location.dir, "indexed, but the session is gone", _reread(core, location))
-    for key in search.ownerless(core.db.reader):
-        text = f"search rows of a session that is not indexed (key {key})"
-        yield Finding("search-rows", layout.INDEX_DB, text, _remove_rows(core, key))
+    strays = search.count_strays(core.db.reader)
+    if strays:
+        text = f"{strays} search rows of what is not indexed"
+        yield Finding("search-rows", layout.INDEX_DB, text, _remove_strays(core))
 
 
 def _is_extra(core: Core, location: Location) -> bool:
@@ -433,10 +436,10 @@ def _rewrite_rows(core: Core, location: Location, key: int) -> Callable[[], None
     return mend
 
 
-def _remove_rows(core: Core, key: int) -> Callable[[], None]:
+def _remove_strays(core: Core) -> Callable[[], None]:
     def mend() -> None:
         with core.db.write() as db:
-            search.purge_session(db, key)
+            search.purge_strays(db)
 
     return mend
 

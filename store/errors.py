@@ -5,7 +5,8 @@
     ├── AlreadyExists         something is there already
     ├── NotEmpty              a directory still holds something
     ├── InvalidName           an id or name that cannot be used
-    │   └── Ambiguous         an id that lives under several roots
+    │   ├── Ambiguous         an id that lives under several roots
+    │   └── InvalidQuery      a query in which there is nothing to look for, or far too much
     ├── InvalidContent        a document that the owning agent could not load
     │   └── TooLarge          over the size limit
     ├── Protected             a pinned session
@@ -52,6 +53,10 @@ class Ambiguous(InvalidName):
     def __init__(self, session_id: str, candidates: Iterable[str]) -> None:
         self.candidates = sorted(candidates)
         super().__init__(f"{session_id!r} is ambiguous; say which: {', '.join(self.candidates)}")
+
+
+class InvalidQuery(InvalidName):
+    pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,63 +1,216 @@
-"""Search results: from the rows that match to sessions, messages and snippets a person can use."""
+"""Search results: from the rows that match to sessions, messages and snippets a person can use.
+
+Ranking is bounded: of a word that is everywhere only the newest CAP matches are ranked, and what lies further
+back follows newest first. So the most frequent word costs about what a rare one does.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
-from store import search, sessions
+import orjson
+
+from store import layout, sessions, words
 from store.core import Core
-from store.errors import Corrupt, StoreError
+from store.errors import Corrupt, InvalidQuery
 from store.layout import Location
+from store.query import Query
 from store.schema import SHIFT
-from store.search import Query
-from store.sessions import Loaded
+
+CAP = 1_000  # matches that are ranked
+_PAGE = 4 * CAP  # further matches looked through at a time, when whole sessions are wanted
+
+HitKind = Literal["message", "session", "state"]
 
 
 class Hit(NamedTuple):
-    """One match: a message, or (with no index) a session's title or summary."""
+    """One match: a message, a session's title or summary (no index), or a state document (no session)."""
 
-    location: Location
+    kind: HitKind
+    location: Location | None
+    path: str  # of what was found, from the home: a session's directory, or the state document
     title: str
     message_index: int | None
     message_id: str | None
     role: str | None
     created_ns: int | None
+    updated_ns: int  # of the session or document
     rank: float  # bm25: the smaller the better
     snippet: str
 
 
-class EmptyQuery(StoreError):
+class EmptyQuery(InvalidQuery):
     """A query in which there is nothing to look for."""
 
 
-def find(core: Core, query: Query, limit: int) -> list[Hit]:
-    """The best matches, newest first among equals."""
+class _Match(NamedTuple):
+    number: int
+    rank: float
+
+
+class _Found(NamedTuple):
+    """A match and what it stands for."""
+
+    row: int
+    root: str | None
+    child: str | None
+    path: str | None
+    title: str
+    message_id: str | None
+    role: str
+    created_ns: int | None
+    updated_ns: int
+    rank: float
+
+    @property
+    def order(self) -> tuple[float, int, int, int]:
+        """Best first, newest first among equals."""
+        return self.rank, -self.updated_ns, -(self.created_ns or 0), -self.row
+
+    @property
+    def owner(self) -> int:
+        """One number for all texts of a session, another for each document."""
+        return self.row >> SHIFT if self.row >= 0 else self.row
+
+
+def find(core: Core, query: Query, limit: int, *, by_session: bool = False) -> list[Hit]:
+    """The best matches, newest first among equals; `by_session` only the best of each session."""
     if query.is_empty:
         raise EmptyQuery("the query holds nothing to look for; give a word, a phrase or a filter")
-    source, rank, where, values = "texts t", "0.0", [], query.values
-    if query.match:
-        source, rank, where = "search f JOIN texts t ON t.row = f.rowid", "f.rank", ["f.search MATCH ?"]
-        values = [query.match, *values]
-    if query.condition:
-        where.append(query.condition)
-    rows = core.db.reader.execute(
-        f"SELECT s.root, s.child, s.title, t.row, t.message_id, t.role, t.created_ns, {rank} AS score "
-        f"FROM {source} JOIN sessions s ON s.key = t.row >> {SHIFT} WHERE {' AND '.join(where)} "
-        f"ORDER BY score, s.updated_ns DESC LIMIT ?",
-        (*values, limit),
-    ).fetchall()
+    asked = _Asked(core, query)
+    found = asked.sessions(limit) if by_session else asked.matches(limit)
     texts = _Texts(core)
-    return [_hit(row, query, texts) for row in rows]
+    return [_hit(match, query, texts) for match in found]
 
 
-def _hit(row: tuple[Any, ...], query: Query, texts: _Texts) -> Hit:
-    root, child, title, number, message_id, role, created_ns, score = row
-    location = Location(root, child or None)
-    place = number & ((1 << SHIFT) - 1)
-    index = place - 1 if place else None
-    text = texts.of(location, index) if index is not None else f"{title} {texts.summary(location)}"
-    shown = search.snippet(text or title, query.words)
-    return Hit(location, title, index, message_id, role or None, created_ns, score, shown)
+# -- rows ------------------------------------------------------------------------------------------
+
+_JOINED = (
+    f"LEFT JOIN sessions s ON t.row >= 0 AND s.key = t.row >> {SHIFT} "
+    "LEFT JOIN state_documents d ON t.row < 0 AND d.key = -t.row"
+)
+_COLUMNS = (
+    "t.row, s.root, s.child, d.path, coalesce(s.title, d.title), t.message_id, t.role, t.created_ns, "
+    "coalesce(s.updated_ns, d.updated_ns)"
+)
+
+
+class _Asked:
+    """One query, put to the tables."""
+
+    def __init__(self, core: Core, query: Query) -> None:
+        self._db = core.db.reader
+        self._query = query
+
+    def matches(self, limit: int) -> list[_Found]:
+        if not self._query.match:
+            return list(self._unranked(limit))
+        return self._described(_best(self._ranked(), limit))[: max(limit, 0)]
+
+    def sessions(self, limit: int) -> list[_Found]:
+        """The best match of each session; of further ones, beyond those that are ranked, the newest."""
+        if not self._query.match:
+            return _first_of_each(self._unranked(-1), limit)
+        page, full = self._ranked(), CAP
+        best = _first_of_each(self._described(page), limit)
+        while len(page) == full and len(best) < limit:
+            page, full = self._older(page[-1].number), _PAGE
+            known = {match.owner for match in best}
+            further = [match for match in self._described(page) if match.owner not in known]
+            best += _first_of_each(further, limit - len(best))
+        return best
+
+    def _ranked(self) -> list[_Match]:
+        """The newest matches with their rank, newest first."""
+        where, values = self._where()
+        rows = self._db.execute(
+            f"SELECT f.rowid, bm25(search) FROM {self._source()} WHERE {where} ORDER BY f.rowid DESC LIMIT {CAP}",
+            values,
+        )
+        return [_Match(*row) for row in rows]
+
+    def _older(self, number: int) -> list[_Match]:
+        where, values = self._where()
+        rows = self._db.execute(
+            f"SELECT f.rowid FROM {self._source()} WHERE {where} AND f.rowid < ? ORDER BY f.rowid DESC LIMIT {_PAGE}",
+            (*values, number),
+        )
+        return [_Match(row[0], 0.0) for row in rows]
+
+    def _source(self) -> str:
+        """The match first, always: it says in which order the rows come."""
+        return "search f" + (f" CROSS JOIN texts t ON t.number = f.rowid {_JOINED}" if self._query.condition else "")
+
+    def _where(self) -> tuple[str, list[Any]]:
+        condition = f" AND {self._query.condition}" if self._query.condition else ""
+        return f"f.search MATCH ?{condition}", [self._query.match, *self._query.values]
+
+    def _described(self, matches: Sequence[_Match]) -> list[_Found]:
+        """What matches stand for, the best first; a text that was removed meanwhile is left out."""
+        ranks = dict(matches)
+        rows = self._db.execute(
+            f"SELECT t.number, {_COLUMNS} FROM json_each(?) wanted CROSS JOIN texts t ON t.number = wanted.value "
+            f"{_JOINED} WHERE coalesce(s.key, d.key) IS NOT NULL",
+            (orjson.dumps(list(ranks)).decode(),),
+        )
+        found = [_Found._make((*rest, ranks[number])) for number, *rest in rows]
+        return sorted(found, key=lambda match: match.order)
+
+    def _unranked(self, limit: int) -> Iterator[_Found]:
+        """With filters alone nothing is better than anything else: the newest sessions, then the documents."""
+        inside = f"t.row BETWEEN s.key << {SHIFT} AND (s.key << {SHIFT}) + {(1 << SHIFT) - 1}"
+        sources = (
+            (
+                f"sessions s CROSS JOIN texts t ON {inside} LEFT JOIN state_documents d ON 0",
+                "s.updated_ns DESC, s.key, t.row",
+            ),
+            ("state_documents d CROSS JOIN texts t ON t.row = -d.key LEFT JOIN sessions s ON 0", "d.updated_ns DESC"),
+        )
+        left = limit
+        for source, order in sources:
+            sql = f"SELECT {_COLUMNS}, 0.0 FROM {source} WHERE {self._query.condition} ORDER BY {order} LIMIT ?"
+            for row in self._db.execute(sql, (*self._query.values, left)):
+                yield _Found(*row)
+                left -= 1 if limit >= 0 else 0
+
+
+def _best(matches: list[_Match], limit: int) -> list[_Match]:
+    """So many with the best ranks, and all whose rank equals that of the last: the newest of them is not known yet."""
+    if len(matches) <= limit or limit <= 0:
+        return matches if limit > 0 else []
+    last = sorted(match.rank for match in matches)[limit - 1]
+    return [match for match in matches if match.rank <= last]
+
+
+def _first_of_each(matches: Sequence[_Found] | Iterator[_Found], limit: int) -> list[_Found]:
+    first: dict[int, _Found] = {}
+    for match in matches:
+        if len(first) >= limit and match.owner not in first:
+            break
+        first.setdefault(match.owner, match)
+    return list(first.values())
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+
+def _hit(match: _Found, query: Query, texts: _Texts) -> Hit:
+    shared = (match.message_id, match.role or None, match.created_ns, match.updated_ns, match.rank)
+    if match.row < 0:
+        path = match.path or ""
+        text = f"{match.title}\n{texts.document(path)}"
+        return Hit("state", None, path, match.title, None, *shared, words.snippet(text, query.words))
+    assert match.root is not None
+    location = Location(match.root, match.child or None)
+    place = match.row & ((1 << SHIFT) - 1)
+    if place:
+        shown = words.snippet(texts.message(location, place - 1) or match.title, query.words)
+        return Hit("message", location, location.dir, match.title, place - 1, *shared, shown)
+    shown = match.title
+    if not words.occurs(match.title, query.words):
+        shown = f"{match.title} {texts.summary(location)}"
+    return Hit("session", location, location.dir, match.title, None, *shared, words.snippet(shown, query.words))
 
 
 class _Texts:
@@ -65,26 +218,42 @@ class _Texts:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._loaded: dict[Location, Loaded | None] = {}
+        self._messages: dict[Location, list[Any]] = {}
 
-    def of(self, location: Location, index: int) -> str:
-        loaded = self._load(location)
-        messages = loaded.main.data["messages"] if loaded else []
-        return search.message_text(messages[index]) if index < len(messages) else ""
+    def message(self, location: Location, index: int) -> str:
+        if location not in self._messages:
+            self._messages[location] = self._read_messages(location)
+        messages = self._messages[location]
+        try:
+            return words.message_text(messages[index]) if index < len(messages) else ""
+        except (AttributeError, TypeError):  # spoiled since the rows were made, but still JSON
+            return ""
+
+    def _read_messages(self, location: Location) -> list[Any]:
+        """Without looking at the rest: that was checked when it was indexed."""
+        document = self._read_json(location.path(layout.SESSION))
+        messages = document.get("messages") if isinstance(document, dict) else None
+        return messages if isinstance(messages, list) else []
+
+    def _read_json(self, path: str) -> Any:
+        try:
+            file = self._core.disk.read(path, self._core.limit_bytes)
+            return orjson.loads(file.data) if file is not None else None  # deleted since
+        except (Corrupt, orjson.JSONDecodeError):
+            return None  # spoiled since the rows were read; the hit stays, without its text
 
     def summary(self, location: Location) -> str:
-        loaded = self._load(location)
+        try:
+            snapshot = sessions.read(self._core.disk, location, self._core.limit_bytes)
+            loaded = sessions.parse(snapshot) if snapshot.main is not None else None
+        except Corrupt:
+            return ""
         summary = loaded.session.conversation_summary if loaded else None
         return summary.content if summary else ""
 
-    def _load(self, location: Location) -> Loaded | None:
-        if location not in self._loaded:
-            self._loaded[location] = self._read(location)
-        return self._loaded[location]
-
-    def _read(self, location: Location) -> Loaded | None:
+    def document(self, path: str) -> str:
         try:
-            snapshot = sessions.read(self._core.disk, location, self._core.limit_bytes)
-            return sessions.parse(snapshot) if snapshot.main is not None else None  # deleted since
+            file = self._core.disk.read(path, self._core.limit_bytes)
         except Corrupt:
-            return None  # spoiled since the rows were read; the hit stays, without its text
+            return ""
+        return file.data.decode(errors="replace") if file is not None else ""

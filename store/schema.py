@@ -19,6 +19,7 @@ from typing import Any
 
 import apsw
 
+from store import words
 from store.errors import Busy, StoreError
 from store.transcript import RENDERER_VERSION
 
@@ -88,12 +89,15 @@ CREATE TABLE damaged (               -- session.json files that cannot be read, 
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE texts (                 -- what the full-text rows stand for
-    row INTEGER PRIMARY KEY,         -- sessions.key << 24, plus 0 for title and summary, index + 1 for a message
-    role TEXT NOT NULL,              -- '' for title and summary
+    row INTEGER PRIMARY KEY,         -- sessions.key << 24, plus 0 for title and summary, index + 1 for a message;
+                                     --   -state_documents.key for a state document
+    number INTEGER NOT NULL,         -- the rowid in `search`: what was written later has the higher one
+    role TEXT NOT NULL,              -- '' for what is no message
     message_id TEXT,
     created_ns INTEGER,
     digest INTEGER NOT NULL          -- of the message's JSON: equal digest, nothing to do
 ) STRICT;
+CREATE UNIQUE INDEX texts_number ON texts (number);
 CREATE TABLE pieces (                -- the pieces of transcripts
     row INTEGER PRIMARY KEY,         -- as in texts; 0 is the summary
     bytes INTEGER NOT NULL           -- its length, without the targets of links to attachments
@@ -107,6 +111,13 @@ CREATE TABLE links (                 -- attachments that transcripts link to; wh
 CREATE VIRTUAL TABLE search USING fts5(
     text, content='', contentless_delete=1, tokenize="unicode61 remove_diacritics 2"
 );
+
+CREATE TABLE state_documents (       -- state documents that search knows
+    key INTEGER PRIMARY KEY,
+    path TEXT NOT NULL UNIQUE,       -- from the home: state/<category>/<name>.md
+    title TEXT NOT NULL,
+    updated_ns INTEGER NOT NULL
+) STRICT;
 
 CREATE TABLE changes (               -- the change feed
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -157,6 +168,10 @@ def _recognise(path: Path) -> None:
         raise OSError(errno.EIO, "this is no plain file and cannot be opened as a database", str(path))
 
 
+def _fold(*values: Any) -> str:
+    return words.fold(str(values[0]))
+
+
 def set_aside(path: Path) -> None:
     """Keep a database that is of no use, beside where it was."""
     os.replace(path, path.with_name(f"{path.name}.spoiled"))
@@ -201,6 +216,7 @@ class Database:
         try:
             connection = apsw.Connection(str(self.path))
             connection.set_busy_timeout(BUSY_MS)
+            connection.create_scalar_function("fold", _fold, 1, deterministic=True)
             # Before anything is set: someone else's database must not be changed by our looking at it.
             is_ours = connection.execute("PRAGMA application_id").get == APPLICATION_ID
             if not is_ours and connection.execute("SELECT count(*) FROM sqlite_schema").get:
@@ -297,7 +313,7 @@ class Database:
 
     def look_through(self) -> None:
         """Touch every table and index once, at one place: CorruptError if the first page of one is damaged."""
-        for table in ("sessions", "damaged", "texts", "pieces", "links", "changes", "marks", "meta"):
+        for table in ("sessions", "damaged", "texts", "state_documents", "pieces", "links", "changes", "marks", "meta"):
             self._writer.execute(f"SELECT * FROM {table} LIMIT 1").fetchall()
         for order in ("root, child", "id", "updated_ns DESC, key"):
             self._writer.execute(f"SELECT 1 FROM sessions ORDER BY {order} LIMIT 1").fetchall()

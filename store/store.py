@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import apsw
 
-from store import attachments, codec, layout, search, sessions, trash
+from store import attachments, codec, layout, sessions, trash
 from store.atomic import Disk, Durability, Step, _no_step
 from store.bamboo import Neighbour
 from store.beside import Attachment, Beside
@@ -40,6 +40,7 @@ from store.owners import Owners
 from store.pages import Pages
 from store.prune import CleanupMode, CleanupResult, Plan
 from store.puts import OnConflict, Putter
+from store.query import parse_query
 from store.rejects import Rejects
 from store.relocate import Relocator
 from store.removal import Remover
@@ -437,9 +438,12 @@ class Store:
         """Id and last run status of each direct child."""
         return [(entry.id, entry.last_run_status) for entry in self.children(session_id)]
 
-    def search(self, query: str, *, limit: int = 20) -> list[Hit]:
-        """Messages and titles that match, best first. Any text is a query; see `store.search`."""
-        return find(self._core, search.parse_query(query), limit)
+    def search(self, query: str, *, limit: int = 20, by_session: bool = False) -> list[Hit]:
+        """What matches, best first: messages, titles, state documents; `by_session` one hit for each session.
+
+        Words, "phrases", prefix*, OR, -not, (groups) and filters; any text is a query, see `store.query`.
+        """
+        return find(self._core, parse_query(query), limit, by_session=by_session)
 
     def changes(self, since: Cursor | None = None) -> Changes:
         """What was committed after a cursor, in order, a page at a time; None: nothing yet, and a cursor."""

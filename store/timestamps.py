@@ -17,7 +17,7 @@ from typing import Any, Self
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-__all__ = ["Timestamp"]
+__all__ = ["Timestamp", "clip_ns"]
 
 NS_PER_SECOND = 1_000_000_000
 
@@ -29,6 +29,8 @@ _RFC3339 = re.compile(
     r"(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
     re.ASCII,
 )
+# SQLite integers end at 2^63, which is the year 2262; no clock does.
+_LARGEST = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = _EPOCH.toordinal()
 _MIN_NS = (date.min.toordinal() - _EPOCH_DAY) * 86_400 * NS_PER_SECOND
@@ -100,6 +102,11 @@ class Timestamp(str):
             core_schema.str_schema(strict=True),
             serialization=core_schema.to_string_ser_schema(when_used="always"),
         )
+
+
+def clip_ns(ns: int) -> int:
+    """As far from 1970 as a database can tell."""
+    return max(-_LARGEST, min(ns, _LARGEST))
 
 
 def _is_day(year: int, month: int, day: int) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -65,13 +66,27 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal that knows how far it is; nothing where no one looks."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
+    """A bar on a terminal that knows how far it is, from the first progress on; nothing where no one looks."""
+    with ExitStack() as shown:
+        yield _Bar(label, shown) if sys.stderr.isatty() else lambda done, total: None
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+class _Bar:
+    """Drawn when there is something to draw: most commands find all in order, and rich takes time to import."""
+
+    def __init__(self, label: str, shown: ExitStack) -> None:
+        self._label = label
+        self._shown = shown
+        self._update: Callable[..., None] | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._update is None:
+            self._update = self._draw()
+        self._update(completed=done, total=total)
+
+    def _draw(self) -> Callable[..., None]:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        bar = self._shown.enter_context(Progress(console=Console(stderr=True), transient=True))
+        return partial(bar.update, bar.add_task(self._label, total=None))

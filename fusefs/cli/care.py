@@ -51,6 +51,6 @@ def check(
 @app.command()
 def rebuild(home: Home, as_json: Json = False) -> None:
     """Make the index anew from the files alone."""
-    with progress_bar("rebuilding") as progress, open_store(home) as store:
+    with progress_bar("rebuilding") as progress, open_store(home, progress) as store:
         count = store.rebuild(progress)
     print_json({"sessions": count}) if as_json else typer.echo(f"{count} sessions indexed")

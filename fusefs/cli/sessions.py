@@ -1,4 +1,4 @@
-"""Look at sessions: ls, show, search."""
+"""Look at sessions: ls, show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json
-from store import Hit, NotFound, Summary
+from store import NotFound, Summary
 
 
 @app.command("ls")
@@ -62,27 +62,3 @@ def show(session: Annotated[str, typer.Argument(help="Id, or root/child.")], hom
         typer.echo(message.content)
         for call in message.tool_calls or []:
             typer.echo(f"→ {call.function.name}({call.function.arguments})")
-
-
-@app.command()
-def search(
-    query: Annotated[str, typer.Argument(help='Words, "phrases", prefix*, OR, -not, role:user, after:2026-01-31 …')],
-    home: Home,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="At most so many.")] = 20,
-    as_json: Json = False,
-) -> None:
-    """Find messages and titles, the best first."""
-    with open_store(home) as store:
-        hits = store.search(query, limit=limit)
-    if as_json:
-        print_json([{**hit._asdict(), "location": str(hit.location)} for hit in hits])
-    else:
-        for hit in hits:
-            typer.echo(_line(hit))
-    if not hits:
-        raise typer.Exit(1)
-
-
-def _line(hit: Hit) -> str:
-    place = str(hit.location) if hit.message_index is None else f"{hit.location}#{hit.message_index}"
-    return f"{place}\t{hit.role or 'title'}\t{hit.snippet}"

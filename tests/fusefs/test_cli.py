@@ -65,6 +65,12 @@ def test_search_finds_and_says_where(filled: Path) -> None:
     assert result.stdout == "first#2\tuser\twhere is [foo-bar]?\n"
     assert json.loads(grovefs(filled, "search", "漢字", "--json").stdout)[0]["location"] == "second"
     assert grovefs(filled, "search", "nowhere").returncode == 1
+    by_session = grovefs(filled, "search", "--sessions", "where", "is").stdout.split("\t")
+    assert by_session[1:] == ["first", "About trees", "[where] [is] foo-bar?\n"]
+    assert len(json.loads(grovefs(filled, "search", "role:user OR role:assistant", "--json", "-n", "2").stdout)) == 2
+    long = grovefs(filled, "search", "x" * 100_000)
+    assert (long.returncode, long.stderr.count("\n")) == (1, 1)
+    assert "too long" in long.stderr
     empty = grovefs(filled, "search", "")
     assert empty.returncode == 1
     assert "nothing to look for" in empty.stderr

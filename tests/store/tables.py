@@ -27,7 +27,8 @@ def _dump(db: apsw.Connection) -> dict[str, list[Any]]:
         "message_count, name, header_bytes, text_bytes, entry, append_at, updated_at_span, updated_at_text, "
         "user, persona, opening, asked, answered FROM sessions"
     )
-    texts = db.execute("SELECT row, role, message_id, created_ns, digest FROM texts")
+    texts = db.execute("SELECT row, role, message_id, created_ns, digest FROM texts").fetchall()
+    places = dict(db.execute("SELECT number, row FROM texts"))
     pieces = db.execute("SELECT row, bytes FROM pieces")
     links = db.execute("SELECT row, url, times FROM links")
     db.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab(main, search, instance)")
@@ -36,7 +37,7 @@ def _dump(db: apsw.Connection) -> dict[str, list[Any]]:
         "sessions": sorted(sessions, key=repr),
         "damaged": sorted(db.execute("SELECT root, child, reason FROM damaged")),
         "texts": sorted((names[row >> SHIFT], row & place, *rest) for row, *rest in texts),
-        "search": sorted((names[doc >> SHIFT], doc & place, offset, term) for doc, offset, term in words),
+        "search": sorted((names[places[n] >> SHIFT], places[n] & place, offset, term) for n, offset, term in words),
         "pieces": sorted((names[row >> SHIFT], row & place, size) for row, size in pieces),
         "links": sorted((names[row >> SHIFT], row & place, *rest) for row, *rest in links),
         "marks": list(db.execute("SELECT * FROM marks")),

@@ -173,8 +173,7 @@ def test_edit_that_changes_no_length_is_found_too(opened: Store) -> None:
         "DELETE FROM texts WHERE role = 'user'",
         "UPDATE texts SET digest = 7 WHERE role = 'user'",
         "UPDATE texts SET role = 'tool' WHERE role = 'user'",
-        "DELETE FROM search WHERE rowid IN (SELECT row FROM texts WHERE role = 'user')",
-        "INSERT INTO search (rowid, text) SELECT row + 1000, 'ghost' FROM texts WHERE role = 'user'",
+        "DELETE FROM search WHERE rowid IN (SELECT number FROM texts WHERE role = 'user')",
     ],
 )
 def test_search_rows_are_made_again(opened: Store, damage: str) -> None:
@@ -188,8 +187,10 @@ def test_search_rows_are_made_again(opened: Store, damage: str) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        "INSERT INTO texts VALUES (99 << 24, '', NULL, NULL, 1)",
-        "INSERT INTO search (rowid, text) VALUES (99 << 24, 'x')",
+        "INSERT INTO texts VALUES (99 << 24, 1000, '', NULL, NULL, 1)",
+        "INSERT INTO texts VALUES (-5, 1000, '', NULL, NULL, 1)",
+        "INSERT INTO search (rowid, text) VALUES (1000, 'x')",
+        "INSERT INTO search (rowid, text) SELECT number + 1000, 'ghost' FROM texts WHERE role = 'user'",
     ],
 )
 def test_search_rows_of_nobody_are_removed(opened: Store, damage: str) -> None:

@@ -1,7 +1,8 @@
 """Any text is a query, whatever was said is found, and the rows follow every change."""
 
+import json
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store import Location, Message, Session, Store, Timestamp, ToolCall
-from store.find import EmptyQuery
+from store import EmptyQuery, InvalidQuery, Location, Message, Session, Store, Timestamp, ToolCall, search
 from store.models import (
     ConversationSummary,
     FunctionCall,
@@ -20,7 +20,8 @@ from store.models import (
     ImageUrl,
     MessagePart,
 )
-from store.search import SNIPPET_CHARS, message_text, parse_query, snippet
+from store.query import LONGEST_BYTES, parse_query
+from store.words import SNIPPET_CHARS, message_text, snippet
 from tests.builders import make_session
 
 
@@ -52,7 +53,7 @@ def rows(store: Store) -> list[tuple[Any, ...]]:
     """All rows of search, by what they stand for instead of by number."""
     return store._core.db.reader.execute(
         "SELECT s.root, s.child, t.row & 0xffffff AS place, t.role, t.message_id, t.created_ns, t.digest, d.sz "
-        "FROM texts t JOIN sessions s ON s.key = t.row >> 24 JOIN search_docsize d ON d.id = t.row "
+        "FROM texts t JOIN sessions s ON s.key = t.row >> 24 JOIN search_docsize d ON d.id = t.number "
         "ORDER BY s.root, s.child, place"
     ).fetchall()
 
@@ -101,6 +102,43 @@ def test_every_kind_of_content_is_found(store: Store) -> None:
     assert found(store, with_picture) == []
 
 
+@pytest.mark.parametrize("word", ["ls", "first", "café", "quoted", "deep", "7", "nul"])
+def test_arguments_are_read_as_the_json_they_are(store: Store, word: str) -> None:
+    """In a string inside a string, what follows an escape is still a word."""
+    arguments = json.dumps({"command": 'first\nls "quoted"\tcafé', "more": [{"deep": 7}, None], "nul": True})
+    session = make_session("s1", messages=0)
+    session.add_message(
+        Message.assistant("", [ToolCall(id="1", type="function", function=FunctionCall(name="f", arguments=arguments))])
+    )
+    store.save(session)
+    assert "\\n" in arguments
+    assert found(store, word) == [0]
+    assert found(store, "nls") == []
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "a\\nb", "[" * 5000 + "\\"])
+def test_arguments_that_are_no_json_are_searched_as_they_are(store: Store, arguments: str) -> None:
+    """A model may have been cut off in the middle of a call."""
+    call = ToolCall(id="1", type="function", function=FunctionCall(name="f", arguments=arguments + " needle"))
+    session = make_session("s1", messages=0)
+    session.add_message(Message.assistant("", [call]))
+    store.save(session)
+    assert found(store, "needle") == [0]
+
+
+def test_emoji_are_words(store: Store) -> None:
+    """Alone, in a run, touching other text; and no other emoji is found by one."""
+    said(store, "ship it 🚀now", "done✅🎉", "plain")
+    assert (found(store, "🚀"), found(store, "✅"), found(store, "🎉")) == ([0], [1], [1])
+    assert (found(store, "✅🎉"), found(store, "🎉✅"), found(store, "done ✅"), found(store, "now")) == (
+        [1],
+        [],
+        [1],
+        [0],
+    )
+    assert found(store, "-🚀 role:user") == [1, 2]
+
+
 def test_hit_tells_where_and_what(store: Store) -> None:
     """Session, message, index, role, time and rank: all that is needed to go there."""
     session = said(store, "nothing", "a needle here", title="haystack")
@@ -112,6 +150,8 @@ def test_hit_tells_where_and_what(store: Store) -> None:
     assert hit.created_ns == message.created_at.ns
     assert hit.rank < 0
     assert hit.snippet == "a [needle] here"
+    assert (hit.kind, hit.path, hit.updated_ns) == ("message", "sessions/s1", session.updated_at.ns)
+    assert store.search("haystack")[0].kind == "session"
 
 
 def test_better_matches_come_first_and_the_limit_holds(store: Store) -> None:
@@ -119,6 +159,70 @@ def test_better_matches_come_first_and_the_limit_holds(store: Store) -> None:
     said(store, "word " + "filler " * 200, "word word", *["other"] * 20)
     assert [hit.message_index for hit in store.search("word")] == [1, 0]
     assert len(store.search("word", limit=1)) == 1
+
+
+def test_newest_comes_first_among_equals(store: Store) -> None:
+    """The same words, the same length: then time decides, of the session and within it."""
+    for day, id in enumerate(("b", "c", "a"), 1):
+        session = make_session(id, messages=0, title="x")
+        session.updated_at = Timestamp(f"2026-06-0{day}T00:00:00Z")
+        session.messages = [Message.user("word"), Message.user("word")]
+        store.save(session)
+    hits = [(hit.location.id, hit.message_index) for hit in store.search("word")]
+    assert hits == [("a", 1), ("a", 0), ("c", 1), ("c", 0), ("b", 1), ("b", 0)]
+    assert [(h.location.id, h.message_index) for h in store.search("word", limit=3)] == hits[:3]
+    assert [h.location.id for h in store.search("word", by_session=True)] == ["a", "c", "b"]
+    assert [h.location.id for h in store.search("word", by_session=True, limit=2)] == ["a", "c"]
+    assert store.search("word", limit=0) == []
+
+
+def test_ranking_of_frequent_words_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a cap the newest are ranked, whatever session they were added to; whole sessions are still all found."""
+    monkeypatch.setattr("store.find.CAP", 10)
+    monkeypatch.setattr("store.find._PAGE", 7)
+    for i in range(8):
+        said(store, "word word", *["word filler filler"] * 5, id=f"s{i}", title=f"title {i}")
+    store.append("s0", [Message.user("word is news")])
+    hits = store.search("word", limit=100)
+    assert len(hits) == 10
+    assert ("s0", 6) in [(hit.location.id, hit.message_index) for hit in hits]
+    assert {hit.location.id for hit in hits} == {"s0", "s7", "s6"}
+    assert hits == sorted(hits, key=lambda hit: hit.rank)
+    assert len(store.search("word role:user", limit=100)) == 10
+    every = [hit.location.id for hit in store.search("word", limit=100, by_session=True)]
+    assert sorted(every) == [f"s{i}" for i in range(8)]
+    assert every[3:] == ["s5", "s4", "s3", "s2", "s1"]
+    assert [hit.location.id for hit in store.search("word", limit=5, by_session=True)] == every[:5]
+
+
+def test_state_documents_are_found(store: Store) -> None:
+    """By title and text, with what they are; filters of sessions do not find them, but for title, kind and time."""
+    said(store, "needle in a session", title="haystack")
+    path = "state/memory/facts.md"
+    (store.home / "state/memory").mkdir(parents=True)
+    (store.home / path).write_text("The needle is in the barn.")
+    with store._core.db.write() as db:
+        search.put_document(db, path, "facts", "The needle is in the barn.", Timestamp("2026-01-02T00:00:00Z").ns)
+    hit = store.search("barn")[0]
+    assert (hit.kind, hit.location, hit.path, hit.title) == ("state", None, path, "facts")
+    assert hit.snippet == "facts The needle is in the [barn]."
+    assert {hit.kind for hit in store.search("needle")} == {"message", "state"}
+    for query in ("needle kind:state", "needle -kind:root", "needle title:FACT", "needle before:2026-02", "kind:state"):
+        assert [hit.path for hit in store.search(query)] == [path], query
+        assert [hit.path for hit in store.search(query, by_session=True)] == [path], query
+    for query in ("needle role:user", "needle kind:root", "needle pinned:yes", "needle model:x", "barn -pinned:no"):
+        assert path not in [hit.path for hit in store.search(query)], query
+    with store._core.db.write() as db:
+        assert search.documents(db) == [path]
+        assert search.document_agrees(db, path, "facts", "The needle is in the barn.")
+        assert not search.document_agrees(db, path, "facts", "other")
+        search.put_document(db, path, "facts", "All is well.", 5)
+    assert (store.search("barn"), len(store.search("well"))) == ([], 1)
+    with store._core.db.write() as db:
+        search.remove_document(db, path)
+        search.remove_document(db, path)
+        assert search.documents(db) == []
+    assert store.search("well") == []
 
 
 # -- any input is legal -----------------------------------------------------------------------------------
@@ -176,15 +280,12 @@ STRANGE = [
     '"unbalanced',
     'a"b',
     'a "b" c"',
-    "\0",
-    "a\0b",
     "😀",
     "😀 word",
     "\ud800",
     "a\udcff",
     "title:a\udcff",
     "role:",
-    "role:\0",
     'role:"',
     "role:()",
     "before:",
@@ -220,44 +321,52 @@ def test_strange_query_is_legal(shared: Store, query: str) -> None:
         shared.search(query)
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "x" * 100_000,
-        " ".join(f"w{i}" for i in range(16_000)),
-        " OR ".join(f"w{i}" for i in range(10_000)),
-        " ".join(f"-w{i}" for i in range(14_000)),
-        " OR ".join(f"-w{i}" for i in range(9_000)),
-        " ".join(f"title:w{i}" for i in range(8_000)),
-        " OR ".join(f"-role:w{i}" for i in range(7_000)),
-        "-".join(f"w{i}" for i in range(16_000)),
-        '"' * 100_000,
-        "文" * 30_000,
-        "(" * 100_000,
-        "a (b OR " * 12_000,
-    ],
-    ids=range(12),
-)
-def test_hundred_kilobytes_are_legal(shared: Store, query: str) -> None:
-    """Someone will paste a whole file."""
+LONG = [
+    "x" * 16_000,
+    " ".join(f"w{i}" for i in range(2_600)),
+    " OR ".join(f"w{i}" for i in range(1_600)),
+    " ".join(f"-w{i}" for i in range(2_300)),
+    " OR ".join(f"-w{i}" for i in range(1_500)),
+    " ".join(f"title:w{i}" for i in range(1_300)),
+    " OR ".join(f"-role:w{i}" for i in range(1_100)),
+    "-".join(f"w{i}" for i in range(2_600)),
+    '"' * 16_000,
+    "文" * 5_000,
+    "(" * 16_000,
+    "a (b OR " * 2_000,
+]
+
+
+@pytest.mark.parametrize("query", LONG, ids=range(len(LONG)))
+def test_page_of_words_is_legal(shared: Store, query: str) -> None:
+    """Someone will paste a whole paragraph, of any shape."""
+    assert len(query.encode()) <= LONGEST_BYTES
     try:
         shared.search(query)
     except EmptyQuery:
         assert not query.strip('"(')
 
 
+@pytest.mark.parametrize("query", ["x" * 100_000, "word " * 20_000, "文" * 40_000, "\0", "a\0b", "role:\0"])
+def test_what_no_person_would_ask_is_refused_with_a_reason(shared: Store, query: str) -> None:
+    """A whole file, or bytes that are no text: told at once, instead of worked on for long."""
+    with pytest.raises(InvalidQuery, match=r"too long|NUL") as refused:
+        shared.search(query)
+    assert len(str(refused.value)) < 200
+
+
 def test_query_with_nothing_to_look_for_says_so(store: Store) -> None:
-    """Signs alone, or a picture, cannot be looked for."""
-    for query in ("", "😀", '"', "-", "()", "AND", "*"):
-        with pytest.raises(EmptyQuery):
+    """Signs alone cannot be looked for."""
+    for query in ("", '"', "-", "()", "AND", "*", "*** ...", "“”"):
+        with pytest.raises(EmptyQuery, match="nothing to look for"):
             store.search(query)
 
 
 @given(st.text() | st.text(alphabet='ab -()"*:\0ORAND文\t😀role:before:2'))
 @settings(deadline=None, max_examples=300)
 def test_no_text_is_an_error(shared: Store, text: str) -> None:
-    """Property: nothing but EmptyQuery is ever raised."""
-    with suppress(EmptyQuery):
+    """Property: whatever is not NUL finds something, nothing, or says that it holds nothing to look for."""
+    with suppress(InvalidQuery if "\0" in text else EmptyQuery):
         shared.search(text)
 
 
@@ -502,11 +611,21 @@ def test_snippet_shows_the_match_in_its_surroundings() -> None:
         ("short", [], "short"),
         ("", ["a"], ""),
         ("a.b*c", ["."], "a.b*c"),
+        ("other bother the rest", ["the"], "other bother [the] rest"),
+        ("their theory the rest", ["the*"], "[the]ir [the]ory [the] rest"),
+        ("un café là", ["cafe"], "un [café] là"),
+        ("un cafe\u0301 là", ["CAFÉ"], "un [cafe\u0301] là"),
+        ("a cafe", ["café"], "a [cafe]"),
+        ("が か", ["か"], "が [か]"),
+        ("abc会话def", ["def"], "abc会话[def]"),
+        ("会 话", ["会话"], "[会 话]"),
+        ("ship it 🚀 now", ["🚀"], "ship it [🚀] now"),
+        ("a [b] c", ["c"], "a [b] [c]"),
     ],
 )
 def test_snippet(text: str, words: list[str], shown: str) -> None:
     """What is found by the index is shown in the text, signs or not."""
-    assert snippet(text, [word for word in words if parse_query(word).words]) == shown
+    assert snippet(text, [wanted for word in words for wanted in parse_query(f'"{word}"').words]) == shown
 
 
 def test_snippet_of_a_session_is_its_present_title_and_summary(store: Store) -> None:
@@ -583,6 +702,30 @@ def test_only_rows_of_changed_messages_are_rewritten(store: Store) -> None:
     assert changed(store, session) == 0
     session.messages.pop()
     assert changed(store, session) == 1
+
+
+def written_words(store: Store, change: Callable[[], object]) -> int:
+    """How many rows of the full-text index a change has written or removed."""
+    tables: list[str] = []
+    store._core.db._writer.set_update_hook(lambda kind, _, table, row: tables.append(table))
+    try:
+        change()
+    finally:
+        store._core.db._writer.set_update_hook(None)
+    return tables.count("search_docsize")
+
+
+def test_messages_that_move_keep_their_words(store: Store) -> None:
+    """Taking the first message away, or putting one before it, does not index the rest again."""
+    session = said(store, *(f"message {i}" for i in range(50)), "twin", "twin")
+    session.messages.pop(0)
+    assert written_words(store, lambda: store.save(session, shorten=True)) == 1
+    session.messages.insert(0, Message.user("newcomer"))
+    assert written_words(store, lambda: store.save(session)) == 1
+    session.messages.reverse()
+    assert written_words(store, lambda: store.save(session)) == 0
+    assert (found(store, "newcomer"), found(store, '"message 49"'), found(store, "twin")) == ([51], [2], [0, 1])
+    assert written_words(store, lambda: store.append(session, [Message.user("more")])) == 1
 
 
 def test_append_leaves_the_rows_before_alone(store: Store) -> None:
