@@ -106,7 +106,13 @@ class Imports:
     def _take_tree(self, tree: Tree, seen: dict[Location, str], *, dry_run: bool) -> Iterator[Outcome | Problem]:
         """The root first, that no child is ever without it; but where it is here already, the children
         first: what moved from it to them is then here twice for a moment, and never not at all."""
-        is_new = self.core.disk.stat(tree.root.location.path(layout.SESSION)) is None
+        location = tree.root.location
+        if location in seen:
+            text = f"session {location} was in {seen[location]} already; this one is skipped"
+            yield Problem(tree.root.path, None, text)
+            yield from map(_without_root, tree.children)
+            return
+        is_new = self.core.disk.stat(location.path(layout.SESSION)) is None
         if not is_new:
             yield from self._take_children(tree.children, seen, dry_run=dry_run)
         root = self._try(tree.root, seen, dry_run=dry_run)

@@ -21,7 +21,8 @@ STORE = [
     *["trash", "prune", "commits", "mailbox", "saves", "owners", "puts", "beside", "removal", "relocate", "namespace"],
     *["bamboo", "export", "check", "check_parts", "find", "summaries", "trajectory", "keeper", "watch", "opening"],
     *["importers.source", "importers.shape", "importers.values", "importers.building", "importers.blocks"],
-    *["importers.claude_code", "importers.formats"],
+    *["importers.elements", "importers.lineage", "importers.branches", "importers.claude_code", "importers.codex"],
+    *["importers.chatgpt", "importers.bamboo_home", "importers.oxios", "importers.a3s", "importers.formats"],
     *["importing", "store"],
 ]
 

@@ -64,6 +64,8 @@ class SessionBuilder:
         """A message; `rest` is what of its record has no place, `raw` the record itself."""
         message: dict[str, Any] = {"id": self._unique(id), "role": role, "content": content}
         message |= {name: value for name, value in members.items() if value is not None}
+        if role == "assistant" and not (content and "tool_calls" not in message):
+            message["phase"] = "commentary"  # said on the way, no answer yet
         if at is not None:
             message["created_at"] = at
             self._times.append(at)

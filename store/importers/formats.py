@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from store.errors import InvalidName, NotFound
-from store.importers import claude_code
+from store.importers import a3s, bamboo_home, chatgpt, claude_code, codex, oxios
 from store.importers.shape import Format
 from store.importers.source import Source
 
-FORMATS: tuple[Format, ...] = (claude_code.FORMAT,)
+FORMATS: tuple[Format, ...] = tuple(module.FORMAT for module in (claude_code, codex, chatgpt, bamboo_home, oxios, a3s))
 
 
 def get_format(name: str) -> Format:

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from store import layout
+from store import gist, layout
 from store.errors import InvalidName
 from store.timestamps import Timestamp
 
 MAX_LEVELS = 100  # of a foreign record; a document allows 127, and a record stands some levels down in it
-TITLE_CHARS = 60
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_INT, _MIN_INT = 2**64 - 1, -(2**63)
 
@@ -99,6 +98,14 @@ def _parts(container: dict[str, Any] | list[Any]) -> list[Any]:
     return list(container.values()) if isinstance(container, dict) else container
 
 
+def keys_of(raw: bytes) -> set[str]:
+    """The members of the object in `raw`; none if it is no such thing. For recognising a format."""
+    try:
+        return set(an_object(parse(raw).value))
+    except BadRecord:
+        return set()
+
+
 # -- single values -----------------------------------------------------------------------------------------
 
 
@@ -150,6 +157,5 @@ def digest(text: str) -> str:
 
 
 def make_title(text: str) -> str:
-    """The first line that says something, cut to width on a character."""
-    line = next((part.strip() for part in text.splitlines() if part.strip()), "")
-    return line if len(line) <= TITLE_CHARS else f"{line[: TITLE_CHARS - 1]}…"
+    """The first line that says something, cut to a title's width; "" if none does."""
+    return gist.make_title({"content": text}) or ""

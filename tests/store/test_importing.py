@@ -124,7 +124,7 @@ def test_links_in_the_source_are_not_followed(store: Store, claude: Path, tmp_pa
 
 
 def test_the_same_id_twice_is_taken_once(store: Store, claude: Path) -> None:
-    other = claude / f"projects/-home-me-other/{CLAUDE_ID}.jsonl"
+    other = claude / f"projects/-home-me-zoo/{CLAUDE_ID}.jsonl"
     write_lines(other, [claude_line("user", "x1", {"role": "user", "content": "a copy"}, "00:00")])
     for _ in range(2):
         summary = store.imports.run(str(claude))

@@ -1,0 +1,99 @@
+"""A tree of nodes as lines that follow each other: the path that counts, and the branches off it. Pure.
+
+Every node is in exactly one line, whatever the mapping says: nodes that hang on nothing, on each other in
+a circle, or on a parent that does not name them, are in some line too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+Node = dict[str, Any]
+
+
+@dataclass
+class Chain:
+    """Nodes that follow each other; `above` is the line it branches off, None for the path that counts."""
+
+    nodes: list[str]
+    above: Chain | None = None
+    depth: int = 0
+
+
+@dataclass
+class Nodes:
+    """The nodes of a mapping. Of who is whose child, what the children say of their parents counts."""
+
+    nodes: dict[str, Node]
+    children: dict[str | None, list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for id in self.nodes:
+            self.children.setdefault(self._parent(id), []).append(id)
+        for parent, ids in self.children.items():
+            if parent is not None:
+                ids.sort(key=self._places(parent))
+
+    def _parent(self, id: str) -> str | None:
+        parent = self.nodes[id].get("parent")
+        return parent if isinstance(parent, str) and parent in self.nodes else None
+
+    def _places(self, parent: str) -> Any:
+        """The order in which a parent lists its children; those it does not list come last."""
+        listed = self.nodes[parent].get("children")
+        names = [id for id in listed if isinstance(id, str)] if isinstance(listed, list) else []
+        places = {id: place for place, id in enumerate(names)}
+        return lambda id: places.get(id, len(places))
+
+    def path_to(self, current: Any) -> list[str]:
+        """From the beginning to `current`; if that is no node, along the latest of every choice."""
+        if not isinstance(current, str) or current not in self.nodes:
+            tops = self.children.get(None, [])
+            return self._line_from(tops[0], set()) if tops else []
+        path: list[str] = []
+        seen: set[str] = set()
+        at: str | None = current
+        while at is not None and at not in seen:
+            seen.add(at)
+            path.append(at)
+            at = self._parent(at)
+        return path[::-1]
+
+    def chains(self, current: Any) -> list[Chain]:
+        """The path that counts, then all branches, each after the one it branches off."""
+        main = Chain(self.path_to(current))
+        chains, taken = [main], set(main.nodes)
+        self._branch_off(main, chains, taken)
+        for node in self.nodes:  # what hangs on nothing, or on itself
+            if node not in taken:
+                self._branch_off(self._branch(node, main, chains, taken), chains, taken)
+        return chains
+
+    def _branch_off(self, chain: Chain, chains: list[Chain], taken: set[str]) -> None:
+        waiting = deque([chain])
+        while waiting:
+            above = waiting.popleft()
+            for node in above.nodes:
+                for child in self.children.get(node, []):
+                    if child not in taken:
+                        waiting.append(self._branch(child, above, chains, taken))
+
+    def _branch(self, start: str, above: Chain, chains: list[Chain], taken: set[str]) -> Chain:
+        chain = Chain(self._line_from(start, taken), above, above.depth + 1)
+        taken.update(chain.nodes)
+        chains.append(chain)
+        return chain
+
+    def _line_from(self, start: str, taken: set[str]) -> list[str]:
+        """A node and what follows it, the latest where there is a choice."""
+        line: list[str] = []
+        seen: set[str] = set()
+        at: str | None = start
+        while at is not None:
+            seen.add(at)
+            line.append(at)
+            below = [id for id in self.children.get(at, []) if id not in taken and id not in seen]
+            at = below[-1] if below else None
+        return line
