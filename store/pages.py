@@ -6,10 +6,10 @@ can no longer be the text the sheet speaks of, Conflict says so, and who asks ag
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -21,6 +21,8 @@ from store.index import Version, unpack_version
 from store.layout import Location
 from store.models import IndexEntry
 from store.sessions import Loaded
+
+T = TypeVar("T")
 
 # Changes after which all that was there before is still there, and says the same.
 _GROWING = {"appended", "attachment", "log"}
@@ -116,16 +118,22 @@ class Pages:
         text = transcript.render(entry, _summary(loaded), messages, lambda url: sheet.links.get(url, ""))
         return transcript.encode(text)
 
-    def text(self, location: Location) -> str | None:
-        """The transcript as it is now; None if there is no session."""
+    def text(self, location: Location, message: int | None = None) -> str | None:
+        """The transcript as it is now, or the piece of one message; None if there is no session."""
         loaded = self.core.load(location)
         if loaded is None:
             return None
-        messages = loaded.main.data["messages"]
+        finder, messages = _Finder(self.core), loaded.main.data["messages"]
+
+        def target(url: str) -> str:
+            return finder.target(location, url)
+
+        if message is not None:
+            index = message + len(messages) if message < 0 else message
+            return transcript.render_message(pick(messages, message), index, target).lstrip("\n")
         has_attachments = sessions.has_attachments(self.core.disk, location)
         entry = sessions.entry_of(loaded.session, location, len(messages), has_attachments=has_attachments)
-        finder = _Finder(self.core)
-        return transcript.render(entry, _summary(loaded), messages, lambda url: finder.target(location, url))
+        return transcript.render(entry, _summary(loaded), messages, target)
 
     def _load(self, location: Location) -> Loaded | None:
         snapshot = sessions.read(self.core.disk, location, self.core.limit_bytes)
@@ -146,6 +154,13 @@ class Pages:
         query = "SELECT DISTINCT what FROM changes WHERE seq > ? AND root = ? AND child = ?"
         happened = {what for (what,) in self.core.db.reader.execute(query, (sheet.seq, root, child))}
         return bool(happened) and happened <= _GROWING and self.core.db.get_meta("feed_floor", 0) <= sheet.seq
+
+
+def pick(messages: Sequence[T], index: int) -> T:
+    """One of a session's messages, counted from the end where the index is negative."""
+    if not -len(messages) <= index < len(messages):
+        raise NotFound(f"there is no message {index}: the session has {len(messages)}")
+    return messages[index]
 
 
 def mtime_of(version: Version) -> int:

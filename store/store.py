@@ -245,10 +245,10 @@ class Store:
         loaded = self._core.load(location) if location else None
         return with_origin(loaded) if loaded else None
 
-    def transcript(self, session_id: str) -> str | None:
-        """The session as Markdown to read, as the mount shows it; None if there is none."""
+    def transcript(self, session_id: str, message: int | None = None) -> str | None:
+        """The session as Markdown to read, as the mount shows it, or one of its messages; None if there is none."""
         location = self._core.locate(session_id)
-        return self.pages.text(location) if location else None
+        return self.pages.text(location, message) if location else None
 
     def load_runtime(self, session_id: str) -> Session | None:
         """The control plane alone, without messages where there is a sidecar: cheap at any length."""

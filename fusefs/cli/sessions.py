@@ -1,4 +1,4 @@
-"""Look at sessions: ls, show."""
+"""List sessions: ls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json
-from store import NotFound, Summary
+from store import Summary
 
 
 @app.command("ls")
@@ -44,21 +44,3 @@ def _print_table(summaries: list[Summary]) -> None:
     for row in rows:
         table.add_row(*row)
     Console().print(table)
-
-
-@app.command()
-def show(session: Annotated[str, typer.Argument(help="Id, or root/child.")], home: Home, as_json: Json = False) -> None:
-    """Print a conversation."""
-    with open_store(home) as store:
-        found = store.load(session)
-    if found is None:
-        raise NotFound(f"there is no session {session!r}; `grovefs ls` lists them")
-    if as_json:
-        print_json(found.model_dump())
-        return
-    typer.echo(f"{found.title}  ({found.model or 'no model'}, {len(found.messages)} messages)")
-    for message in found.messages:
-        typer.echo(f"\n[{message.role}] {(message.created_at or '')[:19]}")
-        typer.echo(message.content)
-        for call in message.tool_calls or []:
-            typer.echo(f"→ {call.function.name}({call.function.arguments})")

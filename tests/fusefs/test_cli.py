@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +55,48 @@ def test_show_prints_a_conversation(filled: Path) -> None:
     assert "About trees" in shown
     assert "where is foo-bar?" in shown
     assert json.loads(grovefs(filled, "show", "first", "--json").stdout)["id"] == "first"
+
+
+def test_show_piped_is_the_transcript(filled: Path) -> None:
+    """The same text as the mount has in transcripts/, and as the API gives."""
+    with Store.open(filled, background=False) as store:
+        text = store.transcript("second")
+    assert text is not None
+    assert grovefs(filled, "show", "second").stdout == text
+    assert grovefs(filled, "show", "second", "--markdown").stdout == text
+
+
+def test_show_picks_a_message_as_search_counts(filled: Path) -> None:
+    found = grovefs(filled, "search", "foo-bar").stdout
+    assert found.startswith("first#2\t")
+    shown = grovefs(filled, "show", "first", "--message", "2").stdout
+    assert shown.startswith("## [2] user · ")
+    assert shown.endswith("\n\nwhere is foo-bar?\n")
+    assert grovefs(filled, "show", "first", "-m", "-1").stdout == shown
+    assert json.loads(grovefs(filled, "show", "first", "-m", "2", "--json").stdout)["content"] == "where is foo-bar?"
+    assert grovefs(filled, "show", "first", "-m", "3").stderr == "grovefs: there is no message 3: the session has 3\n"
+
+
+def test_show_on_a_terminal_has_the_same_lines(filled: Path) -> None:
+    """With colours around them: nothing is left out, joined or interpreted."""
+    with Store.open(filled, background=False) as store:
+        store.append("first", [Message.user("[red]not a style[/red]\nnext line\n```\n  # code\n```")])
+        text = store.transcript("first")
+    assert text is not None
+    leader, follower = pty.openpty()
+    code = "from fusefs.cli import main; main()"
+    environment = {**os.environ, "GROVEFS_HOME": str(filled), "TERM": "xterm-256color", "COLUMNS": "200"}
+    process = subprocess.Popen([sys.executable, "-c", code, "show", "first"], env=environment, stdout=follower)
+    os.close(follower)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the other end is closed
+        while chunk := os.read(leader, 65536):
+            shown += chunk
+    os.close(leader)
+    assert process.wait(60) == 0
+    plain = re.sub(rb"\x1b\[[0-9;]*m", b"", shown).decode().replace("\r\n", "\n")
+    assert b"\x1b[" in shown
+    assert [line.rstrip() for line in plain.split("\n")] == [line.rstrip() for line in text.split("\n")]
 
 
 def test_a_missing_session_is_one_line_with_the_remedy(filled: Path) -> None:

@@ -1,0 +1,80 @@
+"""Read a conversation: show."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from fusefs.cli.app import Home, Json, app, open_store, print_json
+from store import NotFound, Session
+from store.pages import pick
+
+# How a line of a transcript looks on a terminal, by how it begins.
+_STYLES = {
+    "# ": "bold underline",
+    "## ": "bold",
+    "> ": "dim italic",
+    ">": "dim italic",
+    "**→ ": "bold magenta",
+}
+_ROLES = {"user": "bold green", "assistant": "bold cyan", "tool": "bold yellow", "system": "bold blue"}
+_HEADING = re.compile(r"## \[\d+\] (\w+)")
+_FENCE = re.compile(r"`{3,}\Z")
+
+
+@app.command()
+def show(
+    session: Annotated[str, typer.Argument(help="Id, or root/child.")],
+    home: Home,
+    message: Annotated[
+        int | None,
+        typer.Option("--message", "-m", help="Only this one: 0 is the first, as search counts, -1 the last."),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Plain Markdown, on a terminal too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print a conversation, to read. Piped, or with --markdown, it is the text that the mount has in transcripts/."""
+    with open_store(home) as store:
+        found = store.load(session) if as_json else store.transcript(session, message)
+    if found is None:
+        raise NotFound(f"there is no session {session!r}; `grovefs ls` lists them")
+    if isinstance(found, Session):
+        print_json(found.model_dump() if message is None else pick(found.messages, message).model_dump())
+    elif markdown or not sys.stdout.isatty():
+        sys.stdout.buffer.write(found.encode())
+    else:
+        _print_styled(found)
+
+
+def _print_styled(text: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for line, style, is_code in styled_lines(text):
+        console.print(Text(line, style), soft_wrap=is_code)  # code keeps its lines, prose is wrapped at words
+
+
+def styled_lines(text: str) -> Iterator[tuple[str, str, bool]]:
+    """Every line as it is, how it shall look, and whether it is code."""
+    fence = ""
+    for line in text.removesuffix("\n").split("\n"):
+        if fence:
+            yield line, "dim" if line == fence else "", True
+            fence = "" if line == fence else fence
+        elif _FENCE.match(line):
+            fence = line
+            yield line, "dim", True
+        else:
+            yield line, _style(line), False
+
+
+def _style(line: str) -> str:
+    heading = _HEADING.match(line)
+    if heading is not None:
+        return _ROLES.get(heading[1], "bold")
+    return next((style for start, style in _STYLES.items() if line.startswith(start)), "")
