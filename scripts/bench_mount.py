@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,6 +28,7 @@ def bench_mount(
     contenders: Annotated[str, typer.Option(help="Whom to compare; native is needed for ratios.")] = ALL,
     cache: Annotated[Literal["warm", "cold", "both"], typer.Option(help="Which of the reading runs.")] = "both",
     rounds: Annotated[int | None, typer.Option(min=1, help="How often each contender runs; 5 by default.")] = None,
+    roots: Annotated[int | None, typer.Option(min=10, help="Another size of the tree; 2,000 by default.")] = None,
     scale: Annotated[int, typer.Option(help="Also: memory with so many sessions, as 20000.", min=0)] = 0,
     mount_options: Annotated[str, typer.Option(help="More options for `grovefs mount`, as one text.")] = "",
     parent: Annotated[Path, typer.Option("--dir", help="Where everything is made: a real disk.")] = Path("/var/tmp"),
@@ -44,6 +46,8 @@ def bench_mount(
         scale=scale,
     )
     settings = smaller(wanted, rounds) if quick else wanted
+    if roots is not None:
+        settings = replace(settings, shape=replace(settings.shape, roots=roots), jq_sessions=min(200, roots))
     err = Console(stderr=True)
     with workplace(parent) as place, Progress(console=err, disable=not err.is_terminal, transient=True) as meter:
         bench = Bench(place, settings, meter)

@@ -86,7 +86,7 @@ def plan(shape: Shape) -> Iterator[Planned]:
         names = [None, f"{root}-sub"] if chance.random() < shape.with_child else [None]
         for child in names:
             size_bytes = round(chance.lognormvariate(math.log(shape.median_bytes), shape.sigma))
-            yield Planned(root, child, size_bytes, is_rare=number % shape.rare_every == shape.rare_every // 2)
+            yield Planned(root, child, size_bytes, is_rare=number % shape.rare_every == 0)
             number += 1
 
 
