@@ -8,55 +8,95 @@ import stat
 import pyfuse3
 
 from fusefs.nodes import Node
+from fusefs.views.shape import Folder, Item, Link, Page
 
-# Changes by others (the API, another mount, an editor on the home) are to be seen within a second.
-CACHED_S = 0.5
-# A name that a writer is on, or that is generated, may lead elsewhere the next moment.
-UNCACHED_S = 0.0
+# What is watched is cached for as long as the kernel likes: every change is announced. Not for ever, so that an
+# announcement lost to a bug heals by itself.
+ANNOUNCED_S = 3600.0
+# Without a watch (there are none left) changes by others are to be seen within a second all the same.
+UNWATCHED_S = 0.5
+# Views are made from the index, which every commit changes: they too may be a second late, and no more.
+VIEW_S = 0.5
+# A name that a writer is on may lead elsewhere the next moment.
+FLEETING_S = 0.0
 
-_READ_ONLY_FILE = stat.S_IFREG | 0o444
-_READ_ONLY_DIR = stat.S_IFDIR | 0o555
+_MODES = {Folder: stat.S_IFDIR | 0o555, Link: stat.S_IFLNK | 0o777, Page: stat.S_IFREG | 0o444}
 
 
 def attributes(node: Node, *, cached: bool = True) -> pyfuse3.EntryAttributes:
+    """What the kernel is told of a node; not `cached` while someone is writing under its name."""
+    if node.encoded is not None and cached:
+        kept: pyfuse3.EntryAttributes = node.encoded
+        return kept
     attrs = pyfuse3.EntryAttributes()
     attrs.st_ino = node.inode
     attrs.generation = 0
-    is_fleeting = node.is_generated or node.shadow is not None
-    timeout = CACHED_S if cached and not is_fleeting else UNCACHED_S
-    attrs.entry_timeout = attrs.attr_timeout = timeout
     attrs.st_blksize = 4096
     attrs.st_rdev = 0
-    if node.is_generated:
-        _generated(attrs, node)
+    if node.item is not None:
+        _made(attrs, node)
     else:
         _stored(attrs, node)
+    attrs.entry_timeout, attrs.attr_timeout = _timeouts(node) if cached else (FLEETING_S, FLEETING_S)
+    if cached and node.shadow is None and attrs.entry_timeout == ANNOUNCED_S:
+        node.encoded = attrs
     return attrs
 
 
-def _generated(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
-    attrs.st_mode = _READ_ONLY_FILE if node.data is not None else _READ_ONLY_DIR
-    attrs.st_nlink = 1 if node.data is not None else 2
+def absent() -> pyfuse3.EntryAttributes:
+    """A name that leads nowhere, which the kernel may remember: git, vim and shells ask for many."""
+    attrs = pyfuse3.EntryAttributes()
+    attrs.st_ino = 0
+    attrs.entry_timeout = ANNOUNCED_S
+    return attrs
+
+
+def _timeouts(node: Node) -> tuple[float, float]:
+    """For how long the name leads here, and for how long it looks so."""
+    if node.shadow is not None:
+        return FLEETING_S, FLEETING_S
+    if node.item is not None:
+        return (VIEW_S, VIEW_S) if not isinstance(node.item, Page) or node.item.is_lasting else (FLEETING_S, FLEETING_S)
+    named_s = ANNOUNCED_S if node.parent is None or node.parent.is_watched else UNWATCHED_S
+    if node.is_dir:  # its times change with what is in it, which only its own watch tells
+        return named_s, ANNOUNCED_S if node.is_watched else UNWATCHED_S
+    return named_s, named_s
+
+
+def _made(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
+    item = node.item
+    assert item is not None
+    attrs.st_mode = _MODES[type(item)]
+    attrs.st_nlink = 2 if isinstance(item, Folder) else 1
     attrs.st_uid, attrs.st_gid = os.geteuid(), os.getegid()
-    attrs.st_size = len(node.data or b"")
+    attrs.st_size = _size(item)
     attrs.st_blocks = (attrs.st_size + 511) // 512
-    moment = node.created_ns or (node.info.st_mtime_ns if node.info else 0)
-    attrs.st_atime_ns = attrs.st_mtime_ns = attrs.st_ctime_ns = moment
+    attrs.st_atime_ns = attrs.st_mtime_ns = attrs.st_ctime_ns = item.mtime_ns
 
 
 def _stored(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
     info, shadow = node.info, node.shadow
-    attrs.st_mode = info.st_mode if info is not None else stat.S_IFREG | 0o600
-    attrs.st_uid = info.st_uid if info is not None else os.geteuid()
-    attrs.st_gid = info.st_gid if info is not None else os.getegid()
-    attrs.st_nlink = 1 if info is None else info.st_nlink
-    attrs.st_size = shadow.size if shadow is not None else info.st_size if info is not None else 0
-    attrs.st_blocks = info.st_blocks if info is not None else (attrs.st_size + 511) // 512
-    now = node.created_ns or 0
-    attrs.st_atime_ns = info.st_atime_ns if info is not None else now
-    attrs.st_mtime_ns = info.st_mtime_ns if info is not None else now
-    attrs.st_ctime_ns = info.st_ctime_ns if info is not None else now
-    if shadow is not None and shadow.mode is not None:
-        attrs.st_mode = stat.S_IFREG | stat.S_IMODE(shadow.mode)
-    if shadow is not None and shadow.mtime_ns is not None:
-        attrs.st_mtime_ns = shadow.mtime_ns
+    if info is not None:
+        attrs.st_mode, attrs.st_nlink = info.st_mode, info.st_nlink
+        attrs.st_uid, attrs.st_gid = info.st_uid, info.st_gid
+        attrs.st_size, attrs.st_blocks = info.st_size, info.st_blocks
+        attrs.st_atime_ns, attrs.st_mtime_ns, attrs.st_ctime_ns = info.st_atime_ns, info.st_mtime_ns, info.st_ctime_ns
+    else:
+        attrs.st_mode, attrs.st_nlink = stat.S_IFREG | 0o600, 1
+        attrs.st_uid, attrs.st_gid = os.geteuid(), os.getegid()
+        attrs.st_size = attrs.st_blocks = 0
+        attrs.st_atime_ns = attrs.st_mtime_ns = attrs.st_ctime_ns = node.created_ns or 0
+    if shadow is not None:
+        attrs.st_size = shadow.size
+        if info is None:
+            attrs.st_blocks = (attrs.st_size + 511) // 512
+        if shadow.mode is not None:
+            attrs.st_mode = stat.S_IFREG | stat.S_IMODE(shadow.mode)
+        if shadow.mtime_ns is not None:
+            attrs.st_mtime_ns = shadow.mtime_ns
+
+
+def _size(item: Item) -> int:
+    if isinstance(item, Page):
+        return item.size
+    return len(os.fsencode(item.target)) if isinstance(item, Link) else 0

@@ -10,11 +10,13 @@ import errno
 import functools
 import inspect
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pyfuse3
 
+from fusefs.nodes import LookAgain
 from store import errors
 
 log = logging.getLogger("grovefs.mount")
@@ -29,6 +31,7 @@ ERRNOS: dict[type[errors.StoreError], int] = {
     errors.Protected: errno.EPERM,
     errors.ReadOnly: errno.EROFS,
     errors.Conflict: errno.ESTALE,
+    LookAgain: errno.ESTALE,  # the kernel tries once more
     errors.Busy: errno.EBUSY,
     errors.Closed: errno.EIO,
     errors.Corrupt: errno.EIO,
@@ -51,7 +54,10 @@ def errno_of(error: BaseException) -> int:
 
 
 def guarded(operations: C) -> C:
-    """Wrap every handler of a class: an exception that pyfuse3 does not know would end the mount."""
+    """Wrap every handler of a class: an exception that pyfuse3 does not know would end the mount.
+
+    The wrapper also counts and times; the class has `timings` for that.
+    """
     for name, handler in list(vars(operations).items()):
         if inspect.iscoroutinefunction(handler) and not name.startswith("_"):
             setattr(operations, name, _guard(name, handler))
@@ -60,9 +66,10 @@ def guarded(operations: C) -> C:
 
 def _guard(name: str, handler: Handler) -> Handler:
     @functools.wraps(handler)
-    async def guard(*arguments: Any) -> Any:
+    async def guard(operations: Any, *arguments: Any) -> Any:
+        began_ns = time.perf_counter_ns()
         try:
-            return await handler(*arguments)
+            return await handler(operations, *arguments)
         except pyfuse3.FUSEError:
             raise
         except (errors.StoreError, OSError) as error:
@@ -72,5 +79,7 @@ def _guard(name: str, handler: Handler) -> Handler:
         except Exception as error:  # a bug of ours: the caller gets EIO, the log the traceback, the mount lives on
             log.exception("%s failed", name)
             raise pyfuse3.FUSEError(errno.EIO) from error
+        finally:
+            operations.timings.note(name, time.perf_counter_ns() - began_ns)
 
     return guard

@@ -1,12 +1,15 @@
-"""What exists only in the mount: the page for people, the index, and how things stand. All read-only."""
+"""The files at the top of the mount: the page for people, the index, and how things stand. All read-only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
 
 import orjson
 
-from store import Session, Store
+from fusefs.views.shape import Folder, Item, Page, View
+from store import Session, Store, layout
 
 README = """\
 # A grove of agent sessions
@@ -29,25 +32,46 @@ was refused lately.
 """
 
 
-class Generated:
+class Generated(View):
     """Renders the generated files; what is costly is kept until something was committed."""
 
     def __init__(self, store: Store, stats: Callable[[], dict[str, object]]) -> None:
         self._store = store
-        self._stats = stats
         self._index: tuple[object, bytes] = (None, b"")
-
-    @property
-    def files(self) -> dict[str, Callable[[], bytes]]:
-        """By path."""
-        return {
+        self._started_ns = time.time_ns()
+        exported = store.names.stat(layout.INDEX_EXPORT)
+        self._known: dict[str, tuple[str, int]] = {}  # path → version, and since when it has been so
+        self._first = {layout.INDEX_EXPORT: exported.st_mtime_ns if exported else self._started_ns}
+        self._files: dict[str, Callable[[], bytes]] = {
             "README.md": README.encode,
-            "sessions.json": self._render_index,
-            ".grovefs/status.json": lambda: _pretty(self._store.status()),
-            ".grovefs/stats.json": lambda: _pretty(self._stats()),
-            ".grovefs/errors.jsonl": self._store.names.rejects.recent,
+            layout.INDEX_EXPORT: self._render_index,
+            ".grovefs/status.json": lambda: _pretty(store.status()),
+            ".grovefs/stats.json": lambda: _pretty(stats()),
+            ".grovefs/errors.jsonl": store.names.rejects.recent,
             ".grovefs/schema/session.schema.json": lambda: _pretty(Session.model_json_schema()),
         }
+
+    def find(self, path: str) -> Item | None:
+        if path in self._files:
+            return self._page(path, self._files[path]())
+        is_folder = not path or any(other.startswith(f"{path}/") for other in self._files)
+        return Folder(self._started_ns) if is_folder else None
+
+    def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
+        prefix = f"{path}/" if path else ""
+        for name in sorted({p[len(prefix) :].partition("/")[0] for p in self._files if p.startswith(prefix)}):
+            item = self.find(prefix + name)
+            if item is not None:
+                yield name, item
+
+    def _page(self, path: str, data: bytes) -> Page:
+        version = blake2b(data, digest_size=8).hexdigest()
+        known = self._known.get(path)
+        if known is None:
+            self._known[path] = version, self._first.get(path, self._started_ns)
+        elif known[0] != version:
+            self._known[path] = version, time.time_ns()
+        return Page(len(data), self._known[path][1], version, lambda: data, is_lasting=False)
 
     def _render_index(self) -> bytes:
         cursor = self._store.changes().cursor

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Protocol
 
-from fusefs.nodes import Node
+from fusefs.nodes import Listing, Node
 
 
 class Handle(Protocol):
@@ -25,11 +25,13 @@ class FileHandle:
     node: Node
     fd: int
     appends: bool = False
+    has_written: bool = False
 
     def read(self, offset: int, size: int) -> bytes:
         return os.pread(self.fd, size, offset)
 
     def write(self, offset: int, data: bytes) -> int:
+        self.has_written = True
         # The kernel works out where an append goes from the size it remembers; only the file itself knows.
         return os.write(self.fd, data) if self.appends else os.pwrite(self.fd, data, offset)
 
@@ -42,9 +44,10 @@ class DataHandle:
     """A generated file, as it was when it was opened."""
 
     node: Node
+    data: bytes
 
     def read(self, offset: int, size: int) -> bytes:
-        return (self.node.data or b"")[offset : offset + size]
+        return self.data[offset : offset + size]
 
     def write(self, offset: int, data: bytes) -> int:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -78,7 +81,7 @@ class Handles:
     def __init__(self) -> None:
         self._next = 1
         self._open: dict[int, Handle] = {}
-        self._listings: dict[int, tuple[Node, list[str]]] = {}
+        self._listings: dict[int, tuple[Node, Listing]] = {}
 
     def add(self, handle: Handle) -> int:
         self._next += 1
@@ -95,12 +98,12 @@ class Handles:
     def pop(self, number: int) -> Handle:
         return self._open.pop(number)
 
-    def add_listing(self, node: Node, names: list[str]) -> int:
+    def add_listing(self, node: Node, listing: Listing) -> int:
         self._next += 1
-        self._listings[self._next] = node, names
+        self._listings[self._next] = node, listing
         return self._next
 
-    def listing(self, number: int) -> tuple[Node, list[str]]:
+    def listing(self, number: int) -> tuple[Node, Listing]:
         return self._listings[number]
 
     def drop_listing(self, number: int) -> None:

@@ -16,7 +16,13 @@ from shutil import which
 import pyfuse3
 import trio
 
+from fusefs import loop
+from fusefs.generated import Generated
 from fusefs.operations import Operations
+from fusefs.profile import profiled
+from fusefs.views.shape import View
+from fusefs.views.shelves import ViewsOfSessions
+from fusefs.views.transcripts import Transcripts
 from fusefs.writers import LIMBO_S
 from store import Store
 from store.atomic import Durability
@@ -42,6 +48,7 @@ class Options:
     beside_bamboo: bool = False
     limbo_s: float = LIMBO_S
     debug: bool = False
+    profile: Path | None = None  # where to write what the time went into
 
 
 def check_place(options: Options) -> None:
@@ -90,16 +97,29 @@ def serve(options: Options, ready: Callable[[], None]) -> None:
     """Mount, serve until it is unmounted or a signal comes, and clean up."""
     check_place(options)
     with Store.open(options.home, durability=options.durability, beside_bamboo=options.beside_bamboo) as store:
-        store.check_writable() if not options.read_only else None
+        if not options.read_only:
+            store.check_writable()
+            store.names.make_stored()
         operations = Operations(
-            store, overwrite=options.overwrite, read_only=options.read_only, limbo_s=options.limbo_s
+            store,
+            lambda stats: make_views(store, stats),
+            overwrite=options.overwrite,
+            read_only=options.read_only,
+            limbo_s=options.limbo_s,
         )
+        instruments = loop.install()
         pyfuse3.init(operations, str(options.mountpoint), _fuse_options(options))
         try:
-            trio.run(_main, operations, ready)
+            with profiled(options.profile):
+                trio.run(_main, operations, ready, instruments=instruments)
         finally:
             pyfuse3.close(unmount=True)
-            operations.handles.close_all()
+            operations.close()
+
+
+def make_views(store: Store, stats: Callable[[], dict[str, object]]) -> dict[str, View]:
+    """What exists only in the mount: by the name of the directory at its top, "" for the files there."""
+    return {"": Generated(store, stats), "transcripts": Transcripts(store), "views": ViewsOfSessions(store)}
 
 
 def _fuse_options(options: Options) -> set[str]:
@@ -117,6 +137,7 @@ async def _main(operations: Operations, ready: Callable[[], None]) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal)
         nursery.start_soon(_look_after_limbo, operations)
+        nursery.start_soon(operations.follower.run)
         ready()
         await pyfuse3.main()
         nursery.cancel_scope.cancel()

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from store.atomic import Stamp
+from fusefs.views.shape import Folder, Item
+from store.errors import StoreError
 from store.places import VERSIONED, Place, place_of
 
 if TYPE_CHECKING:
@@ -23,49 +25,87 @@ if TYPE_CHECKING:
 ROOT_INODE = 1
 
 
-@dataclass(eq=False)
+class LookAgain(StoreError):
+    """The node is not what its name leads to now; the kernel looks the name up once more, and comes again."""
+
+
+class Notice(NamedTuple):
+    """What the kernel is to forget: where a name in a directory leads, or what it knows of a node."""
+
+    inode: int
+    name: bytes | None = None
+    pages: bool = False  # of a node: its bytes too, not only its attributes
+
+
+@dataclass(eq=False, slots=True)
+class Listing:
+    """The names in a directory, in order, and what each was like if nothing changed since."""
+
+    names: list[str]
+    infos: dict[str, os.stat_result] = field(default_factory=dict)
+    items: dict[str, Item] = field(default_factory=dict)  # in a view
+
+    def outdate(self) -> None:
+        """Something changed: the names stay for who is reading them, but each is looked at anew."""
+        self.infos = {}
+
+
+@dataclass(eq=False, slots=True)
 class Node:
     """One file or directory as the kernel knows it."""
 
     inode: int
     parent: Node | None
     name: str
+    path: str  # relative to the home; "" for the root
+    place: Place | None  # what the store says of the path; None of what exists only in the mount
     info: os.stat_result | None = None  # as it was when looked up; what a version's attributes stay
-    data: bytes | None = None  # of a generated file
-    children: dict[str, Node] | None = None  # of a generated directory
+    item: Item | None = None  # of what exists only in the mount
+    children: dict[str, Node] = field(default_factory=dict)  # the names in it that the kernel knows
+    listing: Listing | None = None  # of a directory in which nothing changed since
+    is_watched: bool = False  # changes in this directory are told to us
+    encoded: Any = None  # its attributes as the kernel wants them
     shadow: Shadow | None = None  # of a writer's private node
     shown_inode: int | None = None  # what fstat says of a private node: vim compares it with what stat said
     created_ns: int | None = None  # when it was created through this mount
     has_set_times: bool = False  # someone gave it the times it has
-    has_old_pages: bool = (
-        False  # it was renamed onto a document: what the kernel remembers may not be what was committed
-    )
-    lookups: int = field(default=0)
+    has_old_pages: bool = False  # what the kernel remembers of its bytes may not be what was committed
+    lookups: int = 0
 
     @property
-    def path(self) -> str:
-        """Relative to the home; "" for the root."""
-        if self.parent is None:
-            return ""
-        above = self.parent.path
-        return f"{above}/{self.name}" if above else self.name
-
-    @property
-    def place(self) -> Place:
-        return place_of(self.path)
+    def stored(self) -> Place:
+        """The place of what is in the home."""
+        assert self.place is not None, self.path
+        return self.place
 
     @property
     def is_generated(self) -> bool:
-        return self.data is not None or self.children is not None
+        return self.place is None
+
+    @property
+    def is_dir(self) -> bool:
+        return isinstance(self.item, Folder) or (self.info is not None and stat.S_ISDIR(self.info.st_mode))
 
     @property
     def is_version(self) -> bool:
         """Whether it stands for one version of a file, and for no other."""
-        return self.place.kind in VERSIONED and (self.info is None or stat.S_ISREG(self.info.st_mode))
+        return (
+            self.place is not None
+            and self.place.kind in VERSIONED
+            and (self.info is None or stat.S_ISREG(self.info.st_mode))
+        )
 
-    @property
-    def stamp(self) -> Stamp | None:
-        return Stamp.of(self.info) if self.info is not None else None
+    def path_of(self, name: str) -> str:
+        return f"{self.path}/{name}" if self.path else name
+
+    def learn(self, info: os.stat_result | None) -> None:
+        """What the disk says of it now."""
+        self.info, self.encoded = info, None
+
+    def outdate_listing(self) -> None:
+        if self.listing is not None:
+            self.listing.outdate()
+            self.listing = None
 
 
 class Nodes:
@@ -73,19 +113,15 @@ class Nodes:
 
     def __init__(self) -> None:
         self._by_inode: dict[int, Node] = {}
-        self._by_name: dict[tuple[int, str], Node] = {}
 
     def get(self, inode: int) -> Node:
         return self._by_inode[inode]
-
-    def named(self, parent: Node, name: str) -> Node | None:
-        return self._by_name.get((parent.inode, name))
 
     def add(self, node: Node) -> Node:
         """Make a node known, and its name lead to it."""
         self._by_inode[node.inode] = node
         if node.parent is not None:
-            self._by_name[node.parent.inode, node.name] = node
+            node.parent.children[node.name] = node
         return node
 
     def add_private(self, node: Node) -> Node:
@@ -104,30 +140,53 @@ class Nodes:
             salt += 1
 
     def rename(self, node: Node, parent: Node, name: str) -> None:
-        """The node bears another name; whatever bore that before is nameless now."""
+        """The node bears another name, and all below it another path; whatever bore that name is nameless now."""
         self.unname(node)
         node.parent, node.name = parent, name
-        self._by_name[parent.inode, name] = node
+        parent.children[name] = node
+        node.path = parent.path_of(name)
+        node.place = place_of(node.path)
+        for below in self.below(node):
+            assert below.parent is not None
+            below.path = below.parent.path_of(below.name)
+            below.place = place_of(below.path)
+
+    def below(self, node: Node) -> Iterator[Node]:
+        """Every node that a name below this one leads to, from the top down."""
+        for child in list(node.children.values()):
+            yield child
+            yield from self.below(child)
 
     def unname(self, node: Node) -> None:
         """The name is gone; who has the node open keeps it."""
-        key = (node.parent.inode, node.name) if node.parent else None
-        if key is not None and self._by_name.get(key) is node:
-            del self._by_name[key]
+        if node.parent is not None and node.parent.children.get(node.name) is node:
+            del node.parent.children[node.name]
 
     def forget(self, inode: int, count: int) -> None:
         """The kernel dropped references; the last one takes the node along."""
         node = self._by_inode.get(inode)
-        if node is None or node.parent is None:
-            return
-        node.lookups -= count
-        self.drop_unused(node)
+        if node is not None and node.parent is not None:
+            node.lookups -= count
+            self.drop_unused(node)
 
     def drop_unused(self, node: Node) -> None:
-        """A private node also lives while its writer is expected or at work; a generated directory always."""
-        if node.lookups <= 0 and (node.shadow is None or node.shadow.is_idle) and node.children is None:
+        """A private node also lives while its writer is expected or at work, a directory while it has children."""
+        while (
+            node.lookups <= 0
+            and node.parent is not None
+            and not node.children
+            and (node.shadow is None or node.shadow.is_idle)
+        ):
             self.unname(node)
             self._by_inode.pop(node.inode, None)
+            self.dropped(node)
+            node = node.parent
+
+    def dropped(self, node: Node) -> None:
+        """Called with each node that is gone; whoever keeps something for it lets go of it."""
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(list(self._by_inode.values()))
 
     def __len__(self) -> int:
         return len(self._by_inode)

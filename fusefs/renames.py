@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from fusefs.nodes import Node
 from fusefs.tree import Tree
 from fusefs.writers import Writers
-from store import layout
 from store.errors import AlreadyExists, Conflict, NotFound, Protected
-from store.places import Kind, Place
+from store.places import CHECKED, Kind, Place
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,9 @@ class Renamer:
         is_there = names.stat(target.path) is not None and self.writers.hidden(target.path) is None
         if not replace and is_there:
             raise AlreadyExists(f"{target.path} exists")
-        if target.kind is Kind.DOCUMENT:
+        if target.kind in CHECKED:
             return self._onto_document(source, target, node)
-        if source.kind is Kind.DOCUMENT:
+        if source.has_limbo or source.kind is Kind.DOCUMENT:
             self._document_away(source, target)
         else:
             names.move(source, target, replace=replace)
@@ -60,7 +59,7 @@ class Renamer:
         if not changed and node is not None and node.has_set_times:  # rsync, cp -p: the time is what was meant
             times = (info.st_atime_ns, info.st_mtime_ns)
             names.set_attributes(target, mode=info.st_mode & 0o7777, times_ns=times)
-        if source.kind is Kind.DOCUMENT and source.name == layout.SESSION:
+        if source.has_limbo:
             self.writers.hide(source, info, was_deleted=False)
         else:
             names.remove_file(source)
@@ -73,8 +72,7 @@ class Renamer:
             return
         if node.created_ns < committed.st_ctime_ns and self.writers.hidden(target.path) is None:
             error = Conflict(f"{target.path} was committed anew since {node.name} was begun; the newer version stands")
-            assert target.location is not None
-            self.tree.store.names.rejects.keep(target.location, target.name, data, error)
+            self.tree.store.names.rejects.keep(target.directory, target.name, data, error)
             raise error
 
     def _document_away(self, source: Place, target: Place) -> None:
@@ -87,7 +85,33 @@ class Renamer:
         if info is None or data is None or self.writers.hidden(source.path) is not None:
             raise NotFound(f"{source.path} does not exist")
         names.put_plain(target, data, info)
-        if source.name == layout.SESSION:
+        if source.has_limbo:
             self.writers.hide(source, info, was_deleted=False)
         else:
             names.remove_file(source)
+
+    def exchange(self, one: Place, other: Place) -> None:
+        """Both names at once. Of a document and a foreign file, the file's bytes are committed first."""
+        if one.kind in CHECKED and other.kind in CHECKED:
+            raise Protected(f"{one.path} and {other.path} each say who they are; they cannot change places")
+        if one.kind in CHECKED or other.kind in CHECKED:
+            document, file = (one, other) if one.kind in CHECKED else (other, one)
+            self._exchange_document(document, file)
+        else:
+            self.tree.store.names.exchange(one, other)
+
+    def _exchange_document(self, document: Place, file: Place) -> None:
+        names = self.tree.store.names
+        was, old, new = names.stat(document.path), names.read(document), names.read(file)
+        if was is None or old is None or new is None or self.writers.hidden(document.path) is not None:
+            raise NotFound(f"{document.path} or {file.path} does not exist")
+        if file.kind is not Kind.PLAIN:
+            raise Protected(f"{document.path} can only change places with a foreign file")
+        kept = file._replace(path=f"{file.directory}/.{file.name}.old", name=f".{file.name}.old")
+        names.put_plain(kept, old, was)  # first: whatever happens now, the old version is there under some name
+        try:
+            names.commit(document, new, overwrite=self.overwrite)
+        except BaseException:
+            names.remove_file(kept)
+            raise
+        names.move(kept, file)

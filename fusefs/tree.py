@@ -1,7 +1,8 @@
 """The namespace: which nodes exist, what a name leads to, what a directory lists.
 
-Below `sessions/` the home decides; beside it stand the generated files. Rejected bytes and their reason
-are shown in the session they belong to, though they lie elsewhere.
+Below `sessions/`, `projects/` and `state/` the home decides; beside them stand the views. Rejected bytes and
+their reason are shown where they belong, though they lie elsewhere. Nothing here waits, and nothing is told to the
+kernel: who changes something learns here what the kernel must hear.
 """
 
 from __future__ import annotations
@@ -9,126 +10,216 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator
-from hashlib import blake2b
+from collections.abc import Mapping
 
-from fusefs.generated import Generated
-from fusefs.nodes import ROOT_INODE, Node, Nodes
+from fusefs.nodes import ROOT_INODE, Listing, Node, Nodes, Notice
 from fusefs.shadows import Shadow
+from fusefs.views.shape import Folder, Item, Link, Page, View
+from fusefs.watches import Watches
 from fusefs.writers import Writers
 from store import Store, layout
-from store.errors import NotFound
+from store.errors import Generated, NotFound
 from store.places import VERSIONED, Kind, Place, place_of
 
 
 class Tree:
-    def __init__(self, store: Store, generated: Generated, writers: Writers) -> None:
+    def __init__(self, store: Store, views: Mapping[str, View], writers: Writers, watches: Watches) -> None:
         self.store = store
-        self.nodes = Nodes()
         self.writers = writers
-        self._generated = generated
-        self.root = self.nodes.add(Node(ROOT_INODE, None, "", info=store.home.stat(), children={}))
-        self._started_ns = time.time_ns()
+        self.watches = watches
+        self.nodes = Nodes()
+        self.nodes.dropped = self._dropped  # type: ignore[method-assign]
+        self._views = views  # by the name of the directory at the top; "" for the files there
+        self.root = self.nodes.add(Node(ROOT_INODE, None, "", "", None, item=Folder(time.time_ns())))
+
+    def _dropped(self, node: Node) -> None:
+        if node.is_watched:
+            self.watches.drop(node)
 
     # -- lookup ------------------------------------------------------------------------------------------
 
     def lookup(self, parent: Node, name: str) -> Node:
         """The node a name leads to for everybody but its writer; NotFound if to none."""
-        path = f"{parent.path}/{name}" if parent.path else name
-        if path == layout.SESSIONS or path.startswith(f"{layout.SESSIONS}/"):
-            return self._stored(parent, name, path)
-        return self._made(parent, name, path)
-
-    def _stored(self, parent: Node, name: str, path: str) -> Node:
-        place = place_of(path)
+        path = parent.path_of(name)
+        if parent.place is None and path not in layout.STORED:
+            return self._made(parent, name, path, self._find_item(path))
         if self.writers.hidden(path) is not None:
             raise NotFound(f"{path} was taken away")
-        info = self.store.names.stat(path)
+        return self._stored(parent, name, path, self.store.names.stat(path))
+
+    def _stored(self, parent: Node, name: str, path: str, info: os.stat_result | None) -> Node:
+        present = parent.children.get(name)
         if info is None:
-            return self._rejected(parent, name, place)
+            return self._rejected(parent, name, path)
+        if present is not None and present.info is not None and _is_same(present, info):
+            if not _is_equal(present.info, info):
+                present.learn(info)
+            return present
+        place = place_of(path)
         is_version = place.kind in VERSIONED and stat.S_ISREG(info.st_mode)
         if place.kind in VERSIONED and not is_version and not _is_foreign_dir(place.kind, info):
             raise NotFound(f"{path} is not a plain file")
-        present = self.nodes.named(parent, name)
-        if present is not None and present.info is not None and _is_same(present.info, info, is_version=is_version):
-            present.info = info
-            return present
         version = (info.st_ino, info.st_mtime_ns, info.st_ctime_ns) if is_version else info.st_ino
-        return self.nodes.add(Node(self.nodes.number(path, version), parent, name, info=info))
-
-    def _rejected(self, parent: Node, name: str, place: Place) -> Node:
-        """`session.json.rejected` and `session.json.error`, read-only, from where they are kept."""
-        if place.location is None or place.path != place.location.path(name):
-            raise NotFound(f"{place.path} does not exist")
-        kept = self.store.names.rejects.path(place.location, name)
-        if kept is None:
-            raise NotFound(f"{place.path} does not exist")
-        info = self.store.names.stat(kept)
-        data = self.store.names.read(Place(kept, Kind.PLAIN, None, name))
-        if info is None or data is None:
-            raise NotFound(f"{place.path} does not exist")
-        return self._with_data(parent, name, place.path, data, info.st_mtime_ns)
-
-    def _made(self, parent: Node, name: str, path: str) -> Node:
-        files = self._generated.files
-        if path in files:
-            return self._with_data(parent, name, path, files[path](), self._started_ns)
-        if not any(other.startswith(f"{path}/") for other in files):
-            raise NotFound(f"{path} does not exist")
-        present = self.nodes.named(parent, name)
-        if present is not None:
-            return present
-        return self.nodes.add(Node(self.nodes.number(path, "made"), parent, name, info=self.root.info, children={}))
-
-    def _with_data(self, parent: Node, name: str, path: str, data: bytes, mtime_ns: int) -> Node:
-        present = self.nodes.named(parent, name)
-        if present is not None and present.data == data:
-            return present
-        version = blake2b(data, digest_size=8).hexdigest()  # not hash(): the number is the same after a remount
-        node = Node(self.nodes.number(path, version), parent, name, data=data, created_ns=mtime_ns)
+        node = Node(self.nodes.number(path, version), parent, name, path, place, info=info)
+        if stat.S_ISDIR(info.st_mode) and self.watches.add(node):
+            node.info = self.store.names.stat(path) or info  # what changed before the watch is not told
         return self.nodes.add(node)
+
+    def _rejected(self, parent: Node, name: str, path: str) -> Node:
+        """`session.json.rejected` and `session.json.error`, read-only, from where they are kept."""
+        kept = self.store.names.rejects.path(parent.path, name)
+        info = self.store.names.stat(kept) if kept else None
+        data = self.store.names.read(Place(kept, Kind.PLAIN, None, name)) if kept else None
+        if info is None or data is None:
+            raise NotFound(f"{path} does not exist")
+        version = f"{info.st_ino} {info.st_mtime_ns}"
+        return self._made(
+            parent, name, path, Page(len(data), info.st_mtime_ns, version, lambda: data, is_lasting=False)
+        )
+
+    # -- what is made up ---------------------------------------------------------------------------------
+
+    def _find_item(self, path: str) -> Item | None:
+        view, rest = self._view(path)
+        return view.find(rest)
+
+    def _view(self, path: str) -> tuple[View, str]:
+        top, _, rest = path.partition("/")
+        return (self._views[top], rest) if top in self._views else (self._views[""], path)
+
+    def _made(self, parent: Node, name: str, path: str, item: Item | None) -> Node:
+        if item is None:
+            raise NotFound(f"{path} does not exist")
+        present = parent.children.get(name)
+        if present is not None and present.item is not None and _version(present.item) == _version(item):
+            if present.item != item:
+                present.item, present.encoded = item, None
+            return present
+        number = self.nodes.number(path, _version(item))
+        return self.nodes.add(Node(number, parent, name, path, None, item=item))
+
+    def move_item(self, source: Node, name: str, target: Node, new_name: str) -> None:
+        """What `mv` within a view means, if anything."""
+        view, old = self._view(source.path_of(name))
+        other, new = self._view(target.path_of(new_name))
+        if view is not other:
+            raise Generated(f"{source.path_of(name)} belongs to its view")
+        view.move(old, new)
 
     # -- listing -----------------------------------------------------------------------------------------
 
-    def list(self, directory: Node) -> list[str]:
-        """The names in a directory, in order."""
-        path = directory.path
-        if path == layout.SESSIONS or path.startswith(f"{layout.SESSIONS}/"):
-            return sorted(self._list_stored(path))
-        prefix = f"{path}/" if path else ""
-        inside = {p[len(prefix) :].partition("/")[0] for p in self._generated.files if p.startswith(prefix)}
-        return sorted(inside | ({layout.SESSIONS} if not path else set()))
+    def scan(self, directory: Node) -> Listing:
+        """What is in a directory, in order. May be slow: callable in a thread."""
+        if directory.place is None:
+            return self._list_items(directory)
+        infos = dict(self.store.names.scan(directory.path))
+        names = set(infos) - set(self.writers.hidden_in(directory.path))
+        names.update(self.store.names.rejects.names(directory.path))
+        return Listing(sorted(names), infos)
 
-    def _list_stored(self, path: str) -> Iterator[str]:
-        hidden = set(self.writers.hidden_in(path))
-        yield from (entry.name for entry in self.store.names.entries(path) if entry.name not in hidden)
-        place = place_of(path)
-        if place.kind is Kind.SESSION and place.location is not None:
-            yield from self.store.names.rejects.names(place.location)
+    def _list_items(self, directory: Node) -> Listing:
+        view, rest = self._view(directory.path)
+        items = dict(view.iter_items(rest))
+        if directory is not self.root:
+            return Listing(list(items), items=items)
+        stored = {name for name in layout.STORED if self.store.names.stat(name) is not None}
+        return Listing(sorted({*items, *stored, *self._views} - {""}), items=items)
+
+    def listed(self, directory: Node) -> Listing:
+        """As it is remembered, or scanned and remembered."""
+        if directory.listing is not None:
+            return directory.listing
+        return self.remember(directory, self.scan(directory))
+
+    def remember(self, directory: Node, listing: Listing) -> Listing:
+        if directory.is_watched:
+            directory.listing = listing
+        return listing
+
+    def entry(self, directory: Node, name: str, listing: Listing) -> Node:
+        """The node of a listed name, by what was seen when it was listed if that still holds."""
+        if name in listing.items:
+            return self._made(directory, name, directory.path_of(name), listing.items[name])
+        present = directory.children.get(name)
+        if present is not None and present.place is not None and directory.is_watched:
+            return present
+        info = listing.infos.get(name) if directory.is_watched else None
+        if info is not None and self.writers.hidden(directory.path_of(name)) is None:
+            return self._stored(directory, name, directory.path_of(name), info)
+        return self.lookup(directory, name)
 
     # -- private nodes -----------------------------------------------------------------------------------
 
     def make_private(self, parent: Node, name: str, info: os.stat_result | None, shown: int | None = None) -> Node:
         """A node for one writer of a name, with a shadow that is still empty."""
-        place = place_of(f"{parent.path}/{name}")
+        place = place_of(parent.path_of(name))
         base = None
         if place.kind is Kind.DOCUMENT and place.location is not None:
             base = self.store.version(place.location)
         shadow = Shadow(self.store, place, base, info)
         number = self.nodes.number(place.path, ("private", time.monotonic_ns()))
-        node = Node(number, parent, name, info=info, shadow=shadow, shown_inode=shown, created_ns=time.time_ns())
+        node = Node(
+            number, parent, name, place.path, place, info, shadow=shadow, shown_inode=shown, created_ns=time.time_ns()
+        )
         return self.nodes.add_private(node)
+
+    # -- what changed ------------------------------------------------------------------------------------
+
+    def recheck(self, directory: Node, name: str) -> list[Notice]:
+        """Look at a name again: what the kernel must hear if it is not what it was."""
+        known, path = directory.children.get(name), directory.path_of(name)
+        if known is None:  # perhaps the kernel remembers that there was none
+            return [Notice(directory.inode, os.fsencode(name))]
+        if known.place is None or self.writers.hidden(path) is not None:
+            return []  # not remembered
+        info = self.store.names.stat(path)
+        if info is None or not _is_same(known, info):
+            self.nodes.unname(known)
+            return [Notice(directory.inode, os.fsencode(name))]
+        if known.info is not None and _is_equal(known.info, info):
+            return []
+        known.learn(info)
+        return [Notice(known.inode, pages=not known.is_version and not known.is_dir)]
+
+    def recheck_times(self, directory: Node) -> list[Notice]:
+        """A directory's own times change with what is in it."""
+        info = self.store.names.stat(directory.path) if directory.place is not None else None
+        if info is None or (directory.info is not None and _is_equal(directory.info, info)):
+            return []
+        directory.learn(info)
+        return [Notice(directory.inode)]
+
+    def recheck_below(self, directory: Node) -> list[Notice]:
+        """A session was renamed: every document below says so, and is another version."""
+        notices: list[Notice] = []
+        for node in [directory, *self.nodes.below(directory)]:
+            node.outdate_listing()
+            for name in list(node.children):
+                notices += self.recheck(node, name)
+        return notices
 
 
 def _is_foreign_dir(kind: Kind, info: os.stat_result) -> bool:
     """Among the attachments there may be directories: git's, or those of rsync --delay-updates."""
-    return kind is Kind.ATTACHMENT and stat.S_ISDIR(info.st_mode)
+    return kind is not Kind.DOCUMENT and stat.S_ISDIR(info.st_mode)
 
 
-def _is_same(known: os.stat_result, info: os.stat_result, *, is_version: bool) -> bool:
-    """Whether what is there now is what was known."""
-    if stat.S_IFMT(known.st_mode) != stat.S_IFMT(info.st_mode) or known.st_ino != info.st_ino:
+def _is_same(known: Node, info: os.stat_result) -> bool:
+    """Whether what is there now is what the node stands for."""
+    was = known.info
+    if was is None or stat.S_IFMT(was.st_mode) != stat.S_IFMT(info.st_mode) or was.st_ino != info.st_ino:
         return False
-    if not is_version:
+    if not known.is_version:
         return True
-    return (known.st_size, known.st_mtime_ns, known.st_ctime_ns) == (info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+    return (was.st_size, was.st_mtime_ns, was.st_ctime_ns) == (info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+
+def _is_equal(was: os.stat_result, info: os.stat_result) -> bool:
+    """Whether the kernel would see no difference. Every change but a read's changes the ctime."""
+    return (was.st_ctime_ns, was.st_size, was.st_nlink) == (info.st_ctime_ns, info.st_size, info.st_nlink)
+
+
+def _version(item: Item) -> object:
+    if isinstance(item, Page):
+        return item.version
+    return item.target if isinstance(item, Link) else "folder"

@@ -179,6 +179,15 @@ class Disk:
             return []
         return sorted(entries)
 
+    def scan(self, path: str) -> list[tuple[str, os.stat_result]]:
+        """The names in a directory, and what each is like; none if it does not exist."""
+        found: list[tuple[str, os.stat_result]] = []
+        with suppress(FileNotFoundError), self.opened(path) as fd:
+            for name in os.listdir(fd):
+                with suppress(FileNotFoundError):  # gone since
+                    found.append((name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
+        return found
+
     def directories(self, path: str) -> list[str]:
         """The names of the real directories in a directory; links to one do not count."""
         return [entry.name for entry in self.entries(path) if entry.is_dir]
@@ -289,6 +298,16 @@ class Disk:
             finally:
                 os.close(fd)
 
+    def exchange(self, one: str, other: str) -> None:
+        """Two names change places, in one step, and that lasts."""
+        (a_dir, _, a_name), (b_dir, _, b_name) = one.rpartition("/"), other.rpartition("/")
+        with self.opened(a_dir) as a, self.opened(b_dir) as b:
+            self.step("exchange")
+            if _libc.renameat2(a, os.fsencode(a_name), b, os.fsencode(b_name), _RENAME_EXCHANGE):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), one)
+        self.sync_dirs([a_dir, b_dir])
+
     def sync_dirs(self, paths: Iterable[str]) -> None:
         for path in dict.fromkeys(paths):
             with self.opened(path) as fd:
@@ -340,6 +359,7 @@ class _OpenHow(ctypes.Structure):
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_RENAME_EXCHANGE = 2
 _OPENAT2 = 437  # the same number on every architecture
 _RESOLVE_BENEATH_NO_LINKS = 0x08 | 0x04 | 0x02  # BENEATH, NO_SYMLINKS, NO_MAGICLINKS
 _how = _OpenHow(_DIRECTORY, 0, _RESOLVE_BENEATH_NO_LINKS)

@@ -52,6 +52,14 @@ class Namespace:
     def entries(self, path: str) -> list[Entry]:
         return self.core.disk.entries(path)
 
+    def scan(self, path: str) -> list[tuple[str, os.stat_result]]:
+        """The names in a directory, and what each is like."""
+        return self.core.disk.scan(path)
+
+    def noticed(self, location: Location) -> None:
+        """A document was changed on disk: the index is to follow, unless it knows."""
+        self.core.refresh(location)
+
     def read(self, place: Place) -> bytes | None:
         """A file whole; None if there is none."""
         file = self.core.disk.read(place.path)
@@ -83,6 +91,11 @@ class Namespace:
     def new_shadow(self) -> Path:
         """Where bytes may gather that are not committed yet; gone at the next opening if forgotten."""
         return self.core.disk.home / self.core.disk.temp_path()
+
+    def make_stored(self) -> None:
+        """What a filesystem shows of a home is there from the first, though nothing is in it yet."""
+        for name in layout.STORED:
+            self.core.disk.make_dirs(name)
 
     # -- committing ------------------------------------------------------------------------------------
 
@@ -322,6 +335,21 @@ class Namespace:
         ):
             os.rename(source.name, target.name, src_dir_fd=src, dst_dir_fd=dst)
         self.core.disk.sync_dirs([target.path.rpartition("/")[0], source.path.rpartition("/")[0]])  # rule 2
+
+    def exchange(self, one: Place, other: Place) -> None:
+        """Two foreign files or attachments change places, in one step."""
+        self.core.check_writable()
+        for place in (one, other):
+            if place.kind not in (Kind.PLAIN, Kind.ATTACHMENT):
+                raise Protected(f"{place.path} belongs where it is")
+            if (info := self.core.disk.stat(place.path)) is None:
+                raise NotFound(f"{place.path} does not exist")
+            if Kind.ATTACHMENT in (one.kind, other.kind) and not stat.S_ISREG(info.st_mode):
+                raise Protected(f"{place.path} is no plain file; only such can be attached")
+            self.refuse_pinned(place)
+        self.core.disk.exchange(one.path, other.path)
+        for place in (one, other):
+            self._followed(place)
 
     def sync_dir(self, path: str) -> None:
         """What was made and removed in a directory is to last."""

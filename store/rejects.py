@@ -56,6 +56,11 @@ class Rejects:
         lines = [*lines[-KEPT_LINES + 1 :], orjson.dumps(line) + b"\n"]
         self._write(recent, b"".join(lines))
 
+    def prepare(self) -> str:
+        """The directory everything is kept in, for who wants to watch it."""
+        self.disk.make_dirs(layout.REJECTS)
+        return layout.REJECTS
+
     def recent(self) -> bytes:
         """One JSON object a line: the latest refusals, the newest last."""
         file = self.disk.read(f"{layout.REJECTS}/{RECENT}")
@@ -110,6 +115,11 @@ class Rejects:
             path = file.data.decode(errors="surrogateescape") if file else ""
             if path == directory or path.startswith(f"{directory}/"):
                 yield path
+
+
+def is_reject(name: str) -> bool:
+    """Whether something kept here may be shown under that name."""
+    return name.endswith((REJECTED, REASON))
 
 
 def _path(where: Location | str) -> str:

@@ -85,7 +85,7 @@ def test_the_program_in_the_readme_runs_as_printed(tmp_path: Path) -> None:
 
 
 # Only these may know pyfuse3: the rest of the mount is plain to test, and `check` runs where libfuse is absent.
-KNOW_PYFUSE3 = {"errors", "attrs", "operations", "mount"}
+KNOW_PYFUSE3 = {"errors", "loop", "attrs", "invalidate", "operations", "mount"}
 
 
 def test_only_a_few_modules_know_pyfuse3() -> None:

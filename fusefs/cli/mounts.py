@@ -44,6 +44,9 @@ def mount(
         Path | None, typer.Option(help="Where the log goes; by default .grovefs/mount.log in the home.")
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Log every request.")] = False,
+    profile: Annotated[
+        Path | None, typer.Option(help="Write there, at the end, what the daemon's time went into; slows it down.")
+    ] = None,
 ) -> None:
     """Show a home as a filesystem. Returns when it is ready, and goes on in the background."""
     from fusefs.mount import Options, check_place, serve
@@ -58,6 +61,7 @@ def mount(
         beside_bamboo=beside_bamboo,
         limbo_s=limbo_seconds,
         debug=debug,
+        profile=profile.expanduser().absolute() if profile else None,
     )
     check_place(options)
     if foreground:

@@ -26,12 +26,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A file that is made when it is read. Equal `version`, equal bytes."""
+    """A file that is made when it is read. Equal `version`, equal bytes: exactly `size` of them."""
 
     size: int
     mtime_ns: int
     version: str
-    render: Callable[[], bytes]  # may be slow, and is called in a thread
+    render: Callable[[], bytes]  # may be slow, and is called in a thread; other than `size` bytes: it changed since
+    is_lasting: bool = True  # False: made anew at every look, so the kernel is not to remember it
 
 
 Item = Folder | Link | Page

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from fusefs.errors import ERRNOS, errno_of, guarded
+from fusefs.stats import Timings
 from store import errors
 
 
@@ -53,6 +54,8 @@ def test_only_fuse_errors_leave_a_handler(error: BaseException, number: int) -> 
 
     @guarded
     class Handlers:
+        timings = Timings()
+
         async def lookup(self) -> Any:
             raise error
 

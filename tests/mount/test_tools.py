@@ -424,17 +424,39 @@ def renameat2(source: Path, target: Path, flags: int) -> None:
 
 
 def test_rename_without_replacing(bench: Bench) -> None:
-    """RENAME_NOREPLACE is EEXIST where something is, and a commit where nothing is; exchanging is refused."""
+    """RENAME_NOREPLACE is EEXIST where something is, and a commit where nothing is."""
     before, temporary = bench.state, bench.dir / "t"
     temporary.write_text(bench.text_with('"By rename"'))
     with pytest.raises(FileExistsError):
         renameat2(temporary, bench.path, 1)
-    with pytest.raises(OSError, match="Invalid argument"):
-        renameat2(temporary, bench.path, 2)
     assert bench.state == before
     bench.path.rename(bench.dir / "away")
     renameat2(temporary, bench.path, 1)
     bench.check_landed("By rename", also=frozenset({"away"}))
+
+
+def test_exchanging_a_document_and_a_file(bench: Bench) -> None:
+    """RENAME_EXCHANGE: the file's bytes are committed, the file has the old ones; refused, both are as before."""
+    old, temporary = bench.path.read_text(), bench.dir / "t"
+    temporary.write_text(bench.text_with('"Exchanged"'))
+    renameat2(temporary, bench.path, 2)
+    assert temporary.read_text() == old
+    bench.check_landed("Exchanged", also=frozenset({"t"}))
+    before = bench.state
+    temporary.write_text("{")
+    with pytest.raises(OSError, match="Bad message"):
+        renameat2(bench.path, temporary, 2)
+    assert bench.state == before
+    assert temporary.read_text() == "{"
+
+
+def test_exchanging_foreign_files(bench: Bench) -> None:
+    (bench.dir / "a").write_text("a")
+    (bench.dir / "b").write_text("b")
+    renameat2(bench.dir / "a", bench.dir / "b", 2)
+    assert ((bench.dir / "a").read_text(), (bench.dir / "b").read_text()) == ("b", "a")
+    with pytest.raises(OSError, match="Operation not permitted"):
+        renameat2(bench.path, bench.dir / "runtime.json", 2)
 
 
 def test_truncate_by_path(bench: Bench) -> None:

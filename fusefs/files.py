@@ -1,0 +1,242 @@
+"""Opening, committing and letting go of files: what open(2), close(2) and truncate(2) mean here.
+
+A writer of a version is led to a private node and its shadow; a reader of a version holds a descriptor of it;
+everything else is the file itself. Between two awaits all in-memory state is ours.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from typing import NamedTuple
+
+from fusefs.handles import DataHandle, FileHandle, Handle, Handles, ShadowHandle
+from fusefs.invalidate import tell
+from fusefs.nodes import LookAgain, Node
+from fusefs.pins import Pins
+from fusefs.threads import Threads
+from fusefs.tree import Tree
+from fusefs.views.shape import Page
+from fusefs.writers import Writers
+from store import layout
+from store.errors import Generated, InvalidContent
+from store.places import VERSIONED, Kind, place_of
+
+WRITING = os.O_WRONLY | os.O_RDWR
+_PASSED_ON = os.O_ACCMODE | os.O_APPEND | os.O_TRUNC
+
+
+class Opened(NamedTuple):
+    """A handle's number, and what the kernel may do with its pages."""
+
+    number: int
+    direct_io: bool = False
+    keep_cache: bool = False
+
+
+class Files:
+    def __init__(self, tree: Tree, writers: Writers, threads: Threads, *, overwrite: bool) -> None:
+        self.tree = tree
+        self.names = tree.store.names
+        self.writers = writers
+        self.threads = threads
+        self.handles = Handles()
+        self.pins = Pins()
+        self._overwrite = overwrite
+
+    # -- opening -----------------------------------------------------------------------------------------
+
+    async def open(self, node: Node, flags: int, pid: int) -> Opened:
+        if node.item is not None:
+            return await self._open_page(node)
+        if node.shadow is not None:
+            self.writers.arrived(pid, node)
+            return self._open_shadow(node, flags)
+        if node.is_version:
+            return self._send_back(node, flags, pid) if flags & WRITING else self._open_version(node, pid)
+        return self._open_plain(node, flags)
+
+    async def _open_page(self, node: Node) -> Opened:
+        assert isinstance(node.item, Page)
+        page = node.item
+        data = await self.threads.run(page.render) if page.is_lasting else page.render()
+        if len(data) != page.size:
+            raise LookAgain(f"{node.path} has changed")
+        return Opened(self.handles.add(DataHandle(node, data)), keep_cache=True)
+
+    def _send_back(self, node: Node, flags: int, pid: int) -> Opened:
+        """Lead the writer of a version to a private node, by way of another lookup."""
+        assert node.parent is not None
+        again = self.writers.expected(pid, node.parent, node.name)
+        if again is not None:  # it came back without a lookup: through /proc/self/fd, so serve it here
+            self.writers.arrived(pid, again)
+            return self._open_shadow(again, flags)
+        private = self.tree.make_private(node.parent, node.name, node.info, node.inode)
+        self.writers.expect(pid, node.parent, node.name, private)
+        raise LookAgain(f"{node.path} is written under a node of its own")
+
+    def _open_shadow(self, node: Node, flags: int) -> Opened:
+        shadow = node.shadow
+        assert shadow is not None
+        shadow.writers += 1
+        self.writers.begin(shadow.place.path)
+        if flags & os.O_TRUNC:
+            shadow.truncate(0)
+        return Opened(self.handles.add(ShadowHandle(node, bool(flags & os.O_APPEND))), direct_io=True)
+
+    def _open_version(self, node: Node, pid: int) -> Opened:
+        fd = self.pins.take(pid, node)
+        if fd is None:
+            fd = self.hold_version(node)
+        if fd is None:
+            self.pins.expect(pid, node)
+            raise LookAgain(f"{node.path} was replaced since it was looked up")
+        keep_cache, node.has_old_pages = not node.has_old_pages, False
+        return Opened(self.handles.add(FileHandle(node, fd)), keep_cache=keep_cache)
+
+    def hold_version(self, node: Node) -> int | None:
+        """A descriptor of the version a node stands for; None if it has been replaced."""
+        fd = self.names.open(node.stored, os.O_RDONLY)
+        info, known = os.fstat(fd), node.info
+        if known is not None and stat.S_ISREG(info.st_mode) and _identity(info) == _identity(known):
+            return fd
+        os.close(fd)
+        return None
+
+    def _open_plain(self, node: Node, flags: int) -> Opened:
+        fd = self.names.open(node.stored, flags & _PASSED_ON & ~os.O_TRUNC)
+        info = os.fstat(fd)
+        if node.info is None or info.st_ino != node.info.st_ino:
+            os.close(fd)
+            raise LookAgain(f"{node.path} is another file by now")
+        if flags & os.O_TRUNC:
+            os.ftruncate(fd, 0)
+        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
+        return Opened(self.handles.add(handle), direct_io=node.stored.kind is Kind.LOG)
+
+    def create(self, parent: Node, name: str, mode: int, flags: int) -> tuple[Opened, Node]:
+        place = place_of(parent.path_of(name))
+        if place.kind in VERSIONED:
+            info = self.names.stat(place.path)
+            node = self.tree.make_private(parent, name, info if self.writers.hidden(place.path) is None else None)
+            assert node.shadow is not None
+            node.shadow.mode = mode if info is None else None
+            opened = self._open_shadow(node, flags)
+            node.shadow.truncate(0)
+            return opened, node
+        fd = self.names.open(place, flags & _PASSED_ON | os.O_CREAT | os.O_EXCL, mode)
+        parent.outdate_listing()
+        node = self.tree.lookup(parent, name)
+        node.created_ns = time.time_ns()
+        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
+        return Opened(self.handles.add(handle), direct_io=place.kind is Kind.LOG), node
+
+    # -- committing --------------------------------------------------------------------------------------
+
+    async def sync(self, number: int) -> None:
+        """fsync: a commit point as flush is; what was refused shows itself as what stands."""
+        handle = self.handles.get(number)
+        if isinstance(handle, FileHandle):
+            await self.threads.run(lambda: os.fsync(handle.fd))
+        try:
+            await self.commit(number)
+        except InvalidContent:
+            shadow = handle.node.shadow
+            if shadow is not None:
+                shadow.refuse()
+                handle.node.info = shadow.info
+            raise
+
+    async def commit(self, number: int, *, at_end: bool = False) -> None:
+        handle = self.handles.get(number)
+        node, shadow = handle.node, handle.node.shadow
+        if shadow is None:
+            if isinstance(handle, FileHandle) and handle.has_written:
+                node.learn(os.fstat(handle.fd))  # so that our own writing is no news
+            return
+        shadow.accept_empty(at_end=at_end)
+        if not shadow.has_something_to_say or node.parent is None:
+            return
+        path = shadow.place.path  # not the node's: its directory may bear another name by now
+        if self.writers.hidden(path) is not None and not shadow.written:
+            return
+        shadow.deleted_before = self.writers.was_deleted(path)
+        try:
+            await self.threads.run(lambda: shadow.commit(overwrite=self._overwrite), shadow.place.location)
+        finally:
+            # Committed, the name leads to the new version; refused, the old one has its name again.
+            self.writers.show(path)
+            node.parent.outdate_listing()
+        node.learn(shadow.info)
+        await self._announce(node.parent, node.name)
+
+    async def _announce(self, directory: Node, name: str) -> None:
+        """Whoever asks for the name, or for the sidecar beside it, is led to the new version from now on."""
+        changed = {name, *(n for n in layout.DOCUMENTS if n in directory.children)}
+        notices = [notice for n in changed for notice in self.tree.recheck(directory, n)]
+        await tell([*notices, *self.tree.recheck_times(directory)])
+
+    # -- letting go --------------------------------------------------------------------------------------
+
+    async def release(self, number: int) -> None:
+        shadow = self.handles.get(number).node.shadow
+        try:
+            if shadow is not None and shadow.writers == 1 and shadow.is_emptied:
+                await self.commit(number, at_end=True)
+        finally:
+            self._let_go(self.handles.pop(number))
+
+    def _let_go(self, handle: Handle) -> None:
+        handle.close()
+        shadow = handle.node.shadow
+        if shadow is None:
+            return
+        shadow.writers -= 1
+        self.writers.end(shadow.place.path)
+        if shadow.is_idle:
+            shadow.discard()  # refused bytes are kept among the rejects; what never was complete is gone
+            self.tree.nodes.drop_unused(handle.node)
+
+    # -- sizes -------------------------------------------------------------------------------------------
+
+    async def resize(self, node: Node, size: int, number: int | None) -> None:
+        """ftruncate on a shadow waits for its flush; truncate by path is a commit of its own."""
+        if node.shadow is not None:
+            node.shadow.truncate(size)
+        elif node.is_version:
+            await self._truncate_version(node, size)
+        else:
+            handle = self.handles.get(number) if number is not None else None
+            if isinstance(handle, FileHandle):
+                os.ftruncate(handle.fd, size)
+                return
+            fd = self.names.open(node.stored, os.O_WRONLY)
+            try:
+                os.ftruncate(fd, size)
+            finally:
+                os.close(fd)
+
+    async def _truncate_version(self, node: Node, size: int) -> None:
+        """The new version is another node's; readers of this one keep theirs, and the name leads on."""
+        place = node.stored
+        assert place.location is not None
+        assert node.parent is not None
+        base = self.tree.store.version(place.location) if place.kind is Kind.DOCUMENT else None
+        await self.threads.run(
+            lambda: self.names.truncate(place, size, base=base, overwrite=self._overwrite), place.location
+        )
+        node.parent.outdate_listing()
+        await self._announce(node.parent, node.name)
+
+
+def _identity(info: os.stat_result) -> tuple[int, int, int]:
+    return info.st_ino, info.st_size, info.st_mtime_ns
+
+
+def refuse_made(node: Node, *, read_only: bool) -> None:
+    """What exists only in the mount, and anything in a read-only mount, cannot be written."""
+    if read_only:
+        raise Generated("the mount is read-only")
+    if node.is_generated:
+        raise Generated(f"{node.path or '/'} is generated and cannot be changed")

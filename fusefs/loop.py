@@ -1,0 +1,109 @@
+"""The request loop: pyfuse3's own, without a scheduler pass per request.
+
+pyfuse3 waits for each request in trio: an epoll_ctl, an epoll_wait and a hand-over of its lock, three quarters of
+what a small request costs. It looks `trio` up as a global of its own; what is put there instead keeps the lock with
+who has it, and looks for the next request with one select(2) before it goes back to trio.
+
+    a request answered at once → the next one, at once
+    nothing came for a moment, or 2 ms have passed → trio's own wait: timers, threads and tasks get their turn
+    a handler waits for something → another reader takes over, or the mount would stand still until it is done
+
+Where pyfuse3 has no such hook its own loop serves, and the log says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import time
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pyfuse3
+import trio
+from trio.lowlevel import Abort, Task
+
+log = logging.getLogger("grovefs.mount")
+
+SWITCH = "GROVEFS_PLAIN_LOOP"  # set in the environment: pyfuse3's own loop, to compare with
+GRACE_S = 0.0001  # how long to look for the next request; select sleeps, it does not spin
+TURN_S = 0.002  # at the latest then everybody else gets their turn
+
+
+class Reader(trio.abc.Instrument):
+    """Who reads requests: the lock that pyfuse3's tasks pass round, and the wait they do with it."""
+
+    def __init__(self) -> None:
+        self._holder: Task | None = None
+        self._parked: deque[Task] = deque()
+        self._is_waiting = False  # the holder is in trio's own wait
+        self._turn_ends = 0.0
+
+    # -- the lock --------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> None:
+        task = trio.lowlevel.current_task()
+        while self._holder is not None and self._holder is not task:
+            await self._park(task)
+        self._holder = task
+
+    async def _park(self, task: Task) -> None:
+        self._parked.append(task)
+
+        def give_up(_: Any) -> Abort:
+            self._parked.remove(task)
+            return Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(give_up)
+
+    async def __aexit__(self, *_: object) -> None:
+        """It stays with its holder, who is about to answer and to come back."""
+
+    def after_task_step(self, task: Task) -> None:
+        """Its holder stopped, and not to wait for requests: a handler waits for something, or it is gone."""
+        if self._holder is task and not self._is_waiting:
+            self._holder = None
+            if self._parked:
+                trio.lowlevel.reschedule(self._parked.popleft())
+
+    # -- the wait --------------------------------------------------------------------------------------
+
+    async def wait_readable(self, fd: int) -> None:
+        # Only with another reader parked: pyfuse3 starts one whenever it sees none, and it has to get there first.
+        if self._parked and time.monotonic() < self._turn_ends and select.select([fd], (), (), GRACE_S)[0]:
+            return
+        self._is_waiting = True
+        try:
+            await trio.lowlevel.wait_readable(fd)
+        finally:
+            self._is_waiting = False
+        self._turn_ends = time.monotonic() + TURN_S
+
+
+def install() -> list[trio.abc.Instrument]:
+    """Put the loop in place, before pyfuse3.init; returns what trio.run must be given as instruments."""
+    if os.environ.get(SWITCH):
+        return []
+    if getattr(pyfuse3, "trio", None) is not trio:
+        log.warning("this pyfuse3 looks trio up in another way: requests are served by its own, slower loop")
+        return []
+    reader = Reader()
+    lowlevel = SimpleNamespace(
+        wait_readable=reader.wait_readable,
+        current_task=trio.lowlevel.current_task,
+        current_trio_token=trio.lowlevel.current_trio_token,
+        notify_closing=trio.lowlevel.notify_closing,
+    )
+    vars(pyfuse3)["trio"] = SimpleNamespace(
+        Lock=lambda: reader,
+        lowlevel=lowlevel,
+        open_nursery=trio.open_nursery,
+        ClosedResourceError=trio.ClosedResourceError,
+    )
+    return [reader]
+
+
+def uninstall() -> None:
+    vars(pyfuse3)["trio"] = trio
