@@ -25,6 +25,8 @@ The rules everything here keeps; code and tests cite them by number.
 10. The cost of a save does not grow with the number of sessions.
 """
 
+from store.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationCheck, VerificationReport
+from store.backend import Backend
 from store.beside import Attachment
 from store.check import Finding, Report
 from store.errors import (
@@ -48,10 +50,12 @@ from store.errors import (
 )
 from store.feed import Change, Changes, Cursor
 from store.find import EmptyQuery, Hit
+from store.health import Health
 from store.inbox import AdmittedSet, InboxMessage
 from store.index import Version
 from store.layout import Location
 from store.mailbox import Delivered, Mailbox
+from store.memory import MemoryStore
 from store.models import AgentRuntimeState, IndexEntry, Message, PendingQuestion, Session, TaskItem, TaskList, ToolCall
 from store.prune import CleanupResult, Plan
 from store.store import Store
@@ -64,7 +68,9 @@ __all__ = [
     "AgentRuntimeState",
     "AlreadyExists",
     "Ambiguous",
+    "ArtifactSet",
     "Attachment",
+    "Backend",
     "BambooAtWork",
     "Busy",
     "Change",
@@ -78,6 +84,7 @@ __all__ = [
     "Finding",
     "Flaw",
     "Generated",
+    "Health",
     "Hit",
     "InboxMessage",
     "IndexEntry",
@@ -86,6 +93,7 @@ __all__ = [
     "InvalidQuery",
     "Location",
     "Mailbox",
+    "MemoryStore",
     "Message",
     "NotEmpty",
     "NotFound",
@@ -103,7 +111,11 @@ __all__ = [
     "TaskList",
     "Timestamp",
     "TooLarge",
+    "ToolArtifact",
     "ToolCall",
+    "TraceEvent",
     "TrajectoryStep",
+    "VerificationCheck",
+    "VerificationReport",
     "Version",
 ]

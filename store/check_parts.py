@@ -1,4 +1,4 @@
-"""Checks of what lies beside the conversations: mail. Same shape and same law as `check`."""
+"""Checks of what lies beside the conversations: mail, records. Same shape and same law as `check`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ from store.inbox import parse_message
 from store.layout import MAIL_CORRUPT
 from store.mailbox import Mailbox, Mailboxes
 from store.places import is_message_name
+from store.records import Records
 
 
 def check_mail(core: Core, mail: Mailboxes) -> Iterator[Finding]:
     """Every mailbox of every session."""
     for location in core.iter_on_disk():
         yield from check_mailbox(core, mail.at(location))
+
+
+def check_records(core: Core, records: Records) -> Iterator[Finding]:
+    """Artifacts, traces and reports of every session that nobody could load."""
+    for location in core.iter_on_disk():
+        for path, reason in records.check(location):
+            yield Finding("unparsable", path, reason)
 
 
 def check_mailbox(core: Core, box: Mailbox) -> Iterator[Finding]:

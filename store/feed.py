@@ -25,6 +25,7 @@ What = Literal[
     "deleted",
     "cleared",
     "attachment",
+    "record",
     "log",
     "reread",
     "moved",

@@ -30,7 +30,8 @@ CHILDREN = "children"
 MAILBOX = "mailbox"
 MAIL_NEW, MAIL_CUR, MAIL_CORRUPT = "new", "cur", "corrupt"
 MAIL_DIRS = (MAIL_NEW, MAIL_CUR, MAIL_CORRUPT)
-RECORDS = ("artifacts.json", "traces.json", "verification.json")
+ARTIFACTS, TRACES, VERIFICATION = "artifacts.json", "traces.json", "verification.json"
+RECORDS = (ARTIFACTS, TRACES, VERIFICATION)
 
 SESSIONS = "sessions"
 PROJECTS = "projects"

@@ -25,6 +25,7 @@ from store.layout import Location
 from store.mailbox import Mailboxes
 from store.places import CHECKED, FIXED, VERSIONED, Kind, Place
 from store.puts import Putter
+from store.records import Records
 from store.rejects import Rejects
 from store.relocate import Relocator
 from store.removal import Remover
@@ -43,6 +44,7 @@ class Namespace:
     relocator: Relocator
     rejects: Rejects
     mail: Mailboxes
+    records: Records
 
     # -- looking ---------------------------------------------------------------------------------------
 
@@ -203,6 +205,8 @@ class Namespace:
     def _put_other(
         self, place: Place, data: bytes, base: Version | None, mode: int | None, mtime_ns: int | None
     ) -> bool:
+        if place.kind is Kind.RECORD:
+            return self.records.put(place, data, base=base, mode=mode, mtime_ns=mtime_ns)
         assert place.kind is Kind.MESSAGE
         return self.mail.put(place, data, base=base, mode=mode, mtime_ns=mtime_ns)
 
@@ -253,6 +257,8 @@ class Namespace:
             return self._trash_document(place.location, place)
         if place.kind is Kind.MESSAGE:
             return self.mail.remove(place)
+        if place.kind is Kind.RECORD:
+            return self.records.remove(place)
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             os.unlink(place.name, dir_fd=parent)
         self._followed(place)
@@ -280,6 +286,8 @@ class Namespace:
         """The index notes what attachments a session has; and others are to hear of what came and went."""
         if place.kind is Kind.MESSAGE and place.location is not None:
             self.mail.tell(place.location)
+        if place.kind is Kind.RECORD and place.location is not None:
+            self.records.tell(place.location)
         if place.kind is Kind.ATTACHMENT and place.location is not None:
             present = sessions.has_attachments(self.core.disk, place.location)
             self.beside.note_attachments(place.location, present=present)

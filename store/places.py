@@ -4,6 +4,7 @@
     sessions/<root>/                SESSION        also children/<child>/
     sessions/<root>/children/       CHILDREN       only of a root
     …/session.json, runtime.json    DOCUMENT       checked, committed as a whole
+    …/artifacts.json, traces.json, verification.json   RECORD   checked, committed as a whole
     …/*.jsonl                       LOG            appended to in place
     …/attachments/                  ATTACHMENTS
     …/attachments/<name>            ATTACHMENT     any bytes, committed as a whole
@@ -39,6 +40,7 @@ class Kind(Enum):
     SESSION = auto()
     CHILDREN = auto()
     DOCUMENT = auto()
+    RECORD = auto()
     LOG = auto()
     ATTACHMENTS = auto()
     ATTACHMENT = auto()
@@ -56,9 +58,11 @@ class Kind(Enum):
 
 
 # Committed as a whole: each version is a file of its own, and who reads one reads it to the end (rule 4).
-VERSIONED = frozenset({Kind.DOCUMENT, Kind.ATTACHMENT, Kind.MESSAGE, Kind.PAYLOAD, Kind.STATE_JSON, Kind.STATE_TEXT})
+VERSIONED = frozenset(
+    {Kind.DOCUMENT, Kind.RECORD, Kind.ATTACHMENT, Kind.MESSAGE, Kind.PAYLOAD, Kind.STATE_JSON, Kind.STATE_TEXT}
+)
 # Of these, what may be refused for what it says; a rename onto one is a commit.
-CHECKED = frozenset({Kind.DOCUMENT, Kind.MESSAGE, Kind.PAYLOAD, Kind.STATE_JSON})
+CHECKED = frozenset({Kind.DOCUMENT, Kind.RECORD, Kind.MESSAGE, Kind.PAYLOAD, Kind.STATE_JSON})
 # And what may be empty; an empty one of the others is a writer who has not begun yet.
 MAY_BE_EMPTY = frozenset({Kind.ATTACHMENT, Kind.STATE_TEXT})
 # Directories that belong where they are.
@@ -106,6 +110,8 @@ def _kind(location: Location, rest: str) -> Kind:
         return Kind.CHILDREN
     if rest in layout.DOCUMENTS:
         return Kind.DOCUMENT
+    if rest in layout.RECORDS:
+        return Kind.RECORD
     if rest == layout.ATTACHMENTS:
         return Kind.ATTACHMENTS
     if rest.startswith(f"{layout.ATTACHMENTS}/") and rest.count("/") == 1:

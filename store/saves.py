@@ -40,7 +40,7 @@ class Saver:
     def save(self, session: Session, *, overwrite: bool = False, shorten: bool = False) -> None:
         """Write both documents. The session is up to date afterwards and may be saved again."""
         self.core.check_writable()
-        _refuse_wrong_shape(session)
+        refuse_wrong_shape(session)
         location = location_of(session)
         with self.core.locked(location):
             snapshot = self.core.read(location)
@@ -56,7 +56,7 @@ class Saver:
         if self.core.disk.stat(location.dir) is None:
             layout.check_new(location)
         now = {k: v for k, v in _dumped(session).items() if k != overlays.AUTHORITY}
-        main = _checked(_rendering(lambda: codec.render(now)), location, layout.SESSION, self.core.limit_bytes)
+        main = check_rendered(now, location, self.core.limit_bytes)
         side = overlays.sidecar_of(main.raw, main.data)
         self.commits.session(snapshot, main, main.record, side, "saved", kept=kept_sidecar(snapshot))
         self._remember(session, location, now, now)
@@ -101,13 +101,13 @@ class Saver:
             raise Conflict(f"session {location} was loaded without its messages; save it with save_runtime")
         if overwrite or origin is None or origin.version != snapshot.version:
             if not overwrite:
-                raise _outdated(location, origin)
+                raise outdated(location, origin)
             origin = origin_of(sessions.parse(snapshot))
         now = overlays.settle(origin.dump, session)
         if codec.same(origin.dump, now):
             return
-        _refuse_shortening(location, origin.dump, session, shorten=shorten)
-        session.updated_at = now["updated_at"] = _later_than(origin, session.updated_at)
+        refuse_shortening(location, origin.dump, session, shorten=shorten)
+        session.updated_at = now["updated_at"] = later_than(origin, session.updated_at)
         assert snapshot.main is not None
         new = overlays.refreshed(origin.main, origin.dump, now)
         row = self._row_to_keep(snapshot, origin.main["messages"], new["messages"])
@@ -151,7 +151,7 @@ class Saver:
     def save_runtime(self, session: Session) -> None:
         """Write the control plane only: the cost does not depend on the conversation's length."""
         self.core.check_writable()
-        _refuse_wrong_shape(session)
+        refuse_wrong_shape(session)
         location = location_of(session)
         with self.core.locked(location):
             version = self.core.version(location)
@@ -159,7 +159,7 @@ class Saver:
                 return self.save(session)
             origin = session._origin
             if origin is None or origin.version.side != version.side:
-                raise _outdated(location, origin)
+                raise outdated(location, origin)
             if version.side is None or not origin.has_side:
                 return self._first_sidecar(session, location)
             overlays.settle_control(origin.dump, session)
@@ -169,7 +169,7 @@ class Saver:
         before = overlays.control_plane(origin.dump)
         if codec.same(before, overlays.control_plane(_dumped(session, without_messages=True))):
             return
-        session.updated_at = _later_than(origin, session.updated_at)
+        session.updated_at = later_than(origin, session.updated_at)
         now = _dumped(session, without_messages=True)
         side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
         assert side is not None
@@ -184,7 +184,7 @@ class Saver:
         loaded = sessions.parse(snapshot)
         origin = origin_of(loaded)
         overlays.settle_control(origin.dump, session)
-        session.updated_at = _later_than(origin, session.updated_at)
+        session.updated_at = later_than(origin, session.updated_at)
         now = _dumped(session, without_messages=True)
         raw = overlays.sidecar_of(loaded.main.raw, loaded.main.data)
         raw = _spliced(raw, overlays.control_plane(origin.main), overlays.control_plane(now))
@@ -336,6 +336,11 @@ def _checked(raw: bytes, location: Location, name: str, limit: int) -> Document:
     return document
 
 
+def check_rendered(members: dict[str, Any], location: Location, limit: int) -> Document:
+    """A new session.json that says this, if it may be one."""
+    return _checked(_rendering(lambda: codec.render(members)), location, layout.SESSION, limit)
+
+
 def _message(message: Message | dict[str, Any]) -> dict[str, Any]:
     """A message as it will be written, a tool's output cut to size."""
     try:
@@ -356,7 +361,7 @@ def _kept_documents(snapshot: Snapshot, slot: str, moves: Sequence[tuple[str, st
     return [*copies, trash.info_file(slot, snapshot.location, "cleared", [*originals, *moves])]
 
 
-def _outdated(location: Location, origin: Origin | None) -> Conflict:
+def outdated(location: Location, origin: Origin | None) -> Conflict:
     if origin is None:
         return Conflict(
             f"session {location} exists already and this one was not loaded from it; nothing was changed. "
@@ -368,7 +373,7 @@ def _outdated(location: Location, origin: Origin | None) -> Conflict:
     )
 
 
-def _refuse_shortening(location: Location, loaded: dict[str, Any], session: Session, *, shorten: bool) -> None:
+def refuse_shortening(location: Location, loaded: dict[str, Any], session: Session, *, shorten: bool) -> None:
     lost = len(loaded["messages"]) - len(session.messages)
     if lost > 0 and not shorten:
         raise Conflict(
@@ -377,7 +382,7 @@ def _refuse_shortening(location: Location, loaded: dict[str, Any], session: Sess
         )
 
 
-def _refuse_wrong_shape(session: Session) -> None:
+def refuse_wrong_shape(session: Session) -> None:
     """What is worked with before the whole is checked; records take any value that is assigned to them."""
     kinds = {"messages": list, "metadata": dict, "updated_at": str, "title_version": int, "metadata_version": int}
     for field, kind in kinds.items():
@@ -390,7 +395,7 @@ def _refuse_wrong_shape(session: Session) -> None:
         raise InvalidContent(layout.SESSION, Flaw(str(error), field="updated_at")) from None
 
 
-def _later_than(origin: Origin, wanted: Timestamp) -> Timestamp:
+def later_than(origin: Origin, wanted: Timestamp) -> Timestamp:
     """What the caller set, if that is later than all that is committed; else the first moment that is."""
     committed = _later(Timestamp(origin.dump["updated_at"]), Timestamp(origin.main["updated_at"]))
     return wanted if wanted.ns > committed.ns else Timestamp.after(committed)

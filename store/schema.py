@@ -318,6 +318,10 @@ class Database:
         for order in ("root, child", "id", "updated_ns DESC, key"):
             self._writer.execute(f"SELECT 1 FROM sessions ORDER BY {order} LIMIT 1").fetchall()
 
+    def integrity(self) -> list[str]:
+        """What SQLite finds wrong when it reads the whole database; nothing if it is sound. Writers go on meanwhile."""
+        return [text for (text,) in self.reader.execute("PRAGMA quick_check(10)") if text != "ok"]
+
     def start_anew(self) -> None:
         """Set the database aside and begin an empty one. Only for one who is alone with the home."""
         self.close()

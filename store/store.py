@@ -20,13 +20,14 @@ from store.atomic import Disk, Durability, Step, _no_step
 from store.bamboo import Neighbour
 from store.beside import Attachment, Beside
 from store.check import Report, run_checks
-from store.check_parts import check_mail
+from store.check_parts import check_mail, check_records
 from store.commits import Commits
 from store.core import Core
 from store.errors import Closed, InvalidName, NotFound, StoreError
 from store.export import Exporter
 from store.feed import Changes, Cursor
 from store.find import Hit, find
+from store.health import Health, examine
 from store.importing import Imports
 from store.index import Filter, Order, Version
 from store.keeper import Keeper
@@ -41,6 +42,7 @@ from store.pages import Pages
 from store.prune import CleanupMode, CleanupResult, Plan
 from store.puts import OnConflict, Putter
 from store.query import parse_query
+from store.records import Records
 from store.rejects import Rejects
 from store.relocate import Relocator
 from store.removal import Remover
@@ -62,8 +64,10 @@ PAGE = 200  # entries, unless more are asked for
 class Store:
     """A home of sessions. Open it with `Store.open(home)`, best in a `with` statement."""
 
+    backend_name = "local"
     home: Path
     names: Namespace  # what a filesystem asks for
+    records: Records  # artifacts, traces and verification reports of a session
     trajectory: Trajectory  # what the agent of a session did, step by step
     imports: Imports  # sessions from elsewhere
     pages: Pages  # transcripts
@@ -105,6 +109,7 @@ class Store:
             self._owners = Owners(self._core, self._saver)
             self._putter = Putter(self._core, commits)
             self._beside = Beside(self._core, commits)
+            self.records = Records(self._core, commits)
             self.trajectory = Trajectory(self._core, self._beside)
             self._summaries = Summaries(self._core)
             self._remover = Remover(self._core)
@@ -117,6 +122,7 @@ class Store:
                 Relocator(self._core),
                 Rejects(self._disk),
                 self.mail,
+                self.records,
             )
             self.imports = Imports(self._core, commits)
             self.pages = Pages(self._core)
@@ -396,6 +402,14 @@ class Store:
         row = self._core.index.find(location) if location else None
         return row.entry if row else None
 
+    def exists(self, session_id: str) -> bool:
+        """Whether there is such a session, readable or not."""
+        return self._core.locate(session_id) is not None
+
+    def ids(self) -> list[str]:
+        """The exact name (`root`, `root/child`) of every session, readable or not, in order."""
+        return sorted(str(location) for location, _ in self._core.index.stamps())
+
     def location(self, session_id: str) -> Location | None:
         """Where a session lies; Ambiguous if an id lies under several roots."""
         return self._core.locate(session_id)
@@ -476,8 +490,13 @@ class Store:
 
     def check(self, *, repair: bool = False, progress: Progress | None = None) -> Report:
         """Look for every kind of damage; `repair` mends what is derived, never a conversation."""
-        more = [check_mail(self._core, self.mail)]
+        more = [check_mail(self._core, self.mail), check_records(self._core, self.records)]
         return run_checks(self._core, self._exporter, repair=repair, progress=progress, more=more)
+
+    def health(self, **limits: Any) -> Health:
+        """Whether the home works, proved by doing. Limits: deep (read all of the index), min_free_bytes,
+        min_free_inodes."""
+        return examine(self._core, **limits)
 
     def status(self) -> dict[str, Any]:
         """How things stand: for people and for monitoring."""

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from store import InboxMessage, Message, Session, Store
+from store import ArtifactSet, InboxMessage, Message, Session, Store
+from store.places import place_of
 from tests.builders import make_document, make_session
+from tests.records import make_artifact, make_event
 
 PNG = b"\x89PNG\r\n\x1a\n not much of a picture"
 LETTER = InboxMessage.new("elsewhere", "task", "something to do")
@@ -37,6 +39,7 @@ def make_home(home: Path) -> None:
         store.save(make_session("gone"))
         store.delete("gone")
         store.attach("root", PNG, "image/png")
+        store.records.save_traces("root", [make_event("old")])
         store.mail.at("root").deliver(LETTER)
 
 
@@ -187,6 +190,21 @@ SCENARIOS = [
     ),
     Scenario("claim mail", lambda s: s.mail.at("root").drain(), _is_claimed),
     Scenario("acknowledge mail", _acknowledge, _is_acknowledged),
+    Scenario(
+        "add a trace",
+        lambda s: s.records.add_traces("root", [make_event("new")]),
+        lambda s: [e.name for e in s.records.load_traces("root") or []] == ["old", "new"],
+    ),
+    Scenario(
+        "save artifacts",
+        lambda s: s.records.save_artifacts("pinned", ArtifactSet.of([make_artifact()])),
+        lambda s: s.records.load_artifacts("pinned") is not None,
+    ),
+    Scenario(
+        "remove a record",
+        lambda s: s.names.remove_file(place_of("sessions/root/traces.json")),
+        lambda s: s.records.load_traces("root") is None,
+    ),
     Scenario("clear", lambda s: s.clear("root"), _is_cleared),
     Scenario("delete root", lambda s: s.delete("root"), lambda s: _is_deleted(s, "root", "child", "grandchild")),
     Scenario("delete child", lambda s: s.delete("child"), lambda s: _is_deleted(s, "child", "grandchild")),
