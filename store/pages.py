@@ -34,7 +34,8 @@ class Sheet(NamedTuple):
     location: Location
     size_bytes: int
     mtime_ns: int
-    version: Version  # of the documents it is made from
+    main_stamp: str  # of the documents it is made from, as the index has them
+    side_stamp: str | None
     entry: str  # as JSON: the header
     links: Mapping[str, str]  # attachments, and where they were found
     seq: int  # how far the change feed had come
@@ -42,8 +43,10 @@ class Sheet(NamedTuple):
     @property
     def digest(self) -> str:
         """Equal digest, equal text."""
-        text = repr((self.version, sorted(self.links.items()), transcript.RENDERER_VERSION))
-        return blake2b(text.encode(errors="replace"), digest_size=16).hexdigest()
+        documents = f"{transcript.RENDERER_VERSION} {self.main_stamp} {self.side_stamp}"
+        if not self.links:
+            return documents
+        return f"{documents} {blake2b(repr(sorted(self.links.items())).encode(), digest_size=16).hexdigest()}"
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,11 @@ class Pages:
         linking = pieces.linking(self.core.db.reader) if len(rows) > 1 else None
         finder = _Finder(self.core)
         for key, root, child, size, main, side, entry, seq in rows:
-            location, version = Location(root, child or None), unpack_version(main, side)
+            location = Location(root, child or None)
             times = pieces.links_of(self.core.db.reader, key) if linking is None or key in linking else {}
             links = {url: finder.target(location, url) for url in times}
             size += sum(times[url] * len(link) for url, link in links.items())
-            yield Sheet(location, size, mtime_of(version), version, entry, links, seq or 0)
+            yield Sheet(location, size, mtime_of(main, side), main, side, entry, links, seq or 0)
 
     # -- the text --------------------------------------------------------------------------------------
 
@@ -142,7 +145,7 @@ class Pages:
     def _is_same(self, sheet: Sheet, loaded: Loaded) -> bool:
         """Whether the beginning of what was read is what the sheet speaks of."""
         present = loaded.snapshot.version
-        if _is_version(sheet.version, present):
+        if _is_version(unpack_version(sheet.main_stamp, sheet.side_stamp), present):
             return True
         known = self.core.index.find_version(sheet.location)
         if known is None or not _is_version(known, present):
@@ -163,9 +166,9 @@ def pick(messages: Sequence[T], index: int) -> T:
     return messages[index]
 
 
-def mtime_of(version: Version) -> int:
+def mtime_of(main_stamp: str, side_stamp: str | None) -> int:
     """When a session was last written: later of its two documents, so that no change goes without notice."""
-    return max(stamp.mtime_ns for stamp in version if stamp is not None)
+    return max(int(stamp.split(":")[2]) for stamp in (main_stamp, side_stamp) if stamp)
 
 
 def _is_version(known: Version, present: Version) -> bool:

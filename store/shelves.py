@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 
 from store import labels
 from store.core import Core
-from store.index import unpack_version
 from store.layout import Location
 from store.pages import mtime_of
 
@@ -40,7 +39,9 @@ PINNED = Shelf("pinned")
 
 def holding(column: Column, value: str | None) -> Shelf:
     """The sessions with a value, or (None) without any."""
-    return Shelf(f"{column} = ?", (value,)) if value else Shelf(f"({column} IS NULL OR {column} = '')")
+    if value or column == "model":  # which is never NULL: asked about that, SQLite would read through the index
+        return Shelf(f"{column} = ?", (value or "",))
+    return Shelf(f"({column} IS NULL OR {column} = '')")
 
 
 def between(start_ns: int, stop_ns: int) -> Shelf:
@@ -111,4 +112,4 @@ class Shelves:
 
 
 def _card(name: Any, root: Any, child: Any, main: Any, side: Any) -> Card:
-    return Card(name, Location(root, child or None), mtime_of(unpack_version(main, side)))
+    return Card(name, Location(root, child or None), mtime_of(main, side))

@@ -27,6 +27,8 @@ Target = Callable[[str], str]  # where a link to an attachment leads, by its ref
 # What a terminal would obey: shown, so that reading a transcript does nothing but show it.
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL_BYTES = bytes(code for code in (*range(0x20), 0x7F) if code not in b"\t\n")
+_LATE_CONTROL = re.compile(r"[\x80-\x9f]")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
 _BACKTICKS = re.compile(r"`{3,}")
 _LONGEST_LINE = 100  # of an argument that stands on the line of its name
@@ -234,9 +236,17 @@ def _clean(text: str) -> str:
     """Without colours, with Unix line ends, and with nothing in it that a terminal would obey."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if _CONTROL.search(text):
+    if _has_controls(text):
         text = _CONTROL.sub(_shown, _COLOUR.sub("", text))
     return text
+
+
+def _has_controls(text: str) -> bool:
+    """Far quicker than to search for them, and nearly always False."""
+    raw = text.encode(errors="replace")
+    if len(raw.translate(None, _CONTROL_BYTES)) != len(raw):
+        return True
+    return not text.isascii() and _LATE_CONTROL.search(text) is not None
 
 
 def _shown(match: re.Match[str]) -> str:
@@ -266,6 +276,6 @@ def _quoted(label: str, text: str) -> str:
 
 def _fenced(text: str) -> str:
     """A block that no line of the text can end."""
-    longest = max(map(len, _BACKTICKS.findall(text)), default=2)
+    longest = max(map(len, _BACKTICKS.findall(text)), default=2) if "```" in text else 2
     fence = "`" * (longest + 1)
     return f"{fence}\n{text.strip(chr(10))}\n{fence}"
