@@ -25,6 +25,7 @@ from store.commits import Commits
 from store.core import Core
 from store.errors import Closed, InvalidName, NotFound, StoreError
 from store.export import Exporter
+from store.exporting import Exports
 from store.feed import Changes, Cursor
 from store.find import Hit, find
 from store.health import Health, examine
@@ -70,6 +71,7 @@ class Store:
     records: Records  # artifacts, traces and verification reports of a session
     trajectory: Trajectory  # what the agent of a session did, step by step
     imports: Imports  # sessions from elsewhere
+    exports: Exports  # and to elsewhere
     pages: Pages  # transcripts
     mail: Mailboxes  # messages between sessions
     shelves: Shelves  # sessions to leaf through
@@ -125,6 +127,7 @@ class Store:
                 self.records,
             )
             self.imports = Imports(self._core, commits)
+            self.exports = Exports(self._core)
             self.pages = Pages(self._core)
             self.shelves = Shelves(self._core)
             self._exporter = Exporter(self._core, self._neighbour)

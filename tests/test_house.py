@@ -26,7 +26,7 @@ STORE = [
     *["importers.source", "importers.shape", "importers.values", "importers.building", "importers.blocks"],
     *["importers.elements", "importers.lineage", "importers.branches", "importers.claude_code", "importers.codex"],
     *["importers.chatgpt", "importers.bamboo_home", "importers.oxios", "importers.a3s", "importers.formats"],
-    *["importing", "store"],
+    *["importing", "exporting", "store"],
 ]
 
 

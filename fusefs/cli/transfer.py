@@ -1,4 +1,4 @@
-"""Coming and going: import from other agents."""
+"""Coming and going: import, export."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fusefs.cli.app import Home, Json, app, print_json, progress_bar
-from store import Store, layout
+from fusefs.cli.app import Home, Json, app, open_store, print_json, progress_bar
+from store import Corrupt, NotFound, Store, layout
 
 if TYPE_CHECKING:
+    from store import Location
     from store.importers.shape import Problem
     from store.importing import Outcome
 
@@ -124,3 +125,104 @@ class _Tally:
                 "problems": [problem._asdict() for problem in self.problems],
             }
         )
+
+
+# -- export ------------------------------------------------------------------------------------------------
+
+
+@app.command("export")
+def export_sessions(
+    names: Annotated[
+        list[str], typer.Argument(metavar="[ID]... DEST", help="Sessions, roots with all below them; and where to.")
+    ],
+    home: Home,
+    everything: Annotated[bool, typer.Option("--all", help="All sessions.")] = False,
+    format: Annotated[
+        Literal["bamboo", "json", "markdown"],
+        typer.Option(help="bamboo: a home that Bamboo and GroveFS open; json; markdown: to read."),
+    ] = "json",
+    as_json: Json = False,
+) -> None:
+    """Write sessions as files that need no GroveFS.
+
+    `grovefs export fix-login out` writes out/fix-login.json, its children as out/fix-login/CHILD.json, and its
+    attachments below out/fix-login/attachments. With DEST `-` they go to standard output, JSON one session a
+    line. `--format bamboo` makes DEST a Bamboo home, or adds to one: everything is copied byte for byte, may be
+    repeated, and what was changed in DEST since is kept and reported.
+    """
+    *ids, dest = names
+    if bool(ids) == everything:
+        raise typer.BadParameter("say which sessions, or --all; and where to, as the last argument")
+    if format == "bamboo" and dest == "-":
+        raise typer.BadParameter("a home is a directory; it cannot go to standard output")
+    with open_store(home) as store:
+        selected = store.exports.select(None if everything else ids)
+        if format == "bamboo":
+            tally: _Tally | _Written = _copy(store, selected, Path(dest))
+        elif dest == "-":
+            if not _print(store, selected, format):
+                raise typer.Exit(1)
+            return
+        else:
+            tally = _write(store, selected, format, Path(dest))
+    tally.print(as_json=as_json, dry_run=False)
+    if tally.problems or tally.kept:
+        raise typer.Exit(1)
+
+
+def _copy(store: Store, selected: list[Location], dest: Path) -> _Tally:
+    tally = _Tally()
+    with progress_bar("exporting") as progress, Store.open(dest, background=False) as other:
+
+        def report(item: Outcome | Problem) -> None:
+            tally.add(item)
+            progress(sum(tally.counts.values()), len(selected))
+
+        store.exports.copy(selected, other.imports, report)
+    return tally
+
+
+def _print(store: Store, selected: list[Location], format: Literal["json", "markdown"]) -> bool:
+    """All that can be read; False if one could not."""
+    fine = True
+    for location in selected:
+        render = store.exports.render_line if format == "json" else store.exports.render_markdown
+        try:
+            sys.stdout.buffer.write(render(location))
+        except (Corrupt, NotFound) as error:
+            print(f"skipped: {error}", file=sys.stderr)
+            fine = False
+    return fine
+
+
+def _write(store: Store, selected: list[Location], format: Literal["json", "markdown"], dest: Path) -> _Written:
+    from store.importers.shape import Problem
+
+    written = _Written(dest)
+    with progress_bar("exporting") as progress:
+        for item in store.exports.write(selected, format, dest.expanduser()):
+            if isinstance(item, Problem):
+                written.problems.append(item)
+            else:
+                written.files.append(item.path)
+            progress(len(written.files), len(selected))
+    return written
+
+
+class _Written:
+    """The files of an export."""
+
+    kept = ()
+
+    def __init__(self, dest: Path) -> None:
+        self.dest = dest
+        self.files: list[Path] = []
+        self.problems: list[Problem] = []
+
+    def print(self, *, as_json: bool, dry_run: bool) -> None:
+        if as_json:
+            print_json({"files": list(map(str, self.files)), "problems": [p._asdict() for p in self.problems]})
+            return
+        for problem in self.problems:
+            print(f"skipped: {problem}", file=sys.stderr)
+        typer.echo(f"{len(self.files)} session{'' if len(self.files) == 1 else 's'} written to {self.dest}")

@@ -69,7 +69,7 @@ def _read_tree(source: Source, path: str) -> Iterator[Tree | Problem]:
     if not source.is_file(f"{path}/{layout.SESSION}"):
         yield Problem(source.shown(path), None, f"no {layout.SESSION}; skipped with {len(children)} children")
         return
-    for item in _read_session(source, path, root):
+    for item in read_session(source, path, root):
         if isinstance(item, Draft):
             yield Tree(item, _read_children(source, children, root))
             return
@@ -81,12 +81,12 @@ def _read_tree(source: Source, path: str) -> Iterator[Tree | Problem]:
 def _read_children(source: Source, paths: list[str], root: Location) -> Iterator[Draft | Problem]:
     for path in paths:
         if source.is_file(f"{path}/{layout.SESSION}"):
-            yield from _read_session(source, path, Location(root.root, make_id(NAME, path.rpartition("/")[2])))
+            yield from read_session(source, path, Location(root.root, make_id(NAME, path.rpartition("/")[2])))
         else:
             yield Problem(source.shown(path), None, f"no {layout.SESSION}; skipped")
 
 
-def _read_session(source: Source, path: str, location: Location) -> Iterator[Draft | Problem]:
+def read_session(source: Source, path: str, location: Location) -> Iterator[Draft | Problem]:
     """Its problems, and unless session.json is one of them, its draft."""
     main_path = f"{path}/{layout.SESSION}"
     main = _read_document(source, main_path, location)

@@ -1,4 +1,4 @@
-"""grovefs import: what people and programs see."""
+"""grovefs import and export: what people and programs see."""
 
 from __future__ import annotations
 
@@ -62,3 +62,36 @@ def test_what_is_no_source_is_one_clear_error(home: Path, tmp_path: Path) -> Non
     result = grovefs(home, "import", str(tmp_path / "nowhere"))
     assert result.returncode == 1
     assert result.stderr == f"grovefs: there is nothing at {tmp_path / 'nowhere'}\n"
+
+
+def test_export_writes_files_or_to_standard_output(home: Path, claude: Path, tmp_path: Path) -> None:
+    grovefs(home, "import", str(claude))
+    done = grovefs(home, "export", CLAUDE_ID, str(tmp_path / "out"))
+    assert (done.returncode, done.stdout) == (0, f"4 sessions written to {tmp_path / 'out'}\n")
+    assert json.loads((tmp_path / f"out/{CLAUDE_ID}.json").read_text())["title"] == "Mend the cart"
+    lines = grovefs(home, "export", "--all", "-").stdout.splitlines()
+    assert json.loads(lines[0])["id"] == CLAUDE_ID
+    assert len(lines) == 4
+    page = grovefs(home, "export", f"{CLAUDE_ID}/agent-cafe02", "--format", "markdown", "-").stdout
+    assert "# Dig for carts" in page
+
+
+def test_export_to_a_bamboo_home_may_be_repeated(home: Path, claude: Path, tmp_path: Path) -> None:
+    grovefs(home, "import", str(claude))
+    out = str(tmp_path / "bamboo")
+    first = grovefs(home, "export", "--all", "--format", "bamboo", out)
+    assert (first.returncode, first.stdout) == (0, "4 new, 0 updated, 0 unchanged, 0 kept; 0 problems\n")
+    again = grovefs(home, "export", "--all", "--format", "bamboo", out)
+    assert again.stdout == "0 new, 0 updated, 4 unchanged, 0 kept; 0 problems\n"
+    assert "Mend the cart" in grovefs(tmp_path / "bamboo", "ls").stdout
+
+
+def test_export_refuses_what_makes_no_sense(home: Path, claude: Path, tmp_path: Path) -> None:
+    grovefs(home, "import", str(claude))
+    assert grovefs(home, "export", str(tmp_path / "out")).returncode == 2
+    assert grovefs(home, "export", "--all", CLAUDE_ID, str(tmp_path / "out")).returncode == 2
+    assert grovefs(home, "export", "--all", "--format", "bamboo", "-").returncode == 2
+    missing = grovefs(home, "export", "nobody", str(tmp_path / "out"))
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+    assert not (tmp_path / "out").exists()
+    assert grovefs(home, "export", "--all", "--format", "bamboo", str(home)).returncode == 1
