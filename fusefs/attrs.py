@@ -8,11 +8,12 @@ import stat
 import pyfuse3
 
 from fusefs.nodes import Node
+from fusefs.switches import is_on
 from fusefs.views.shape import Folder, Item, Link, Page
 
 # What is watched is cached for as long as the kernel likes: every change is announced. Not for ever, so that an
 # announcement lost to a bug heals by itself.
-ANNOUNCED_S = 3600.0
+ANNOUNCED_S = 3600.0 if is_on("timeouts") else 0.0
 # Without a watch (there are none left) changes by others are to be seen within a second all the same.
 UNWATCHED_S = 0.5
 # Views are made from the index, which every commit changes: they too may be a second late, and no more.

@@ -14,7 +14,6 @@ Where pyfuse3 has no such hook its own loop serves, and the log says so.
 from __future__ import annotations
 
 import logging
-import os
 import select
 import time
 from collections import deque
@@ -25,9 +24,10 @@ import pyfuse3
 import trio
 from trio.lowlevel import Abort, Task
 
+from fusefs.switches import is_on
+
 log = logging.getLogger("grovefs.mount")
 
-SWITCH = "GROVEFS_PLAIN_LOOP"  # set in the environment: pyfuse3's own loop, to compare with
 GRACE_S = 0.0001  # how long to look for the next request; select sleeps, it does not spin
 TURN_S = 0.002  # at the latest then everybody else gets their turn
 
@@ -84,7 +84,7 @@ class Reader(trio.abc.Instrument):
 
 def install() -> list[trio.abc.Instrument]:
     """Put the loop in place, before pyfuse3.init; returns what trio.run must be given as instruments."""
-    if os.environ.get(SWITCH):
+    if not is_on("loop"):
         return []
     if getattr(pyfuse3, "trio", None) is not trio:
         log.warning("this pyfuse3 looks trio up in another way: requests are served by its own, slower loop")

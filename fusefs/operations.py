@@ -16,6 +16,7 @@ import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
 
 from fusefs.attrs import absent, attributes
+from fusefs.companion import Companion
 from fusefs.entries import Entries
 from fusefs.errors import guarded
 from fusefs.files import WRITING, Files, Opened, refuse_made
@@ -60,7 +61,8 @@ class Operations(pyfuse3.Operations):
         self.timings = Timings()
         self.writers = Writers(limbo_s)
         self.watches = Watches(store.home)
-        self.threads = Threads()
+        self.companion = Companion()
+        self.threads = Threads(self.companion)
         self.tree = Tree(store, views(self.stats), self.writers, self.watches)
         self.files = Files(self.tree, self.writers, self.threads, overwrite=overwrite)
         self.entries = Entries(self.files, overwrite=overwrite, read_only=read_only)
@@ -79,6 +81,7 @@ class Operations(pyfuse3.Operations):
     # -- names -------------------------------------------------------------------------------------
 
     async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        self.companion.follow(ctx.pid)
         parent, text = self._nodes.get(parent_inode), os.fsdecode(name)
         private = self.writers.expected(ctx.pid, parent, text)
         if private is not None:
@@ -140,6 +143,7 @@ class Operations(pyfuse3.Operations):
     # -- directories -------------------------------------------------------------------------------
 
     async def opendir(self, inode: int, ctx: RequestContext) -> int:
+        self.companion.follow(ctx.pid)
         node = self._nodes.get(inode)
         is_large = node.place is None or (node.info is not None and node.info.st_size >= _LARGE_DIR_BYTES)
         if node.listing is None and is_large:
@@ -214,6 +218,7 @@ class Operations(pyfuse3.Operations):
     # -- open files --------------------------------------------------------------------------------
 
     async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
+        self.companion.follow(ctx.pid)
         node = self._nodes.get(inode)
         if flags & WRITING:
             refuse_made(node, read_only=self._read_only)

@@ -13,20 +13,26 @@ from typing import TypeVar
 
 import trio
 
+from fusefs.companion import Companion
+
 T = TypeVar("T")
 
 _LIMITER = trio.CapacityLimiter(16)
-_KERNEL_LIMITER = trio.CapacityLimiter(4)  # of its own: a notification may wait for a handler that waits for a thread
 
 
 class Threads:
-    def __init__(self) -> None:
+    def __init__(self, companion: Companion) -> None:
+        self._companion = companion
         self._queues: dict[object, tuple[trio.Lock, int]] = {}
 
     async def run(self, work: Callable[[], T], session: object = None) -> T:
         """Do blocking work in a thread, one at a time for each session."""
         async with self._queued(session):
-            return await trio.to_thread.run_sync(work, limiter=_LIMITER)
+            return await trio.to_thread.run_sync(self._anywhere, work, limiter=_LIMITER)
+
+    def _anywhere(self, work: Callable[[], T]) -> T:
+        self._companion.free_thread()
+        return work()
 
     @asynccontextmanager
     async def _queued(self, session: object) -> AsyncIterator[None]:
@@ -42,8 +48,3 @@ class Threads:
             lock, users = self._queues.pop(session)
             if users > 1:
                 self._queues[session] = lock, users - 1
-
-    @staticmethod
-    async def tell_kernel(notify: Callable[[], None]) -> None:
-        """Tell the kernel something; it may block until a request that is under way has been answered."""
-        await trio.to_thread.run_sync(notify, limiter=_KERNEL_LIMITER)

@@ -14,12 +14,15 @@ from collections.abc import Mapping
 
 from fusefs.nodes import ROOT_INODE, Listing, Node, Nodes, Notice
 from fusefs.shadows import Shadow
+from fusefs.switches import is_on
 from fusefs.views.shape import Folder, Item, Link, Page, View
 from fusefs.watches import Watches
 from fusefs.writers import Writers
 from store import Store, layout
 from store.errors import Generated, NotFound
 from store.places import VERSIONED, Kind, Place, place_of
+
+_REMEMBER = is_on("listings")
 
 
 class Tree:
@@ -132,7 +135,7 @@ class Tree:
         return self.remember(directory, self.scan(directory))
 
     def remember(self, directory: Node, listing: Listing) -> Listing:
-        if directory.is_watched:
+        if directory.is_watched and _REMEMBER:
             directory.listing = listing
         return listing
 

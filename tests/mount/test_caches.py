@@ -1,0 +1,269 @@
+"""What the kernel may remember, and that it is told of every change: caching is tested by counting requests."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from store import Message
+from tests.builders import make_session
+from tests.mount.conftest import Mount, wait_until
+from tests.mount.test_basics import edit, title
+
+MountHome = Callable[..., Mount]
+
+SOON_S = 20.0  # a second on a quiet machine; what counts here is that it comes without anybody asking twice
+
+
+def requests(mount: Mount) -> Counter[str]:
+    return Counter(json.loads((mount.path / ".grovefs/stats.json").read_bytes())["requests"])
+
+
+def counted(mount: Mount, work: Callable[[], object]) -> Counter[str]:
+    """The requests that some work caused; those of asking for the number are left out."""
+    requests(mount)
+    before = requests(mount)
+    own = requests(mount) - before
+    before = requests(mount)
+    work()
+    spent = requests(mount) - before - own
+    del spent["forget"]  # the kernel's own housekeeping
+    return spent
+
+
+def run(*command: str | Path) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+# -- what the kernel answers by itself -----------------------------------------------------------------------------
+
+
+def test_a_second_listing_asks_only_for_the_directories(mounted: Mount) -> None:
+    """What stays for each directory is opening, reading and closing it; no name and no attribute is asked for.
+
+    But for the one named on the command line: reading a directory makes the kernel doubt its access time.
+    """
+    first = run("ls", "-lR", mounted.sessions)
+    again = counted(mounted, lambda: run("ls", "-lR", mounted.sessions))
+    assert again.pop("getattr", 0) <= 1
+    assert set(again) <= {"opendir", "readdir", "releasedir"}, again
+    assert again["opendir"] == first.count(":\n")
+    assert again["readdir"] <= 2 * again["opendir"]
+
+
+def test_a_second_reading_asks_for_no_byte(mounted: Mount) -> None:
+    """What stays for each file is opening and closing it; the access time too is known after the second look."""
+    files = [mounted.sessions / "root/session.json", mounted.sessions / "root/runtime.json"]
+    run("cat", *files)
+    assert not counted(mounted, lambda: run("cat", *files))["read"]
+    assert counted(mounted, lambda: run("cat", *files)) == Counter(open=2, flush=2, release=2)
+
+
+def test_a_second_stat_asks_for_nothing(mounted: Mount) -> None:
+    path = mounted.sessions / "root/children/child/session.json"
+    path.stat()
+    assert not counted(mounted, path.stat)
+
+
+def test_a_name_that_is_not_there_is_asked_for_once(mounted: Mount) -> None:
+    """git, vim and shells look for many; who makes one is seen at once."""
+    path = mounted.sessions / "root/.git"
+    assert not path.exists()
+    assert not counted(mounted, path.exists)
+    path.mkdir()
+    assert path.exists()
+    path.rmdir()
+    assert not path.exists()
+
+
+def test_absent_names_made_elsewhere_appear(mounted: Mount) -> None:
+    names = ["notes.txt", "session.json.bak", "deeper"]
+    assert not any((mounted.sessions / "root" / name).exists() for name in names)
+    (mounted.home / "sessions/root/notes.txt").write_text("by hand")
+    (mounted.home / "sessions/root/session.json.bak").write_text("by hand")
+    (mounted.home / "sessions/root/deeper").mkdir()
+    for name in names:
+        wait_until((mounted.sessions / "root" / name).exists, SOON_S)
+
+
+def test_the_switches_turn_the_caches_off(filled: Path, mount_home: MountHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that each can be measured, and doubted: the same work then costs requests."""
+    monkeypatch.setenv("GROVEFS_WITHOUT", "timeouts,listings,pages,loop,companion")
+    mount = mount_home(filled)
+    path = mount.sessions / "root/session.json"
+    path.read_bytes()
+    assert counted(mount, path.stat)["lookup"]
+    assert counted(mount, path.read_bytes)["read"]
+    assert title(path) == "The root"
+
+
+# -- no stale byte -------------------------------------------------------------------------------------------------
+
+
+def test_no_stale_byte_after_a_commit_through_the_mount(mounted: Mount) -> None:
+    """Size, bytes, mtime and the sidecar's are new when close or rename returns, however warm the caches are."""
+    path, side = mounted.sessions / "root/session.json", mounted.sessions / "root/runtime.json"
+    for number in range(100):
+        before = path.read_text(), path.stat(), side.read_text(), side.stat()
+        text = before[0].replace(title(path), "x" * (number % 7 + 1) + str(number))
+        if number % 2:
+            path.write_text(text)
+        else:
+            (path.parent / "t").write_text(text)
+            (path.parent / "t").rename(path)
+        assert path.read_text() == text
+        assert path.stat().st_size == len(text.encode())
+        assert path.stat().st_mtime_ns > before[1].st_mtime_ns
+        assert title(side) == json.loads(text)["title"]
+        assert json.loads(run("cat", side))["title"] == json.loads(text)["title"]
+
+
+def test_bytes_committed_by_the_api_are_read_at_once(mounted: Mount) -> None:
+    """Opening a document asks the disk which version it is, so that reading is never late; only stat may be."""
+    path = mounted.sessions / "root/session.json"
+    with mounted.store() as store:
+        for number in range(30):
+            path.read_bytes()
+            store.append("root", [Message.user(f"message {number}")])
+            assert f"message {number}" in path.read_text()
+
+
+def test_what_the_api_does_is_seen_by_ls(mounted: Mount) -> None:
+    path = mounted.sessions / "root/session.json"
+    before = path.stat()
+    with mounted.store() as store:
+        store.append("root", [Message.user("from outside")])
+        store.save(make_session("brand-new"))
+        store.attach("root", b"more", "text/plain")
+    size = (mounted.home / "sessions/root/session.json").stat().st_size
+    wait_until(lambda: path.stat().st_size == size, SOON_S)
+    assert path.stat().st_mtime_ns > before.st_mtime_ns
+    wait_until(lambda: "brand-new" in os.listdir(mounted.sessions), SOON_S)
+    wait_until(lambda: len(os.listdir(mounted.sessions / "root/attachments")) == 2, SOON_S)
+    with mounted.store() as store:
+        store.delete("brand-new")
+    wait_until(lambda: "brand-new" not in os.listdir(mounted.sessions), SOON_S)
+    wait_until(lambda: not (mounted.sessions / "brand-new").exists(), SOON_S)
+
+
+def test_an_editor_straight_on_the_home_is_seen_and_indexed(mounted: Mount) -> None:
+    """By cat, ls -l and the index, in a session that nobody has touched through the mount but by looking."""
+    path, raw = mounted.sessions / "root/session.json", mounted.home / "sessions/root/session.json"
+    side = mounted.home / "sessions/root/runtime.json"
+    assert title(path) == "The root"
+    for file in (raw, side):
+        file.write_text(file.read_text().replace("The root", "Behind the back"))
+    wait_until(lambda: title(path) == "Behind the back", SOON_S)
+    wait_until(lambda: path.stat().st_size == raw.stat().st_size, SOON_S)
+    listed = mounted.path / "sessions.json"
+    wait_until(lambda: json.loads(listed.read_bytes())["sessions"]["root"]["title"] == "Behind the back", SOON_S)
+
+
+def test_two_mounts_of_one_home_see_each_other(filled: Path, mount_home: MountHome) -> None:
+    one, other = mount_home(filled), mount_home(filled)
+    path = other.sessions / "root/session.json"
+    assert title(path) == "The root"
+    run("ls", "-lR", other.sessions)
+    edit(one.sessions / "root/session.json", "The root", "By the other mount")
+    assert title(path) == "By the other mount"
+    wait_until(lambda: path.stat().st_size == (one.sessions / "root/session.json").stat().st_size, SOON_S)
+    with pytest.raises(OSError, match="Bad message"):
+        edit(one.sessions / "root/session.json", '"By the other mount"', "5")
+    wait_until(lambda: "session.json.error" in os.listdir(other.sessions / "root"), SOON_S)
+    assert "a text is expected" in (other.sessions / "root/session.json.error").read_text()
+
+
+def test_tail_follows_what_the_api_appends(mounted: Mount, place: Path) -> None:
+    """`tail -F` polls on such filesystems, and finds the new size."""
+    log = mounted.sessions / "root/token-usage.jsonl"
+    with mounted.store() as store:
+        store.append_token_usage("root", {"n": 0})
+    wait_until(log.exists, SOON_S)
+    with (place / "seen").open("w") as seen:
+        tail = subprocess.Popen(["tail", "-n", "+1", "-F", "-s", "0.1", log], stdout=seen, stderr=subprocess.DEVNULL)
+        try:
+            with mounted.store() as store:
+                for number in range(1, 6):
+                    store.append_token_usage("root", {"n": number})
+                    time.sleep(0.15)
+            wait_until(lambda: (place / "seen").read_text().count("\n") == 6, SOON_S)
+        finally:
+            tail.kill()
+            tail.wait()
+
+
+def test_a_renamed_session_shows_its_new_self(mounted: Mount) -> None:
+    """Everything below was warm in the kernel's cache, and every document says another root now."""
+    run("sh", "-c", f"cat {mounted.sessions}/root/session.json {mounted.sessions}/root/children/*/*.json")
+    (mounted.sessions / "root").rename(mounted.sessions / "moved")
+    data = json.loads((mounted.sessions / "moved/children/child/session.json").read_bytes())
+    assert data["root_session_id"] == "moved"
+    size = (mounted.home / "sessions/moved/children/child/session.json").stat().st_size
+    wait_until(lambda: (mounted.sessions / "moved/children/child/session.json").stat().st_size == size, SOON_S)
+    assert not (mounted.sessions / "root").exists()
+
+
+def test_more_changes_than_can_be_followed(mounted: Mount) -> None:
+    """The kernel's queue of events overflows: everything is looked at again."""
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    run("ls", "-lR", mounted.sessions)
+    raw = mounted.home / "sessions/root"
+    program = f"""
+import os
+for i in range({limit // 2 + 5000}):
+    open({str(raw)!r} + f"/f{{i % 50}}", "w").close()
+    os.utime({str(raw)!r} + f"/f{{i % 50}}")
+open({str(raw)!r} + "/last", "w").close()
+"""
+    daemon_is_busy = subprocess.Popen([sys.executable, "-c", program])
+    assert daemon_is_busy.wait(120) == 0
+    wait_until(lambda: len(os.listdir(mounted.sessions / "root")) == len(os.listdir(raw)), SOON_S)
+    for name in os.listdir(raw):
+        if name.startswith("f") or name == "last":
+            (raw / name).unlink()
+    wait_until(lambda: len(os.listdir(mounted.sessions / "root")) == len(os.listdir(raw)), SOON_S)
+
+
+# -- the loop ------------------------------------------------------------------------------------------------------
+
+
+def test_a_slow_handler_does_not_hold_up_others(mounted: Mount) -> None:
+    """While another process has a session's lock, a save through the mount waits, and everything else goes on."""
+    with mounted.store() as store, store.names.core.locked(store.location("root")):  # type: ignore[arg-type]
+        text = (mounted.sessions / "root/session.json").read_text().replace("The root", "Waited")
+        writer = subprocess.Popen(
+            ["sh", "-c", 'cat > "$0"', mounted.sessions / "root/session.json"], stdin=subprocess.PIPE, text=True
+        )
+        assert writer.stdin is not None
+        writer.stdin.write(text)
+        writer.stdin.close()
+        for _ in range(3):
+            assert title(mounted.sessions / "pinned/session.json") == "Pinned"
+            run("ls", "-lR", mounted.sessions)
+        assert writer.poll() is None
+    assert writer.wait(30) == 0
+    assert title(mounted.sessions / "root/session.json") == "Waited"
+
+
+def test_timers_go_on_under_full_load(filled: Path, mount_home: MountHome) -> None:
+    """Limbo ends by a timer, also while requests come without a pause."""
+    mount = mount_home(filled, "--limbo-seconds", "0.5")
+    program = f"import os\nwhile True: os.path.exists({str(mount.sessions / 'root/session.json.error')!r})"
+    loads = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(2)]
+    try:
+        before = requests(mount)["lookup"]
+        wait_until(lambda: requests(mount)["lookup"] > before + 100, SOON_S)
+        (mount.sessions / "root/session.json").unlink()
+        wait_until(lambda: not (mount.home / "sessions/root/session.json").exists(), SOON_S)
+    finally:
+        for load in loads:
+            load.kill()
+            load.wait()
