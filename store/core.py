@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import apsw
+
 from store import layout, search, sessions
 from store.atomic import Disk
 from store.errors import Ambiguous, Busy, Corrupt
 from store.feed import Feed, What
-from store.index import Index, Version
+from store.index import Facts, Index, Version
 from store.journal import WHOLE_TREE, Journal
 from store.layout import Location
 from store.lock import Locks
@@ -28,6 +31,9 @@ log = logging.getLogger("grovefs.store")
 
 # What one file's fault is, and must not keep a whole home shut.
 UNREADABLE = (errno.EACCES, errno.EPERM, errno.EIO)
+# Sessions indexed in one transaction: others wait for them meanwhile, for about a second at most.
+BATCH = 128
+BATCH_BYTES = 4 << 20
 
 
 @dataclass
@@ -57,22 +63,22 @@ class Core:
     # -- locks and recovery ----------------------------------------------------------------------------
 
     @contextmanager
-    def locked(self, location: Location) -> Iterator[None]:
-        """Alone with one session, in a state that no crash has left half-way."""
+    def locked(self, location: Location, *, timeout_s: float | None = None) -> Iterator[None]:
+        """Alone with one session, in a state that no crash has left half-way. Busy if not granted in time."""
         while True:
-            with self.locks.session(location):
+            with self.locks.session(location, timeout_s=timeout_s):
                 pending = self.journal.pending(location.root)
                 if WHOLE_TREE not in pending or self._holds_tree(location.root):
                     self._recover(location.root, [c for c in pending if c == (location.child or "")])
                     yield
                     return
-            with self.locked_tree(location.root):
+            with self.locked_tree(location.root, timeout_s=timeout_s):
                 pass  # which finishes what concerned the whole tree
 
     @contextmanager
-    def locked_tree(self, root: str) -> Iterator[None]:
+    def locked_tree(self, root: str, *, timeout_s: float | None = None) -> Iterator[None]:
         """Alone with a root and all its descendants."""
-        with self.locks.tree(root):
+        with self.locks.tree(root, timeout_s=timeout_s):
             self._recover(root, self.journal.pending(root))
             yield
 
@@ -172,27 +178,44 @@ class Core:
         """Make index and search say what the files say, whatever that is. The lock is held."""
         if not location.is_session:
             return self._reread_part(location)
+        seen = self._look(location)
+        with self.db.write() as db:
+            self._put(db, [seen], what)
+        self.changed()
+
+    def _look(self, location: Location) -> _Seen:
+        """Read a session's files. The lock is held."""
         before_ns = now_ns()
         try:
             snapshot = sessions.read(self.disk, location, self.limit_bytes)
-            loaded = sessions.parse(snapshot) if snapshot.main is not None else None
+            if snapshot.main is None:
+                return _Seen(location)
+            loaded = sessions.parse(snapshot)
         except Corrupt as error:
-            self._put_damaged(location, error)
-            return
+            return self._damaged(location, error)
         except OSError as error:
             if error.errno not in UNREADABLE:
                 raise
-            self._put_damaged(location, error)
-            return
-        with self.db.write() as db:
-            if loaded is None:
-                if self.index.forget(db, location):
-                    self.feed.add(db, [location], "deleted")
-            else:
-                version = sessions.sure_version(snapshot.version, before_ns)
-                self.index.put(db, sessions.facts(self.disk, location, loaded.main, loaded.session, version))
-                self.feed.add(db, [location], what)
-        self.changed()
+            return self._damaged(location, error)
+        version = sessions.sure_version(snapshot.version, before_ns)
+        facts = sessions.facts(self.disk, location, loaded.main, loaded.session, version)
+        return _Seen(location, facts, size_bytes=len(snapshot.main.data))
+
+    def _damaged(self, location: Location, error: Corrupt | OSError) -> _Seen:
+        log.warning("not indexed: %s", error)
+        version = sessions.sure_version(self.version(location), now_ns())
+        return _Seen(location, damage=(version, str(error)))
+
+    def _put(self, db: apsw.Connection, batch: list[_Seen], what: What = "reread") -> None:
+        for seen in batch:
+            if seen.damage is not None:
+                self.index.put_damaged(db, seen.location, *seen.damage)
+                self.feed.add(db, [seen.location], "reread")
+            elif seen.facts is None and self.index.forget(db, seen.location):
+                self.feed.add(db, [seen.location], "deleted")
+        present = [seen.facts for seen in batch if seen.facts is not None]
+        self.feed.add(db, [facts.location for facts in present], what)
+        self.index.put(db, *present)
 
     def _refresh_part(self, location: Location) -> bool:
         with self.locked(location):
@@ -212,14 +235,6 @@ class Core:
     def _tell(self, location: Location) -> None:
         with self.db.write() as db:
             self.feed.add(db, [location.owner], "reread")
-        self.changed()
-
-    def _put_damaged(self, location: Location, error: Corrupt | OSError) -> None:
-        log.warning("not indexed: %s", error)
-        version = sessions.sure_version(self.version(location), now_ns())
-        with self.db.write() as db:
-            self.index.put_damaged(db, location, version, str(error))
-            self.feed.add(db, [location], "reread")
         self.changed()
 
     # -- the sweep ------------------------------------------------------------------------------------------
@@ -257,24 +272,65 @@ class Core:
                 continue  # incoming: no session yet
             row = known.pop(location, None)
             if row != version or attached.get(location) != sessions.has_attachments(self.disk, location):
-                differing.append(location)
-        differing += known  # rows whose files are gone
-        for done, location in enumerate(differing):
-            with self.locked(location):
-                self.reread(location)
-            if progress is not None:
-                progress(done + 1, len(differing))
-        return len(differing)
+                differing.append((version.main.mtime_ns, location))
+        # In the order of time, so that search has the newest last; and those whose files are gone.
+        self._reread_all([*(location for _, location in sorted(differing)), *known], progress)
+        return len(differing) + len(known)
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Make every row anew from the files, in a transaction for each session."""
+        """Make every row anew from the files. None is missing meanwhile."""
         locations = list(dict.fromkeys([*self.iter_on_disk(), *(loc for loc, _ in self.index.stamps())]))
-        for done, location in enumerate(locations):
-            with self.locked(location), self.db.write() as db:
-                row = self.index.find(location)
-                if row is not None:
-                    search.purge_session(db, row.key)
-                if row is not None or self.disk.stat(location.path(layout.SESSION)) is not None:
-                    self.reread(location)
+        self._reread_all(locations, progress, anew=True)
+        with self.db.write() as db:
+            search.purge_strays(db)
+
+    # -- many at once ---------------------------------------------------------------------------------------
+
+    def _reread_all(
+        self, locations: list[Location], progress: Callable[[int, int], None] | None, *, anew: bool = False
+    ) -> None:
+        """As `reread`, but many sessions in one transaction: that is what makes a first index quick.
+
+        A crash leaves out whole transactions, and the next sweep finds what they should have said.
+        """
+        waiting = deque(locations)
+        while waiting:
+            with ExitStack() as held:
+                batch = self._gather(waiting, held)
+                with self.db.write() as db:
+                    if anew:
+                        self._purge(db, batch)
+                    self._put(db, batch)
+            self.changed()
             if progress is not None:
-                progress(done + 1, len(locations))
+                progress(len(locations) - len(waiting), len(locations))
+
+    def _purge(self, db: apsw.Connection, batch: list[_Seen]) -> None:
+        for row in filter(None, (self.index.find(seen.location) for seen in batch)):
+            search.purge_session(db, row.key)
+
+    def _gather(self, waiting: deque[Location], held: ExitStack) -> list[_Seen]:
+        """Some sessions, read and kept locked until they are indexed.
+
+        Only the first is waited for. Who waits for a lock while holding others may be waited for himself; and
+        nobody may wait for one inside a transaction, because those who hold it need the database to finish.
+        """
+        held.enter_context(self.locked(waiting[0]))
+        batch = [self._look(waiting.popleft())]
+        while waiting and len(batch) < BATCH and sum(seen.size_bytes for seen in batch) < BATCH_BYTES:
+            try:
+                held.enter_context(self.locked(waiting[0], timeout_s=0))
+            except Busy:
+                break  # it is the first of the next batch
+            batch.append(self._look(waiting.popleft()))
+        return batch
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the index shall say of a session: facts, or its damage; neither, if there is no session."""
+
+    location: Location
+    facts: Facts | None = None
+    damage: tuple[Version, str] | None = None
+    size_bytes: int = 0

@@ -84,6 +84,8 @@ def make_title(message: Message) -> str | None:
 
 def shorten(text: str, columns: int) -> str:
     """The text, or as much of it as leaves room for an ellipsis. What a reader sees as one character stays whole."""
+    if text.isascii():  # each takes one column: no need to look at them in turn
+        return text if len(text) <= columns else text[: columns - 1].rstrip() + "…"
     kept: list[tuple[str, int]] = []
     used = 0
     for character, width in characters(text):

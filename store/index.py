@@ -73,12 +73,16 @@ class Index:
 
     # -- writing, inside a transaction ---------------------------------------------------------------
 
-    def put(self, db: apsw.Connection, facts: Facts) -> None:
-        """Make row and search rows say what the files say; rows of unchanged messages are not touched."""
-        key = self._put_row(db, facts.location, facts.entry, facts.version, facts.anchors, facts.gist)
-        search.put_session(db, key, facts.entry.title, facts.summary)
-        search.put_messages(db, key, facts.messages)
-        self._heal(db, facts.location)
+    def put(self, db: apsw.Connection, *found: Facts) -> None:
+        """Make rows and search rows say what the files say; rows of unchanged messages are not touched.
+
+        All sessions before all messages: a statement that might have to be undone makes FTS5 write out what it
+        has gathered, and many small pieces cost far more than one.
+        """
+        keys = [self._put_row(db, f.location, f.entry, f.version, f.anchors, f.gist) for f in found]
+        for key, facts in zip(keys, found, strict=True):
+            search.put_all(db, key, facts.entry.title, facts.summary, facts.messages)
+            self._heal(db, facts.location)
 
     def put_control(
         self,

@@ -26,10 +26,9 @@ def put_session(db: apsw.Connection, key: int, title: str, summary: str) -> None
     _put_rows(db, key << SHIFT, key << SHIFT, [_session_text(title, summary)])
 
 
-def put_messages(db: apsw.Connection, key: int, messages: Sequence[dict[str, Any]]) -> None:
-    """Bring the rows in step with the messages; those that did not change are left alone."""
-    first = (key << SHIFT) + 1
-    _put_rows(db, first, last_row(key), [_text_of(message) for message in messages])
+def put_all(db: apsw.Connection, key: int, title: str, summary: str, messages: Sequence[dict[str, Any]]) -> None:
+    """Bring the rows in step with a session and its messages; those of what did not change are left alone."""
+    _put_rows(db, key << SHIFT, last_row(key), texts_of(title, summary, messages))
 
 
 def add_messages(db: apsw.Connection, key: int, index: int, messages: Sequence[dict[str, Any]]) -> None:

@@ -19,7 +19,7 @@ _CJK_RANGES = (
     "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff"
 )
 _EMOJI_RANGES = "\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
-_CJK = re.compile(f"([{_CJK_RANGES}])")
+_CJK = re.compile(f"[{_CJK_RANGES}]+")
 _EMOJI = re.compile(f"[{_EMOJI_RANGES}]")
 # The tokenizer drops emoji, but takes characters of private use for letters: so an emoji is spelt with one.
 _SPELT = "\ue000"
@@ -69,7 +69,7 @@ def split(text: str) -> str:
     """
     if text.isascii():
         return text
-    text = _CJK.sub(r" \1 ", unicodedata.normalize("NFC", text))
+    text = _CJK.sub(lambda run: f" {' '.join(run[0])} ", unicodedata.normalize("NFC", text))
     return _EMOJI.sub(lambda found: f" {_SPELT}{ord(found[0]):x} ", text)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from store import Message, Session, Store, StoreError, Timestamp
+from store import Location, Message, Session, Store, StoreError, Timestamp
 from tests.builders import make_document, make_session, read_json
 from tests.store.tables import dump_tables
 
@@ -242,3 +243,89 @@ def cost_of_a_save(home: Path, sessions: int) -> tuple[list[str], int, int]:
 def test_a_save_costs_the_same_in_a_home_of_any_size(tmp_path: Path) -> None:
     """Rule 10, counted: the same steps, the same files opened, the same rows changed."""
     assert cost_of_a_save(tmp_path / "small", 2) == cost_of_a_save(tmp_path / "large", 300)
+
+
+# -- many at once -----------------------------------------------------------------------------------------
+
+
+def homeless(home: Path, number: int) -> None:
+    """Sessions on disk that no index knows."""
+    for i in range(number):
+        directory = home / f"sessions/s{i}"
+        directory.mkdir(parents=True)
+        (directory / "session.json").write_bytes(make_document(f"s{i}"))
+
+
+def test_first_index_takes_few_transactions(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many sessions in each; the progress tells of all, and the result is that of one by one."""
+    homeless(home, 25)
+    monkeypatch.setattr("store.core.BATCH", 10)
+    told: list[tuple[int, int]] = []
+    with Store.open(home, background=False, progress=lambda done, total: told.append((done, total))) as store:
+        assert store.count() == 25
+        assert store.check().is_clean
+    assert told == [(10, 25), (20, 25), (25, 25)]
+    together = dump_tables(home)
+    monkeypatch.setattr("store.core.BATCH", 1)
+    with Store.open(home, background=False) as store:
+        store.rebuild()
+    assert dump_tables(home) == together
+
+
+def test_batch_is_bounded_in_bytes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large sessions wait for nobody but themselves."""
+    homeless(home, 5)
+    monkeypatch.setattr("store.core.BATCH_BYTES", 1)
+    told: list[int] = []
+    with Store.open(home, background=False, progress=lambda done, total: told.append(done)):
+        assert told == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.warns
+def test_damaged_and_gone_sessions_are_followed_among_others(store: Store) -> None:
+    """One transaction may hold all kinds: new, changed, damaged, gone."""
+    fill(store)
+    sessions = store.home / "sessions"
+    (sessions / "s2/session.json").write_bytes(b"{")
+    shutil.rmtree(sessions / "s3")
+    (sessions / "s4/session.json").write_bytes(make_document("s4"))
+    (sessions / "new").mkdir()
+    (sessions / "new/session.json").write_bytes(make_document("new"))
+    assert store.sweep() == 4
+    assert set(store.status()["damaged"]) == {"s2"}
+    known = {entry.id for entry in store.entries()}
+    assert "new" in known
+    assert not {"s2", "s3"} & known
+    assert {hit.location.id for hit in store.search("hello") if hit.location} == {"s4", "new"}
+    (sessions / "s2/session.json").write_bytes(make_document("s2"))
+    store.sweep()
+
+
+def test_sweep_waits_for_a_writer_without_keeping_others_waiting(home: Path) -> None:
+    """Someone holds one session and then needs another: a sweep that held that and waited would never end."""
+    with Store.open(home, background=False) as store, Store.open(home, background=False) as other:
+        for i in range(6):
+            store.save(make_session(f"s{i}"))
+        for i in range(6):
+            path = home / f"sessions/s{i}/session.json"
+            path.write_bytes(path.read_bytes().replace(b"msg-0", b"foreign"))
+        has_it, swept = threading.Event(), threading.Event()
+
+        def write() -> None:
+            with other._core.locked(Location("s3")):
+                has_it.set()
+                swept.wait(0.3)  # by now the sweep has come to s3
+                for i in (0, 1, 2, 4, 5):
+                    other.append(f"s{i}", [Message.user("late")])
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        assert has_it.wait(10)
+        assert store.sweep() >= 1
+        swept.set()
+        writer.join(30)
+        assert not writer.is_alive()
+        store.sweep()
+        assert len(store.search("late", limit=100)) == 5
+        assert len(store.search("foreign", limit=100)) == 6
+        assert store.check().is_clean
