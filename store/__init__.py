@@ -57,7 +57,8 @@ from store.layout import Location
 from store.mailbox import Delivered, Mailbox
 from store.memory import MemoryStore
 from store.models import AgentRuntimeState, IndexEntry, Message, PendingQuestion, Session, TaskItem, TaskList, ToolCall
-from store.prune import CleanupResult, Plan
+from store.prune import CleanupResult, Keep, Plan, PrunePlan
+from store.pruning import AutoPrune
 from store.store import Store
 from store.summaries import Summary
 from store.timestamps import Timestamp
@@ -70,6 +71,7 @@ __all__ = [
     "Ambiguous",
     "ArtifactSet",
     "Attachment",
+    "AutoPrune",
     "Backend",
     "BambooAtWork",
     "Busy",
@@ -91,6 +93,7 @@ __all__ = [
     "InvalidContent",
     "InvalidName",
     "InvalidQuery",
+    "Keep",
     "Location",
     "Mailbox",
     "MemoryStore",
@@ -100,6 +103,7 @@ __all__ = [
     "PendingQuestion",
     "Plan",
     "Protected",
+    "PrunePlan",
     "ReadOnly",
     "Report",
     "Session",

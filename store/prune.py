@@ -6,12 +6,13 @@ lock, for a plan may be old by then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from store.layout import Location
 from store.models import IndexEntry
+from store.timestamps import Timestamp
 
 CleanupMode = Literal["all", "empty", "children"]
 
@@ -79,3 +80,107 @@ def descendants(location: Location, known: Mapping[Location, IndexEntry]) -> lis
     if location.child is None:
         return [other for other in known if other.root == location.root and other != location]
     return [other for other in known if other != location and location in ancestors(other, known)]
+
+
+# -- by age and by number ------------------------------------------------------------------------------------
+
+DAY_NS = 86_400 * 10**9
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What stays: trees changed within so many days, and no more than so many of them. None: no such limit."""
+
+    days: float | None = None
+    newest: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.days is None and self.newest is None:
+            raise ValueError("say what is to be kept: the last so many days, or the newest so many")
+        if self.days is not None and not 0 < self.days < float("inf"):
+            raise ValueError(f"{self.days} is no number of days to keep; None keeps all")
+        if self.newest is not None and self.newest < 1:
+            raise ValueError(f"{self.newest} is no number to keep; None keeps all")
+
+
+class PrunedTree(NamedTuple):
+    """A root with all its descendants, and why it may go; or why it stays though it might."""
+
+    root: Location
+    title: str
+    updated_at: Timestamp  # the latest of all of them
+    sessions: tuple[Location, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class PrunePlan:
+    """Trees that may go, the oldest first. Nothing is gone before someone applies it."""
+
+    keep: Keep
+    doomed: tuple[PrunedTree, ...]
+    spared: tuple[PrunedTree, ...]  # these would go too, but for something in them
+    kept: int  # the number of all other trees
+
+    @property
+    def session_count(self) -> int:
+        return sum(len(tree.sessions) for tree in self.doomed)
+
+
+def plan_prune(
+    entries: Iterable[tuple[Location, IndexEntry]],
+    keep: Keep,
+    now_ns: int,
+    unreadable: Collection[Location] = (),
+) -> PrunePlan:
+    """What is beyond the newest, or older than the days. A tree goes as a whole or stays as a whole.
+
+    It is as young as the youngest session in it. One with a pinned session stays, for that has to, and so have its
+    ancestors; one with a session that cannot be read stays, for nobody knows what it is.
+    """
+    trees = sorted(_trees(entries), key=lambda tree: (tree[1].updated_at.ns, tree[0].root), reverse=True)
+    doomed: list[PrunedTree] = []
+    spared: list[PrunedTree] = []
+    blind = {location.root for location in unreadable}
+    for place, (root, newest, members) in enumerate(trees):
+        reason = _reason(place, newest.updated_at, keep, now_ns)
+        if reason is None:
+            continue
+        tree = PrunedTree(root, members[root].title, newest.updated_at, tuple(sorted(members, key=str)), reason)
+        pinned = [location for location in tree.sessions if members[location].pinned]
+        if pinned:
+            spared.append(tree._replace(reason=f"{pinned[0]} is pinned"))
+        elif root.root in blind:
+            spared.append(tree._replace(reason="a session in it cannot be read"))
+        else:
+            doomed.append(tree)
+    kept = len(trees) - len(doomed) - len(spared)
+    return PrunePlan(keep, tuple(reversed(doomed)), tuple(reversed(spared)), kept)
+
+
+def _trees(
+    entries: Iterable[tuple[Location, IndexEntry]],
+) -> Iterable[tuple[Location, IndexEntry, dict[Location, IndexEntry]]]:
+    """Root, youngest entry and all members of every tree. Children whose root is not there are in none."""
+    found: dict[str, dict[Location, IndexEntry]] = {}
+    for location, entry in entries:
+        found.setdefault(location.root, {})[location] = entry
+    for root, members in found.items():
+        if Location(root) in members:
+            yield Location(root), max(members.values(), key=lambda entry: entry.updated_at.ns), members
+
+
+def _reason(place: int, updated_at: Timestamp, keep: Keep, now_ns: int) -> str | None:
+    if keep.days is not None and updated_at.ns < now_ns - int(keep.days * DAY_NS):
+        return f"not changed for {(now_ns - updated_at.ns) // DAY_NS} days"
+    if keep.newest is not None and place >= keep.newest:
+        return f"beyond the {keep.newest} newest"
+    return None
+
+
+def is_unchanged(tree: PrunedTree, now: Mapping[Location, IndexEntry]) -> bool:
+    """Whether a tree still is what was agreed on: no session more, none changed, none pinned."""
+    if tree.root not in now or not set(now) <= set(tree.sessions):
+        return False
+    latest = max(entry.updated_at.ns for entry in now.values())
+    return latest == tree.updated_at.ns and not any(entry.pinned for entry in now.values())

@@ -16,6 +16,7 @@ from store.core import Core
 from store.errors import AlreadyExists, Corrupt, NotFound, Protected
 from store.journal import Commit
 from store.layout import Location
+from store.models import IndexEntry
 from store.prune import CleanupMode, CleanupResult, Plan
 from store.rejects import Rejects
 from store.trash import Deleted
@@ -192,14 +193,21 @@ class Remover:
         return CleanupResult(len(gone), sorted(location.id for location in gone))
 
     def _apply_one(self, location: Location, plan: Plan, doomed: set[Location]) -> list[Location]:
+        def is_agreed(known: dict[Location, IndexEntry], going: list[Location]) -> bool:
+            still = prune.plan_cleanup(known.items(), plan.mode, keep_pinned=plan.keep_pinned)
+            # What was not in the plan when a person agreed to it is not deleted by it either.
+            return all(loc in doomed and loc in still.doomed for loc in going)
+
+        return self.delete_if(location, is_agreed)
+
+    def delete_if(
+        self, location: Location, is_agreed: Callable[[dict[Location, IndexEntry], list[Location]], bool]
+    ) -> list[Location]:
+        """Delete a session if that is still wanted, seen alone with its tree: its entries, and which would go."""
         with self.core.locked_tree(location.root):
             going = self._with_descendants(location)
-            still = prune.plan_cleanup(
-                [(loc, row.entry) for loc in self.core.index.tree(location.root) if (row := self.core.index.find(loc))],
-                plan.mode,
-                keep_pinned=plan.keep_pinned,
-            )
-            # What was not in the plan when a person agreed to it is not deleted by it either.
-            if not all(loc in doomed and loc in still.doomed for loc in going):
+            tree = self.core.index.tree(location.root)
+            known = {loc: row.entry for loc in tree if (row := self.core.index.find(loc))}
+            if not is_agreed(known, going):
                 return []
             return going if self._delete(location, force=True) else []

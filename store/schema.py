@@ -35,7 +35,8 @@ AUTOCHECKPOINT_PAGES = 8_000
 
 SCHEMA = """
 CREATE TABLE meta (
-    key TEXT PRIMARY KEY,            -- epoch, clean, renderer, feed_floor, export_stamps, _digest, _cursor, _head
+    key TEXT PRIMARY KEY,            -- epoch, clean, renderer, feed_floor, export_stamps, _digest, _cursor, _head,
+                                     --   pruned_ns (the last automatic run), health (a trial write)
     value
 ) WITHOUT ROWID;
 

@@ -41,6 +41,7 @@ from store.opening import make_home, migrate_sidecars, new_watcher, open_databas
 from store.owners import Owners
 from store.pages import Pages
 from store.prune import CleanupMode, CleanupResult, Plan
+from store.pruning import AutoPrune, Pruner
 from store.puts import OnConflict, Putter
 from store.query import parse_query
 from store.records import Records
@@ -69,6 +70,7 @@ class Store:
     home: Path
     names: Namespace  # what a filesystem asks for
     records: Records  # artifacts, traces and verification reports of a session
+    pruner: Pruner  # old sessions, by a plan
     trajectory: Trajectory  # what the agent of a session did, step by step
     imports: Imports  # sessions from elsewhere
     exports: Exports  # and to elsewhere
@@ -85,6 +87,7 @@ class Store:
         beside_bamboo: bool = False,
         limit_bytes: int = codec.MAX_DOCUMENT_BYTES,
         lock_timeout_s: float = TIMEOUT_S,
+        auto_prune: AutoPrune | None = None,
         progress: Progress | None = None,
         step: Step = _no_step,
     ) -> None:
@@ -115,6 +118,8 @@ class Store:
             self.trajectory = Trajectory(self._core, self._beside)
             self._summaries = Summaries(self._core)
             self._remover = Remover(self._core)
+            self.pruner = Pruner(self._core, self._remover)
+            self._auto_prune = auto_prune
             self.mail = Mailboxes(self._core, commits)
             self.names = Namespace(
                 self._core,
@@ -142,7 +147,7 @@ class Store:
     @classmethod
     def open(cls, home: str | os.PathLike[str], **options: Any) -> Self:
         """Open a home, creating it if need be. Options: durability="full"|"normal", background,
-        beside_bamboo, limit_bytes, lock_timeout_s, progress."""
+        beside_bamboo, limit_bytes, lock_timeout_s, auto_prune (nothing is pruned without it), progress."""
         return cls(home, **options)
 
     def __enter__(self) -> Self:
@@ -244,6 +249,8 @@ class Store:
         while self._core.db.tidy_search():
             pass
         self._core.feed.trim()
+        if self._auto_prune is not None:
+            self.pruner.run_if_due(self._auto_prune)
         self._core.db.checkpoint()
 
     # -- sessions ----------------------------------------------------------------------------------------

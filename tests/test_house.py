@@ -20,7 +20,7 @@ STORE = [
     *["atomic", "lock", "schema", "pieces", "search", "feed", "index", "journal", "sessions", "rejects", "core"],
     *["waiting", "pages", "shelves"],
     *["trash", "prune", "commits", "mailbox", "saves", "owners", "puts", "beside", "records"],
-    *["removal", "relocate", "namespace"],
+    *["removal", "pruning", "relocate", "namespace"],
     *["bamboo", "export", "check", "check_parts", "find", "summaries", "trajectory", "keeper", "watch", "opening"],
     *["health", "backend", "memory"],
     *["importers.source", "importers.shape", "importers.values", "importers.building", "importers.blocks"],

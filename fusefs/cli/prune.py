@@ -1,0 +1,106 @@
+"""Let go of what is old: prune."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from fusefs.cli.app import Home, Json, app, open_store, print_json, progress_bar
+from store import Keep, PrunePlan, Store
+
+
+@app.command()
+def prune(
+    home: Home,
+    days: Annotated[
+        float | None, typer.Option("--days", help="Keep what was changed within so many days.", min=0.001)
+    ] = None,
+    newest: Annotated[int | None, typer.Option("--keep", help="Keep the newest so many, no more.", min=1)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    every: Annotated[
+        float | None,
+        typer.Option(help="For timers: at most once in so many seconds, without asking, and never everything.", min=0),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Delete old sessions: those not changed for some days, or beyond the newest so many.
+
+    A root goes with all its children, and is as young as the youngest of them. What has a pinned session in it stays,
+    and so does what cannot be read. What goes is in the trash for seven days. Nothing is ever pruned by itself
+    unless someone runs this from a timer, or opens a store with auto_prune.
+    """
+    if days is None and newest is None:
+        raise typer.BadParameter("say what to keep: --days, --keep, or both")
+    keep = Keep(days, newest)
+    with open_store(home) as store:
+        if every is not None and not dry_run:
+            _automatically(store, keep, every, as_json=as_json)
+            return
+        plan = store.pruner.plan(keep)
+        if not as_json:
+            _print_plan(plan)
+        if dry_run or not plan.doomed:
+            _print_outcome(plan, None, as_json=as_json)
+        elif yes or _agrees(plan):
+            with progress_bar("pruning") as progress:
+                result = store.pruner.apply(plan, progress)
+            _print_outcome(plan, [str(location) for location in result.deleted], as_json=as_json)
+
+
+def _automatically(store: Store, keep: Keep, every_s: float, *, as_json: bool) -> None:
+    from store import AutoPrune
+
+    result = store.pruner.run_if_due(AutoPrune(keep, every_s))
+    deleted = [str(location) for location in result.deleted] if result else []
+    if as_json:
+        print_json({"ran": result is not None, "deleted": deleted})
+    elif result is None:
+        typer.echo("not now: the last run was too short ago, or nothing would be left")
+    else:
+        typer.echo(f"{len(deleted)} sessions deleted; they are in the trash for seven days")
+
+
+def _agrees(plan: PrunePlan) -> bool:
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("nobody is here to ask; say --yes, or --dry-run to look first")
+    return typer.confirm(f"Delete {_sessions(plan.session_count)}?")
+
+
+def _print_plan(plan: PrunePlan) -> None:
+    for tree in plan.doomed:
+        row = (tree.updated_at[:10], str(tree.root), _sessions(len(tree.sessions)), tree.reason, tree.title)
+        typer.echo("\t".join(row))
+    for tree in plan.spared:
+        typer.echo(f"spared: {tree.root}: {tree.reason}")
+
+
+def _print_outcome(plan: PrunePlan, deleted: list[str] | None, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_as_dict(plan, deleted))
+    elif deleted is None:
+        typer.echo(f"{_sessions(plan.session_count)} would go, {len(plan.spared)} roots spared, {plan.kept} kept")
+    else:
+        typer.echo(f"{_sessions(len(deleted))} deleted; they are in the trash for seven days")
+
+
+def _as_dict(plan: PrunePlan, deleted: list[str] | None) -> dict[str, Any]:
+    def shown(trees: tuple[Any, ...]) -> list[dict[str, Any]]:
+        return [
+            {
+                "root": str(tree.root),
+                "title": tree.title,
+                "updated_at": tree.updated_at,
+                "sessions": list(map(str, tree.sessions)),
+                "reason": tree.reason,
+            }
+            for tree in trees
+        ]
+
+    return {"doomed": shown(plan.doomed), "spared": shown(plan.spared), "kept": plan.kept, "deleted": deleted}
+
+
+def _sessions(count: int) -> str:
+    return f"{count} session{'' if count == 1 else 's'}"
