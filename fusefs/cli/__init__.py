@@ -9,11 +9,11 @@ def main() -> None:
     """Run the command line. A refusal is one line and exit code 1; a bug keeps its traceback."""
     import apsw
 
-    from fusefs.cli import care, finding, mail, mounts, prune, sessions, show, transfer
+    from fusefs.cli import care, finding, health, mail, mounts, prune, sessions, show, transfer
     from fusefs.cli.app import app
     from store.errors import StoreError
 
-    del care, finding, mail, mounts, prune, sessions, show, transfer  # importing them registers their commands
+    del care, finding, health, mail, mounts, prune, sessions, show, transfer  # importing them registers their commands
     try:
         app()
     except (StoreError, OSError) as error:
