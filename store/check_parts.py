@@ -1,19 +1,21 @@
-"""Checks of what lies beside the conversations: mail, records. Same shape and same law as `check`."""
+"""Checks of what lies beside the conversations: mail, records, state documents. Same law as `check`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from store import layout
+from store import codec, layout
 from store.atomic import Entry
 from store.check import Finding
 from store.core import Core
 from store.errors import Corrupt, InvalidContent
 from store.inbox import parse_message
+from store.journal import WHOLE_TREE
 from store.layout import MAIL_CORRUPT
 from store.mailbox import Mailbox, Mailboxes
-from store.places import is_message_name
+from store.places import is_message_name, place_of
 from store.records import Records
+from store.state import JSON, State
 
 
 def check_mail(core: Core, mail: Mailboxes) -> Iterator[Finding]:
@@ -55,6 +57,51 @@ def _check_messages(core: Core, box: Mailbox, directory: str) -> Iterator[Findin
                 yield Finding(
                     "message", _shown(path), f"{reason}; it belongs in {MAIL_CORRUPT}/", _set_aside(box, path)
                 )
+
+
+# -- state ---------------------------------------------------------------------------------------------------
+
+
+def check_state(core: Core, state: State) -> Iterator[Finding]:
+    """Every state document, and what search knows of it."""
+    on_disk = list(state.paths())
+    for path in on_disk:
+        if path.endswith(JSON):
+            yield from _check_json(core, path)
+        if not _is_pending(core, path) and not state.is_indexed(path):
+            yield Finding("search-rows", _shown(path), "search says something else than the file", _follow(core, path))
+    for path in set(state.indexed()) - set(on_disk):
+        if not _is_pending(core, path):
+            yield Finding("search-rows", _shown(path), "search knows it, but it is gone", _follow(core, path))
+
+
+def _check_json(core: Core, path: str) -> Iterator[Finding]:
+    try:
+        file = core.disk.read(path, core.limit_bytes)
+        if file is not None:
+            codec.parse_value(file.data, path, limit=core.limit_bytes)
+    except (InvalidContent, Corrupt) as error:
+        yield Finding("unparsable", _shown(path), str(error.flaw))
+    except PermissionError as error:
+        yield Finding("unparsable", _shown(path), f"it cannot be read: {error.strerror}")
+
+
+def _is_pending(core: Core, path: str) -> bool:
+    """Whether a commit is under way there: another check tells of one that was interrupted."""
+    location = place_of(path).location
+    assert location is not None
+    pending = core.journal.pending(location.root)
+    return (location.child or "") in pending or WHOLE_TREE in pending
+
+
+def _follow(core: Core, path: str) -> Callable[[], None]:
+    def mend() -> None:
+        location = place_of(path).location
+        assert location is not None
+        with core.locked(location):
+            core.reread(location)
+
+    return mend
 
 
 def _fault(core: Core, path: str) -> str | None:

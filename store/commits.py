@@ -16,8 +16,9 @@ from store import layout, sessions, trash
 from store.atomic import File, NewFile
 from store.core import Core
 from store.documents import Document
+from store.errors import Conflict
 from store.feed import What
-from store.index import Row
+from store.index import Row, Version
 from store.journal import Commit
 from store.layout import Location
 from store.models import Session
@@ -103,6 +104,28 @@ class Commits:
         self.core.journal.run(commit, finish)
         self.core.used(commit.location.owner)
         self.core.changed()
+
+    def put_file(
+        self,
+        location: Location,
+        path: str,
+        raw: bytes,
+        what: What,
+        *,
+        base: Version | None = None,
+        mode: int | None = None,
+        mtime_ns: int | None = None,
+        index: Callable[[apsw.Connection], None] = lambda db: None,
+    ) -> bool:
+        """One file that is no session's document, whole; False if it is there already. The lock is held."""
+        present = self.core.disk.read(path)
+        if present is not None and present.data == raw:
+            return False
+        if base is not None and base.main != (present.stamp if present else None):
+            raise Conflict(f"{path} was committed anew since this copy was opened; the newer version stands")
+        files = [NewFile(path, [raw], present, mtime_ns, mode)]
+        self.run(Commit(location, files, dirs=_dirs_of(files)), index, what)
+        return True
 
     def discard(
         self,

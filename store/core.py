@@ -275,6 +275,8 @@ class Core:
                 differing.append((version.main.mtime_ns, location))
         # In the order of time, so that search has the newest last; and those whose files are gone.
         self._reread_all([*(location for _, location in sorted(differing)), *known], progress)
+        for part in self.parts:
+            self.refresh(Location(f"/{part}"))
         return len(differing) + len(known)
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> None:

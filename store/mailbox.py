@@ -20,7 +20,7 @@ from store import layout
 from store.atomic import File, NewFile
 from store.commits import Commits
 from store.core import UNREADABLE, Core
-from store.errors import Conflict, Corrupt, InvalidContent, InvalidName, NotFound
+from store.errors import Corrupt, InvalidContent, InvalidName, NotFound
 from store.inbox import InboxMessage, parse_message
 from store.index import Version
 from store.journal import Commit
@@ -80,14 +80,9 @@ class Mailboxes:
         assert place.location is not None
         parse_message(raw, place.path, limit=self.core.limit_bytes)
         box = Mailbox(self.core, self.commits, place.location)
+        part = place.location.part(layout.MAILBOX)
         with box.locked():
-            present = self.core.disk.read(place.path)
-            if present is not None and present.data == raw:
-                return False
-            if base is not None and base.main != (present.stamp if present else None):
-                raise Conflict(f"{place.path} was written anew since this copy was opened; the newer version stands")
-            box.commit([NewFile(place.path, [raw], present, mtime_ns, mode)])
-        return True
+            return self.commits.put_file(part, place.path, raw, "mail", base=base, mode=mode, mtime_ns=mtime_ns)
 
     def tell(self, owner: Location) -> None:
         """A message came or went by other ways."""

@@ -29,9 +29,11 @@ from store.records import Records
 from store.rejects import Rejects
 from store.relocate import Relocator
 from store.removal import Remover
+from store.state import State
 
 CHUNK_BYTES = 1 << 20
-# Foreign files are not the session's; and a pinned session goes on receiving and acknowledging its mail.
+# Foreign files are not the session's; a pinned session goes on receiving and acknowledging its mail.
+_STATE = (Kind.STATE_JSON, Kind.STATE_TEXT)
 _NEVER_PINNED = (Kind.PLAIN, Kind.MESSAGE, Kind.MAILBOX)
 
 
@@ -45,6 +47,7 @@ class Namespace:
     rejects: Rejects
     mail: Mailboxes
     records: Records
+    state: State
 
     # -- looking ---------------------------------------------------------------------------------------
 
@@ -205,10 +208,8 @@ class Namespace:
     def _put_other(
         self, place: Place, data: bytes, base: Version | None, mode: int | None, mtime_ns: int | None
     ) -> bool:
-        if place.kind is Kind.RECORD:
-            return self.records.put(place, data, base=base, mode=mode, mtime_ns=mtime_ns)
-        assert place.kind is Kind.MESSAGE
-        return self.mail.put(place, data, base=base, mode=mode, mtime_ns=mtime_ns)
+        part = self.records if place.kind is Kind.RECORD else self.mail if place.kind is Kind.MESSAGE else self.state
+        return part.put(place, data, base=base, mode=mode, mtime_ns=mtime_ns)
 
     # -- directories -----------------------------------------------------------------------------------
 
@@ -216,7 +217,7 @@ class Namespace:
         self.core.check_writable()
         if place.kind is Kind.SESSION and place.location is not None:
             layout.check_new(place.location)
-        if place.kind in CHECKED or place.kind is Kind.DERIVED:
+        if place.kind in CHECKED or place.kind in (Kind.DERIVED, Kind.STATE_TEXT):
             raise Protected(f"{place.path} can only be a plain file")
         if place.name == layout.CHILDREN and place.location is not None and place.kind is Kind.PLAIN:
             raise Protected(f"{place.path}: a child has no children of its own; they lie beside it")
@@ -259,6 +260,8 @@ class Namespace:
             return self.mail.remove(place)
         if place.kind is Kind.RECORD:
             return self.records.remove(place)
+        if place.kind in _STATE:
+            return self.state.remove(place)
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             os.unlink(place.name, dir_fd=parent)
         self._followed(place)
@@ -313,8 +316,10 @@ class Namespace:
             raise Protected(f"{target.path} cannot be a link")
         if is_dir and source.kind in FIXED:
             raise Protected(f"{source.path} belongs where it is")
-        if not is_dir and target.kind in VERSIONED and target.kind is not Kind.ATTACHMENT:
+        if target.kind in VERSIONED and target.kind is not Kind.ATTACHMENT:
             return self._commit_move(source, target, info)
+        if source.kind in _STATE or (is_dir and any(map(_is_state, (source, target)))):
+            return self._move_state(source, target, is_dir=is_dir)
         if is_dir and target.kind is Kind.SESSION and target.location is not None:
             layout.check_new(target.location)
         if source.kind is not Kind.PLAIN:
@@ -334,7 +339,15 @@ class Namespace:
         if data is None:
             raise NotFound(f"{source.path} does not exist")
         self.commit(target, data, mode=stat.S_IMODE(info.st_mode), mtime_ns=info.st_mtime_ns)
-        self.remove_file(source)
+        if source.kind in _STATE:
+            self.state.remove(source, keep=False)
+        else:
+            self.remove_file(source)
+
+    def _move_state(self, source: Place, target: Place, *, is_dir: bool) -> None:
+        self.state.move(source, target)
+        if is_dir:
+            self.rejects.rename(source.path, target.path)
 
     def _rename(self, source: Place, target: Place) -> None:
         with (
@@ -415,3 +428,7 @@ def _chunks(fd: int) -> Iterator[bytes]:
     while chunk := os.pread(fd, CHUNK_BYTES, offset):
         yield chunk
         offset += len(chunk)
+
+
+def _is_state(place: Place) -> bool:
+    return place.path.startswith(f"{layout.STATE}/")

@@ -159,13 +159,20 @@ def _project_kind(location: Location, rest: str) -> Kind:
 
 
 def _state_place(path: str, name: str) -> Place:
-    *categories, _ = parts = path.split("/")[1:]
+    categories = path.split("/")[1:-1]
     location = layout.state_location("/".join(categories))
-    if not categories or not name.endswith((".json", ".md")) or not all(map(is_state_name, parts)):
+    stem, _, ending = name.rpartition(".")
+    is_document = ending in ("json", "md") and is_state_name(stem) and all(map(is_category_name, categories))
+    if not categories or not is_document:
         return Place(path, Kind.PLAIN, location, name)
-    return Place(path, Kind.STATE_JSON if name.endswith(".json") else Kind.STATE_TEXT, location, name)
+    return Place(path, Kind.STATE_JSON if ending == "json" else Kind.STATE_TEXT, location, name)
 
 
-def is_state_name(part: str) -> bool:
-    """What may be part of the path of a state document; `.#name` is the lock of an Emacs, `.git` not ours."""
-    return bool(part) and not part.startswith((".#", ".git")) and ".." not in part and "\\" not in part
+def is_category_name(part: str) -> bool:
+    """Whether a directory below `state/` can be (part of) a category; `.git` is not ours."""
+    return part not in ("", ".", ".git") and is_state_name(part)
+
+
+def is_state_name(stem: str) -> bool:
+    """Whether a file there can be a document, by its name without the ending; `.#name` is the lock of an Emacs."""
+    return not stem.startswith(".#") and ".." not in stem and "/" not in stem and "\\" not in stem

@@ -17,6 +17,7 @@ from store.errors import AlreadyExists, Corrupt, NotFound, Protected
 from store.journal import Commit
 from store.layout import Location
 from store.models import IndexEntry
+from store.places import place_of
 from store.prune import CleanupMode, CleanupResult, Plan
 from store.rejects import Rejects
 from store.trash import Deleted
@@ -168,7 +169,9 @@ class Remover:
         found: list[Location] = []
         for original, kept in slot.moves:
             place = layout.locate_path(original)
-            if place is None:
+            if place is None:  # of another part of the home
+                other = place_of(original).location
+                found += [other] if other is not None else []
                 continue
             found.append(place[0])
             if not place[1] and place[0].child is None:

@@ -20,7 +20,7 @@ from store.atomic import Disk, Durability, Step, _no_step
 from store.bamboo import Neighbour
 from store.beside import Attachment, Beside
 from store.check import Report, run_checks
-from store.check_parts import check_mail, check_records
+from store.check_parts import check_mail, check_records, check_state
 from store.commits import Commits
 from store.core import Core
 from store.errors import Closed, InvalidName, NotFound, StoreError
@@ -50,6 +50,7 @@ from store.relocate import Relocator
 from store.removal import Remover
 from store.saves import Saver, with_origin
 from store.shelves import Shelves
+from store.state import State
 from store.summaries import Summaries, Summary
 from store.timestamps import Timestamp
 from store.trajectory import Trajectory
@@ -77,6 +78,7 @@ class Store:
     pages: Pages  # transcripts
     mail: Mailboxes  # messages between sessions
     shelves: Shelves  # sessions to leaf through
+    state: State  # plain documents by category and name
 
     def __init__(
         self,
@@ -121,6 +123,8 @@ class Store:
             self.pruner = Pruner(self._core, self._remover)
             self._auto_prune = auto_prune
             self.mail = Mailboxes(self._core, commits)
+            self.state = State(self._core, commits)
+            self._core.parts[layout.STATE] = self.state.follow
             self.names = Namespace(
                 self._core,
                 self._beside,
@@ -130,6 +134,7 @@ class Store:
                 Rejects(self._disk),
                 self.mail,
                 self.records,
+                self.state,
             )
             self.imports = Imports(self._core, commits)
             self.exports = Exports(self._core)
@@ -495,12 +500,17 @@ class Store:
         No row is missing meanwhile. If index.db itself is damaged, delete it: opening makes it anew.
         """
         self._core.rebuild(progress)
+        self.state.rebuild()
         self._export()
         return self.count()
 
     def check(self, *, repair: bool = False, progress: Progress | None = None) -> Report:
         """Look for every kind of damage; `repair` mends what is derived, never a conversation."""
-        more = [check_mail(self._core, self.mail), check_records(self._core, self.records)]
+        more = [
+            check_mail(self._core, self.mail),
+            check_records(self._core, self.records),
+            check_state(self._core, self.state),
+        ]
         return run_checks(self._core, self._exporter, repair=repair, progress=progress, more=more)
 
     def health(self, **limits: Any) -> Health:

@@ -42,6 +42,7 @@ def read_json(path: Path) -> Any:
 
 
 def files_below(home: Path) -> dict[str, bytes]:
-    """Every file of the sessions, by path: to show that nothing was changed."""
-    base = home / "sessions"
-    return {str(p.relative_to(base)): p.read_bytes() for p in sorted(base.rglob("*")) if p.is_file()}
+    """Every file of the sessions by its path there, and of projects/ and state/: to show that nothing was changed."""
+    bases = {home / "sessions": home / "sessions", home / "projects": home, home / "state": home}
+    found = [(p, base) for part, base in bases.items() for p in sorted(part.rglob("*")) if p.is_file()]
+    return {str(p.relative_to(base)): p.read_bytes() for p, base in found}

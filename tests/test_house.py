@@ -19,7 +19,7 @@ STORE = [
     *["inbox", "artifacts"],
     *["atomic", "lock", "schema", "pieces", "search", "feed", "index", "journal", "sessions", "rejects", "core"],
     *["waiting", "pages", "shelves"],
-    *["trash", "prune", "commits", "mailbox", "saves", "owners", "puts", "beside", "records"],
+    *["trash", "prune", "commits", "mailbox", "state", "saves", "owners", "puts", "beside", "records"],
     *["removal", "pruning", "relocate", "namespace"],
     *["bamboo", "export", "check", "check_parts", "find", "summaries", "trajectory", "keeper", "watch", "opening"],
     *["health", "backend", "memory"],

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+
+# Importing a family registers its commands. One a line: they come from many hands.
+FAMILIES = (
+    "care",
+    "finding",
+    "health",
+    "mail",
+    "mounts",
+    "prune",
+    "sessions",
+    "show",
+    "state",
+    "transfer",
+)
 
 
 def main() -> None:
     """Run the command line. A refusal is one line and exit code 1; a bug keeps its traceback."""
     import apsw
 
-    from fusefs.cli import care, finding, health, mail, mounts, prune, sessions, show, transfer
     from fusefs.cli.app import app
     from store.errors import StoreError
 
-    del care, finding, health, mail, mounts, prune, sessions, show, transfer  # importing them registers their commands
+    for family in FAMILIES:
+        import_module(f"fusefs.cli.{family}")
     try:
         app()
     except (StoreError, OSError) as error:

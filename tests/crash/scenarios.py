@@ -41,6 +41,7 @@ def make_home(home: Path) -> None:
         store.attach("root", PNG, "image/png")
         store.records.save_traces("root", [make_event("old")])
         store.mail.at("root").deliver(LETTER)
+        store.state.save_json("facts", "f", "long standing")
 
 
 def copy_home(home: Path, target: Path) -> Path:
@@ -108,6 +109,14 @@ def _is_deleted(store: Store, *ids: str) -> bool:
     gone = [store.load(id) is None for id in ids]
     assert len(set(gone)) == 1, "all of them or none"
     return gone[0]
+
+
+def _finds(store: Store, word: str, path: str) -> bool:
+    """Whether the document is there; search says so too, once the index could be written."""
+    is_there = (store.home / path).exists()
+    if not store.status()["unfinished"]:
+        assert (path in [hit.path for hit in store.search(word)]) == is_there, "search and file agree"
+    return is_there
 
 
 def _acknowledge(store: Store) -> None:
@@ -182,6 +191,21 @@ SCENARIOS = [
             (s.home / "sessions/root/token-usage.jsonl").exists()
             and (s.home / "sessions/root/token-usage.jsonl").read_bytes().endswith(b"}\n")
         ),
+    ),
+    Scenario(
+        "save state",
+        lambda s: s.state.save_markdown("notes/deep", "x", "needle"),
+        lambda s: _finds(s, "needle", "state/notes/deep/x.md"),
+    ),
+    Scenario(
+        "delete state",
+        lambda s: s.state.delete("facts", "f"),
+        lambda s: not _finds(s, "standing", "state/facts/f.json"),
+    ),
+    Scenario(
+        "move a category",
+        lambda s: s.names.move(place_of("state/facts"), place_of("state/moved")),
+        lambda s: _finds(s, "standing", "state/moved/f.json") and not _finds(s, "standing", "state/facts/f.json"),
     ),
     Scenario(
         "deliver mail",
