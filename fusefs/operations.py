@@ -195,7 +195,7 @@ class Operations(pyfuse3.Operations):
         ctx: RequestContext,
     ) -> None:
         old, new = self._nodes.get(parent_inode_old), self._nodes.get(parent_inode_new)
-        if old.is_generated and new.is_generated and not flags:
+        if old.is_generated and new.is_generated and not flags & pyfuse3.RENAME_EXCHANGE:  # mv asks for NOREPLACE
             await self.entries.move_item((old, os.fsdecode(name_old)), (new, os.fsdecode(name_new)))
             return
         source = self.entries.changing(parent_inode_old, name_old)
