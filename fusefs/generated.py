@@ -24,6 +24,13 @@ Every directory below `sessions/` is a conversation. Read and edit it with the t
     rm -r sessions/<id>                           delete it (kept for seven days in the home's trash)
     rsync -a --modify-window=-1 sessions/ /backup/sessions/
 
+To read instead of to edit, and to leaf through:
+
+    less transcripts/<id>.md                      a conversation as text; sub-agents in transcripts/<id>/
+    grep -rn "some words" transcripts/            where it was said, in lines a person can read
+    ls views/by-title views/by-date/2026/11/16    links to sessions; also by-status, by-model, pinned, children-of
+    mv views/projects/none/<name> views/projects/<project>/
+
 If a save is refused ("Bad message"), the reason stands beside the document in `session.json.error`, and what
 you had typed in `session.json.rejected`. "Stale file handle" means that someone else saved meanwhile.
 

@@ -13,6 +13,7 @@ from store.shelves import Shelf
 class Projects(ByValue):
     name = "projects"
     column = "project"
+    is_open = True
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

@@ -16,6 +16,7 @@ from store.errors import Generated
 @dataclass(frozen=True, slots=True)
 class Folder:
     mtime_ns: int
+    is_open: bool = False  # whether items may be moved in and out: the kernel asks the mode before it asks us
 
 
 @dataclass(frozen=True, slots=True)

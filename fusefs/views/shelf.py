@@ -13,14 +13,15 @@ class Links(View):
     """Anything that is made of links to sessions."""
 
     name: str  # of the directory in views/
+    is_open: bool = False  # whether links may be moved from one directory in it to another
 
     def __init__(self, store: Store) -> None:
         self.shelves: Shelves = store.shelves
 
-    def folder(self, newest_ns: int | None = None) -> Folder:
+    def folder(self, newest_ns: int | None = None, *, is_open: bool = False) -> Folder:
         """By default as old as the last change of any session: with it, what a view holds may have changed."""
         newest = self.shelves.find_newest() if newest_ns is None else newest_ns
-        return Folder(max(newest or 0, 0))
+        return Folder(max(newest or 0, 0), is_open)
 
     def link(self, shelf: Shelf, name: str, depth: int) -> Link | None:
         card = self.shelves.find(shelf, name)
@@ -60,14 +61,14 @@ class ByValue(Links):
         shelf = self.shelf_of(label)
         if shelf is None:
             return None
-        return self.link(shelf, name, 3) if slash else self.folder()
+        return self.link(shelf, name, 3) if slash else self.folder(is_open=self.is_open)
 
     def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
         if path:
             shelf = self.shelf_of(path)
             yield from self.links(shelf, 3) if shelf is not None else ()
             return
-        folder = self.folder()
+        folder = self.folder(is_open=self.is_open)
         yield from ((labels.label(value), folder) for value in self.shelves.values(self.column))
         if self.shelf_of(labels.NONE) is not None:
             yield labels.NONE, folder
