@@ -11,7 +11,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -103,6 +103,7 @@ class Bench:
         self.can_drop = os.access(DROP, os.W_OK)  # the table says so if not
         self.rows: list[Row] = []
         self.facts: list[Fact] = []
+        self.failures: list[str] = []
         self._load, self._sessions = os.getloadavg()[0], 0
         self._task: TaskID | None = None
 
@@ -133,7 +134,7 @@ class Bench:
             "rounds": self.settings.rounds,
             "cold": "caches dropped, fresh mount" if self.can_drop else "fresh mount only: caches may not be dropped",
         }
-        return Report(self.rows, self.facts, machine)
+        return Report(self.rows, self.facts, machine, self.failures)
 
     def _check_tools(self) -> None:
         tools = [read.tool for read in self.settings.reads] + [c.tool for c in self.contenders]
@@ -207,12 +208,22 @@ class Bench:
         if "warm" in self.settings.caches:
             with self._mounted(self.contenders):
                 for read in reads:
-                    yield self._warm(read, subject)
+                    yield from self._attempt(lambda read=read: self._warm(read, subject))
                 self.facts += [f for c in self.contenders for f in peak_of(c, reads)]
                 if watch_idle:
                     self.facts += [f for c in self.contenders if c.name == GroveFS.name for f in self._idle(c)]
         for read in filter(self.settings.read_cold, reads):
-            yield self._cold(read, subject)
+            yield from self._attempt(lambda read=read: self._cold(read, subject))
+
+    def _attempt(self, measure: Callable[[], Row]) -> Rows:
+        """A workload that cannot be compared is told of, and the others go on."""
+        try:
+            row = measure()
+        except Failed as error:
+            self.failures.append(str(error))
+            self.meter.console.print(f"not compared: {error}", highlight=False, soft_wrap=True)
+        else:
+            yield row
 
     def _warm(self, read: Read, subject: Subject) -> Row:
         samples = {contender.name: Samples() for contender in self.contenders}
@@ -257,7 +268,7 @@ class Bench:
             writers.append(Itself(store))
             text = Text()
             for write in self.settings.writes:
-                yield self._written(write, writers, text)
+                yield from self._attempt(lambda write=write: self._written(write, writers, text))
             self.facts += [f for c in self.contenders for f in peak_of(c, self.settings.writes)]
         self._check_home()
 

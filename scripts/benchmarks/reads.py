@@ -140,10 +140,10 @@ def clear_copy(contender: Contender) -> None:
 
 
 def have_copy(contender: Contender) -> None:
-    target = _copy(contender, "idle")
-    if not target.exists():
-        subprocess.run(["rsync", "-a", "./", f"{target}/"], cwd=contender.sessions, check=True)
-        os.sync()
+    """A copy of the disk as it is now: mounting a home may have touched the directory of sessions itself."""
+    source, target = contender.place.home / "sessions", _copy(contender, "idle")
+    subprocess.run(["rsync", "-a", f"{source}/", f"{target}/"], check=True)
+    os.sync()
 
 
 # GNU tar reads nothing if it sees that it writes to /dev/null: hence the pipe.

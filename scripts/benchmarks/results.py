@@ -129,10 +129,15 @@ class Report:
     rows: list[Row]
     facts: list[Fact]
     machine: dict[str, Any]
+    failures: list[str] = field(default_factory=list)  # workloads that have no row, each with its reason
 
     @property
     def is_met(self) -> bool:
-        return not any(row.missed for row in self.rows) and not any(fact.verdict == "no" for fact in self.facts)
+        return (
+            not self.failures
+            and not any(row.missed for row in self.rows)
+            and not any(fact.verdict == "no" for fact in self.facts)
+        )
 
 
 def row_of(workload: str, cache: str, samples: dict[str, Samples]) -> Row:
@@ -183,6 +188,8 @@ def tell(report: Report, *, as_json: bool) -> None:
         if table.row_count:
             console.print(table)
             console.print()
+    for failure in report.failures:
+        console.print(f"not compared: {failure}", soft_wrap=True)
     console.print(", ".join(f"{k} {v}" for k, v in report.machine.items()), soft_wrap=True)
 
 
@@ -199,7 +206,7 @@ def as_data(report: Report) -> dict[str, Any]:
         for row in report.rows
     ]
     facts = [{**vars(fact), "met": {"yes": True, "no": False}.get(fact.verdict)} for fact in report.facts]
-    return {"rows": rows, "facts": facts, "machine": report.machine, "met": report.is_met}
+    return {"rows": rows, "facts": facts, "failures": report.failures, "machine": report.machine, "met": report.is_met}
 
 
 def main_table(rows: list[Row], *, boxed: bool = False) -> Table:
