@@ -13,19 +13,20 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
-from store import attachments, layout, pieces, sessions, transcript
+from store import attachments, layout, pieces, search, sessions, transcript
 from store.atomic import Stamp
 from store.core import Core
 from store.errors import Ambiguous, Conflict, Corrupt, InvalidName, NotFound
 from store.index import Version, unpack_version
 from store.layout import Location
 from store.models import IndexEntry
+from store.schema import SHIFT
 from store.sessions import Loaded
 
 T = TypeVar("T")
 
-# Changes after which all that was there before is still there, and says the same.
-_GROWING = {"appended", "attachment", "log"}
+# Changes after which all messages that were there before are still there, and say the same.
+_GROWING = {"appended", "runtime", "attachment", "log"}
 
 
 class Sheet(NamedTuple):
@@ -38,6 +39,7 @@ class Sheet(NamedTuple):
     side_stamp: str | None
     entry: str  # as JSON: the header
     links: Mapping[str, str]  # attachments, and where they were found
+    told: int | None  # digest of title and summary
     seq: int  # how far the change feed had come
 
     @property
@@ -82,19 +84,20 @@ class Pages:
 
     def _rows(self, where: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
         columns = "key, root, child, header_bytes + text_bytes, main_stamp, side_stamp, entry"
+        told = f"(SELECT digest FROM texts WHERE row = key << {SHIFT})"
         seq = "(SELECT seq FROM sqlite_sequence WHERE name = 'changes')"
-        query = f"SELECT {columns}, {seq} FROM sessions WHERE {where} ORDER BY root, child"
+        query = f"SELECT {columns}, {told}, {seq} FROM sessions WHERE {where} ORDER BY root, child"
         return self.core.db.reader.execute(query, values).fetchall()
 
     def _sheets(self, rows: list[tuple[Any, ...]]) -> Iterator[Sheet]:
         linking = pieces.linking(self.core.db.reader) if len(rows) > 1 else None
         finder = _Finder(self.core)
-        for key, root, child, size, main, side, entry, seq in rows:
+        for key, root, child, size, main, side, entry, told, seq in rows:
             location = Location(root, child or None)
             times = pieces.links_of(self.core.db.reader, key) if linking is None or key in linking else {}
             links = {url: finder.target(location, url) for url in times}
             size += sum(times[url] * len(link) for url, link in links.items())
-            yield Sheet(location, size, mtime_of(main, side), main, side, entry, links, seq or 0)
+            yield Sheet(location, size, mtime_of(main, side), main, side, entry, links, told, seq or 0)
 
     # -- the text --------------------------------------------------------------------------------------
 
@@ -150,7 +153,8 @@ class Pages:
         known = self.core.index.find_version(sheet.location)
         if known is None or not _is_version(known, present):
             return False  # changed behind our back, or just now: nobody can say how
-        return self._has_only_grown(sheet)
+        title = orjson.loads(sheet.entry)["title"]
+        return search.session_digest(title, _summary(loaded)) == sheet.told and self._has_only_grown(sheet)
 
     def _has_only_grown(self, sheet: Sheet) -> bool:
         root, child = sheet.location.root, sheet.location.child or ""

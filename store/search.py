@@ -160,7 +160,12 @@ _INSERT = "INSERT INTO texts (row, number, role, message_id, created_ns, digest)
 
 
 def _session_text(title: str, summary: str) -> Text:
-    return Text(_digest([title, summary]), None, title, summary)
+    return Text(session_digest(title, summary), None, title, summary)
+
+
+def session_digest(title: str, summary: str) -> int:
+    """What `texts` has for the row of a session itself."""
+    return _digest([title, summary])
 
 
 def _text_of(message: dict[str, Any]) -> Text:

@@ -122,7 +122,7 @@ def test_open_page_stays_what_it_was(mounted: Mount) -> None:
     wait_until(lambda: page.read_bytes().startswith(b"# Quite another"))
 
 
-def test_reading_while_an_agent_appends(mounted: Mount) -> None:
+def test_reading_while_an_agent_works(mounted: Mount) -> None:
     """No torn page, no error, no line that is not there: whoever reads gets a whole transcript."""
     page = mounted.path / "transcripts/root.md"
     stop = threading.Event()
@@ -131,6 +131,10 @@ def test_reading_while_an_agent_appends(mounted: Mount) -> None:
         with mounted.store() as store:
             while not stop.is_set():
                 store.append("root", [Message.user("and on it goes")])
+                session = store.load_runtime("root")
+                assert session is not None
+                session.title = f"{len(session.title)}, and counting"
+                store.save_runtime(session)
 
     writer = threading.Thread(target=append)
     writer.start()

@@ -178,6 +178,27 @@ def test_outdated_sheet_is_refused_after_an_edit(store: Store) -> None:
     assert "MSG-0" in text_of(store)
 
 
+def test_sheet_stays_good_while_an_agent_works(store: Store) -> None:
+    """Messages are appended and the control plane is saved; what was there before is still there."""
+    store.save(make_session(title="Before"))
+    sheet = store.pages.find(ONE)
+    assert sheet is not None
+    text = store.pages.render(sheet)
+    store.append("s1", [Message.user("more")])
+    session = store.load_runtime("s1")
+    assert session is not None
+    session.title = "Afterwards, and longer"
+    store.save_runtime(session)
+    assert store.pages.render(sheet) == text
+    now = Timestamp.now()
+    session.conversation_summary = ConversationSummary(
+        created_at=now, updated_at=now, content="In short", message_count=2, token_count=3
+    )
+    store.save_runtime(session)
+    with pytest.raises(Conflict):
+        store.pages.render(sheet)
+
+
 def test_edit_behind_our_back_is_noticed_by_who_reads(store: Store, home: Path) -> None:
     store.save(make_session())
     sheet = store.pages.find(ONE)
