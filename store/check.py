@@ -43,6 +43,7 @@ Kind = Literal[
     "export",
     "foreign-file",
     "incoming",
+    "secret",
     "message",
     "set-aside",
     "derived",

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from store import documents, layout
+from store import documents, layout, secrets
 from store import overlay as overlays
 from store.atomic import NewFile
 from store.commits import Commits
@@ -159,14 +159,16 @@ class Imports:
     def _checked(self, draft: Draft) -> tuple[Document, bytes]:
         layout.check_new(draft.location)
         path, limit = draft.location.path(layout.SESSION), self.core.limit_bytes
-        main = parse_document(draft.main, path, limit=limit)
+        main = _without_keys(draft.main, path, limit)
         flaw = documents.identity_flaw(main, draft.location)
         if flaw is not None:
             raise InvalidContent(path, flaw)
         documents.check_authority(main, path)
         for file in draft.files:
             _check_name(file.name)
-        return main, draft.side if draft.side is not None else overlays.sidecar_of(main.raw, main.data)
+        if draft.side is None:
+            return main, overlays.sidecar_of(main.raw, main.data)
+        return main, _without_keys(draft.side, draft.location.path(layout.RUNTIME), limit).raw
 
     def _judge(self, draft: Draft, receipt: _Receipt, snapshot: Snapshot) -> tuple[State, str | None]:
         known = self._receipt(draft.location)
@@ -224,6 +226,13 @@ class Imports:
     def _new_file(self, location: Location, name: str, parts: Iterable[bytes]) -> NewFile:
         path = location.path(name)
         return NewFile(path, parts, self.core.disk.read(path))
+
+
+def _without_keys(raw: bytes, path: str, limit: int) -> Document:
+    """A document of the source, without a key that it carries."""
+    document = parse_document(raw, path, limit=limit)
+    clean = secrets.cleaned(raw, document.data)
+    return document if clean == raw else parse_document(clean, path, limit=limit)
 
 
 def _without_root(child: Draft | Problem) -> Problem:

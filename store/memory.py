@@ -23,6 +23,7 @@ from store.layout import ARTIFACTS, TRACES, VERIFICATION, Location
 from store.models import IndexEntry, Session
 from store.records import rendered, with_statuses
 from store.saves import check_rendered, later_than, location_of, outdated, refuse_shortening, refuse_wrong_shape
+from store.secrets import without_keys
 from store.sessions import Origin, entry_of
 
 
@@ -84,7 +85,7 @@ class MemoryStore:
         self._put(session, location, now, held.records)
 
     def _put(self, session: Session, location: Location, now: dict[str, Any], records: dict[str, bytes]) -> None:
-        now = {name: value for name, value in now.items() if name != overlays.AUTHORITY}
+        now = without_keys({name: value for name, value in now.items() if name != overlays.AUTHORITY})
         document = check_rendered(now, location, self.limit_bytes)
         entry = entry_of(document.record, location, len(document.record.messages), has_attachments=False)
         self._saves += 1

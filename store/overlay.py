@@ -11,6 +11,7 @@ from typing import Any
 
 from store import codec
 from store.models import ALIASES, MIRRORED, Session, mirror_text
+from store.secrets import without_keys
 
 AUTHORITY = "_bamboo_main_authority"
 # What newer Bamboos keep in session.json alone.
@@ -57,7 +58,7 @@ def _without_admission(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def sidecar_of(raw: bytes, document: Mapping[str, Any]) -> bytes:
     """A first sidecar for a session.json: the same text without messages and without legacy child lists."""
-    plane: dict[str, Any] = {k: v for k, v in document.items() if k not in SESSION_ONLY}
+    plane: dict[str, Any] = without_keys({k: v for k, v in document.items() if k not in SESSION_ONLY})
     plane |= {"messages": [], **_without_admission(document)}
     state = plane.get("agent_runtime_state")
     if isinstance(state, dict) and state.get("children"):
@@ -105,15 +106,15 @@ def refreshed(main: Mapping[str, Any], loaded: Mapping[str, Any], now: Mapping[s
 def settle(loaded: Mapping[str, Any], session: Session) -> dict[str, Any]:
     """Complete what the caller changed: versions, legacy mirrors, derived state (FORMATS A.2, A.9, H.12, H.13).
 
-    Returns the session's dump.
+    Returns the session's dump, without keys.
     """
     settle_control(loaded, session)
-    now = session.model_dump(warnings=False)
+    now = without_keys(session.model_dump(warnings=False))
     if codec.same(loaded["messages"], now["messages"]):
         now["messages"] = loaded["messages"]  # one and the same: whoever compares them again is done at once
     elif was_edited(loaded["messages"], now["messages"]):
         _clear_derived(loaded, now, session)
-        now = session.model_dump(warnings=False)
+        now = without_keys(session.model_dump(warnings=False))
     return now
 
 

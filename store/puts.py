@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from store import codec, documents, layout, sessions
+from store import codec, documents, layout, secrets, sessions
 from store import overlay as overlays
 from store.commits import Commits
 from store.core import Core
@@ -52,6 +52,7 @@ class Putter:
             raise InvalidName(f"{name!r} is no document: {' and '.join(layout.DOCUMENTS)} are")
         path = location.path(name)
         document = parse_document(raw, path, limit=self.core.limit_bytes)
+        secrets.refuse_keys(raw, document.data, path)
         with self.core.locked(location):
             snapshot = self.core.read(location)
             current = snapshot.main if name == layout.SESSION else snapshot.side

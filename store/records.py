@@ -97,7 +97,8 @@ class Records:
         """Commit a record byte for byte; False if it is there already. `base` is what its writer started from."""
         assert place.location is not None
         self.core.check_writable()
-        artifacts.parse_record(place.name, raw, place.path, limit=self.core.limit_bytes)
+        record = artifacts.parse_record(place.name, raw, place.path, limit=self.core.limit_bytes)
+        artifacts.check_statuses(place.name, record, raw, place.path)
         with self.core.locked(place.location):
             present = self.core.disk.read(place.path)
             if present is not None and present.data == raw:

@@ -17,6 +17,7 @@ from store import layout
 from store.atomic import Disk
 from store.errors import Conflict, InvalidContent, StoreError
 from store.layout import Location
+from store.secrets import SecretRefused
 from store.timestamps import Timestamp
 
 REJECTED = ".rejected"
@@ -146,7 +147,8 @@ def _printable(text: str) -> str:
 def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OSError) -> str:
     """The reason as a person wants to read it: what, where, the lines in question, and what to do."""
     lines = [f"{_path(where)}/{name} was not saved; the version before it stands.", "", f"  {error}", ""]
-    if isinstance(error, InvalidContent) and error.flaw.line is not None:
+    is_secret = isinstance(error, SecretRefused)  # then the reason is no second copy of it
+    if isinstance(error, InvalidContent) and error.flaw.line is not None and not is_secret:
         lines += [*_excerpt(raw, error.flaw.line, error.flaw.column or 1), ""]
     if isinstance(error, Conflict):
         lines += ["Someone else saved a newer version meanwhile. Read it again, and make your change there.", ""]

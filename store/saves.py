@@ -14,7 +14,7 @@ from typing import Any
 
 import pydantic
 
-from store import anchors, codec, documents, layout, sessions, trash
+from store import anchors, codec, documents, layout, secrets, sessions, trash
 from store import overlay as overlays
 from store.atomic import NewFile
 from store.commits import Commits, kept_sidecar
@@ -109,7 +109,7 @@ class Saver:
         refuse_shortening(location, origin.dump, session, shorten=shorten)
         session.updated_at = now["updated_at"] = later_than(origin, session.updated_at)
         assert snapshot.main is not None
-        new = overlays.refreshed(origin.main, origin.dump, now)
+        new = secrets.without_keys(overlays.refreshed(origin.main, origin.dump, now))
         row = self._row_to_keep(snapshot, origin.main["messages"], new["messages"])
         raw = _spliced(snapshot.main.data, origin.main, new)
         main = self._checked_main(raw, new, location, same_messages=row is not None)
@@ -296,7 +296,7 @@ def location_of(session: Session) -> Location:
 
 
 def origin_of(loaded: Loaded) -> Origin:
-    dump = _dumped(loaded.session)
+    dump = loaded.session.model_dump()  # as it is on disk: a key that lies there goes with the next save
     main = dump if loaded.side is None else {**loaded.main.record.model_dump(exclude={"messages"})}
     main.setdefault("messages", dump["messages"])
     return Origin(loaded.snapshot.version, dump, main, has_side=loaded.side is not None)
@@ -308,8 +308,9 @@ def with_origin(loaded: Loaded) -> Session:
 
 
 def _dumped(session: Session, *, without_messages: bool = False) -> dict[str, Any]:
+    """What of a session is to be written: all but keys."""
     # Warnings would speak of types that the check of the rendered text reports properly.
-    return session.model_dump(warnings=False, exclude={"messages"} if without_messages else None)
+    return secrets.without_keys(session.model_dump(warnings=False, exclude={"messages"} if without_messages else None))
 
 
 def _spliced(raw: bytes, before: dict[str, Any], after: dict[str, Any]) -> bytes:

@@ -18,6 +18,7 @@ from store.index import Facts, Version
 from store.layout import Location
 from store.models import IndexEntry, Session
 from store.overlay import overlay
+from store.secrets import carried
 
 log = logging.getLogger("grovefs.store")
 
@@ -119,12 +120,16 @@ def facts(disk: Disk, location: Location, main: Document, record: Session, versi
         location=location,
         entry=entry_of(record, location, len(messages), has_attachments=has_attachments(disk, location)),
         version=version,
-        # Nothing is appended to a document that belongs elsewhere, so it needs no anchors.
-        anchors=anchors.find(main) if identity_flaw(main, location) is None else None,
+        anchors=anchors.find(main) if _may_be_appended_to(main, location) else None,
         summary=record.conversation_summary.content if record.conversation_summary else "",
         gist=Gist().owned(record.metadata).after(messages),
         messages=messages,
     )
+
+
+def _may_be_appended_to(main: Document, location: Location) -> bool:
+    """Not to one that belongs elsewhere; and one that carries a key is written without it, as a whole."""
+    return identity_flaw(main, location) is None and carried(main.data) is None
 
 
 def entry_of(session: Session, location: Location, message_count: int, *, has_attachments: bool) -> IndexEntry:

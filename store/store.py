@@ -21,6 +21,7 @@ from store.bamboo import Neighbour
 from store.beside import Attachment, Beside
 from store.check import Report, run_checks
 from store.check_parts import check_mail, check_records, check_state
+from store.check_secrets import check_secrets
 from store.commits import Commits
 from store.core import Core
 from store.errors import Closed, InvalidName, NotFound, StoreError
@@ -504,12 +505,14 @@ class Store:
         self._export()
         return self.count()
 
-    def check(self, *, repair: bool = False, progress: Progress | None = None) -> Report:
-        """Look for every kind of damage; `repair` mends what is derived, never a conversation."""
+    def check(self, *, repair: bool = False, secrets: bool = False, progress: Progress | None = None) -> Report:
+        """Look for every kind of damage; `repair` mends what is derived, never a conversation. `secrets` looks for
+        likely keys and tokens too."""
         more = [
             check_mail(self._core, self.mail),
             check_records(self._core, self.records),
             check_state(self._core, self.state),
+            *([check_secrets(self._core)] if secrets else []),
         ]
         return run_checks(self._core, self._exporter, repair=repair, progress=progress, more=more)
 

@@ -20,15 +20,19 @@ def check(
     repair: Annotated[
         bool, typer.Option("--repair", help="Mend what is derived; conversations are not touched.")
     ] = False,
+    secrets: Annotated[
+        bool, typer.Option("--secrets", help="Also list likely keys and tokens, by place; they are not printed.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Look for damage of every kind.
 
-    Exit codes are those of fsck: 0 nothing wrong, 1 all mended, 4 damage left, 8 could not run.
+    Exit codes are those of fsck: 0 nothing wrong, 1 all mended, 4 damage left, 8 could not run. A likely key counts as
+    damage left: only you can tell, change it where it is valid, and take it out of the conversation.
     """
     try:
         with progress_bar("checking") as progress, open_store(home) as store:
-            report = store.check(repair=repair, progress=progress)
+            report = store.check(repair=repair, secrets=secrets, progress=progress)
     except (StoreError, OSError, apsw.Error) as error:
         print(f"grovefs: {error}", file=sys.stderr)
         raise typer.Exit(COULD_NOT_RUN) from None

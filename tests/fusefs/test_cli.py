@@ -50,6 +50,18 @@ def test_ls_names_a_session_without_a_title_by_its_first_words(filled: Path) -> 
     assert [line.split("\t")[1:] for line in lines] == [["third", "1", "", "Why is the sky blue?"]]
 
 
+def test_check_lists_likely_keys_without_printing_them(filled: Path) -> None:
+    token = "ghp_" + "a1B2c3D4e5F6" * 3
+    with Store.open(filled, background=False) as store:
+        store.append("first", [Message.user(f"push with {token}")])
+    assert grovefs(filled, "check").returncode == 0
+    result = grovefs(filled, "check", "--secrets")
+    assert result.returncode == 4
+    place = "sessions/first/session.json: messages[3].content: looks like a GitHub token [secret]"
+    assert result.stdout.splitlines()[0] == place
+    assert token not in result.stdout + grovefs(filled, "check", "--secrets", "--json").stdout
+
+
 def test_show_prints_a_conversation(filled: Path) -> None:
     shown = grovefs(filled, "show", "first").stdout
     assert "About trees" in shown

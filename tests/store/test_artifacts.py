@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from store import ArtifactSet, InvalidContent, TooLarge, TraceEvent, VerificationReport
 from store import artifacts as records
-from store.artifacts import MAX_ARTIFACTS, MAX_CONTENT_BYTES, dump_record, parse_record
+from store.artifacts import MAX_ARTIFACTS, MAX_CONTENT_BYTES, check_statuses, dump_record, parse_record
 from tests.records import make_artifact, make_check, make_event, make_report
 
 MIB = 1024 * 1024
@@ -130,11 +130,17 @@ def test_the_status_of_a_report_follows_from_its_checks_and_risks(checks: Any, r
 
 
 def test_a_status_that_does_not_follow_is_refused() -> None:
-    """A report cannot be made to pass by hand, unless its checks are."""
+    """A report cannot be made to pass by hand, unless its checks are. One that lies there so can still be read."""
     claimed = make_report("s", make_check("failed")).model_dump() | {"status": "passed"}
-    text = refusal("verification.json", [make_report().model_dump(), claimed])
-    assert "[1].status: 'passed' does not follow" in text
-    assert "which make it 'failed'" in text
+    raw = json.dumps([make_report().model_dump(), claimed]).encode()
+    found = parse_record("verification.json", raw, "x")
+    assert [report.status for report in found] == ["passed", "passed"]
+    with pytest.raises(InvalidContent) as refused:
+        check_statuses("verification.json", found, raw, "x")
+    assert "[1].status: 'passed' does not follow" in str(refused.value)
+    assert "which make it 'failed'" in str(refused.value)
+    check_statuses("verification.json", found[:1], raw, "x")
+    check_statuses("traces.json", [make_event()], b"[]", "x")
 
 
 # -- the files ---------------------------------------------------------------------------------------------
