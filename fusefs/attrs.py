@@ -58,7 +58,10 @@ def _timeouts(node: Node) -> tuple[float, float]:
         return FLEETING_S, FLEETING_S
     if node.item is not None:
         return (VIEW_S, VIEW_S) if not isinstance(node.item, Page) or node.item.is_lasting else (FLEETING_S, FLEETING_S)
-    named_s = ANNOUNCED_S if node.parent is None or node.parent.is_watched else UNWATCHED_S
+    parent = node.parent
+    # At the top nothing comes or goes: sessions/, projects/ and state/ are there as long as the mount is.
+    is_sure = parent is None or parent.is_watched or parent.parent is None
+    named_s = ANNOUNCED_S if is_sure else UNWATCHED_S
     if node.is_dir:  # its times change with what is in it, which only its own watch tells
         return named_s, ANNOUNCED_S if node.is_watched else UNWATCHED_S
     return named_s, named_s

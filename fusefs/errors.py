@@ -56,15 +56,16 @@ def errno_of(error: BaseException) -> int:
 def guarded(operations: C) -> C:
     """Wrap every handler of a class: an exception that pyfuse3 does not know would end the mount.
 
-    The wrapper also counts and times; the class has `timings` for that.
+    The wrapper also counts and times the requests; the class has `timings` for that.
     """
     for name, handler in list(vars(operations).items()):
         if inspect.iscoroutinefunction(handler) and not name.startswith("_"):
-            setattr(operations, name, _guard(name, handler))
+            is_request = hasattr(pyfuse3.Operations, name)
+            setattr(operations, name, _guard(name, handler, is_request=is_request))
     return operations
 
 
-def _guard(name: str, handler: Handler) -> Handler:
+def _guard(name: str, handler: Handler, *, is_request: bool) -> Handler:
     @functools.wraps(handler)
     async def guard(operations: Any, *arguments: Any) -> Any:
         began_ns = time.perf_counter_ns()
@@ -80,6 +81,7 @@ def _guard(name: str, handler: Handler) -> Handler:
             log.exception("%s failed", name)
             raise pyfuse3.FUSEError(errno.EIO) from error
         finally:
-            operations.timings.note(name, time.perf_counter_ns() - began_ns)
+            if is_request:
+                operations.timings.note(name, time.perf_counter_ns() - began_ns)
 
     return guard

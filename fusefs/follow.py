@@ -40,12 +40,12 @@ class Follower:
         self._rejects = Node(0, None, "", kept, None)  # what is in it is shown in other directories
         watches.add(self._rejects)
 
-    async def run(self) -> None:
-        while True:
-            with trio.move_on_after(AGAIN_S if self._again or self._behind else float("inf")):
-                await trio.lowlevel.wait_readable(self._watches.fileno())
-                await trio.sleep(GATHER_S)
-            await self._follow(self._watches.read())
+    async def wait_and_tell(self) -> None:
+        """Wait until something changes, and tell of it."""
+        with trio.move_on_after(AGAIN_S if self._again or self._behind else float("inf")):
+            await trio.lowlevel.wait_readable(self._watches.fileno())
+            await trio.sleep(GATHER_S)
+        await self._follow(self._watches.read())
 
     async def _follow(self, events: Sequence[Event]) -> None:
         notices: list[Notice] = []

@@ -137,7 +137,7 @@ async def _main(operations: Operations, ready: Callable[[], None]) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal)
         nursery.start_soon(_look_after_limbo, operations)
-        nursery.start_soon(operations.follower.run)
+        nursery.start_soon(_follow_changes, operations)
         ready()
         await pyfuse3.main()
         nursery.cancel_scope.cancel()
@@ -155,3 +155,11 @@ async def _look_after_limbo(operations: Operations) -> None:
         await trio.sleep(min(LIMBO_LOOK_S, operations.writers.limbo_s / 4))
         with suppress(pyfuse3.FUSEError):  # logged already; a bug there is no reason to end the mount
             await operations.end_limbo()
+
+
+async def _follow_changes(operations: Operations) -> None:
+    while True:
+        try:
+            await operations.follow()
+        except pyfuse3.FUSEError:  # logged already; it must not come at full speed
+            await trio.sleep(LIMBO_LOOK_S)

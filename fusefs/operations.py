@@ -123,8 +123,8 @@ class Operations(pyfuse3.Operations):
 
     def _refresh(self, node: Node) -> None:
         """A version stays what it was; anything else is what the disk says now."""
-        if node.is_generated or node.shadow is not None or node.is_version:
-            return
+        if node.is_generated or node.shadow is not None or node.is_version or node.listing is not None:
+            return  # what a directory's listing is remembered of has not changed since
         info = self.store.names.stat(node.path)
         if info is not None and node.info is not None and info.st_ino == node.info.st_ino:
             node.learn(info)
@@ -301,6 +301,11 @@ class Operations(pyfuse3.Operations):
 
     async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
         raise FUSEError(errno.ENOSYS)
+
+    # -- what goes on besides requests; guarded as they are ----------------------------------------
+
+    async def follow(self) -> None:
+        await self.follower.wait_and_tell()
 
     # -- limbo -------------------------------------------------------------------------------------
 

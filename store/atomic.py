@@ -161,11 +161,27 @@ class Disk:
 
     def stat(self, path: str) -> os.stat_result | None:
         directory, _, name = path.rpartition("/")
+        if ".." in path and ".." in path.split("/"):
+            raise InvalidName(f"{path!r} leads out of where it begins")
+        # By hand what `opened` does: a mount asks for nothing more often.
         try:
-            with self.opened(directory) as parent:
+            parent = _open_beneath(self._fd, directory or ".")
+            try:
                 return os.stat(name, dir_fd=parent, follow_symlinks=False)
-        except (FileNotFoundError, Corrupt):
+            finally:
+                os.close(parent)
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:  # a link on the way leads nowhere
+                return None
+            raise
+
+    def open_to_read(self, path: str) -> int:
+        """A descriptor of the file at `path`, in one system call where the kernel knows it."""
+        if ".." in path and ".." in path.split("/"):
+            raise InvalidName(f"{path!r} leads out of where it begins")
+        return _open_beneath(self._fd, path, _file_how)
 
     def entries(self, path: str) -> list[Entry]:
         """The entries of a directory, by name; none if it does not exist."""
@@ -362,27 +378,28 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _RENAME_EXCHANGE = 2
 _OPENAT2 = 437  # the same number on every architecture
 _RESOLVE_BENEATH_NO_LINKS = 0x08 | 0x04 | 0x02  # BENEATH, NO_SYMLINKS, NO_MAGICLINKS
-_how = _OpenHow(_DIRECTORY, 0, _RESOLVE_BENEATH_NO_LINKS)
+_directory_how = _OpenHow(_DIRECTORY, 0, _RESOLVE_BENEATH_NO_LINKS)
+_file_how = _OpenHow(_READ, 0, _RESOLVE_BENEATH_NO_LINKS)
+_how_bytes = ctypes.c_size_t(ctypes.sizeof(_OpenHow))
 
 
-def _open_beneath(fd: int, path: str) -> int:
-    """Open a directory below `fd` in one system call that refuses links, or name by name where it is unknown."""
-    opened: int = _libc.syscall(
-        _OPENAT2, fd, os.fsencode(path), ctypes.byref(_how), ctypes.c_size_t(ctypes.sizeof(_how))
-    )
+def _open_beneath(fd: int, path: str, how: _OpenHow = _directory_how) -> int:
+    """Open what is below `fd` in one system call that refuses links, or name by name where it is unknown."""
+    opened: int = _libc.syscall(_OPENAT2, fd, os.fsencode(path), ctypes.byref(how), _how_bytes)
     if opened >= 0:
         return opened
     number = ctypes.get_errno()
     if number not in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a container that forbids it
         raise OSError(number, os.strerror(number), path)
-    return _open_by_steps(fd, path)
+    return _open_by_steps(fd, path, how.flags)
 
 
-def _open_by_steps(fd: int, path: str) -> int:
+def _open_by_steps(fd: int, path: str, flags: int = _DIRECTORY) -> int:
     fd = os.dup(fd)
-    for name in path.split("/"):
+    names = path.split("/")
+    for number, name in enumerate(names, start=1):
         try:
-            deeper = os.open(name, _DIRECTORY, dir_fd=fd)
+            deeper = os.open(name, flags if number == len(names) else _DIRECTORY, dir_fd=fd)
         finally:
             os.close(fd)
         fd = deeper
