@@ -128,10 +128,9 @@ class Records:
     def check(self, location: Location) -> Iterator[tuple[str, str]]:
         """Path and fault of every record of a session that cannot be read."""
         for name in layout.RECORDS:
-            if self.core.disk.look(location.path(name)) is None:
-                continue  # or something else bears the name, and another check tells of that
             try:
-                self._read(location, name)
+                if self.core.disk.look(location.path(name)) is not None:
+                    self._read(location, name)  # else something else may bear the name, and another check tells of it
             except Corrupt as error:
                 yield error.path, str(error.flaw)
             except PermissionError as error:
