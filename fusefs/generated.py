@@ -18,6 +18,7 @@ Every directory below `sessions/` is a conversation. Read and edit it with the t
 
     jq -r .title sessions/*/session.json          titles of all conversations
     grep -rl "some words" sessions/               where it was said
+    ls search/"some words"                        the same, at once and the best first; results.md shows the places
     vim sessions/<id>/session.json                edit; a broken edit is refused, the old text stands
     cp -r sessions/<id> sessions/<new-id>         fork a conversation
     mv sessions/<id> sessions/<better-name>       give it another id

@@ -20,6 +20,7 @@ from fusefs import loop
 from fusefs.generated import Generated
 from fusefs.operations import Operations
 from fusefs.profile import profiled
+from fusefs.views.search import Search
 from fusefs.views.shape import View
 from fusefs.views.shelves import ViewsOfSessions
 from fusefs.views.transcripts import Transcripts
@@ -119,7 +120,12 @@ def serve(options: Options, ready: Callable[[], None]) -> None:
 
 def make_views(store: Store, stats: Callable[[], dict[str, object]]) -> dict[str, View]:
     """What exists only in the mount: by the name of the directory at its top, "" for the files there."""
-    return {"": Generated(store, stats), "transcripts": Transcripts(store), "views": ViewsOfSessions(store)}
+    return {
+        "": Generated(store, stats),
+        "search": Search(store),
+        "transcripts": Transcripts(store),
+        "views": ViewsOfSessions(store),
+    }
 
 
 def _fuse_options(options: Options) -> set[str]:

@@ -90,6 +90,9 @@ class Operations(pyfuse3.Operations):
         if self.files.pins.is_expected(ctx.pid, parent, text):
             pin = self.files.pins.pin(lambda: self.tree.lookup(parent, text), self.files.hold_version)
             return self._entry(pin)
+        if self.tree.is_slow(parent, text):
+            item = await self.threads.run(lambda: self.tree.find_item(parent, text))
+            return self._entry(self.tree.made(parent, text, item))
         try:
             return self._entry(self.tree.lookup(parent, text))
         except NotFound:

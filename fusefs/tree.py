@@ -82,6 +82,20 @@ class Tree:
 
     # -- what is made up ---------------------------------------------------------------------------------
 
+    def is_slow(self, parent: Node, name: str) -> bool:
+        """Whether a name may take long to look up: then `find_item` in a thread, and `made` with the answer."""
+        path = parent.path_of(name)
+        if parent.place is not None or path in layout.STORED:
+            return False
+        view, rest = self._view(path)
+        return view.is_slow(rest)
+
+    def find_item(self, parent: Node, name: str) -> Item | None:
+        return self._find_item(parent.path_of(name))
+
+    def made(self, parent: Node, name: str, item: Item | None) -> Node:
+        return self._made(parent, name, parent.path_of(name), item)
+
     def _find_item(self, path: str) -> Item | None:
         view, rest = self._view(path)
         return view.find(rest)

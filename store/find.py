@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from store import layout, sessions, words
+from store import labels, layout, sessions, words
 from store.core import Core
 from store.errors import Corrupt, InvalidQuery
 from store.layout import Location
@@ -32,6 +32,7 @@ class Hit(NamedTuple):
     path: str  # of what was found, from the home: a session's directory, or the state document
     title: str
     message_index: int | None
+    name: str  # what it is called in views: safe in a shell, and short
     message_id: str | None
     role: str | None
     created_ns: int | None
@@ -57,6 +58,7 @@ class _Found(NamedTuple):
     child: str | None
     path: str | None
     title: str
+    name: str | None
     message_id: str | None
     role: str
     created_ns: int | None
@@ -74,14 +76,18 @@ class _Found(NamedTuple):
         return self.row >> SHIFT if self.row >= 0 else self.row
 
 
-def find(core: Core, query: Query, limit: int, *, by_session: bool = False) -> list[Hit]:
-    """The best matches, newest first among equals; `by_session` only the best of each session."""
+def find(core: Core, query: Query, limit: int, *, by_session: bool = False, snippets: int | None = None) -> list[Hit]:
+    """The best matches, newest first among equals; `by_session` only the best of each session.
+
+    Only the first so many get `snippets`, for which files are read; None: all.
+    """
     if query.is_empty:
         raise EmptyQuery("the query holds nothing to look for; give a word, a phrase or a filter")
     asked = _Asked(core, query)
     found = asked.sessions(limit) if by_session else asked.matches(limit)
     texts = _Texts(core)
-    return [_hit(match, query, texts) for match in found]
+    shown = len(found) if snippets is None else snippets
+    return [_hit(match, query, texts if place < shown else None) for place, match in enumerate(found)]
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -91,7 +97,7 @@ _JOINED = (
     "LEFT JOIN state_documents d ON t.row < 0 AND d.key = -t.row"
 )
 _COLUMNS = (
-    "t.row, s.root, s.child, d.path, coalesce(s.title, d.title), t.message_id, t.role, t.created_ns, "
+    "t.row, s.root, s.child, d.path, coalesce(s.title, d.title), s.name, t.message_id, t.role, t.created_ns, "
     "coalesce(s.updated_ns, d.updated_ns)"
 )
 
@@ -195,22 +201,31 @@ def _first_of_each(matches: Sequence[_Found] | Iterator[_Found], limit: int) -> 
 # -- texts -----------------------------------------------------------------------------------------
 
 
-def _hit(match: _Found, query: Query, texts: _Texts) -> Hit:
-    shared = (match.message_id, match.role or None, match.created_ns, match.updated_ns, match.rank)
-    if match.row < 0:
-        path = match.path or ""
-        text = f"{match.title}\n{texts.document(path)}"
-        return Hit("state", None, path, match.title, None, *shared, words.snippet(text, query.words))
-    assert match.root is not None
+def _hit(match: _Found, query: Query, texts: _Texts | None) -> Hit:
+    kind, location, path, index = _place(match)
+    text = texts.shown(match, location, index, query) if texts is not None else ""
+    return Hit(
+        kind,
+        location,
+        path,
+        match.title,
+        index,
+        match.name or labels.label(path),
+        match.message_id,
+        match.role or None,
+        match.created_ns,
+        match.updated_ns,
+        match.rank,
+        words.snippet(text, query.words),
+    )
+
+
+def _place(match: _Found) -> tuple[HitKind, Location | None, str, int | None]:
+    if match.root is None:
+        return "state", None, match.path or "", None
     location = Location(match.root, match.child or None)
     place = match.row & ((1 << SHIFT) - 1)
-    if place:
-        shown = words.snippet(texts.message(location, place - 1) or match.title, query.words)
-        return Hit("message", location, location.dir, match.title, place - 1, *shared, shown)
-    shown = match.title
-    if not words.occurs(match.title, query.words):
-        shown = f"{match.title} {texts.summary(location)}"
-    return Hit("session", location, location.dir, match.title, None, *shared, words.snippet(shown, query.words))
+    return ("message", location, location.dir, place - 1) if place else ("session", location, location.dir, None)
 
 
 class _Texts:
@@ -219,6 +234,16 @@ class _Texts:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._messages: dict[Location, list[Any]] = {}
+
+    def shown(self, match: _Found, location: Location | None, index: int | None, query: Query) -> str:
+        """The text in which a match is to be shown; the title, where there is no other any more."""
+        if location is None:
+            return f"{match.title}\n{self.document(match.path or '')}"
+        if index is not None:
+            return self.message(location, index) or match.title
+        if words.occurs(match.title, query.words):
+            return match.title
+        return f"{match.title} {self.summary(location)}"
 
     def message(self, location: Location, index: int) -> str:
         if location not in self._messages:

@@ -164,6 +164,8 @@ class _Parser:
 
 
 def _term(text: str, *, is_prefix: bool) -> _Term | None:
+    # What one letter begins is half of all words: looked for as it is, it would take longer than anyone waits.
+    is_prefix = is_prefix and sum(map(str.isalnum, text)) > 1
     return _Term(text, is_prefix) if words.is_word(text) else None
 
 

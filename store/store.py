@@ -468,12 +468,15 @@ class Store:
         """Id and last run status of each direct child."""
         return [(entry.id, entry.last_run_status) for entry in self.children(session_id)]
 
-    def search(self, query: str, *, limit: int = 20, by_session: bool = False) -> list[Hit]:
+    def search(
+        self, query: str, *, limit: int = 20, by_session: bool = False, snippets: int | None = None
+    ) -> list[Hit]:
         """What matches, best first: messages, titles, state documents; `by_session` one hit for each session.
 
-        Words, "phrases", prefix*, OR, -not, (groups) and filters; any text is a query, see `store.query`.
+        Words, "phrases", prefix*, OR, -not, (groups) and filters; any text is a query, see `store.query`. Only
+        the first so many hits get `snippets`; None: all.
         """
-        return find(self._core, parse_query(query), limit, by_session=by_session)
+        return find(self._core, parse_query(query), limit, by_session=by_session, snippets=snippets)
 
     def changes(self, since: Cursor | None = None) -> Changes:
         """What was committed after a cursor, in order, a page at a time; None: nothing yet, and a cursor."""

@@ -101,7 +101,7 @@ def snippet(text: str, words: Iterable[str]) -> str:
     flat = " ".join(text.split())
     spans = _spans(flat, list(islice(words, _MOST_WORDS)))
     if not spans:
-        return flat[:SNIPPET_CHARS] + ("…" if len(flat) > SNIPPET_CHARS else "")
+        return printable(flat[:SNIPPET_CHARS]) + ("…" if len(flat) > SNIPPET_CHARS else "")
     start = max(0, spans[0][0] - SNIPPET_CHARS // 3)
     stop = max(spans[0][1], min(len(flat), start + SNIPPET_CHARS))
     shown, at = ["…" if start else ""], start
@@ -109,7 +109,12 @@ def snippet(text: str, words: Iterable[str]) -> str:
         if last <= stop:
             shown += [flat[at:first], "[", flat[first:last], "]"]
             at = last
-    return "".join([*shown, flat[at:stop], "…" if stop < len(flat) else ""])
+    return printable("".join([*shown, flat[at:stop], "…" if stop < len(flat) else ""]))
+
+
+def printable(text: str) -> str:
+    """One line that does nothing to a terminal but show itself."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def occurs(text: str, words: Iterable[str]) -> bool:

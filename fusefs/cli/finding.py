@@ -8,6 +8,7 @@ import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, progress_bar
 from store import Hit, Timestamp
+from store.words import printable
 
 
 @app.command()
@@ -20,9 +21,9 @@ def search(
 ) -> None:
     """Find messages, titles, summaries and state documents, the best first.
 
-    All words must occur, in any order: login blank. A "phrase" in that order; a prefix*; this OR that; -not;
-    (groups). Text, reasoning, tool calls and their results are searched, and text in pictures. Chinese,
-    Japanese and Korean text is found by any two characters or more.
+    All words must occur, in any order: login blank. A "phrase" in that order; a prefix* of two letters or more;
+    this OR that; -not; (groups). Text, reasoning, tool calls and their results are searched, and text in
+    pictures. Chinese, Japanese and Korean text is found by any two characters or more.
 
     Filters: role:user model:gpt title:plan kind:root pinned:yes status:error project:ID before:2026-02
     after:2026-01-31; each can be negated, as in -role:tool.
@@ -58,4 +59,4 @@ def _session_line(hit: Hit) -> list[str]:
 
 
 def _on_one_line(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(printable(text).split())

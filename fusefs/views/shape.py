@@ -50,6 +50,10 @@ class View(ABC):
     def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
         """What a directory lists, each name once; never documents read for it. Called in a thread."""
 
+    def is_slow(self, path: str) -> bool:
+        """Whether to find this may take more than a moment: then it is done in a thread."""
+        return False
+
     def move(self, source: str, target: str) -> None:
         """What `mv` of an item means, where it means anything."""
         raise Generated(f"{source} is a view and cannot be changed")

@@ -1,6 +1,7 @@
 """Any text is a query, whatever was said is found, and the rows follow every change."""
 
 import json
+import os
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -199,10 +200,9 @@ def test_state_documents_are_found(store: Store) -> None:
     """By title and text, with what they are; filters of sessions do not find them, but for title, kind and time."""
     said(store, "needle in a session", title="haystack")
     path = "state/memory/facts.md"
-    (store.home / "state/memory").mkdir(parents=True)
-    (store.home / path).write_text("The needle is in the barn.")
-    with store._core.db.write() as db:
-        search.put_document(db, path, "facts", "The needle is in the barn.", Timestamp("2026-01-02T00:00:00Z").ns)
+    store.state.save_markdown("memory", "facts", "The needle is in the barn.")
+    os.utime(store.home / path, ns=(0, Timestamp("2026-01-02T00:00:00Z").ns))
+    store.rebuild()
     hit = store.search("barn")[0]
     assert (hit.kind, hit.location, hit.path, hit.title) == ("state", None, path, "facts")
     assert hit.snippet == "facts The needle is in the [barn]."
@@ -212,17 +212,28 @@ def test_state_documents_are_found(store: Store) -> None:
         assert [hit.path for hit in store.search(query, by_session=True)] == [path], query
     for query in ("needle role:user", "needle kind:root", "needle pinned:yes", "needle model:x", "barn -pinned:no"):
         assert path not in [hit.path for hit in store.search(query)], query
-    with store._core.db.write() as db:
-        assert search.documents(db) == [path]
-        assert search.document_agrees(db, path, "facts", "The needle is in the barn.")
-        assert not search.document_agrees(db, path, "facts", "other")
-        search.put_document(db, path, "facts", "All is well.", 5)
+    store.state.save_markdown("memory", "facts", "All is well.")
     assert (store.search("barn"), len(store.search("well"))) == ([], 1)
+    store.state.delete("memory", "facts")
+    assert store.search("well") == []
+
+
+def test_rows_of_state_documents_follow_what_they_are_told(store: Store) -> None:
+    """The place where such rows are put, found, compared and removed."""
+    path = "state/memory/facts.md"
     with store._core.db.write() as db:
+        search.put_document(db, path, "facts", "the needle", 5)
+        assert search.documents(db) == [path]
+        assert search.document_agrees(db, path, "facts", "the needle")
+        assert not search.document_agrees(db, path, "facts", "other")
+        assert not search.document_agrees(db, "state/other.md", "facts", "the needle")
+        number = db.execute("SELECT number FROM texts WHERE row < 0").get
+        search.put_document(db, path, "facts", "the needle", 6)
+        assert db.execute("SELECT number FROM texts WHERE row < 0").get == number
         search.remove_document(db, path)
         search.remove_document(db, path)
         assert search.documents(db) == []
-    assert store.search("well") == []
+        assert search.count_strays(db) == 0
 
 
 # -- any input is legal -----------------------------------------------------------------------------------
@@ -443,6 +454,7 @@ def zoo(store: Store) -> Store:
         ("qui*", [2]),
         ('"quick re"*', [2]),
         ("qui", []),
+        ("q*", []),
         ("dog OR whale", [1, 4]),
         ("dog or whale", []),
         ("red -fox", [1]),
@@ -621,6 +633,7 @@ def test_snippet_shows_the_match_in_its_surroundings() -> None:
         ("会 话", ["会话"], "[会 话]"),
         ("ship it 🚀 now", ["🚀"], "ship it [🚀] now"),
         ("a [b] c", ["c"], "a [b] [c]"),
+        ("red \x1b[31m alert", ["alert"], "red  [31m [alert]"),
     ],
 )
 def test_snippet(text: str, words: list[str], shown: str) -> None:
