@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from store import documents, layout, secrets
+from store import artifacts, documents, layout, secrets
 from store import overlay as overlays
 from store.atomic import NewFile
 from store.commits import Commits
@@ -166,6 +166,8 @@ class Imports:
         documents.check_authority(main, path)
         for file in draft.files:
             _check_name(file.name)
+            if file.name in layout.RECORDS:
+                artifacts.parse_record(file.name, b"".join(file.read()), draft.location.path(file.name), limit=limit)
         if draft.side is None:
             return main, overlays.sidecar_of(main.raw, main.data)
         return main, _without_keys(draft.side, draft.location.path(layout.RUNTIME), limit).raw

@@ -17,7 +17,18 @@ from store.importers.building import SessionBuilder
 from store.importers.lineage import ancestors
 from store.importers.shape import Draft, Format, Problem, Tree
 from store.importers.source import Source
-from store.importers.values import BadRecord, a_text, an_object, keys_of, make_id, make_title, moment, parse
+from store.importers.values import (
+    BadRecord,
+    a_text,
+    an_object,
+    keys_of,
+    line_of,
+    make_id,
+    make_title,
+    moment,
+    parse,
+    record_flaw,
+)
 from store.layout import Location
 from store.timestamps import Timestamp
 
@@ -136,8 +147,7 @@ def _read(source: Source, one: _Known, location: Location, depth: int) -> Iterat
     flaw = _add_messages(builder, session["messages"])
     if flaw is not None:
         at = (("session",) if snapshot else ()) + flaw
-        line = codec.locate(raw, at)[0]
-        yield Problem(shown, line, f"{codec.render_path(at)}: no message; the session is skipped")
+        yield Problem(shown, line_of(raw, at), f"{codec.render_path(at)}: no message; the session is skipped")
         return
     if _fill(builder, session):
         yield Problem(shown, None, "an API key was left out; GroveFS stores none")
@@ -194,52 +204,44 @@ def _fill(builder: SessionBuilder, session: dict[str, Any]) -> bool:
 # -- artifacts, traces, verification and the like ------------------------------------------------------------
 
 
-_EMBEDDED = {"trace_events": "traces.json", "verification_reports": "verification.json"}
-_FRAGMENTS = {"traces": "traces.json", "verification": "verification.json"}
+_EMBEDDED = {"trace_events": layout.TRACES, "verification_reports": layout.VERIFICATION}
 _KEPT = ("run_records", "subagent_tasks")
 
 
 def _put_records(source: Source, builder: SessionBuilder, one: _Known, snapshot: dict[str, Any]) -> Iterator[Problem]:
     """What the snapshot holds; and what lies in files of its own, where the snapshot holds nothing of it."""
-    placed: set[str] = set()
-    for key, name in _EMBEDDED.items():
-        if snapshot.get(key):
-            _put_json(builder, name, snapshot[key])
-            placed.add(name)
+    embedded = {name: snapshot[key] for key, name in _EMBEDDED.items() if snapshot.get(key)}
     if snapshot.get("artifacts"):
-        manifest = {"artifacts": snapshot["artifacts"], "retained_uris": snapshot.get("retained_artifact_uris", [])}
-        _put_json(builder, "artifacts.json", manifest)
-        placed.add("artifacts.json")
-    for key in _KEPT:
-        if snapshot.get(key):
-            _put_json(builder, f"{layout.ATTACHMENTS}/{key}.json", snapshot[key])
+        uris = snapshot.get("retained_artifact_uris")
+        embedded[layout.ARTIFACTS] = {"artifacts": snapshot["artifacts"], **({"retained_uris": uris} if uris else {})}
+    embedded |= {f"{layout.ATTACHMENTS}/{key}.json": snapshot[key] for key in _KEPT if snapshot.get(key)}
+    for name, value in embedded.items():
+        yield from _put(builder, name, codec.render(value), source.shown(one.path))
+    for path, name in _fragments(one).items():
+        if name not in embedded and source.is_file(path):
+            try:
+                data = source.read(path)
+            except (OSError, InvalidContent) as error:
+                yield Problem(source.shown(path), None, str(error))
+            else:
+                yield from _put(builder, name, data, source.shown(path))
+
+
+def _fragments(one: _Known) -> dict[str, str]:
+    """The files that belong to a session, and where they go."""
     base = "v1/" if one.path.startswith(_V1) else ""
-    fragments = {f"{base}{kind}/{one.stem}.json": name for kind, name in _FRAGMENTS.items()}
-    fragments[f"{base}artifacts/{one.stem}/artifacts.json"] = "artifacts.json"
-    fragments |= {f"{base}{kind}/{one.stem}.json": f"attachments/{kind}.json" for kind in ("runs", "subagent_tasks")}
-    for path, name in fragments.items():
-        if name not in placed and source.is_file(path):
-            yield from _put_fragment(source, builder, path, name)
+    kinds = {"traces": layout.TRACES, "verification": layout.VERIFICATION}
+    kinds |= {kind: f"{layout.ATTACHMENTS}/{kind}.json" for kind in ("runs", "subagent_tasks")}
+    found = {f"{base}{kind}/{one.stem}.json": name for kind, name in kinds.items()}
+    return found | {f"{base}artifacts/{one.stem}/artifacts.json": layout.ARTIFACTS}
 
 
-def _put_fragment(source: Source, builder: SessionBuilder, path: str, name: str) -> Iterator[Problem]:
-    """One file as it is; one that is no JSON is reported, and kept as an attachment."""
-    try:
-        data = source.read(path)
-        value = parse(data).value
-        expected = dict if name == "artifacts.json" else list
-        if name in layout.RECORDS and not isinstance(value, expected):
-            raise BadRecord("an array is expected" if expected is list else "an object is expected")
-        builder.put(name, lambda: (data,))
-    except (BadRecord, InvalidContent) as error:
-        builder.put(f"{layout.ATTACHMENTS}/unreadable-{name.rpartition('/')[2]}", lambda: source.chunks(path))
-        yield Problem(source.shown(path), None, f"{error}; kept as an attachment")
-    except OSError as error:
-        yield Problem(source.shown(path), None, error.strerror or str(error))
-
-
-def _put_json(builder: SessionBuilder, name: str, value: Any) -> None:
-    data = codec.render(value)
+def _put(builder: SessionBuilder, name: str, data: bytes, shown: str) -> Iterator[Problem]:
+    """A record in its place; one that nobody could read there is reported, and kept as an attachment."""
+    flaw = record_flaw(name, data) if name in layout.RECORDS else None
+    if flaw is not None:
+        yield Problem(shown, flaw.line, f"{flaw.reason}: no {name}; kept as an attachment")
+        name = f"{layout.ATTACHMENTS}/unreadable-{name}"
     builder.put(name, lambda: (data,))
 
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from store import documents, layout
 from store.documents import Document, parse_document
-from store.errors import InvalidContent
+from store.errors import Flaw, InvalidContent
 from store.importers.shape import Draft, File, Format, Problem, Tree
 from store.importers.source import Source
-from store.importers.values import digest, keys_of, make_id
+from store.importers.values import digest, keys_of, make_id, record_flaw
 from store.layout import Location
 
 NAME = "bamboo"
@@ -162,10 +162,24 @@ class _Beside:
                 if location.child is not None:
                     self.problems.append(Problem(source.shown(found), None, "a child has no children/; skipped"))
                 continue
-            self.files.append(File(self._fit(source, found, name), lambda found=found: source.chunks(found)))  # type: ignore[misc]
+            name = self._fit(source, found, self._readable(source, found, name))
+            self.files.append(File(name, lambda found=found: source.chunks(found)))  # type: ignore[misc]
 
     def _is_other(self, name: str) -> bool:
         return name in (*layout.DOCUMENTS, layout.RECEIPT) or layout.is_leftover(name)
+
+    def _readable(self, source: Source, path: str, name: str) -> str:
+        """A record that nobody could read in its place is kept as an attachment."""
+        if name not in layout.RECORDS:
+            return name
+        try:
+            flaw = record_flaw(name, source.read(path))
+        except (OSError, InvalidContent) as error:
+            flaw = Flaw(str(error))
+        if flaw is None:
+            return name
+        self.problems.append(Problem(source.shown(path), flaw.line, f"{flaw.reason}; kept as an attachment"))
+        return f"{layout.ATTACHMENTS}/unreadable-{name}"
 
     def _fit(self, source: Source, path: str, name: str) -> str:
         """A name that is not Unicode cannot be written down in any document."""

@@ -136,13 +136,15 @@ class SessionBuilder:
             self.metadata[f"{self.format}.{key}"] = json_text(value)
 
     def draft(self, *, fallback: Timestamp, moved: Iterable[str] = ()) -> Draft:
-        """The session as it shall be saved; `fallback` is its time if the source names none."""
+        """The session as it shall be saved; `fallback` is its time if the source names none. Uses the builder up."""
         if self._records:
             data = b"\n".join(self._records) + b"\n"
             self.put(f"{layout.ATTACHMENTS}/{RECORDS}.jsonl", lambda: (data,))
+        main = codec.render(self._document(fallback))
+        self.messages, self._records = [], []  # a long session is not held twice
         return Draft(
             location=self.location,
-            main=codec.render(self._document(fallback)),
+            main=main,
             format=self.format,
             source_id=self.source_id,
             path=self.path,

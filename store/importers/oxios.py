@@ -17,7 +17,7 @@ from store.importers.building import SessionBuilder
 from store.importers.lineage import ancestors
 from store.importers.shape import Draft, Format, Problem, Tree
 from store.importers.source import Source
-from store.importers.values import BadRecord, a_text, an_object, keys_of, make_id, make_title, moment, parse
+from store.importers.values import BadRecord, a_text, an_object, keys_of, line_of, make_id, make_title, moment, parse
 from store.layout import Location
 from store.timestamps import Timestamp
 from store.trajectory import TrajectoryStep
@@ -116,7 +116,7 @@ def _read(source: Source, one: _Known, location: Location, depth: int) -> Iterat
             builder.parent, builder.depth = make_id(NAME, one.parent), depth
         fallback = _fill(builder, record)
     except _Flaw as error:
-        yield Problem(shown, codec.locate(raw, error.path)[0], f"{error}; the session is skipped")
+        yield Problem(shown, line_of(raw, error.path), f"{error}; the session is skipped")
     except (BadRecord, InvalidContent) as error:
         yield Problem(shown, None, f"{error}; skipped")
     except OSError as error:

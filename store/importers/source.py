@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NamedTuple, Self
@@ -21,6 +21,7 @@ from store.errors import Corrupt, Flaw, InvalidContent, NotFound
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_LEVELS = 32  # directories below each other; deeper is not where any agent keeps sessions
 _CHUNK = 1024 * 1024
+_WHOLE_BYTES = 4 * 1024 * 1024  # of a file that is only to be recognised
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -150,10 +151,9 @@ class Source:
             return b""
 
     def smallest(self, paths: Iterable[str], count: int = 5) -> Iterator[bytes]:
-        """Some whole files out of many, the cheapest: what they hold says what they all are."""
+        """Some files out of many, the cheapest: what they hold says what they all are. Of a large one, its head."""
         for path in sorted(paths, key=self.size)[:count]:
-            with suppress(OSError, InvalidContent), self.opened(path) as file:
-                yield file.read(_CHUNK * 64)
+            yield self.head(path, _WHOLE_BYTES)
 
     def chunks(self, path: str) -> Iterator[bytes]:
         with self.opened(path) as file:

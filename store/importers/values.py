@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from store import gist, layout
-from store.errors import InvalidName
+from store import artifacts, codec, gist, layout
+from store.errors import Flaw, InvalidContent, InvalidName
 from store.timestamps import Timestamp
 
 MAX_LEVELS = 100  # of a foreign record; a document allows 127, and a record stands some levels down in it
+_KEY = re.compile(rb'"(\w{1,40})"\s*:')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_INT, _MIN_INT = 2**64 - 1, -(2**63)
 
@@ -99,11 +100,20 @@ def _parts(container: dict[str, Any] | list[Any]) -> list[Any]:
 
 
 def keys_of(raw: bytes) -> set[str]:
-    """The members of the object in `raw`; none if it is no such thing. For recognising a format."""
+    """The members of the object in `raw`, for recognising a format; of one that is cut off, all keys in it."""
     try:
         return set(an_object(parse(raw).value))
     except BadRecord:
-        return set()
+        return {key.decode() for key in _KEY.findall(raw)} if raw.lstrip().startswith(b"{") else set()
+
+
+def line_of(raw: bytes, path: tuple[str | int, ...]) -> int | None:
+    """The line a value stands on; None in a text that no strict parser takes."""
+    try:
+        codec.parse(raw, "")
+    except InvalidContent:
+        return None
+    return codec.locate(raw, path)[0]
 
 
 # -- single values -----------------------------------------------------------------------------------------
@@ -142,6 +152,15 @@ def moment(value: Any) -> Timestamp | None:
         return Timestamp.from_ns(int(Decimal(repr(value)) * 1_000_000_000))
     except (ValueError, OverflowError, InvalidOperation):
         return None
+
+
+def record_flaw(name: str, data: bytes) -> Flaw | None:
+    """Why a text cannot be the record of that name (artifacts.json and the like); None if it can."""
+    try:
+        artifacts.parse_record(name, data, name)
+    except InvalidContent as error:
+        return error.flaw
+    return None
 
 
 def make_id(format: str, text: str) -> str:

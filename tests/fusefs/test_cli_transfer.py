@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from store import Store
 from tests.fusefs.test_cli import grovefs
-from tests.store.foreign import CLAUDE_ID, make_claude
+from tests.store.foreign import CLAUDE_ID, claude_line, make_claude, write_lines
 
 
 @pytest.fixture
@@ -56,6 +60,31 @@ def test_a_session_edited_here_is_named(home: Path, claude: Path) -> None:
     result = grovefs(home, "import", str(claude))
     assert result.returncode == 1
     assert f"kept: {CLAUDE_ID}: runtime.json was changed here" in result.stderr or "session.json" in result.stderr
+
+
+def test_ctrl_c_says_how_far_it_got_and_leaves_no_half_session(home: Path, tmp_path: Path) -> None:
+    for number in range(400):
+        say = [claude_line("user", f"u{i}", {"role": "user", "content": "words " * 200}, "00:00") for i in range(20)]
+        write_lines(tmp_path / f"p/s{number:03}.jsonl", say)
+    code = "from fusefs.cli import main; main()"
+    command = [sys.executable, "-c", code, "import", str(tmp_path / "p"), "--home", str(home)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not (home / "sessions/s003/session.json").exists():
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.startswith("interrupted; so far: ")
+    told = int(said.split()[3])
+    with Store.open(home, background=False) as store:
+        assert 4 <= told <= store.count() <= told + 1  # the last may have been saved and not yet told
+        assert store.check().is_clean
+    done = grovefs(home, "import", str(tmp_path / "p"))
+    assert done.returncode == 0
+    assert sum(int(word) for word in done.stdout.split() if word.isdigit()) == 400
 
 
 def test_what_is_no_source_is_one_clear_error(home: Path, tmp_path: Path) -> None:
