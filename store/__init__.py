@@ -25,101 +25,16 @@ The rules everything here keeps; code and tests cite them by number.
 10. The cost of a save does not grow with the number of sessions.
 """
 
-from store.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationCheck, VerificationReport
-from store.backend import Backend
-from store.beside import Attachment
-from store.check import Finding, Report
-from store.errors import (
-    AlreadyExists,
-    Ambiguous,
-    BambooAtWork,
-    Busy,
-    Conflict,
-    Corrupt,
-    Flaw,
-    Generated,
-    InvalidContent,
-    InvalidName,
-    InvalidQuery,
-    NotEmpty,
-    NotFound,
-    Protected,
-    ReadOnly,
-    StoreError,
-    TooLarge,
-)
-from store.feed import Change, Changes, Cursor
-from store.find import EmptyQuery, Hit
-from store.health import Health
-from store.inbox import AdmittedSet, InboxMessage
-from store.index import Version
-from store.layout import Location
-from store.mailbox import Delivered, Mailbox
-from store.memory import MemoryStore
-from store.models import AgentRuntimeState, IndexEntry, Message, PendingQuestion, Session, TaskItem, TaskList, ToolCall
-from store.prune import CleanupResult, Keep, Plan, PrunePlan
-from store.pruning import AutoPrune
-from store.store import Store
-from store.summaries import Summary
-from store.timestamps import Timestamp
-from store.trajectory import StepRange, TrajectoryStep
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from store.public import *  # noqa: F403
+    from store.public import __all__ as __all__
 
-__all__ = [
-    "AdmittedSet",
-    "AgentRuntimeState",
-    "AlreadyExists",
-    "Ambiguous",
-    "ArtifactSet",
-    "Attachment",
-    "AutoPrune",
-    "Backend",
-    "BambooAtWork",
-    "Busy",
-    "Change",
-    "Changes",
-    "CleanupResult",
-    "Conflict",
-    "Corrupt",
-    "Cursor",
-    "Delivered",
-    "EmptyQuery",
-    "Finding",
-    "Flaw",
-    "Generated",
-    "Health",
-    "Hit",
-    "InboxMessage",
-    "IndexEntry",
-    "InvalidContent",
-    "InvalidName",
-    "InvalidQuery",
-    "Keep",
-    "Location",
-    "Mailbox",
-    "MemoryStore",
-    "Message",
-    "NotEmpty",
-    "NotFound",
-    "PendingQuestion",
-    "Plan",
-    "Protected",
-    "PrunePlan",
-    "ReadOnly",
-    "Report",
-    "Session",
-    "StepRange",
-    "Store",
-    "StoreError",
-    "Summary",
-    "TaskItem",
-    "TaskList",
-    "Timestamp",
-    "TooLarge",
-    "ToolArtifact",
-    "ToolCall",
-    "TraceEvent",
-    "TrajectoryStep",
-    "VerificationCheck",
-    "VerificationReport",
-    "Version",
-]
+
+def __getattr__(name: str) -> object:
+    """Everything at once, but only when it is wanted: `grovefs grep` has ended before pydantic would be there."""
+    if name != "__all__" and not name[:1].isupper():  # a module of ours, which the import finds by itself
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module("store.public"), name)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import apsw
 import orjson
 
-from store import attachments, layout
+from store import attachments, layout, upkeep
 from store.atomic import NewFile
 from store.commits import Commits
 from store.core import Core
@@ -90,6 +90,7 @@ class Beside:
                 return False  # gone since it was located
             with self.core.db.write() as db:  # first: if it cannot be had, nothing has been appended yet
                 self.core.feed.add(db, [location], "log")
+                upkeep.note(db, [location.path(name)])
                 self.core.disk.append_line(location.path(name), lines)
         self.core.changed()
         return True

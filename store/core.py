@@ -26,6 +26,7 @@ from store.layout import Location
 from store.lock import Locks
 from store.schema import Database, now_ns
 from store.sessions import Loaded, Snapshot
+from store.upkeep import Upkeep
 
 log = logging.getLogger("grovefs.store")
 
@@ -48,6 +49,7 @@ class Core:
     index: Index = field(init=False)
     feed: Feed = field(init=False)
     journal: Journal = field(init=False)
+    upkeep: Upkeep = field(init=False)
     # Brings what is derived from another part of the home in step with its files; True if it was not.
     parts: dict[str, Callable[[Location], bool]] = field(init=False, default_factory=dict)
 
@@ -55,6 +57,7 @@ class Core:
         self.index = Index(self.db)
         self.feed = Feed(self.db)
         self.journal = Journal(self.disk, self.db, self.reread)
+        self.upkeep = Upkeep(self.disk, self.db)
 
     @property
     def home(self) -> Path:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import apsw
 import orjson
 
-from store import layout
+from store import layout, upkeep
 from store.atomic import Disk, File, NewFile
 from store.errors import StoreError
 from store.layout import Location
@@ -143,6 +143,7 @@ class Journal:
             self.disk.step("index")
             with self.db.write() as db:
                 index(db)
+                upkeep.note(db, (file.path for file in commit.files))
                 db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _mark_key(commit))
         except (apsw.Error, OSError, StoreError) as error:
             self.unfinished[_mark_key(commit)] = str(error)
@@ -187,6 +188,7 @@ class Journal:
         for location_root, location_child in touched:
             self.reread(Location(location_root, location_child))
         with self.db.write() as db:
+            upkeep.note(db, (target for _, target in moves))
             db.execute("DELETE FROM marks WHERE root = ? AND child = ?", (root, child))
         self.unfinished.pop((root, child), None)
 

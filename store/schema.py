@@ -36,7 +36,8 @@ AUTOCHECKPOINT_PAGES = 8_000
 SCHEMA = """
 CREATE TABLE meta (
     key TEXT PRIMARY KEY,            -- epoch, clean, renderer, feed_floor, export_stamps, _digest, _cursor, _head,
-                                     --   pruned_ns (the last automatic run), health (a trial write)
+                                     --   pruned_ns (the last automatic run), health (a trial write),
+                                     --   grep_next (document), grep_token (of who vouches)
     value
 ) WITHOUT ROWID;
 
@@ -119,6 +120,25 @@ CREATE TABLE state_documents (       -- state documents that search knows
     title TEXT NOT NULL,
     updated_ns INTEGER NOT NULL
 ) STRICT;
+
+CREATE TABLE grep_files (            -- files below sessions/ whose trigrams are in a segment
+    document INTEGER PRIMARY KEY,    -- its number there, never given to another version
+    path BLOB NOT NULL UNIQUE,       -- relative to the home, as the disk has it
+    stamp BLOB NOT NULL              -- of the version that was read, packed as in store/known.py
+) STRICT;
+CREATE TABLE grep_changed (          -- files to be read whatever is asked for: no segment knows them as they are
+    path BLOB PRIMARY KEY,
+    at_ns INTEGER NOT NULL           -- when they changed last, as far as we know
+) STRICT, WITHOUT ROWID;
+CREATE TABLE grep_folders (          -- directories of which every file is in one of the two tables above
+    path BLOB PRIMARY KEY,
+    stamp BLOB NOT NULL              -- as it was then
+) STRICT, WITHOUT ROWID;
+CREATE TABLE grep_segments (         -- the files in .grovefs/trigrams/ that count; others belong to no one
+    name TEXT PRIMARY KEY,
+    documents INTEGER NOT NULL,      -- in it, those that are no more among them
+    bytes INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE changes (               -- the change feed
     seq INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -56,6 +56,7 @@ from store.summaries import Summaries, Summary
 from store.timestamps import Timestamp
 from store.trajectory import Trajectory
 from store.trash import Deleted
+from store.upkeep import Upkeep
 from store.watch import Watcher
 
 log = logging.getLogger("grovefs.store")
@@ -73,6 +74,7 @@ class Store:
     names: Namespace  # what a filesystem asks for
     records: Records  # artifacts, traces and verification reports of a session
     pruner: Pruner  # old sessions, by a plan
+    trigrams: Upkeep  # what `grovefs grep` goes by
     trajectory: Trajectory  # what the agent of a session did, step by step
     imports: Imports  # sessions from elsewhere
     exports: Exports  # and to elsewhere
@@ -141,6 +143,7 @@ class Store:
             self.exports = Exports(self._core)
             self.pages = Pages(self._core)
             self.shelves = Shelves(self._core)
+            self.trigrams = self._core.upkeep
             self._exporter = Exporter(self._core, self._neighbour)
             self._keeper = Keeper([self._export, self._tidy]) if background else None
             self._recover(alone=alone, progress=progress)
@@ -257,6 +260,7 @@ class Store:
         self._core.feed.trim()
         if self._auto_prune is not None:
             self.pruner.run_if_due(self._auto_prune)
+        self.trigrams.tidy()
         self._core.db.checkpoint()
 
     # -- sessions ----------------------------------------------------------------------------------------
@@ -505,6 +509,7 @@ class Store:
         """
         self._core.rebuild(progress)
         self.state.rebuild()
+        self.trigrams.rebuild()
         self._export()
         return self.count()
 

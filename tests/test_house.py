@@ -12,12 +12,13 @@ ROOT = Path(__file__).parent.parent
 
 # From the ground up: a module imports only those above it in this list.
 STORE = [
-    *["patterns", "trigrams"],
+    *["patterns", "trigrams", "grep_options", "walk_order", "known", "grep"],
     *["errors", "timestamps", "words", "query"],
     *["record", "messages", "tasks", "budget", "runtime_state", "mirrors", "gist", "models"],
     *["layout", "places", "attachments", "labels", "transcript", "faults", "codec", "secrets", "overlay"],
     *["documents", "anchors", "inbox", "artifacts"],
-    *["atomic", "lock", "schema", "pieces", "search", "feed", "index", "journal", "sessions", "rejects", "core"],
+    *["atomic", "lock", "schema", "upkeep"],
+    *["pieces", "search", "feed", "index", "journal", "sessions", "rejects", "core"],
     *["waiting", "pages", "shelves"],
     *["trash", "prune", "commits", "mailbox", "state", "saves", "owners", "puts", "beside", "records"],
     *["removal", "pruning", "relocate", "namespace"],
@@ -27,7 +28,7 @@ STORE = [
     *["importers.source", "importers.shape", "importers.values", "importers.building", "importers.blocks"],
     *["importers.elements", "importers.lineage", "importers.branches", "importers.claude_code", "importers.codex"],
     *["importers.chatgpt", "importers.bamboo_home", "importers.oxios", "importers.a3s", "importers.formats"],
-    *["importing", "exporting", "store"],
+    *["importing", "exporting", "store", "public"],
 ]
 
 

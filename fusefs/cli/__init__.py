@@ -22,6 +22,10 @@ FAMILIES = (
 
 def main() -> None:
     """Run the command line. A refusal is one line and exit code 1; a bug keeps its traceback."""
+    if sys.argv[1:2] == ["grep"]:  # before anything that takes time is imported
+        from fusefs.cli.grep import main as grep_main
+
+        sys.exit(grep_main(sys.argv[2:]))
     import apsw
 
     from fusefs.cli.app import app
@@ -29,6 +33,7 @@ def main() -> None:
 
     for family in FAMILIES:
         import_module(f"fusefs.cli.{family}")
+    import_module("fusefs.cli.grep").register(app)
     try:
         app()
     except (StoreError, OSError) as error:

@@ -1,0 +1,137 @@
+"""Which files below sessions/ are known, and in which version: what `grovefs grep` asks before it reads any.
+
+A file is known if its trigrams are in a segment and it still has the stamp it was read with. Every other file
+is read, whatever is asked for. This is the reading side, for a process that has just started and will soon end:
+index.db is opened read-only, few modules are imported, nothing is changed. `store/upkeep.py` is the other side.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+
+import apsw
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyroaring import BitMap
+
+# As store/layout.py has them; that module takes longer to import than a search takes.
+SESSIONS = b"sessions"
+INDEX_DB = ".grovefs/index.db"
+SEGMENTS = b".grovefs/trigrams/"
+VOUCHER = b".grovefs/voucher"
+
+SCHEMA_VERSION = 2
+_STAMP = struct.Struct("<QQqq")
+NEVER = bytes(_STAMP.size)  # the stamp of no file
+# A file changed this shortly before it was looked at may change again without its times showing it.
+_RACY_NS = 50_000_000
+_ONE_BY_ONE = 8  # times as long to look up one row as to pass it by
+_BUSY_MS = 2_000
+
+
+def pack(info: os.stat_result) -> bytes:
+    """A stamp, as the tables have it."""
+    return _STAMP.pack(info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+
+def pack_if_sure(info: os.stat_result, now_ns: int) -> bytes:
+    """The stamp, or one that equals no file's, if it may change again unnoticed (racy-git's rule)."""
+    return pack(info) if now_ns - max(info.st_mtime_ns, info.st_ctime_ns) > _RACY_NS else NEVER
+
+
+class Unusable(Exception):
+    """There is no index of this home that we could read."""
+
+
+class Known:
+    """What index.db says at one moment. `prefix` leads to the home: empty, or with a slash at its end."""
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+        try:
+            self._db = apsw.Connection(os.fsdecode(prefix) + INDEX_DB, flags=apsw.SQLITE_OPEN_READONLY)
+            self._db.set_busy_timeout(_BUSY_MS)
+            if self._db.execute("PRAGMA user_version").get != SCHEMA_VERSION:
+                raise Unusable("index.db is of another schema")
+            self._db.execute("BEGIN")  # one snapshot for all that follows
+            token = self._db.execute("SELECT value FROM meta WHERE key = 'grep_token'").fetchone()
+            self.token: object = token[0] if token else None
+            self.segments: list[str] = [name for (name,) in self._db.execute("SELECT name FROM grep_segments")]
+            self.changed: set[bytes] = {path for (path,) in self._db.execute("SELECT path FROM grep_changed")}
+            self.count: int = self._db.execute("SELECT count(*) FROM grep_files").get
+        except apsw.Error as error:
+            raise Unusable(str(error)) from error
+
+    def close(self) -> None:
+        self._db.close()
+
+    def paths_of(self, documents: BitMap) -> list[bytes]:
+        """The files that some documents are versions of; those that are no more are left out."""
+        try:
+            if len(documents) * _ONE_BY_ONE < self.count:
+                rows = self._db.executemany("SELECT path FROM grep_files WHERE document = ?", ((d,) for d in documents))
+                return [path for (path,) in rows]
+            everything = self._db.execute("SELECT document, path FROM grep_files")
+            return [path for document, path in everything if document in documents]
+        except apsw.Error as error:
+            raise Unusable(str(error)) from error
+
+    def differing(self) -> set[bytes]:
+        """Look at every file and directory there is: the paths that are not known as they are now.
+
+        A directory that cannot be looked into is among them: grep shall say so.
+        """
+        try:
+            folders: dict[bytes, bytes] = {}
+            folders.update(self._db.execute("SELECT path, stamp FROM grep_folders"))
+            files = [(path, stamp) for path, stamp in self._db.execute("SELECT path, stamp FROM grep_files")]
+        except apsw.Error as error:
+            raise Unusable(str(error)) from error
+        known = {path for path, _ in files} | self.changed
+        found = {path for path, stamp in files if not self._is(path, stamp)}
+        stack = [path for path, stamp in folders.items() if not self._is(path, stamp)]
+        if SESSIONS not in folders:
+            stack.append(SESSIONS)
+        while stack:
+            for path, is_folder in entries_of(self._prefix, stack.pop()):
+                if is_folder is None:
+                    found.add(path)
+                elif is_folder and path not in folders:
+                    stack.append(path)
+                elif not is_folder and path not in known:
+                    found.add(path)
+        return found
+
+    def _is(self, path: bytes, stamp: bytes) -> bool:
+        try:
+            info = os.lstat(self._prefix + path)
+        except OSError:  # gone, or out of reach: to be looked at again either way
+            return False
+        return _STAMP.pack(info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns) == stamp
+
+
+def entries_of(prefix: bytes, folder: bytes) -> Iterator[tuple[bytes, bool | None]]:
+    """Plain files (False) and directories (True) in a directory; itself with None if it cannot be looked into."""
+    try:
+        with os.scandir(prefix + folder) as entries:
+            for entry in entries:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if is_folder or entry.is_file(follow_symlinks=False):
+                    yield folder + b"/" + entry.name, is_folder
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError:
+        yield folder, None
+
+
+def is_readable_place(path: bytes) -> bool:
+    """Whether grep would come to this on its walk: a plain file; or a directory, if it is one to complain about."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode) or os.path.isdir(path)
+    except OSError:
+        return False
