@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from fusefs.nodes import Node
 
-PINNED_S = 2.0  # who was told to come again is back within microseconds, or never
+EXPECTED_S = 60.0  # who was told to come again may have to wait for someone else's rename in that directory
+PINNED_S = 10.0  # who was led to a version opens it within microseconds, or never
 _TRIES = 100  # nothing comes between lookup and open here but another process's commit
 
 
@@ -25,7 +26,7 @@ class Pins:
     def expect(self, pid: int, node: Node) -> None:
         """This thread is told to come again for the same name."""
         assert node.parent is not None
-        self._expected[pid, node.parent.inode, node.name] = time.monotonic() + PINNED_S
+        self._expected[pid, node.parent.inode, node.name] = time.monotonic() + EXPECTED_S
 
     def is_expected(self, pid: int, parent: Node, name: str) -> bool:
         return self._expected.get((pid, parent.inode, name), 0.0) > time.monotonic()

@@ -19,7 +19,10 @@ from fusefs.nodes import Node
 from store.atomic import Stamp
 from store.places import Place
 
-INTENT_S = 2.0  # a writer that was told to come again is back within microseconds, or never
+# A writer that was told to come again is back within microseconds; unless someone else's rename in that directory
+# waits for the session's lock, because the kernel lets nobody else look there meanwhile. Longer than that may take.
+INTENT_S = 60.0
+NAMELESS_S = 2.0  # for callers of another pid namespace: they all look the same, and one must not take another's
 LIMBO_S = 10.0
 
 
@@ -51,7 +54,7 @@ class Writers:
 
     def expect(self, pid: int, parent: Node, name: str, node: Node) -> None:
         """This thread was told to come again, and is to be led to this node."""
-        self._intents[pid, parent.inode, name] = _Intent(node, time.monotonic() + INTENT_S)
+        self._intents[pid, parent.inode, name] = _Intent(node, time.monotonic() + (INTENT_S if pid else NAMELESS_S))
         assert node.shadow is not None
         node.shadow.awaited = True
 

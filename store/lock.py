@@ -4,6 +4,8 @@ A lock is one byte of `.grovefs/locks`, at an offset hashed from the location, h
 description" lock: it excludes threads and processes alike, dies with its holder, and leaves no file
 behind for each of a hundred thousand sessions. Whoever locks a session also shares the lock of its
 tree, which is taken exclusively by what concerns all of a tree (delete, rename): tree first, then session.
+Whoever wants a lock first takes a second one, of who is next: else a process that saves without end would have
+its lock again each time before anybody who waits has looked.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ TIMEOUT_S = 10.0
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _READY = b"ready"
 _FIRST_PAUSE_S = 0.0005
-_LONGEST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.005  # short, for who waits longest must not look most seldom
+_NEXT_PAUSE_S = 0.001  # only one at a time is next, and everybody else waits for him
 
 
 @dataclass
@@ -57,8 +60,7 @@ class Locks:
             if held.exclusive or location in held.sessions:
                 held.sessions[location] = held.sessions.get(location, 0) + 1
             else:
-                name = f"session {location}"
-                _acquire(held.fd, _offset(f"session\0{location}"), fcntl.F_WRLCK, deadline, name)
+                _acquire(held.fd, f"session\0{location}", fcntl.F_WRLCK, deadline)
                 held.sessions[location] = 1
             try:
                 yield
@@ -96,7 +98,7 @@ class Locks:
             held = mine[root] = _Held(os.open(self._path, _FLAGS, 0o600), exclusive)
             try:
                 wanted = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
-                _acquire(held.fd, _offset(f"tree\0{root}"), wanted, deadline, f"tree {root}")
+                _acquire(held.fd, f"tree\0{root}", wanted, deadline)
             except BaseException:
                 del mine[root]
                 os.close(held.fd)
@@ -126,7 +128,17 @@ def _set(fd: int, offset: int, kind: int) -> None:
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _record(offset, kind))
 
 
-def _acquire(fd: int, offset: int, kind: int, deadline: float, name: str) -> None:
+def _acquire(fd: int, key: str, kind: int, deadline: float) -> None:
+    """Have a lock, after those who were waiting for it. Busy if not in time."""
+    following = _offset(f"next\0{key}")
+    _wait(fd, following, fcntl.F_WRLCK, deadline, _LONGEST_PAUSE_S, key)
+    try:
+        _wait(fd, _offset(key), kind, deadline, _NEXT_PAUSE_S, key)
+    finally:
+        _set(fd, following, fcntl.F_UNLCK)
+
+
+def _wait(fd: int, offset: int, kind: int, deadline: float, longest_pause_s: float, key: str) -> None:
     pause_s = _FIRST_PAUSE_S
     while True:
         try:
@@ -135,9 +147,10 @@ def _acquire(fd: int, offset: int, kind: int, deadline: float, name: str) -> Non
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
         if time.monotonic() >= deadline:
+            name = key.replace("\0", " ", 1)
             raise Busy(f"{name} is being written by someone else; nothing was changed, try again")
         time.sleep(pause_s * random.uniform(0.5, 1.0))  # spread, so that waiters do not march in step
-        pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+        pause_s = min(pause_s * 1.5, longest_pause_s)
 
 
 class Presence:

@@ -354,3 +354,39 @@ def test_presence_dies_with_its_process(tmp_path: Path) -> None:
     process.stdout.close()
     assert second.alone()
     second.leave()
+
+
+GREEDY = """
+import sys, time
+from pathlib import Path
+from store.layout import Location
+from store.lock import Locks
+locks, turns = Locks(Path(sys.argv[1])), 0
+while True:
+    with locks.session(Location("q")) if sys.argv[2] == "session" else locks.tree("q"):
+        turns += 1
+        Path(sys.argv[3]).write_text(str(turns))
+        time.sleep(0.005)
+"""
+
+
+@pytest.mark.parametrize("kind", ["session", "tree"])
+def test_who_takes_it_without_end_lets_others_have_their_turn(path: Path, tmp_path: Path, kind: str) -> None:
+    """The one at work when someone comes to wait, and perhaps one more; not until the waiter gives up."""
+    turns = tmp_path / "turns"
+    locks = Locks(path)
+    with subprocess.Popen([sys.executable, "-c", GREEDY, str(path), kind, str(turns)]) as greedy:
+        try:
+            deadline = time.monotonic() + 30
+            while not turns.exists() or not turns.read_text():
+                assert time.monotonic() < deadline
+            for _ in range(20):
+                with locks.session(OTHER):
+                    before = int(turns.read_text())
+                while int(turns.read_text() or before) <= before:
+                    assert time.monotonic() < deadline
+                asked = int(turns.read_text() or before)
+                with locks.session(OTHER):
+                    assert int(turns.read_text()) - asked <= 3
+        finally:
+            greedy.kill()
