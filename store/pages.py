@@ -16,7 +16,7 @@ import orjson
 from store import attachments, layout, pieces, search, sessions, transcript
 from store.atomic import Stamp
 from store.core import Core
-from store.errors import Ambiguous, Conflict, Corrupt, InvalidName, NotFound
+from store.errors import Conflict, Corrupt, NotFound
 from store.index import Version, unpack_version
 from store.layout import Location
 from store.models import IndexEntry
@@ -107,11 +107,7 @@ class Pages:
         if loaded is None:
             raise NotFound(f"session {sheet.location} is gone")
         if self._is_same(sheet, loaded):
-            entry = IndexEntry.model_validate(orjson.loads(sheet.entry))
-            messages = loaded.main.data["messages"][: entry.message_count]
-            data = transcript.encode(
-                transcript.render(entry, _summary(loaded), messages, lambda url: sheet.links.get(url, ""))
-            )
+            data = self._rendered(sheet, loaded)
             if len(data) == sheet.size_bytes:
                 return data
         self.core.refresh(sheet.location)
@@ -209,12 +205,13 @@ class _Finder:
         return up + transcript.quote_name(f"{owner.path(layout.ATTACHMENTS)}/{name}")
 
     def _owner(self, location: Location, session_id: str) -> Location | None:
+        """As `Core.locate`, but from the index alone: who only looks waits for nobody."""
         if session_id in (location.id, location.root):
             return location if session_id == location.id else Location(location.root)
-        try:
-            return self.core.locate(session_id)
-        except (Ambiguous, InvalidName):
-            return None
+        found = self.core.index.locate(session_id)
+        if Location(session_id) in found:
+            return Location(session_id)
+        return found[0] if len(found) == 1 else None
 
     def _listed(self, owner: Location) -> list[str]:
         if owner not in self._names:

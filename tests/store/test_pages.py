@@ -133,6 +133,22 @@ def test_link_leads_to_the_attachment(store: Store, home: Path) -> None:
         assert [(home / base / link).resolve().read_bytes() for link in links[-2:]] == [b"x", b"y"]
 
 
+def test_link_to_another_session_leads_there_if_there_is_one(store: Store) -> None:
+    """By its id, if that names one session; a reference that leads nowhere is shown as it is."""
+    for name in ("s1", "other"):
+        store.save(make_session(name, messages=0))
+    twins = [make_session(name, messages=0) for name in ("t1", "t2")]
+    for twin in twins:
+        store.save(twin)
+        store.save(Session.new_child_of("twin", twin, "m", "Twin"))
+    found = store.attach("other", b"x", "image/png")
+    store.append("s1", [picture(found.url), picture("bamboo-attachment://twin/x"), picture("bamboo-attachment://../x")])
+    text = text_of(store)
+    assert f"](../sessions/other/attachments/{found.id}.png)" in text
+    assert "](bamboo-attachment://twin/x)" in text
+    assert "](bamboo-attachment://../x)" in text
+
+
 def test_attachment_that_comes_later_changes_the_size(store: Store, home: Path) -> None:
     """Where a link leads is looked up when it is asked for: no commit has to announce it."""
     store.save(make_session(messages=0))
