@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from store import Store, layout
 from store.index import Version
-from store.places import Kind, Place
+from store.places import CHECKED, Kind, Place
 
 T = TypeVar("T")
 
@@ -142,18 +142,19 @@ class Shadow:
             self.discard()
             self.written = self.is_emptied = False
         self.mode = self.mtime_ns = None
-        if self.place.location is not None and self.place.kind is Kind.DOCUMENT:
-            self.base = self.store.version(self.place.location)
+        if self.place.kind in CHECKED:
+            self.base = self.store.names.version(self.place)
         self.info = self.store.names.stat(self.place.path)
         return changed
 
     def refuse(self) -> None:
         """From now on show what stands: Emacs remembers what fstat says after a failed fsync, and asks if
         the next save finds something else. If another version came meanwhile, it had better ask."""
-        if self.base is None or self.place.location is None:
+        if self.base is None:
             return
-        was, now = self.base, self.store.version(self.place.location)
-        if (was.main != now.main) if self.place.name == layout.SESSION else (was.side != now.side):
+        was, now = self.base, self.store.names.version(self.place)
+        is_sidecar = self.place.kind is Kind.DOCUMENT and self.place.name == layout.RUNTIME
+        if (was.side != now.side) if is_sidecar else (was.main != now.main):
             return
         self.info = self.store.names.stat(self.place.path)
         self.is_refused = self.info is not None

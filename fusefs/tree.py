@@ -20,7 +20,7 @@ from fusefs.watches import Watches
 from fusefs.writers import Writers
 from store import Store, layout
 from store.errors import Generated, NotFound
-from store.places import VERSIONED, Kind, Place, place_of
+from store.places import CHECKED, VERSIONED, Kind, Place, place_of
 
 _REMEMBER = is_on("listings")
 
@@ -170,9 +170,7 @@ class Tree:
     def make_private(self, parent: Node, name: str, info: os.stat_result | None, shown: int | None = None) -> Node:
         """A node for one writer of a name, with a shadow that is still empty."""
         place = place_of(parent.path_of(name))
-        base = None
-        if place.kind is Kind.DOCUMENT and place.location is not None:
-            base = self.store.version(place.location)
+        base = self.store.names.version(place) if place.kind in CHECKED else None
         shadow = Shadow(self.store, place, base, info)
         number = self.nodes.number(place.path, ("private", time.monotonic_ns()))
         node = Node(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 
 import pytest
@@ -62,3 +63,18 @@ def test_records_go_with_a_fork_and_with_rm(mounted: Mount) -> None:
         assert len(found) == 1
     subprocess.run(["rm", "-r", mounted.sessions / "fork"], check=True)
     assert not (mounted.home / "sessions/fork").exists()
+
+
+def test_who_is_late_is_told(mounted: Mount) -> None:
+    """Rule 8: a copy opened before the agent added to it does not win; what was typed is kept."""
+    path = mounted.sessions / "root/traces.json"
+    path.write_text("[]")
+    late = os.open(path, os.O_RDWR)
+    os.write(late, json.dumps([make_event("late").model_dump()]).encode())
+    with mounted.store() as store:
+        store.records.add_traces("root", [make_event("early")])
+    with pytest.raises(OSError, match="Stale file handle") as refused:
+        os.close(late)
+    assert refused.value.errno == errno.ESTALE
+    assert [event["name"] for event in json.loads(path.read_bytes())] == ["early"]
+    assert "late" in (mounted.sessions / "root/traces.json.rejected").read_text()
