@@ -143,7 +143,7 @@ def plan_prune(
     spared: list[PrunedTree] = []
     blind = {location.root for location in unreadable}
     for place, (root, newest, members) in enumerate(trees):
-        reason = _reason(place, newest.updated_at, keep, now_ns)
+        reason = age_reason(place, newest.updated_at, keep, now_ns)
         if reason is None:
             continue
         tree = PrunedTree(root, members[root].title, newest.updated_at, tuple(sorted(members, key=str)), reason)
@@ -170,9 +170,12 @@ def _trees(
             yield Location(root), max(members.values(), key=lambda entry: entry.updated_at.ns), members
 
 
-def _reason(place: int, updated_at: Timestamp, keep: Keep, now_ns: int) -> str | None:
-    if keep.days is not None and updated_at.ns < now_ns - int(keep.days * DAY_NS):
-        return f"not changed for {(now_ns - updated_at.ns) // DAY_NS} days"
+def age_reason(
+    place: int, moment: Timestamp, keep: Keep, now_ns: int, words: str = "not changed for {} days"
+) -> str | None:
+    """Why something may go, given its moment and its place among the newest; None if it may not."""
+    if keep.days is not None and moment.ns < now_ns - int(keep.days * DAY_NS):
+        return words.format((now_ns - moment.ns) // DAY_NS)
     if keep.newest is not None and place >= keep.newest:
         return f"beyond the {keep.newest} newest"
     return None

@@ -16,6 +16,7 @@ from typing import Any, Self
 import apsw
 
 from store import attachments, codec, layout, sessions, trash
+from store.agents import Agents
 from store.atomic import Disk, Durability, Step, _no_step
 from store.bamboo import Neighbour
 from store.beside import Attachment, Beside
@@ -82,6 +83,7 @@ class Store:
     mail: Mailboxes  # messages between sessions
     shelves: Shelves  # sessions to leaf through
     state: State  # plain documents by category and name
+    agents: Agents  # the agent records among them, and which may go
 
     def __init__(
         self,
@@ -128,6 +130,7 @@ class Store:
             self.mail = Mailboxes(self._core, commits)
             self.state = State(self._core, commits)
             self._core.parts[layout.STATE] = self.state.follow
+            self.agents = Agents(self._core, commits, self.state)
             self.names = Namespace(
                 self._core,
                 self._beside,

@@ -21,7 +21,7 @@ STORE = [
     *["pieces", "search", "feed", "index", "journal", "sessions", "rejects", "core"],
     *["waiting", "pages", "shelves"],
     *["trash", "prune", "commits", "mailbox", "state", "saves", "owners", "puts", "beside", "records"],
-    *["removal", "pruning", "relocate", "namespace"],
+    *["removal", "pruning", "agents", "relocate", "namespace"],
     *["bamboo", "export", "check", "check_parts", "check_secrets", "find", "summaries", "trajectory"],
     *["keeper", "watch", "opening"],
     *["health", "backend", "memory"],

@@ -9,6 +9,7 @@ import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, progress_bar
 from store import Keep, PrunePlan, Store
+from store.agents import BATCH
 
 
 @app.command()
@@ -24,6 +25,10 @@ def prune(
         float | None,
         typer.Option(help="For timers: at most once in so many seconds, without asking, and never everything.", min=0),
     ] = None,
+    agents: Annotated[
+        bool, typer.Option("--agents", help="Prune agent records (state/agents) instead, by when they were made.")
+    ] = False,
+    batch: Annotated[int, typer.Option(help="So many agent records in one step.", min=1)] = BATCH,
     as_json: Json = False,
 ) -> None:
     """Delete old sessions: those not changed for some days, or beyond the newest so many.
@@ -34,8 +39,13 @@ def prune(
     """
     if days is None and newest is None:
         raise typer.BadParameter("say what to keep: --days, --keep, or both")
+    if agents and every is not None:
+        raise typer.BadParameter("--every is for sessions; agent records are pruned when you say so")
     keep = Keep(days, newest)
     with open_store(home) as store:
+        if agents:
+            _prune_agents(store, keep, batch, dry_run=dry_run, yes=yes, as_json=as_json)
+            return
         if every is not None and not dry_run:
             _automatically(store, keep, every, as_json=as_json)
             return
@@ -44,7 +54,7 @@ def prune(
             _print_plan(plan)
         if dry_run or not plan.doomed:
             _print_outcome(plan, None, as_json=as_json)
-        elif yes or _agrees(plan):
+        elif yes or _agrees(_count(plan.session_count, "session")):
             with progress_bar("pruning") as progress:
                 result = store.pruner.apply(plan, progress)
             _print_outcome(plan, [str(location) for location in result.deleted], as_json=as_json)
@@ -60,18 +70,39 @@ def _automatically(store: Store, keep: Keep, every_s: float, *, as_json: bool) -
     elif result is None:
         typer.echo("not now: the last run was too short ago, or nothing would be left")
     else:
-        typer.echo(f"{len(deleted)} sessions deleted; they are in the trash for seven days")
+        typer.echo(f"{_count(len(deleted), 'session')} deleted; they are in the trash for seven days")
 
 
-def _agrees(plan: PrunePlan) -> bool:
+def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    plan = store.agents.plan(keep)
+    if not as_json:
+        for record, reason in plan.doomed:
+            typer.echo(f"{record.created_at[:10]}\t{record.name}\t{reason}")
+        for name in plan.unreadable:
+            typer.echo(f"spared: {name}: it cannot be read, or does not say when it was made")
+    records = _count(len(plan.doomed), "agent record")
+    gone: list[str] | None = None
+    if plan.doomed and not dry_run and (yes or _agrees(records)):
+        with progress_bar("pruning") as progress:
+            gone = store.agents.apply(plan, batch=batch, progress=progress)
+    if as_json:
+        doomed = [{"name": record.name, "created_at": record.created_at, "reason": why} for record, why in plan.doomed]
+        print_json({"doomed": doomed, "spared": list(plan.unreadable), "kept": plan.kept, "deleted": gone})
+    elif gone is None:
+        typer.echo(f"{records} would go, {len(plan.unreadable)} spared, {plan.kept} kept")
+    else:
+        typer.echo(f"{_count(len(gone), 'agent record')} deleted; they are in the trash for seven days")
+
+
+def _agrees(what: str) -> bool:
     if not sys.stdin.isatty():
         raise typer.BadParameter("nobody is here to ask; say --yes, or --dry-run to look first")
-    return typer.confirm(f"Delete {_sessions(plan.session_count)}?")
+    return typer.confirm(f"Delete {what}?")
 
 
 def _print_plan(plan: PrunePlan) -> None:
     for tree in plan.doomed:
-        row = (tree.updated_at[:10], str(tree.root), _sessions(len(tree.sessions)), tree.reason, tree.title)
+        row = (tree.updated_at[:10], str(tree.root), _count(len(tree.sessions), "session"), tree.reason, tree.title)
         typer.echo("\t".join(row))
     for tree in plan.spared:
         typer.echo(f"spared: {tree.root}: {tree.reason}")
@@ -81,9 +112,11 @@ def _print_outcome(plan: PrunePlan, deleted: list[str] | None, *, as_json: bool)
     if as_json:
         print_json(_as_dict(plan, deleted))
     elif deleted is None:
-        typer.echo(f"{_sessions(plan.session_count)} would go, {len(plan.spared)} roots spared, {plan.kept} kept")
+        typer.echo(
+            f"{_count(plan.session_count, 'session')} would go, {_count(len(plan.spared), 'root')} spared, {plan.kept} kept"
+        )
     else:
-        typer.echo(f"{_sessions(len(deleted))} deleted; they are in the trash for seven days")
+        typer.echo(f"{_count(len(deleted), 'session')} deleted; they are in the trash for seven days")
 
 
 def _as_dict(plan: PrunePlan, deleted: list[str] | None) -> dict[str, Any]:
@@ -102,5 +135,5 @@ def _as_dict(plan: PrunePlan, deleted: list[str] | None) -> dict[str, Any]:
     return {"doomed": shown(plan.doomed), "spared": shown(plan.spared), "kept": plan.kept, "deleted": deleted}
 
 
-def _sessions(count: int) -> str:
-    return f"{count} session{'' if count == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -37,7 +37,7 @@ def test_a_dry_run_says_what_would_go_and_why(aged: Path) -> None:
         ["older", "1 session", "not changed for 200 days", "The older one"],
         ["old", "1 session", "not changed for 100 days", "The old one"],
     ]
-    assert lines[2:] == ["spared: pinned: pinned is pinned", "2 sessions would go, 1 roots spared, 1 kept"]
+    assert lines[2:] == ["spared: pinned: pinned is pinned", "2 sessions would go, 1 root spared, 1 kept"]
     assert files_below(aged) == before
 
 
@@ -69,7 +69,7 @@ def test_programs_get_json(aged: Path) -> None:
 
 def test_a_timer_runs_it_once_in_a_while(aged: Path) -> None:
     first = grovefs(aged, "prune", "--days", "150", "--every", "3600")
-    assert first.stdout == "1 sessions deleted; they are in the trash for seven days\n"
+    assert first.stdout == "1 session deleted; they are in the trash for seven days\n"
     second = grovefs(aged, "prune", "--days", "50", "--every", "3600", "--json")
     assert json.loads(second.stdout) == {"ran": False, "deleted": []}
     assert ids(aged) == ["new", "old", "pinned"]
@@ -79,3 +79,19 @@ def test_what_to_keep_must_be_said(aged: Path) -> None:
     for wrong in ([], ["--days", "0"], ["--keep", "0"], ["--days", "-1"], ["--days", "nan"]):
         assert grovefs(aged, "prune", *wrong, "--yes").returncode == 2, wrong
     assert len(ids(aged)) == 4
+
+
+def test_agent_records_are_pruned_in_the_same_way(home: Path) -> None:
+    with Store.open(home, background=False) as store:
+        for number, days in enumerate([0, 50, 60]):
+            moment = Timestamp.from_ns(time.time_ns() - days * DAY_NS)
+            store.state.save_json("agents", f"a{number}", {"id": f"a{number}", "created_at": moment})
+        store.state.save_json("agents", "odd", [])
+    shown = grovefs(home, "prune", "--agents", "--days", "30", "--dry-run").stdout.splitlines()
+    assert [line.split("\t")[1:] for line in shown[:2]] == [["a2", "made 60 days ago"], ["a1", "made 50 days ago"]]
+    assert shown[2].startswith("spared: odd:")
+    assert shown[3] == "2 agent records would go, 1 spared, 1 kept"
+    assert grovefs(home, "prune", "--agents", "--days", "30").returncode == 2
+    done = json.loads(grovefs(home, "prune", "--agents", "--days", "30", "--yes", "--batch", "1", "--json").stdout)
+    assert done["deleted"] == ["a2", "a1"]
+    assert sorted(p.name for p in (home / "state/agents").iterdir()) == ["a0.json", "odd.json"]
