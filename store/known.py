@@ -32,6 +32,7 @@ NEVER = bytes(_STAMP.size)  # the stamp of no file
 _RACY_NS = 50_000_000
 _ONE_BY_ONE = 8  # times as long to look up one row as to pass it by
 _BUSY_MS = 2_000
+_PATIENCE_S = 0.5  # with who vouches; comparing every file takes no longer
 
 
 def pack(info: os.stat_result) -> bytes:
@@ -42,6 +43,22 @@ def pack(info: os.stat_result) -> bytes:
 def pack_if_sure(info: os.stat_result, now_ns: int) -> bytes:
     """The stamp, or one that equals no file's, if it may change again unnoticed (racy-git's rule)."""
     return pack(info) if now_ns - max(info.st_mtime_ns, info.st_ctime_ns) > _RACY_NS else NEVER
+
+
+def ask_voucher(prefix: bytes) -> str | None:
+    """The token of a process that watches this home and knows of every change made until now; None without one."""
+    import _socket
+
+    try:
+        asking = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        try:
+            asking.settimeout(_PATIENCE_S)
+            asking.connect(prefix + VOUCHER)
+            return asking.recv(64).decode() or None
+        finally:
+            asking.close()
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 class Unusable(Exception):

@@ -18,6 +18,7 @@ from store.layout import Location
 from store.overlay import sidecar_of
 from store.puts import Putter
 from store.schema import Database, Unusable, set_aside
+from store.vouch import START_S, Warden
 from store.watch import Watcher
 
 log = logging.getLogger("grovefs.store")
@@ -57,6 +58,10 @@ def new_watcher(core: Core) -> Watcher | None:
     except OSError as error:  # no instances left, or no inotify at all
         log.warning("edits made straight on the home are not noticed by themselves: %s", error)
         return None
+
+
+def new_warden(core: Core) -> Warden:
+    return Warden(core.upkeep, START_S)
 
 
 def set_up(core: Core) -> Ended:

@@ -39,7 +39,7 @@ from store.lock import TIMEOUT_S, Locks, Presence
 from store.mailbox import Mailboxes
 from store.models import IndexEntry, Message, Session
 from store.namespace import Namespace
-from store.opening import make_home, migrate_sidecars, new_watcher, open_database, set_up
+from store.opening import make_home, migrate_sidecars, new_warden, new_watcher, open_database, set_up
 from store.owners import Owners
 from store.pages import Pages
 from store.prune import CleanupMode, CleanupResult, Plan
@@ -58,6 +58,7 @@ from store.timestamps import Timestamp
 from store.trajectory import Trajectory
 from store.trash import Deleted
 from store.upkeep import Upkeep
+from store.vouch import Warden
 from store.watch import Watcher
 
 log = logging.getLogger("grovefs.store")
@@ -101,6 +102,7 @@ class Store:
         self.home = Path(home).expanduser().absolute()
         self._closed = self._is_shut = False
         self._watcher: Watcher | None = None
+        self._warden: Warden | None = None
         make_home(self.home)
         self._presence = Presence(self.home / layout.OPEN_LOCK)
         try:
@@ -152,6 +154,7 @@ class Store:
             self._recover(alone=alone, progress=progress)
             self._presence.settle()
             self._watcher = new_watcher(self._core) if background else None
+            self._warden = new_warden(self._core) if background else None
         except BaseException:
             self._abandon()
             raise
@@ -176,6 +179,8 @@ class Store:
             return
         self._closed = True
         try:
+            if self._warden is not None:
+                self._warden.stop()
             if self._watcher is not None:
                 self._watcher.stop()
             if self._keeper is not None:
@@ -263,7 +268,6 @@ class Store:
         self._core.feed.trim()
         if self._auto_prune is not None:
             self.pruner.run_if_due(self._auto_prune)
-        self.trigrams.tidy()
         self._core.db.checkpoint()
 
     # -- sessions ----------------------------------------------------------------------------------------

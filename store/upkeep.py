@@ -56,26 +56,44 @@ def note(db: apsw.Connection, paths: Iterable[str]) -> None:
 _NOTE = "INSERT INTO grep_changed VALUES (?, ?) ON CONFLICT DO UPDATE SET at_ns = excluded.at_ns"
 
 
+class Stopped(Exception):
+    """The store is being closed."""
+
+
 @dataclass
 class Upkeep:
     disk: Disk
     db: Database
     _prefix: bytes = field(init=False)
+    _stopping: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._prefix = os.fsencode(self.disk.home) + b"/"
 
+    def stop(self) -> None:
+        """Leave off what is being done, as a crash would; nothing is lost by it."""
+        self._stopping = True
+
+    def _go_on(self) -> None:
+        if self._stopping:
+            raise Stopped
+
     # -- noticing ----------------------------------------------------------------------------------------
 
-    def sweep(self) -> int:
-        """Walk all of sessions/ and list what is not known as it is; returns how many files that are."""
-        files, changed, folders = self._tables()
+    def sweep(self, top: bytes = known.SESSIONS, watch: Callable[[bytes], None] | None = None) -> int:
+        """Walk sessions/, or a part of it, and list what is not known as it is; returns how many files that are.
+
+        `watch` is told of each directory before it is looked into.
+        """
+        files, changed, folders = self._tables(top)
         seen: set[bytes] = set()
         found: list[bytes] = []
         records: list[tuple[bytes, bytes]] = []
-        stack = [known.SESSIONS]
+        stack = [top]
         while stack:
             folder = stack.pop()
+            if watch is not None:
+                watch(folder)
             listed = self._look(folder)
             if listed is None:
                 continue
@@ -89,11 +107,14 @@ class Upkeep:
         self._forget({*files, *changed} - seen, folders.keys() - {path for path, _ in records})
         return len(found)
 
-    def _tables(self) -> tuple[dict[bytes, bytes], set[bytes], dict[bytes, bytes]]:
+    def _tables(self, top: bytes = known.SESSIONS) -> tuple[dict[bytes, bytes], set[bytes], dict[bytes, bytes]]:
+        """What is known of a directory and all below it."""
         reader = self.db.reader
-        files = dict(reader.execute("SELECT path, stamp FROM grep_files"))
-        changed = {path for (path,) in reader.execute("SELECT path FROM grep_changed")}
-        return files, changed, dict(reader.execute("SELECT path, stamp FROM grep_folders"))
+        where = "WHERE path = ?1 OR (path > ?2 AND path < ?3)"
+        below = (top, top + b"/", top + b"0")  # which is the character behind the slash
+        files = dict(reader.execute(f"SELECT path, stamp FROM grep_files {where}", below))
+        changed = {path for (path,) in reader.execute(f"SELECT path FROM grep_changed {where}", below)}
+        return files, changed, dict(reader.execute(f"SELECT path, stamp FROM grep_folders {where}", below))
 
     def _look(self, folder: bytes) -> tuple[bytes, list[bytes], list[bytes]] | None:
         """A directory's stamp, plain files and directories; None if there is none to look into."""
@@ -120,7 +141,7 @@ class Upkeep:
         at_ns = now_ns()
         for rows in _chunks([(path, at_ns) for path in paths]):
             with self.db.write() as db:
-                db.executemany("INSERT OR IGNORE INTO grep_changed VALUES (?, ?)", rows)
+                db.executemany(_NOTE, rows)
 
     def _record(self, records: list[tuple[bytes, bytes]], present: dict[bytes, bytes]) -> None:
         """Directories, the innermost first: a row says that all below it is in the tables."""
@@ -197,6 +218,7 @@ class Upkeep:
         for path in paths[:BATCH_FILES]:
             if size > BATCH_BYTES:
                 break
+            self._go_on()
             taken += 1
             started = time.perf_counter()
             try:
@@ -304,7 +326,7 @@ class Upkeep:
         try:
             segments = [Segment(str(self.disk.home / FOLDER / name)) for name in names]
             count = len(candidates(ANY, segments) & live)
-            name, size = self._write_segment(merged(segments, live))
+            name, size = self._write_segment(self._while_open(merged(segments, live)))
         finally:
             for segment in segments:
                 segment.close()
@@ -313,6 +335,11 @@ class Upkeep:
             if left >= set(names):
                 db.executemany("DELETE FROM grep_segments WHERE name = ?", [(old,) for old in names])
                 db.execute("INSERT INTO grep_segments VALUES (?, ?, ?)", (name, count, size))
+
+    def _while_open(self, rows: Iterable[tuple[int, BitMap]]) -> Iterator[tuple[int, BitMap]]:
+        for row in rows:
+            self._go_on()
+            yield row
 
     def _remove_orphans(self) -> None:
         named = {name for (name,) in self.db.reader.execute("SELECT name FROM grep_segments")}

@@ -68,8 +68,11 @@ def _as_listed(folder: bytes, names: list[bytes]) -> list[bytes]:
 
 def _sorts(folder: bytes) -> bool:
     """Whether fts would think that sorting helps on this filesystem."""
-    device = os.stat(folder or b".").st_dev
+    return filesystems_of(os.stat(folder or b".").st_dev).isdisjoint(_NOT_SORTED)
+
+
+def filesystems_of(device: int) -> set[bytes]:
+    """The kinds of filesystem that are mounted from a device: one, as a rule."""
     number = b"%d:%d" % (os.major(device), os.minor(device))
     with open("/proc/self/mountinfo", "rb") as mounts:
-        kinds = [line.split(b" - ")[1].split()[0] for line in mounts if line.split()[2] == number]
-    return not any(kind in _NOT_SORTED for kind in kinds)
+        return {line.split(b" - ")[1].split()[0] for line in mounts if line.split()[2] == number}

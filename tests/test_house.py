@@ -23,7 +23,7 @@ STORE = [
     *["trash", "prune", "commits", "mailbox", "state", "saves", "owners", "puts", "beside", "records"],
     *["removal", "pruning", "agents", "relocate", "namespace"],
     *["bamboo", "export", "check", "check_parts", "check_secrets", "find", "summaries", "trajectory"],
-    *["keeper", "watch", "opening"],
+    *["keeper", "watch", "vouch", "opening"],
     *["health", "backend", "memory"],
     *["importers.source", "importers.shape", "importers.values", "importers.building", "importers.blocks"],
     *["importers.elements", "importers.lineage", "importers.branches", "importers.claude_code", "importers.codex"],

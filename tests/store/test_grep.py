@@ -49,7 +49,7 @@ def in_process(
     os.chdir(home)
     try:
         options = parse([os.fsencode(part) for part in line])
-        files = choose(options, vouched=vouched)
+        files = choose(options)
         done = [
             subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=environment())
             for command in commands(options, files)
