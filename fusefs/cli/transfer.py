@@ -35,15 +35,17 @@ def import_sessions(
 ) -> None:
     """Take in the sessions of other agents.
 
-    Recognised are Claude Code (~/.claude), Codex (~/.codex), a ChatGPT export, a Bamboo V2 home, an oxios
-    workspace and an A3S store. Nothing in SOURCE is changed.
+    Recognised are Claude Code (~/.claude), Codex (~/.codex), a ChatGPT
+    export, a Bamboo home, an oxios workspace and an A3S store. Nothing in
+    SOURCE is changed.
 
-    May be repeated: sessions that are here already are left alone, those that have grown in SOURCE grow
-    here, and those that were edited here are kept and reported. A session is taken in whole or not at all; what
-    cannot be read is reported by file and line and skipped. What has no place of its own is kept in the
-    messages' metadata or as an attachment.
+    May be repeated: what is here already is left alone, what has grown in
+    SOURCE grows here, and what was edited here is kept and reported. A
+    session is taken in whole or not at all. What cannot be read is reported
+    by file and line; what has no place of its own is kept in the messages'
+    metadata or as an attachment.
 
-    Exit code 1 if something was skipped or kept.
+    Exit code 1 if there were problems, or something was kept.
     """
     tally = _Tally()
     with progress_bar("importing") as progress:
@@ -71,7 +73,8 @@ def _run(
     with TemporaryDirectory() as nowhere:
         is_missing = not (home / layout.SESSIONS).is_dir()
         with Store.open(nowhere if dry_run and is_missing else home, background=False) as store:
-            store.imports.run(str(source), format=format, dry_run=dry_run, progress=progress, report=tally.add)
+            found = store.imports.run(str(source), format=format, dry_run=dry_run, progress=progress, report=tally.add)
+            tally.format = found.format
 
 
 class _Tally:
@@ -83,6 +86,7 @@ class _Tally:
         self.kept: list[Outcome] = []
         self.sessions: list[dict[str, Any]] = []
         self.interrupted = False
+        self.format: str | None = None
 
     def add(self, item: Outcome | Problem) -> None:
         from store.importers.shape import Problem
@@ -101,7 +105,7 @@ class _Tally:
             self._print_json(dry_run=dry_run)
             return
         for problem in self.problems[:SHOWN_PROBLEMS]:
-            print(f"skipped: {problem}", file=sys.stderr)
+            print(f"problem: {problem}", file=sys.stderr)
         for outcome in self.kept[:SHOWN_PROBLEMS]:
             print(f"kept: {outcome.location}: {outcome.reason}", file=sys.stderr)
         hidden = max(0, len(self.problems) - SHOWN_PROBLEMS) + max(0, len(self.kept) - SHOWN_PROBLEMS)
@@ -111,12 +115,14 @@ class _Tally:
 
     def _line(self, *, dry_run: bool) -> str:
         counts = ", ".join(f"{self.counts[state]} {state}" for state in ("new", "updated", "unchanged", "kept"))
-        lead = "would be: " if dry_run else "interrupted; so far: " if self.interrupted else ""
-        return f"{lead}{counts}; {len(self.problems)} problem{'' if len(self.problems) == 1 else 's'}"
+        format = f"{self.format}: " if self.format else ""
+        lead = "would be " if dry_run else "interrupted; so far: " if self.interrupted else ""
+        return f"{format}{lead}{counts}; {len(self.problems)} problem{'' if len(self.problems) == 1 else 's'}"
 
     def _print_json(self, *, dry_run: bool) -> None:
         print_json(
             {
+                "format": self.format,
                 "dry_run": dry_run,
                 "interrupted": self.interrupted,
                 "counts": {state: self.counts[state] for state in ("new", "updated", "unchanged", "kept")},
@@ -145,10 +151,14 @@ def export_sessions(
 ) -> None:
     """Write sessions as files that need no GroveFS.
 
-    `grovefs export fix-login out` writes out/fix-login.json, its children as out/fix-login/CHILD.json, and its
-    attachments below out/fix-login/attachments. With DEST `-` they go to standard output, JSON one session a
-    line. `--format bamboo` makes DEST a Bamboo home, or adds to one: everything is copied byte for byte, may be
-    repeated, and what was changed in DEST since is kept and reported.
+    `grovefs export fix-login out` writes out/fix-login.json, its children
+    as out/fix-login/CHILD.json, and its attachments below
+    out/fix-login/attachments. With DEST `-` they go to standard output, as
+    JSON one session a line.
+
+    `--format bamboo` makes DEST a Bamboo home, or adds to one: everything is
+    copied byte for byte. It may be repeated, and what was changed in DEST
+    since is kept and reported.
     """
     *ids, dest = names
     if bool(ids) == everything:
@@ -190,7 +200,7 @@ def _print(store: Store, selected: list[Location], format: Literal["json", "mark
         try:
             sys.stdout.buffer.write(render(location))
         except (Corrupt, NotFound) as error:
-            print(f"skipped: {error}", file=sys.stderr)
+            print(f"problem: {error}; not exported", file=sys.stderr)
             fine = False
     return fine
 
@@ -224,5 +234,5 @@ class _Written:
             print_json({"files": list(map(str, self.files)), "problems": [p._asdict() for p in self.problems]})
             return
         for problem in self.problems:
-            print(f"skipped: {problem}", file=sys.stderr)
+            print(f"problem: {problem}", file=sys.stderr)
         typer.echo(f"{len(self.files)} session{'' if len(self.files) == 1 else 's'} written to {self.dest}")

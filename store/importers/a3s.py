@@ -21,6 +21,7 @@ from store.importers.values import (
     BadRecord,
     a_text,
     an_object,
+    fault_line,
     keys_of,
     line_of,
     make_id,
@@ -101,7 +102,7 @@ def _look(source: Source, path: str) -> _Known | Problem:
     try:
         _, session = _parse(source.read(path))
     except (BadRecord, InvalidContent) as error:
-        return Problem(source.shown(path), None, f"{error}; skipped")
+        return Problem(source.shown(path), fault_line(error), f"{error}; skipped")
     except OSError as error:
         return Problem(source.shown(path), None, error.strerror or str(error))
     parent = a_text(session.get("parent_id")) or a_text(an_object(session.get("config")).get("parent_id"))
@@ -136,7 +137,7 @@ def _read(source: Source, one: _Known, location: Location, depth: int) -> Iterat
         raw = source.read(one.path)
         snapshot, session = _parse(raw)
     except (BadRecord, InvalidContent) as error:
-        yield Problem(shown, None, f"{error}; skipped")
+        yield Problem(shown, fault_line(error), f"{error}; skipped")
         return
     except OSError as error:
         yield Problem(shown, None, error.strerror or str(error))

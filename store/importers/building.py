@@ -191,7 +191,9 @@ class SessionBuilder:
         return control
 
     def _first_words(self) -> str:
-        """A title from the first thing a person said; what begins with `<` was said by a program."""
-        said = [m["content"] for m in self.messages if m["role"] == "user" and m["content"].strip()]
-        typed = next((text for text in said if not text.lstrip().startswith("<")), said[0] if said else "")
-        return make_title(typed) or f"{self.format} {self.source_id}"[:80]
+        """A title from the first thing a person said, or else anyone; what begins with `<` was said by a program."""
+        said = [m["content"] for m in self.messages if m["content"].strip()]
+        asked = [m["content"] for m in self.messages if m["role"] == "user" and m["content"].strip()]
+        typed = [text for text in asked if not text.lstrip().startswith("<")]
+        first = next(iter([*typed, *asked, *said]), "")
+        return make_title(first) or f"{self.format} {self.source_id}"[:80]

@@ -96,7 +96,7 @@ class _Conversation:
             if not name:
                 raise BadRecord("the conversation has no id")
         except BadRecord as error:
-            yield Problem(self.shown, self.element.line, f"{error}; skipped")
+            yield Problem(self.shown, self.element.line + (error.line or 1) - 1, f"{error}; skipped")
             return
         drafts = self._drafts(name, record)
         yield from self.problems

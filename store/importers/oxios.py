@@ -17,7 +17,18 @@ from store.importers.building import SessionBuilder
 from store.importers.lineage import ancestors
 from store.importers.shape import Draft, Format, Problem, Tree
 from store.importers.source import Source
-from store.importers.values import BadRecord, a_text, an_object, keys_of, line_of, make_id, make_title, moment, parse
+from store.importers.values import (
+    BadRecord,
+    a_text,
+    an_object,
+    fault_line,
+    keys_of,
+    line_of,
+    make_id,
+    make_title,
+    moment,
+    parse,
+)
 from store.layout import Location
 from store.timestamps import Timestamp
 from store.trajectory import TrajectoryStep
@@ -84,7 +95,7 @@ def _look(source: Source, path: str) -> _Known | Problem:
             raise BadRecord("no session: an object with an id is expected")
         return _Known(path, record["id"], a_text(record.get("parent_session_id")) or None)
     except (BadRecord, InvalidContent) as error:
-        return Problem(source.shown(path), None, f"{error}; skipped")
+        return Problem(source.shown(path), fault_line(error), f"{error}; skipped")
     except OSError as error:
         return Problem(source.shown(path), None, error.strerror or str(error))
 
@@ -118,7 +129,7 @@ def _read(source: Source, one: _Known, location: Location, depth: int) -> Iterat
     except _Flaw as error:
         yield Problem(shown, line_of(raw, error.path), f"{error}; the session is skipped")
     except (BadRecord, InvalidContent) as error:
-        yield Problem(shown, None, f"{error}; skipped")
+        yield Problem(shown, fault_line(error), f"{error}; skipped")
     except OSError as error:
         yield Problem(shown, None, error.strerror or str(error))
     else:

@@ -26,7 +26,11 @@ _MAX_INT, _MIN_INT = 2**64 - 1, -(2**63)
 
 
 class BadRecord(ValueError):
-    """A record that cannot be taken in; the text says why."""
+    """A record that cannot be taken in; the text says why. `line` counts from the record's own first."""
+
+    def __init__(self, reason: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(reason if column is None else f"{reason} at column {column}")
+        self.line = line
 
 
 class Parsed(NamedTuple):
@@ -47,7 +51,7 @@ def parse(raw: bytes) -> Parsed:
 
 def _parse_leniently(raw: bytes, error: orjson.JSONDecodeError) -> Any:
     """Only for texts with lone surrogates: all else that the strict parser refuses stays refused."""
-    reason = BadRecord(str(error))
+    reason = BadRecord(error.msg, error.lineno, error.colno)
     if b"\\u" not in raw:
         raise reason
     try:
@@ -114,6 +118,11 @@ def line_of(raw: bytes, path: tuple[str | int, ...]) -> int | None:
     except InvalidContent:
         return None
     return codec.locate(raw, path)[0]
+
+
+def fault_line(error: Exception) -> int | None:
+    """The line that an error names, if it names one."""
+    return error.line if isinstance(error, BadRecord) else None
 
 
 # -- single values -----------------------------------------------------------------------------------------

@@ -63,12 +63,14 @@ def test_a_session_oxios_could_not_load_is_skipped_with_its_line(store: Store, t
     }
     for name, session in broken.items():
         (base / f"sessions/{name}.json").write_text(json.dumps(session, indent=2))
-    (base / "sessions/cut.json").write_text('{"id": "cut", ')
+    (base / "sessions/cut.json").write_text('{"id": "cut",\n"user_id": ')
     summary = store.imports.run(str(base))
     assert summary.counts == {"new": 2}
     assert len(summary.problems) == 5
     for problem in summary.problems:
         name = Path(problem.path).stem
+        if name == "cut":
+            assert (problem.line, "column" in problem.text) == (2, True)
         if name in ("time", "text"):
             assert problem.line is not None
             line = (base / f"sessions/{name}.json").read_text().splitlines()[problem.line - 1]
