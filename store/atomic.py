@@ -348,8 +348,9 @@ class Disk:
             self.remove(path)
 
     def prove_moves(self) -> None:
-        """A trial rename from tmp/ to sessions/: a commit is nothing else."""
+        """A trial rename from tmp/ to sessions/: a commit is nothing else. No backup shall see that we looked."""
         probe = self.write_temp([b""])
+        before = os.stat(self.home / layout.SESSIONS)
         name = f".grovefs-probe-{uuid.uuid4().hex}"
         target = f"{layout.SESSIONS}/{name}"
         try:
@@ -363,6 +364,7 @@ class Disk:
                 str(self.home),
             ) from error
         self.remove(target)
+        os.utime(self.home / layout.SESSIONS, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     def _fsync(self, fd: int, name: str) -> None:
         if self.durability == "full":

@@ -643,3 +643,12 @@ def test_reset_leaves_an_empty_store_that_works(store: Store, home: Path) -> Non
     assert store.search("msg") == []
     assert read_json(home / "sessions.json")["sessions"] == {}
     store.save(make_session())
+
+
+def test_opening_leaves_no_trace_for_a_backup(home: Path) -> None:
+    """rsync would report a directory whose time changed, though nothing in it did."""
+    with Store.open(home, background=False) as store:
+        store.save(make_session())
+    before = (home / "sessions").stat().st_mtime_ns
+    Store.open(home, background=False).close()
+    assert (home / "sessions").stat().st_mtime_ns == before
