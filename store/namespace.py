@@ -72,6 +72,8 @@ class Namespace:
 
     def open(self, place: Place, flags: int, mode: int = 0o600) -> int:
         """A descriptor of the file itself; its directories are reached without following links."""
+        if flags == os.O_RDONLY:
+            return self.core.disk.open_to_read(place.path)
         if flags & (os.O_WRONLY | os.O_RDWR):
             self.check_may_write(place)
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
