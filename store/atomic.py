@@ -181,7 +181,12 @@ class Disk:
         """A descriptor of the file at `path`, in one system call where the kernel knows it."""
         if ".." in path and ".." in path.split("/"):
             raise InvalidName(f"{path!r} leads out of where it begins")
-        return _open_beneath(self._fd, path, _file_how)
+        try:
+            return _open_beneath(self._fd, path, _file_how)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise Corrupt(path, Flaw("links are not followed")) from None
+            raise
 
     def entries(self, path: str) -> list[Entry]:
         """The entries of a directory, by name; none if it does not exist."""
