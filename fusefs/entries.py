@@ -96,15 +96,16 @@ class Entries:
 
     def _renamed(self, node: Node, parent: Node, name: str, target: Place, *, is_as_brought: bool) -> None:
         self.tree.nodes.rename(node, parent, name)
-        node.learn(self.names.stat(target.path) or node.info)
-        if target.kind in (Kind.SESSION, Kind.MEMBER):
-            tell_soon(self.tree.recheck_below(node))
-        elif target.kind in CHECKED and (not is_as_brought or self.handles.find_file(node) is not None):
-            # The document is other bytes than the kernel has of this node, or soon may be: it is to look again.
+        if target.kind in CHECKED and (not is_as_brought or self.handles.find_file(node) is not None):
+            # The document is other bytes than the kernel has of this node, or soon may be: it is to look again. Until
+            # it does, the node stands for the file that was brought, and who opens it is told so.
             self.tree.nodes.unname(node)
             tell_soon([Notice(parent.inode, os.fsencode(name))])
-        else:
-            node.has_old_pages = target.kind in CHECKED
+            return
+        node.learn(self.names.stat(target.path) or node.info)
+        node.has_old_pages = target.kind in CHECKED
+        if target.kind in (Kind.SESSION, Kind.MEMBER):
+            tell_soon(self.tree.recheck_below(node))
 
     def _beside(self, directory: Node, name: str, target: Place) -> list[Notice]:
         """A commit by rename writes the sidecar too."""
