@@ -112,9 +112,8 @@ def _print_outcome(plan: PrunePlan, deleted: list[str] | None, *, as_json: bool)
     if as_json:
         print_json(_as_dict(plan, deleted))
     elif deleted is None:
-        typer.echo(
-            f"{_count(plan.session_count, 'session')} would go, {_count(len(plan.spared), 'root')} spared, {plan.kept} kept"
-        )
+        going, spared = _count(plan.session_count, "session"), _count(len(plan.spared), "root")
+        typer.echo(f"{going} would go, {spared} spared, {plan.kept} kept")
     else:
         typer.echo(f"{_count(len(deleted), 'session')} deleted; they are in the trash for seven days")
 

@@ -1,0 +1,451 @@
+"""Seed 003, a3s_code_core `SessionStore` with its file and memory stores: each of its tests, as a truth about ours.
+
+Names are the seed's. "same" means that ours asserts what the seed asserts, or more; else the reason for the difference
+follows. What both of our stores do is told once, in tests/store/test_backend.py. A session's own members of the seed
+(config, state, context_usage, tool_names, tasks …) are unknown members of a session here: they survive, and the import
+of such a store brings them.
+
+| seed test | ours |
+|---|---|
+| test_file_store_save_and_load | same |
+| test_file_store_load_nonexistent | same |
+| test_file_store_delete | same; it goes to the trash rather than for good |
+| test_file_store_save_and_load_artifacts | same, for a session that exists: saving for one that does not is NotFound, where the seed leaves files of nobody; `session/a` is a child here, and is not rewritten to `session_a` |
+| test_file_store_save_and_load_trace_events | same, with that difference |
+| test_file_store_save_and_load_verification_reports | same, with that difference |
+| test_memory_store_save_load_and_delete_artifacts | same |
+| test_memory_store_save_load_and_delete_trace_events | same |
+| test_memory_store_save_load_and_delete_verification_reports | same |
+| test_file_store_list | same, in order |
+| test_file_store_overwrite | same; updated_at moves on with each save, and an outdated copy raises Conflict |
+| test_file_store_path_traversal_prevention | refused (InvalidName) instead of rewritten: `../x` and `__x` would be one session |
+| test_file_store_with_policies | same, and every member of G.2 to the byte |
+| test_file_store_with_llm_config | same: a save leaves the key out; through the mount a document that carries one is refused |
+| test_memory_store_save_and_load | same |
+| test_memory_store_delete | same |
+| test_memory_store_list | same, in order |
+| test_session_data_serialization | same, for what is on disk |
+| test_tool_names_from_definitions | names are a member of the session; taking them from definitions is the agent's, which has those |
+| test_file_store_backslash_sanitization | refused instead of rewritten |
+| test_file_store_mixed_separator_sanitization | refused instead of rewritten |
+| test_file_store_corrupted_json_recovery | same: Corrupt, with line and column, and the file is left as it is |
+| test_file_store_exists | same |
+| test_memory_store_exists | same |
+| test_file_store_health_check | same, and more is tried; the name is "local", for it is more than files |
+| test_file_store_health_check_bad_dir | same in effect: a home that is not there is not opened, and one that goes away is not healthy |
+| test_memory_store_health_check | same |
+| test_file_store_load_empty_file | same |
+| test_file_store_load_partial_json | same |
+| test_file_store_concurrent_save | one wins and the others are told, where the seed lets the last one win; `overwrite=True` does that |
+| test_file_store_load_nonexistent_returns_none | same |
+"""  # noqa: E501  # a row of a table is one line
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import (
+    ArtifactSet,
+    Backend,
+    Conflict,
+    Corrupt,
+    InvalidContent,
+    InvalidName,
+    MemoryStore,
+    Message,
+    NotFound,
+    Session,
+    Store,
+)
+from tests.builders import files_below, make_session, read_json
+from tests.records import make_artifact, make_event, make_report
+
+ID = "test-session-1"
+# FORMATS G.2: what the seed's session has and ours has no field for.
+MEMBERS: dict[str, Any] = {
+    "config": {
+        "name": "Test Session",
+        "workspace": "/tmp/workspace",
+        "system_prompt": "You are helpful.",
+        "max_context_length": 200000,
+        "auto_compact": False,
+        "auto_compact_threshold": 0.8,
+        "storage_type": "file",
+        "planning_mode": "Auto",
+        "goal_tracking": False,
+    },
+    "state": "Active",
+    "context_usage": {"used_tokens": 100, "max_tokens": 200000, "percent": 0.0005, "turns": 2},
+    "total_usage": {
+        "prompt_tokens": 50,
+        "completion_tokens": 50,
+        "total_tokens": 100,
+        "cache_read_tokens": None,
+        "cache_write_tokens": None,
+    },
+    "total_cost": 0.0,
+    "cost_records": [],
+    "tool_names": ["bash", "read"],
+    "thinking_enabled": False,
+    "thinking_budget": None,
+    "tasks": [],
+}
+
+
+def seed_session(**more: Any) -> Session:
+    session = make_session(ID, messages=0)
+    session.messages = [Message.user("Hello"), Message.assistant("Hi there!")]
+    return Session.model_validate(session.model_dump() | MEMBERS | more)
+
+
+def members(backend: Backend) -> dict[str, Any]:
+    loaded = backend.load(ID)
+    assert loaded is not None
+    return loaded.model_extra or {}
+
+
+def spoil(store: Store, raw: bytes) -> Path:
+    """What lies where a session should, behind our back."""
+    path = store.home / "sessions/test-id/session.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(raw)
+    return path
+
+
+def refused_and_left(store: Store, path: Path) -> str:
+    raw = path.read_bytes()
+    with pytest.raises(Corrupt) as refused:
+        store.load("test-id")
+    assert path.read_bytes() == raw
+    shutil.rmtree(path.parent)
+    store.sweep()
+    return str(refused.value)
+
+
+# -- the store on disk ---------------------------------------------------------------------------------------
+
+
+def test_file_store_save_and_load(store: Store) -> None:
+    """The whole session."""
+    session = seed_session()
+    store.save(session)
+    assert store.load(ID) == session
+    assert members(store)["config"]["name"] == "Test Session"
+    assert members(store)["state"] == "Active"
+
+
+def test_file_store_load_nonexistent(store: Store) -> None:
+    assert store.load("nonexistent") is None
+
+
+def test_file_store_delete(store: Store) -> None:
+    """There, and then not."""
+    store.save(seed_session())
+    assert store.exists(ID)
+    assert store.delete(ID)
+    assert not store.exists(ID)
+    assert store.load(ID) is None
+
+
+def test_file_store_save_and_load_artifacts(store: Store) -> None:
+    """By their uri; only for a session that exists."""
+    with pytest.raises(NotFound):
+        store.records.save_artifacts("session/a", ArtifactSet.of([make_artifact()]))
+    store.save(seed_session())
+    store.records.save_artifacts(ID, ArtifactSet.of([make_artifact()]))
+    found = store.records.load_artifacts(ID)
+    assert found is not None
+    assert len(found) == 1
+    artifact = found.find("a3s://tool-output/test/a")
+    assert artifact is not None
+    assert artifact.content == "artifact content"
+
+
+def test_file_store_save_and_load_trace_events(store: Store) -> None:
+    """With the artifacts that their metadata names."""
+    store.save(seed_session())
+    event = make_event("read", metadata={"artifact": {"artifact_uri": "a3s://tool-output/read/abc"}})
+    assert event.artifact_uris == ["a3s://tool-output/read/abc"]
+    store.records.save_traces(ID, [event])
+    assert store.records.load_traces(ID) == [event]
+
+
+def test_file_store_save_and_load_verification_reports(store: Store) -> None:
+    """With their status."""
+    store.save(seed_session())
+    store.records.save_verification(ID, [make_report()])
+    assert store.records.load_verification(ID) == [make_report()]
+    assert make_report().status == "passed"
+
+
+def test_file_store_list(store: Store) -> None:
+    """Empty at first; then all of them."""
+    assert store.ids() == []
+    for number in (3, 1, 2):
+        store.save(make_session(f"session-{number}"))
+    assert store.ids() == ["session-1", "session-2", "session-3"]
+
+
+def test_file_store_overwrite(store: Store) -> None:
+    """The same session, changed and saved again."""
+    session = seed_session()
+    store.save(session)
+    before = session.updated_at.ns
+    session.add_message(Message.user("Another message"))
+    store.save(session)
+    loaded = store.load(ID)
+    assert loaded is not None
+    assert len(loaded.messages) == 3
+    assert loaded.updated_at.ns > before
+
+
+@pytest.mark.parametrize("id", ["../../../etc/passwd", "..", "a/../b"])
+def test_file_store_path_traversal_prevention(store: Store, home: Path, id: str) -> None:
+    """No path leads out of the home, and no id becomes another one."""
+    with pytest.raises(InvalidName):
+        store.save(make_session(id))
+    with pytest.raises(InvalidName):
+        store.load(id)
+    assert files_below(home) == {}
+
+
+def test_file_store_with_policies(store: Store, home: Path) -> None:
+    """Policies, queue, tool names and all the rest survive a rewrite, in the form they came in."""
+    config = MEMBERS["config"] | {
+        "confirmation_policy": {
+            "enabled": True,
+            "default_timeout_ms": 30000,
+            "timeout_action": "Reject",
+            "yolo_lanes": [],
+        },
+        "permission_policy": {
+            "deny": [],
+            "allow": [{"rule": "Bash(cargo:*)"}],
+            "ask": [],
+            "default_decision": "ask",
+            "enabled": True,
+        },
+        "queue_config": {"controlMaxConcurrency": 2, "laneHandlers": {}, "storagePath": None},
+    }
+    store.save(seed_session(config=config))
+    store.update(ID, lambda session: setattr(session, "title", "Other"))
+    store.append(ID, [Message.user("more")])
+    assert members(store) == MEMBERS | {"config": config}
+    assert b'"percent": 0.0005' in (home / f"sessions/{ID}/session.json").read_bytes()
+
+
+def test_file_store_with_llm_config(store: Store, home: Path) -> None:
+    """All of it but the key, which is nowhere on disk; and a document that carries one is refused."""
+    llm = {
+        "provider": "anthropic",
+        "model": "claude-3-5-sonnet-20241022",
+        "api_key": "secret-of-mine",
+        "base_url": None,
+    }
+    store.save(seed_session(llm_config=llm))
+    stored = members(store)["llm_config"]
+    assert stored["provider"] == "anthropic"
+    assert stored["model"] == "claude-3-5-sonnet-20241022"
+    assert "api_key" not in stored
+    assert b'"secret"' not in b"".join(files_below(home).values())
+    document = read_json(home / f"sessions/{ID}/session.json") | {"llm_config": llm}
+    with pytest.raises(InvalidContent, match=r"llm_config\.api_key: a key is not stored"):
+        store.put_document(ID, "session.json", json.dumps(document).encode())
+
+
+# -- the store in memory ---------------------------------------------------------------------------------------
+
+
+def test_memory_store_save_load_and_delete_artifacts() -> None:
+    """They go with their session."""
+    store = MemoryStore()
+    store.save(seed_session())
+    store.records.save_artifacts(ID, ArtifactSet.of([make_artifact()]))
+    found = store.records.load_artifacts(ID)
+    assert found is not None
+    assert found.find("a3s://tool-output/test/a") is not None
+    store.delete(ID)
+    assert store.records.load_artifacts(ID) is None
+
+
+def test_memory_store_save_load_and_delete_trace_events() -> None:
+    store = MemoryStore()
+    store.save(seed_session())
+    event = make_event("grep", success=False, exit_code=1, duration_ms=2, output_bytes=24)
+    store.records.save_traces(ID, [event])
+    assert store.records.load_traces(ID) == [event]
+    store.delete(ID)
+    assert store.records.load_traces(ID) is None
+
+
+def test_memory_store_save_load_and_delete_verification_reports() -> None:
+    store = MemoryStore()
+    store.save(seed_session())
+    store.records.save_verification(ID, [make_report()])
+    assert store.records.load_verification(ID) == [make_report()]
+    store.delete(ID)
+    assert store.records.load_verification(ID) is None
+
+
+def test_memory_store_save_and_load() -> None:
+    store = MemoryStore()
+    session = seed_session()
+    store.save(session)
+    assert store.load(ID) == session
+
+
+def test_memory_store_delete() -> None:
+    store = MemoryStore()
+    store.save(seed_session())
+    assert store.exists(ID)
+    assert store.delete(ID)
+    assert not store.exists(ID)
+
+
+def test_memory_store_list() -> None:
+    store = MemoryStore()
+    for number in (3, 1, 2):
+        store.save(make_session(f"session-{number}"))
+    assert store.ids() == ["session-1", "session-2", "session-3"]
+
+
+# -- what a session says ---------------------------------------------------------------------------------------
+
+
+def test_session_data_serialization(store: Store, home: Path) -> None:
+    """The text on disk, parsed, is the session."""
+    session = seed_session()
+    store.save(session)
+    parsed = Session.model_validate(read_json(home / f"sessions/{ID}/session.json"))
+    assert parsed == session
+    assert len(parsed.messages) == 2
+
+
+def test_tool_names_from_definitions(store: Store) -> None:
+    """Names that were taken from definitions are kept in their order."""
+    tools = [{"name": "bash", "description": "Execute bash"}, {"name": "read", "description": "Read file"}]
+    store.save(seed_session(tool_names=[tool["name"] for tool in tools]))
+    assert members(store)["tool_names"] == ["bash", "read"]
+
+
+# -- ids ---------------------------------------------------------------------------------------------------------
+
+
+def test_file_store_backslash_sanitization(store: Store, home: Path) -> None:
+    """Refused; the ancestor's file `foo_bar_baz` is not made."""
+    with pytest.raises(InvalidName):
+        store.save(make_session(r"foo\bar\baz"))
+    assert files_below(home) == {}
+
+
+def test_file_store_mixed_separator_sanitization(store: Store, home: Path) -> None:
+    """Refused; nor is `foo_bar_baz_qux`."""
+    with pytest.raises(InvalidName):
+        store.save(make_session(r"foo/bar\baz..qux"))
+    assert files_below(home) == {}
+
+
+# -- damage --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.warns
+def test_file_store_corrupted_json_recovery(store: Store) -> None:
+    """An error that says where, no crash; the file is left alone."""
+    assert "sessions/test-id/session.json:1:" in refused_and_left(store, spoil(store, b"not valid json {{{"))
+
+
+@pytest.mark.warns
+def test_file_store_load_empty_file(store: Store) -> None:
+    """An error, not None: there is something."""
+    assert "session.json" in refused_and_left(store, spoil(store, b""))
+
+
+@pytest.mark.warns
+def test_file_store_load_partial_json(store: Store) -> None:
+    """What a crash in the middle of a write leaves, elsewhere."""
+    assert "session.json:1:" in refused_and_left(store, spoil(store, b'{"id":"test-id","message'))
+
+
+# -- is it there, is it well -----------------------------------------------------------------------------------------
+
+
+def check_exists(backend: Backend) -> None:
+    assert not backend.exists(ID)
+    backend.save(seed_session())
+    assert backend.exists(ID)
+    backend.delete(ID)
+    assert not backend.exists(ID)
+
+
+def test_file_store_exists(store: Store) -> None:
+    check_exists(store)
+
+
+def test_memory_store_exists() -> None:
+    check_exists(MemoryStore())
+
+
+def test_file_store_health_check(store: Store, home: Path) -> None:
+    """Well, and no probe is left behind."""
+    assert store.health().ok
+    assert store.backend_name == store.health().backend == "local"
+    assert not [path for path in home.rglob("*") if "probe" in path.name or "health" in path.name]
+
+
+@pytest.mark.warns
+def test_file_store_health_check_bad_dir(tmp_path: Path) -> None:
+    """A home that went away is not well; one that cannot be is not opened."""
+    store = Store.open(tmp_path / "home", background=False)
+    shutil.rmtree(tmp_path / "home")
+    assert not store.health().ok
+    with pytest.raises(FileNotFoundError):  # what it had to do last is not done, and it says so
+        store.close()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        Store.open(tmp_path / "file/home")
+
+
+def test_memory_store_health_check() -> None:
+    store = MemoryStore()
+    assert store.health().ok
+    assert store.backend_name == "memory"
+
+
+# -- at once ---------------------------------------------------------------------------------------------------------
+
+
+def test_file_store_concurrent_save(store: Store) -> None:
+    """One of five copies is saved, four are told; with overwrite all are, and the session can be loaded."""
+    store.save(seed_session())
+    copies = [store.load(ID) for _ in range(5)]
+    refused: list[Conflict] = []
+
+    def save(number: int, *, overwrite: bool) -> None:
+        session = copies[number]
+        assert session is not None
+        session.title = f"title {number}"
+        try:
+            store.save(session, overwrite=overwrite)
+        except Conflict as error:
+            refused.append(error)
+
+    for overwrite, expected in ((False, 4), (True, 4)):
+        threads = [threading.Thread(target=save, args=(i,), kwargs={"overwrite": overwrite}) for i in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(refused) == expected
+    loaded = store.load(ID)
+    assert loaded is not None
+    assert loaded.title.startswith("title ")
+
+
+def test_file_store_load_nonexistent_returns_none(store: Store) -> None:
+    assert store.load("does-not-exist-at-all") is None
