@@ -53,6 +53,7 @@ class Entries:
         if self._is_reject(parent, name):
             self.names.rejects.remove(parent.path, name)
         elif place.has_limbo:
+            self.names.check_may_write(place)  # else it would come back after limbo
             self.names.refuse_pinned(place)
             info = self.names.stat(place.path)
             if info is not None:

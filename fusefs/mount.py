@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
+from tempfile import TemporaryFile
 
 import pyfuse3
 import trio
@@ -57,8 +58,7 @@ def check_place(options: Options) -> None:
     mountpoint = options.mountpoint
     if not Path("/dev/fuse").exists():
         raise MountError("there is no /dev/fuse: the kernel module is missing, or the container may not use it")
-    if which("fusermount3") is None:
-        raise MountError("fusermount3 is missing: install the package fuse3")
+    _check_fusermount()
     clear_dead(mountpoint)
     home, place = options.home.resolve(), mountpoint.resolve()
     if place == home or home in place.parents:
@@ -69,6 +69,11 @@ def check_place(options: Options) -> None:
         raise MountError(f"{mountpoint} is mounted already; `grovefs umount {mountpoint}` ends it")
     if any(mountpoint.iterdir()):
         raise MountError(f"{mountpoint} is not empty")
+
+
+def _check_fusermount() -> None:
+    if which("fusermount3") is None:
+        raise MountError("fusermount3 is missing: install the package fuse3")
 
 
 def clear_dead(mountpoint: Path) -> None:
@@ -89,6 +94,7 @@ def is_dead(mountpoint: Path) -> bool:
 def unmount(mountpoint: Path, *, lazily: bool = False) -> None:
     """End a mount; `lazily` also if someone has a file of it open, who gets errors from then on."""
     flags = "-uz" if lazily else "-u"
+    _check_fusermount()
     result = subprocess.run(["fusermount3", flags, str(mountpoint)], capture_output=True, text=True)
     if result.returncode:
         raise MountError(result.stderr.strip() or f"{mountpoint} could not be unmounted")
@@ -109,13 +115,28 @@ def serve(options: Options, ready: Callable[[], None]) -> None:
             limbo_s=options.limbo_s,
         )
         instruments = loop.install()
-        pyfuse3.init(operations, str(options.mountpoint), _fuse_options(options))
+        _mount(operations, options)
         try:
             with profiled(options.profile):
                 trio.run(_main, operations, ready, instruments=instruments)
         finally:
             pyfuse3.close(unmount=True)
             operations.close()
+
+
+def _mount(operations: Operations, options: Options) -> None:
+    """libfuse says on stderr why a mount is not granted, and to us only that it is not."""
+    with TemporaryFile("w+", errors="replace") as said:
+        kept = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            pyfuse3.init(operations, str(options.mountpoint), _fuse_options(options))
+        except RuntimeError as error:
+            said.seek(0)
+            raise MountError(f"{options.mountpoint} could not be mounted: {said.read().strip() or error}") from error
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def make_views(store: Store, stats: Callable[[], dict[str, object]]) -> dict[str, View]:

@@ -189,8 +189,8 @@ class Store:
             if self._presence.last() and not self._core.journal.all_pending():
                 self._core.db.set_meta(clean=1)
             self._core.db.checkpoint()
-        except apsw.Error as error:  # what is in the WAL is safe there
-            log.warning("index.db is not tidied up: %s", error)
+        except (apsw.Error, OSError, StoreError) as error:  # what was committed is safe, and the next opening tidies up
+            log.warning("%s is not tidied up: %s", self.home, error)
         finally:
             self._is_shut = True
             self._opened.db.close()

@@ -1,0 +1,197 @@
+"""What a mount needs and may not have, and what may happen to the disk below it: a clear word, no hang, no loss."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from store import Store
+from tests.builders import make_session
+from tests.mount.conftest import CODE, Mount, daemons_of, grovefs, wait_until
+from tests.mount.test_basics import edit, title
+
+MountHome = Callable[..., Mount]
+
+
+# -- what is missing -------------------------------------------------------------------------------------------
+
+
+def command(*arguments: str | Path) -> str:
+    return shlex.join([sys.executable, "-c", CODE, *map(str, arguments)])
+
+
+def one_line(result: subprocess.CompletedProcess[str]) -> str:
+    """The one line with which it says no."""
+    assert result.returncode == 1, result
+    assert result.stdout == ""
+    assert result.stderr.startswith("grovefs: ")
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    return result.stderr
+
+
+def with_own_dev(prepare: str, work: str) -> subprocess.CompletedProcess[str]:
+    """Run a command where /dev holds nothing but what was prepared."""
+    script = f"mount -t tmpfs tmpfs /dev && mknod -m 666 /dev/null c 1 3 && {prepare} && {work}"
+    return subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=60)
+
+
+def test_a_missing_dev_fuse_is_one_line(filled: Path, place: Path) -> None:
+    (place / "mnt").mkdir()
+    result = with_own_dev("true", command("mount", "--home", filled, place / "mnt"))
+    assert "there is no /dev/fuse" in one_line(result)
+    assert not daemons_of(place / "mnt")
+
+
+@pytest.mark.parametrize("options", [(), ("--foreground",)])
+def test_a_mount_that_the_kernel_does_not_grant_is_one_line(filled: Path, place: Path, options: tuple[str]) -> None:
+    """libfuse's own words are in it, instead of beside it."""
+    (place / "mnt").mkdir()
+    result = with_own_dev("touch /dev/fuse", command("mount", *options, "--home", filled, place / "mnt"))
+    assert "mnt could not be mounted: " in one_line(result)
+    assert "fuse" in result.stderr
+    assert not daemons_of(place / "mnt")
+    with Store.open(filled, background=False) as store:
+        assert store.check().is_clean
+
+
+@pytest.mark.parametrize("what", [("mount", "--home"), ("umount",)])
+def test_a_missing_fusermount_is_one_line(filled: Path, place: Path, what: tuple[str, ...]) -> None:
+    (place / "mnt").mkdir()
+    arguments = [*what, *([filled] if len(what) > 1 else []), place / "mnt"]
+    result = grovefs(*arguments, env={**os.environ, "PATH": str(place)})
+    assert one_line(result) == "grovefs: fusermount3 is missing: install the package fuse3\n"
+
+
+def test_a_mountpoint_that_something_else_is_mounted_on_is_one_line(filled: Path, place: Path) -> None:
+    (place / "mnt").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place / "mnt"], check=True)
+    try:
+        assert "is mounted already" in one_line(grovefs("mount", "--home", filled, place / "mnt"))
+    finally:
+        subprocess.run(["umount", place / "mnt"], check=True)
+
+
+# -- a disk that fails -----------------------------------------------------------------------------------------
+
+
+class Disk:
+    """An ext4 filesystem in a file, which can be made to find itself damaged: it becomes read-only then."""
+
+    def __init__(self, place: Path) -> None:
+        self.image, self.path = place / "image", place / "disk"
+        self.path.mkdir()
+        with self.image.open("wb") as file:
+            file.truncate(64 << 20)
+        subprocess.run(["mkfs.ext4", "-q", self.image], check=True)
+
+    def mount(self) -> None:
+        done = subprocess.run(
+            ["mount", "-o", "loop,errors=remount-ro", self.image, self.path], capture_output=True, text=True
+        )
+        if done.returncode:
+            pytest.skip(f"no disk can be made from a file here: {done.stderr.strip()}")
+
+    def fail(self) -> None:
+        found = subprocess.run(["findmnt", "-no", "SOURCE", self.path], check=True, capture_output=True, text=True)
+        Path(f"/sys/fs/ext4/{Path(found.stdout.strip()).name}/trigger_fs_error").write_text("1")
+        with pytest.raises(OSError, match="Read-only file system"):
+            (self.path / "probe").touch()
+
+    def mend(self) -> None:
+        subprocess.run(["umount", self.path], check=True)
+        assert subprocess.run(["e2fsck", "-fy", self.image], capture_output=True).returncode in (0, 1)
+        self.mount()
+
+
+@pytest.fixture
+def disk(place: Path) -> Iterator[Disk]:
+    made = Disk(place)
+    made.mount()
+    yield made
+    subprocess.run(["umount", made.path], check=True)
+
+
+def ended(mount: Mount) -> None:
+    assert grovefs("umount", mount.path).returncode == 0
+    wait_until(lambda: not daemons_of(mount.path))
+
+
+def refusals(sessions: Path) -> dict[str, int | None]:
+    """What each way to change something is answered."""
+    path = sessions / "one/session.json"
+    changes: dict[str, Callable[[], object]] = {
+        "save": lambda: path.write_bytes(path.read_bytes().replace(b"Before", b"After!")),
+        "truncate": lambda: os.truncate(path, 0),
+        "delete": path.unlink,
+        "create": lambda: (sessions / "one/notes").write_text("text"),
+        "attach": lambda: (sessions / "one/attachments/new.txt").write_text("text"),
+        "mkdir": lambda: (sessions / "two").mkdir(),
+        "rename": lambda: (sessions / "one").rename(sessions / "two"),
+        "touch": lambda: os.utime(path),
+    }
+    answers: dict[str, int | None] = {}
+    for name, change in changes.items():
+        answers[name] = None
+        try:
+            change()
+        except OSError as error:
+            answers[name] = error.errno
+    return answers
+
+
+def test_a_home_that_becomes_read_only(disk: Disk, mount_home: MountHome) -> None:
+    """Every change is EROFS and changes nothing, reading goes on, the daemon lives; mended, all works again."""
+    with Store.open(disk.path / "home", background=False) as store:
+        store.save(make_session("one", messages=3, title="Before"))
+        store.attach("one", b"bytes", "text/plain")
+    os.sync()
+    mount = mount_home(disk.path / "home", "--limbo-seconds", "0.5")
+    try:
+        path = mount.sessions / "one/session.json"
+        before, info = path.read_bytes(), path.stat()
+        disk.fail()
+        assert set(refusals(mount.sessions).values()) == {errno.EROFS}, refusals(mount.sessions)
+        assert path.read_bytes() == before
+        assert (path.stat().st_size, path.stat().st_mtime_ns) == (info.st_size, info.st_mtime_ns)
+        assert title(path) == "Before"
+        assert os.listdir(mount.sessions) == ["one"]
+        assert "Before" in (mount.path / "sessions.json").read_text()
+        assert len(daemons_of(mount.path)) == 1
+    finally:
+        ended(mount)
+    disk.mend()
+    again = mount_home(disk.path / "home")
+    try:
+        assert (again.sessions / "one/session.json").read_bytes() == before
+        edit(again.sessions / "one/session.json", "Before", "After")
+        with again.store() as store:
+            assert store.search("After")
+            assert store.check().is_clean
+    finally:
+        ended(again)
+
+
+def test_a_home_that_is_removed(mount_home: MountHome, filled: Path) -> None:
+    """Errors and no hang; the daemon lives, and can be unmounted."""
+    mount = mount_home(filled)
+    path = mount.sessions / "root/session.json"
+    with path.open() as reader:
+        subprocess.run(["rm", "-r", filled], check=True)
+        assert '"The root"' in reader.read()  # what is open stays
+    wait_until(lambda: not path.exists())
+    assert set(refusals(mount.sessions).values()) <= {errno.ENOENT, errno.EIO}
+    for file in ("sessions.json", ".grovefs/status.json", "README.md", "views/by-title", "transcripts"):
+        with suppress(OSError):
+            (mount.path / file).read_bytes()
+    assert "grove" in (mount.path / "README.md").read_text()
+    assert len(daemons_of(mount.path)) == 1
+    ended(mount)
+    assert not filled.exists()
