@@ -90,7 +90,7 @@ _MOST_WORDS = 32  # of a query that is longer than any question
 _MOST_PIECES = 32  # of a phrase, likewise
 _LONGEST_FOLDED = 200_000  # characters; each is looked at in turn
 _PIECE = re.compile(f"[{_CJK_RANGES}{_EMOJI_RANGES}]|[^\\W_{_CJK_RANGES}]+")
-_LETTER = f"[^\\W_{_CJK_RANGES}]"  # of a word that goes on
+_LETTER = re.compile(f"[^\\W_{_CJK_RANGES}]")  # of a word that goes on
 
 
 def snippet(text: str, words: Iterable[str]) -> str:
@@ -133,13 +133,24 @@ def _spans(flat: str, words: list[str]) -> list[tuple[int, int]]:
 
 def _matches(flat: str, words: list[str]) -> Iterator[tuple[int, int]]:
     """Those that one snippet can show."""
-    pattern = "|".join(sorted(filter(None, map(_pattern, words)), key=len, reverse=True))
+    lowered, flags = flat.lower(), 0
+    if len(lowered) != len(flat):  # İ becomes two: then the places would not be the same
+        lowered, flags = flat, re.IGNORECASE
+    patterns = [_pattern(word if flags else word.lower()) for word in words]
+    pattern = "|".join(sorted(filter(None, patterns), key=len, reverse=True))
     first: int | None = None
-    for match in re.finditer(pattern, flat, re.IGNORECASE) if pattern else ():
+    for match in re.finditer(pattern, lowered, flags) if pattern else ():
+        if _is_within_word(lowered, match.start()):
+            continue
         first = match.start() if first is None else first
         if match.start() > first + SNIPPET_CHARS:
             return
         yield match.span()
+
+
+def _is_within_word(text: str, at: int) -> bool:
+    """Whether a word begins before `at` and goes on there. A look behind in the pattern would slow down the search."""
+    return at > 0 and _is_run(text[at]) and _LETTER.match(text[at - 1]) is not None
 
 
 def _without_accents(text: str) -> tuple[str, list[int]]:
@@ -163,9 +174,7 @@ def _pattern(phrase: str) -> str:
     for before, piece in pairwise(pieces):
         # A character that is a word of its own needs no space before or after it.
         text += ("[\\W_]+" if _is_run(before) and _is_run(piece) else "[\\W_]*") + re.escape(piece)
-    begin = f"(?<!{_LETTER})" if _is_run(pieces[0]) else ""
-    end = f"(?!{_LETTER})" if _is_run(pieces[-1]) and not phrase.endswith("*") else ""
-    return begin + text + end
+    return text + (f"(?!{_LETTER.pattern})" if _is_run(pieces[-1]) and not phrase.endswith("*") else "")
 
 
 def _is_run(piece: str) -> bool:
