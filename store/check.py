@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import replace
 
 import apsw
 
@@ -20,70 +19,13 @@ from store.core import Core
 from store.documents import Document, identity_flaw, parse_document
 from store.errors import Busy, Corrupt, InvalidContent, StoreError
 from store.export import Exporter, parse_export
+from store.findings import Finding, Report
 from store.index import render_entry
 from store.journal import WHOLE_TREE, Commit
 from store.layout import Location
 from store.overlay import overlay, sidecar_of
+from store.parity import Parity
 from store.sessions import Loaded
-
-Kind = Literal[
-    "missing-row",
-    "extra-row",
-    "stale-row",
-    "search-rows",
-    "unparsable",
-    "sidecar-corrupt",
-    "sidecar-messages",
-    "identity",
-    "orphan-child",
-    "dangling-attachment",
-    "temporary",
-    "not-plain",
-    "unfinished",
-    "export",
-    "foreign-file",
-    "incoming",
-    "secret",
-    "message",
-    "set-aside",
-    "derived",
-]
-
-# Worth knowing, but nothing is wrong: these do not count as damage.
-NOTES: frozenset[Kind] = frozenset({"foreign-file", "incoming", "set-aside"})
-
-
-@dataclass(frozen=True)
-class Finding:
-    kind: Kind
-    path: str
-    text: str
-    mend: Callable[[], None] | None = field(default=None, repr=False, compare=False)
-    mended: bool = False
-
-    @property
-    def is_damage(self) -> bool:
-        return self.kind not in NOTES and not self.mended
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.text} [{self.kind}{', mended' if self.mended else ''}]"
-
-
-@dataclass(frozen=True)
-class Report:
-    findings: list[Finding]
-    sessions: int
-
-    @property
-    def is_clean(self) -> bool:
-        return not any(f.is_damage for f in self.findings)
-
-    @property
-    def exit_code(self) -> int:
-        """0 clean, 1 all mended, 4 damage left."""
-        if not self.is_clean:
-            return 4
-        return 1 if any(f.mended for f in self.findings) else 0
 
 
 def run_checks(
@@ -107,13 +49,15 @@ def run_checks(
 
     note(check_unfinished(core))
     on_disk = list(core.iter_on_disk())
-    for done, location in enumerate(on_disk):
-        # Not `core.locked`, which would finish what a crash has left: that is for `repair` to do.
-        with core.locks.session(location):
-            if not _is_pending(core, location):
-                note(check_session(core, location))
-        if progress is not None:
-            progress(done + 1, len(on_disk))
+    with Parity(core) as parity:
+        for done, location in enumerate(on_disk):
+            # Not `core.locked`, which would finish what a crash has left: that is for `repair` to do.
+            with core.locks.session(location):
+                if not _is_pending(core, location):
+                    note(check_session(core, location, parity))
+            if progress is not None:
+                progress(done + 1, len(on_disk))
+        note(check_words(core, parity))
     note(check_extra_rows(core, set(on_disk)))
     note(check_strays(core))
     note(check_temporaries(core))
@@ -158,7 +102,7 @@ def _is_pending(core: Core, location: Location) -> bool:
     return (location.child or "") in pending or WHOLE_TREE in pending
 
 
-def check_session(core: Core, location: Location) -> Iterator[Finding]:
+def check_session(core: Core, location: Location, parity: Parity) -> Iterator[Finding]:
     """All that can be said of one session's directory. Its lock is held."""
     try:
         yield from check_names(core, location)
@@ -188,7 +132,7 @@ def check_session(core: Core, location: Location) -> Iterator[Finding]:
     if core.disk.stat(attached) is not None and not _is_dir(core, attached):
         return  # nobody can say what it holds; `check_names` tells of it
     yield from check_references(core, loaded)
-    yield from check_row(core, loaded)
+    yield from check_row(core, loaded, parity)
 
 
 def check_names(core: Core, location: Location) -> Iterator[Finding]:
@@ -289,7 +233,7 @@ def check_references(core: Core, loaded: Loaded) -> Iterator[Finding]:
         yield Finding("dangling-attachment", location.path(layout.SESSION), f"{url} does not exist")
 
 
-def check_row(core: Core, loaded: Loaded) -> Iterator[Finding]:
+def check_row(core: Core, loaded: Loaded, parity: Parity) -> Iterator[Finding]:
     """The row and the search rows must be what the files would make of them now."""
     location = loaded.snapshot.location
     mend = _reread(core, location)
@@ -298,14 +242,22 @@ def check_row(core: Core, loaded: Loaded) -> Iterator[Finding]:
         yield Finding("missing-row", location.dir, "not in the index", mend)
         return
     facts = sessions.facts(core.disk, location, loaded.main, loaded.session, loaded.snapshot.version)
+    texts = search.texts_of(facts.entry.title, facts.summary, facts.messages)
     known, true = ((render_entry(say.entry), say.anchors, say.gist) for say in (row, facts))
     if known != true:
         yield Finding("stale-row", location.dir, "the index says something else than the files", mend)
-    elif not search.rows_agree(
-        core.db.reader, row.key, search.texts_of(facts.entry.title, facts.summary, facts.messages)
-    ):
+    elif not search.rows_agree(core.db.reader, row.key, texts):
         rewrite = _rewrite_rows(core, location, row.key)
         yield Finding("search-rows", location.dir, "search says something else than the files", rewrite)
+    else:
+        parity.expect(row.key, texts)
+
+
+def check_words(core: Core, parity: Parity) -> Iterator[Finding]:
+    """Every word of every text must be found where it stands, and no other."""
+    for location, key in parity.differing():
+        rewrite = _rewrite_rows(core, location, key)
+        yield Finding("search-rows", location.dir, "search finds other words than the files have", rewrite)
 
 
 def check_extra_rows(core: Core, on_disk: set[Location]) -> Iterator[Finding]:
@@ -430,7 +382,7 @@ def _rewrite_rows(core: Core, location: Location, key: int) -> Callable[[], None
     """All rows of a session anew: those whose digest is right may be wrong in another way."""
 
     def mend() -> None:
-        with core.db.write() as db:
+        with core.locked(location), core.db.write() as db:
             search.purge_session(db, key)
             core.reread(location)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 from store import codec, layout
 from store.atomic import Entry
-from store.check import Finding
 from store.core import Core
 from store.errors import Corrupt, InvalidContent
+from store.findings import Finding
 from store.inbox import parse_message
 from store.journal import WHOLE_TREE
 from store.layout import MAIL_CORRUPT

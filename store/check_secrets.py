@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import orjson
 
 from store import codec, layout, secrets
-from store.check import Finding
 from store.core import Core
 from store.errors import Corrupt
+from store.findings import Finding
 
 
 def check_secrets(core: Core) -> Iterator[Finding]:

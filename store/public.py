@@ -3,7 +3,6 @@
 from store.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationCheck, VerificationReport
 from store.backend import Backend
 from store.beside import Attachment
-from store.check import Finding, Report
 from store.errors import (
     AlreadyExists,
     Ambiguous,
@@ -25,6 +24,7 @@ from store.errors import (
 )
 from store.feed import Change, Changes, Cursor
 from store.find import EmptyQuery, Hit
+from store.findings import Finding, Report
 from store.health import Health
 from store.inbox import AdmittedSet, InboxMessage
 from store.index import Version

@@ -33,6 +33,8 @@ SHIFT = 24
 # Checkpoints belong to idle time; this is only the brake for a process that never rests (pages of 4 KiB).
 AUTOCHECKPOINT_PAGES = 8_000
 
+TOKENIZER = "unicode61 remove_diacritics 2"
+
 SCHEMA = """
 CREATE TABLE meta (
     key TEXT PRIMARY KEY,            -- epoch, clean, renderer, feed_floor, export_stamps, _digest, _cursor, _head,
@@ -110,9 +112,7 @@ CREATE TABLE links (                 -- attachments that transcripts link to; wh
     times INTEGER NOT NULL,          -- how often in that piece
     PRIMARY KEY (row, url)
 ) STRICT, WITHOUT ROWID;
-CREATE VIRTUAL TABLE search USING fts5(
-    text, content='', contentless_delete=1, tokenize="unicode61 remove_diacritics 2"
-);
+CREATE VIRTUAL TABLE search USING fts5(text, content='', contentless_delete=1, tokenize="{tokenizer}");
 
 CREATE TABLE state_documents (       -- state documents that search knows
     key INTEGER PRIMARY KEY,
@@ -201,7 +201,7 @@ def set_aside(path: Path) -> None:
 
 
 def _create(db: apsw.Connection) -> None:
-    db.execute(SCHEMA)
+    db.execute(SCHEMA.replace("{tokenizer}", TOKENIZER))
     db.execute(f"PRAGMA user_version = {VERSION}; PRAGMA application_id = {APPLICATION_ID}")
     db.execute("INSERT INTO meta VALUES ('renderer', ?)", (RENDERER_VERSION,))
     # Merges inside a commit stall it by tens of milliseconds; they are done when idle.

@@ -20,7 +20,7 @@ from store.agents import Agents
 from store.atomic import Disk, Durability, Step, _no_step
 from store.bamboo import Neighbour
 from store.beside import Attachment, Beside
-from store.check import Report, run_checks
+from store.check import run_checks
 from store.check_parts import check_mail, check_records, check_state
 from store.check_secrets import check_secrets
 from store.commits import Commits
@@ -30,6 +30,7 @@ from store.export import Exporter
 from store.exporting import Exports
 from store.feed import Changes, Cursor
 from store.find import Hit, find
+from store.findings import Report
 from store.health import Health, examine
 from store.importing import Imports
 from store.index import Filter, Order, Version

@@ -21,7 +21,12 @@ def dump_tables(home: Path) -> dict[str, list[Any]]:
 
 def _dump(db: apsw.Connection) -> dict[str, list[Any]]:
     names = {key: (root, child) for key, root, child in db.execute("SELECT key, root, child FROM sessions")}
+    documents = {-key: (path, "") for key, path in db.execute("SELECT key, path FROM state_documents")}
     place = (1 << SHIFT) - 1
+
+    def placed(row: int) -> tuple[tuple[str, str], int]:
+        return (documents[row], 0) if row < 0 else (names[row >> SHIFT], row & place)
+
     sessions = db.execute(
         "SELECT root, child, id, parent, title, pinned, model, status, project, created_ns, updated_ns, "
         "message_count, name, header_bytes, text_bytes, entry, append_at, updated_at_span, updated_at_text, "
@@ -36,8 +41,8 @@ def _dump(db: apsw.Connection) -> dict[str, list[Any]]:
     return {
         "sessions": sorted(sessions, key=repr),
         "damaged": sorted(db.execute("SELECT root, child, reason FROM damaged")),
-        "texts": sorted((names[row >> SHIFT], row & place, *rest) for row, *rest in texts),
-        "search": sorted((names[places[n] >> SHIFT], places[n] & place, offset, term) for n, offset, term in words),
+        "texts": sorted((*placed(row), *rest) for row, *rest in texts),
+        "search": sorted((*placed(places[n]), offset, term) for n, offset, term in words),
         "pieces": sorted((names[row >> SHIFT], row & place, size) for row, size in pieces),
         "links": sorted((names[row >> SHIFT], row & place, *rest) for row, *rest in links),
         "marks": list(db.execute("SELECT * FROM marks")),

@@ -6,13 +6,14 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 from store import BambooAtWork, Location, Message, Report, Session, Store
-from store.check import NOTES, Finding, Kind
+from store.findings import NOTES, Finding, Kind
 from store.models import ImageUrl, MessagePart
+from store.parity import Parity
 from tests.builders import files_below, make_document, make_session, read_json
 
 UUID = "0b8d5f1d-2c11-4c0e-9a5e-7d3c1f0e6a51"
@@ -182,6 +183,38 @@ def test_search_rows_are_made_again(opened: Store, damage: str) -> None:
     see_mended(opened, "search-rows", "sessions/s1")
     assert {hit.location.id for hit in opened.search('"msg-0" role:user')} == {"s1", "s2"}
     assert not opened._core.db.reader.execute("SELECT rowid FROM search WHERE search MATCH 'ghost'").fetchall()
+
+
+@pytest.mark.parametrize("text", ["msg-0 ghost", "msg 1", "", "0-msg", "msg-0 msg-0", "MSG-0 ."])
+def test_words_that_are_not_those_of_the_file_are_found(opened: Store, text: str) -> None:
+    """As many rows, each with the right digest, but other words in one: that too is told, and made again."""
+    number = opened._core.db.reader.execute("SELECT number FROM texts WHERE row & 0xffffff = 1 LIMIT 1").get
+    write(opened, "DELETE FROM search WHERE rowid = ?", number)
+    write(opened, "INSERT INTO search (rowid, text) VALUES (?, ?)", number, text)
+    if text == "MSG-0 .":  # the same words
+        assert opened.check().is_clean
+        return
+    assert "other words" in see_found(opened, "search-rows", "sessions/s1").text
+    see_mended(opened, "search-rows", "sessions/s1")
+    assert {hit.location.id for hit in opened.search('"msg-0"') if hit.location} == {"s1", "s2"}
+    assert opened.search("ghost") == []
+
+
+def test_words_written_during_the_check_are_no_damage(opened: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between looking at the files and at the words others go on working."""
+    differing = Parity.differing
+
+    def late(parity: Parity) -> Any:
+        opened.append("s1", [Message.user("late words")])
+        session = opened.load("s2")
+        assert session is not None
+        session.messages[0].content = "other words"
+        opened.save(session)
+        opened.state.save_markdown("notes", "late", "words of a document")
+        return differing(parity)
+
+    monkeypatch.setattr(Parity, "differing", late)
+    assert opened.check().is_clean
 
 
 @pytest.mark.parametrize(
@@ -582,7 +615,7 @@ def test_repair_in_another_process_leaves_a_clean_home(opened: Store) -> None:
 
 
 # Found by the tests of those parts: test_mailbox.py, test_projects.py.
-OF_OTHER_PARTS = {"message", "set-aside", "derived"}
+OF_OTHER_PARTS = {"message", "set-aside", "derived", "secret"}
 
 
 def test_every_kind_of_damage_has_a_test() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from store import EmptyQuery, InvalidQuery, Location, Message, Session, Store, Timestamp, ToolCall, search
@@ -24,6 +24,7 @@ from store.models import (
 from store.query import LONGEST_BYTES, parse_query
 from store.words import SNIPPET_CHARS, message_text, snippet
 from tests.builders import make_session
+from tests.store.tables import dump_tables
 
 
 @pytest.fixture
@@ -764,6 +765,124 @@ def test_rebuild_gives_the_same_rows(store: Store) -> None:
     assert store.rebuild() == 3
     assert rows(store) == before
     assert found(store, "四五") == [2]
+
+
+WORDS = ["alpha", "beta", "会话存储", "🚀", "src/main.rs", "it's", "café", "", 'say "hi"\n']
+IDS = ["s0", "s1", "s2"]
+texts = st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join)
+places = st.integers(0, 5)
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.sampled_from(IDS), texts, places),
+        st.tuples(st.just("edit"), st.sampled_from(IDS), texts, places),
+        st.tuples(st.just("insert"), st.sampled_from(IDS), texts, places),
+        st.tuples(st.just("remove"), st.sampled_from(IDS), texts, places),
+        st.tuples(st.just("title"), st.sampled_from(IDS), texts, places),
+        st.tuples(st.just("foreign"), st.sampled_from(IDS), texts, places),
+        st.tuples(st.just("document"), st.sampled_from(IDS), texts, places),
+        st.tuples(st.just("fork"), st.sampled_from(IDS), texts, places),
+        st.tuples(st.just("rename"), st.sampled_from(IDS), texts, places),
+        st.tuples(st.sampled_from(["clear", "delete", "undelete"]), st.sampled_from(IDS), texts, places),
+        st.tuples(st.just("state"), st.sampled_from(IDS), texts, places),
+    ),
+    min_size=1,
+    max_size=14,
+)
+
+
+def operate(store: Store, what: str, id: str, text: str, place: int) -> None:
+    """One change of any kind, by the API, byte for byte, or behind the store's back."""
+    if what == "state":
+        store.state.save_markdown("notes", id, text)
+        return
+    if what == "undelete":
+        known = [deleted for deleted in store.deleted() if deleted.what == "deleted"]
+        if known and store.entry(known[0].session_id) is None:
+            store.undelete(known[0].name)
+        return
+    session = store.load(id)
+    if session is None:
+        store.save(make_session(id, messages=3, title=text))
+        return
+    path = store.home / f"sessions/{id}/session.json"
+    if what == "append":
+        store.append(id, [Message.user(text), Message.assistant(text)])
+    elif what == "edit" and session.messages:
+        session.messages[place % len(session.messages)].content = text
+        store.save(session)
+    elif what == "insert":
+        session.messages.insert(place, Message.user(text))
+        store.save(session)
+    elif what == "remove" and session.messages:
+        session.messages.pop(place % len(session.messages))
+        store.save(session, shorten=True)
+    elif what == "title":
+        session.title = text
+        store.save_runtime(session)
+    elif what in ("foreign", "document"):
+        document = json.loads(path.read_bytes())
+        document["messages"] = [*document["messages"][place:], {**Message.user(text).model_dump()}]
+        raw = json.dumps(document, ensure_ascii=False).encode()
+        if what == "foreign":
+            path.write_bytes(raw)
+            store.sweep()
+        else:
+            store.put_document(id, "session.json", raw, on_conflict="overwrite")
+    elif what == "fork" and store.entry(f"{id}-fork") is None:
+        store.put_document(f"{id}-fork", "session.json", path.read_bytes(), on_conflict="overwrite")
+    elif what == "rename" and store.entry(f"{id}-new") is None:
+        store.rename(id, f"{id}-new")
+    elif what in ("clear", "delete"):
+        getattr(store, what)(id)
+
+
+@given(operations)
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rows_are_those_of_the_files_whatever_happened(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, str, int]]
+) -> None:
+    """Property, rules 1 and 7: after any changes the rows, and every word in them, are what a rebuild makes of it."""
+    home = tmp_path_factory.mktemp("property") / "home"
+    with Store.open(home, background=False, durability="normal") as store:
+        for step in steps:
+            operate(store, *step)
+        report = store.check()
+        assert report.is_clean, "\n".join(map(str, report.findings))
+    kept_up = dump_tables(home)
+    with Store.open(home, background=False, durability="normal") as store:
+        store.rebuild()
+    assert dump_tables(home) == kept_up
+
+
+def searching(store: Store, change: Callable[[], object]) -> tuple[int, int]:
+    """What a change costs in search: rows written, and steps of SQLite's machine, which do not know noise."""
+    tables: list[str] = []
+    steps = [0]
+    db = store._core.db._writer
+
+    def step() -> bool:
+        steps[0] += 1
+        return False
+
+    db.set_update_hook(lambda kind, _, table, row: tables.append(table))
+    db.set_progress_handler(step, 1)
+    try:
+        change()
+    finally:
+        db.set_update_hook(None)
+        db.set_progress_handler(None, 1)
+    return sum(table in ("texts", "search_docsize", "pieces") for table in tables), steps[0]
+
+
+def test_append_costs_search_the_same_at_any_length(store: Store) -> None:
+    """Rule 10: as many rows written and as much work in the database for 10 messages as for 5,000."""
+    short = said(store, *(f"message {i}" for i in range(10)), id="short")
+    long = said(store, *(f"message {i}" for i in range(5_000)), id="long")
+    costs = {}
+    for session in (short, long, short, long):
+        costs[session.id] = searching(store, lambda s=session: store.append(s, [Message.user("one more")]))
+    assert costs["short"][0] == costs["long"][0] == 3
+    assert costs["long"][1] <= costs["short"][1] * 1.2
 
 
 def test_message_text_holds_a_text_once() -> None:

@@ -1,0 +1,66 @@
+"""What a check has to say: one finding for each damage, and how it is mended where it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal[
+    "missing-row",
+    "extra-row",
+    "stale-row",
+    "search-rows",
+    "unparsable",
+    "sidecar-corrupt",
+    "sidecar-messages",
+    "identity",
+    "orphan-child",
+    "dangling-attachment",
+    "temporary",
+    "not-plain",
+    "unfinished",
+    "export",
+    "foreign-file",
+    "incoming",
+    "secret",
+    "message",
+    "set-aside",
+    "derived",
+]
+
+# Worth knowing, but nothing is wrong: these do not count as damage.
+NOTES: frozenset[Kind] = frozenset({"foreign-file", "incoming", "set-aside"})
+
+
+@dataclass(frozen=True)
+class Finding:
+    kind: Kind
+    path: str
+    text: str
+    mend: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+    mended: bool = False
+
+    @property
+    def is_damage(self) -> bool:
+        return self.kind not in NOTES and not self.mended
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text} [{self.kind}{', mended' if self.mended else ''}]"
+
+
+@dataclass(frozen=True)
+class Report:
+    findings: list[Finding]
+    sessions: int
+
+    @property
+    def is_clean(self) -> bool:
+        return not any(f.is_damage for f in self.findings)
+
+    @property
+    def exit_code(self) -> int:
+        """0 clean, 1 all mended, 4 damage left."""
+        if not self.is_clean:
+            return 4
+        return 1 if any(f.mended for f in self.findings) else 0
