@@ -22,12 +22,14 @@ from store.commits import Commits
 from store.core import Core
 from store.documents import Document, parse_document
 from store.errors import Busy, Corrupt, Flaw, InvalidContent, InvalidName
-from store.importers.shape import Draft, File, Format, Problem, Tree
+from store.importers.shape import Draft, File, Format, Problem, StateDocument, Tree
 from store.importers.source import Source
 from store.layout import Location
+from store.places import Kind, place_of
 from store.sessions import Snapshot
+from store.state import State
 
-State = Literal["new", "updated", "unchanged", "kept"]
+Verdict = Literal["new", "updated", "unchanged", "kept"]
 Progress = Callable[[int, int], None]
 
 
@@ -35,7 +37,7 @@ class Outcome(NamedTuple):
     """What became of one session. `reason` says why one was kept as it is here."""
 
     location: Location
-    state: State
+    state: Verdict
     path: str
     reason: str | None = None
 
@@ -46,7 +48,7 @@ class Summary:
 
     format: str
     source: str
-    counts: Counter[State] = field(default_factory=Counter)
+    counts: Counter[Verdict] = field(default_factory=Counter)
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -98,6 +100,8 @@ class Imports:
         for found in format.iter_records(source):
             if isinstance(found, Problem):
                 yield found
+            elif isinstance(found, StateDocument):
+                yield self._take_state(found, dry_run=dry_run)
             else:
                 yield from self._take_tree(found, seen, dry_run=dry_run)
         for link in sorted(source.links):
@@ -138,6 +142,27 @@ class Imports:
         except (InvalidContent, InvalidName, Corrupt, Busy) as error:
             return Problem(draft.path, None, f"session {draft.location} is skipped: {error}")
 
+    def _take_state(self, found: StateDocument, *, dry_run: bool) -> Outcome | Problem:
+        """A document that is not here yet. It has no receipt: one that says something else here is kept."""
+        place = place_of(found.path)
+        if place.kind not in (Kind.STATE_JSON, Kind.STATE_TEXT) or place.location is None:
+            return Problem(found.source, None, "no state document can have this name; skipped")
+        shown = Location(f"/{layout.STATE}", found.path.removeprefix(f"{layout.STATE}/"))
+        try:
+            present = self.core.disk.read(found.path)
+            if present is not None:
+                same = present.data == found.data
+                reason = None if same else "it says something else here"
+                return Outcome(shown, "unchanged" if same else "kept", found.source, reason)
+            if not dry_run:
+                self.core.check_writable()
+                State(self.core, self.commits).put(place, found.data)
+        except InvalidContent as error:
+            return Problem(found.source, error.flaw.line, f"{error.flaw.reason}; skipped")
+        except (InvalidName, Corrupt, Busy) as error:
+            return Problem(found.source, None, f"{error}; skipped")
+        return Outcome(shown, "new", found.source)
+
     # -- one session -----------------------------------------------------------------------------------
 
     def take(self, draft: Draft, *, dry_run: bool = False) -> Outcome:
@@ -172,7 +197,7 @@ class Imports:
             return main, overlays.sidecar_of(main.raw, main.data)
         return main, _without_keys(draft.side, draft.location.path(layout.RUNTIME), limit).raw
 
-    def _judge(self, draft: Draft, receipt: _Receipt, snapshot: Snapshot) -> tuple[State, str | None]:
+    def _judge(self, draft: Draft, receipt: _Receipt, snapshot: Snapshot) -> tuple[Verdict, str | None]:
         known = self._receipt(draft.location)
         if snapshot.main is None:
             foreign = self._changed(

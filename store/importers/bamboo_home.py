@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from store import documents, layout
+from store import documents, layout, secrets
 from store.documents import Document, parse_document
 from store.errors import Flaw, InvalidContent
 from store.importers.shape import Draft, File, Format, Problem, Tree
@@ -93,6 +93,8 @@ def read_session(source: Source, path: str, location: Location) -> Iterator[Draf
     if isinstance(main, Problem):
         yield main
         return
+    if secrets.carried(main.data):
+        yield Problem(source.shown(main_path), None, "an API key was left out; GroveFS stores none")
     side, files = _read_side(source, path, location)
     if isinstance(side, Problem):
         yield side

@@ -1,7 +1,8 @@
 """An oxios workspace: `sessions/<id>.json`, in which a session is two lists, what was asked and what was answered.
 
 They are put together by their times. Trajectory steps become `trajectory.jsonl`; a thread is a child of the
-session it was begun from. What oxios itself could not load is reported with its line and skipped.
+session it was begun from. The other documents of the workspace become state documents. What oxios itself could not
+load is reported with its line and skipped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from store import codec, layout
 from store.errors import InvalidContent
 from store.importers.building import SessionBuilder
 from store.importers.lineage import ancestors
-from store.importers.shape import Draft, Format, Problem, Tree
+from store.importers.shape import Draft, Format, Problem, StateDocument, Tree
 from store.importers.source import Source
 from store.importers.values import (
     BadRecord,
@@ -65,7 +66,26 @@ def recognise(source: Source) -> int | None:
     return None
 
 
-def iter_records(source: Source) -> Iterator[Tree | Problem]:
+def iter_records(source: Source) -> Iterator[Tree | StateDocument | Problem]:
+    yield from _trees(source)
+    if source.name is None and source.is_dir("sessions"):
+        yield from _state(source)
+
+
+def _state(source: Source) -> Iterator[StateDocument | Problem]:
+    """Every other document of the workspace: memory, agents, schedules. Not what git and others keep there."""
+    for path in source.files():
+        category, _, name = path.rpartition("/")
+        hidden = any(part.startswith(".") for part in path.split("/"))
+        if hidden or category in ("", "sessions") or not name.endswith((".json", ".md")):
+            continue
+        try:
+            yield StateDocument(f"{layout.STATE}/{path}", source.read(path), source.shown(path))
+        except (OSError, InvalidContent) as error:
+            yield Problem(source.shown(path), None, str(error))
+
+
+def _trees(source: Source) -> Iterator[Tree | Problem]:
     known: dict[str, _Known] = {}
     twins: list[_Known] = []
     for path in _sessions(source):

@@ -67,6 +67,14 @@ class Tree(NamedTuple):
     children: Iterable[Draft | Problem] = ()
 
 
+class StateDocument(NamedTuple):
+    """A plain document that is no session: where it goes in a home, and what it says."""
+
+    path: str  # `state/<category>/<name>.json` or `.md`
+    data: bytes
+    source: str
+
+
 @dataclass(frozen=True)
 class Format:
     """A foreign format. `recognise` says how sure it is of a source, 1 to 100, or None."""
@@ -74,5 +82,5 @@ class Format:
     name: str
     about: str
     recognise: Callable[[Source], int | None]
-    iter_records: Callable[[Source], Iterator[Tree | Problem]]
+    iter_records: Callable[[Source], Iterator[Tree | StateDocument | Problem]]
     base: str = ""  # the directory that holds the sessions, where the source is the agent's whole home

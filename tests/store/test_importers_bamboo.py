@@ -127,3 +127,13 @@ def test_messages_without_ids_do_not_get_lost(store: Store, tmp_path: Path) -> N
     assert store.imports.run(str(tmp_path / "b")).counts == {"updated": 1}
     data = json.loads((store.home / "sessions/s/session.json").read_bytes())
     assert len(data["messages"]) == 4
+
+
+def test_a_key_is_left_out_and_reported(store: Store, bamboo: Path) -> None:
+    raw = bamboo_document("older", metadata={"api_key": "sk-very-secret", "other": "x"})
+    (bamboo / "sessions/older/session.json").write_bytes(raw)
+    summary = store.imports.run(str(bamboo))
+    assert ["API key" in p.text for p in summary.problems] == [True]
+    session = store.load("older")
+    assert session is not None
+    assert session.metadata == {"other": "x"}

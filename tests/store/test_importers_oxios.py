@@ -88,3 +88,23 @@ def test_a_second_import_changes_nothing_and_growth_appends(store: Store, tmp_pa
     session = store.load("ox-1")
     assert session is not None
     assert session.messages[-1].content == "You're welcome"
+
+
+def test_other_documents_become_state(store: Store, tmp_path: Path) -> None:
+    """What has changed here stays; what is no document is reported; what git keeps there is left alone."""
+    base = make_oxios(tmp_path / "workspace")
+    fact = '{"id": "f1", "content_hash": 18446744073709551615}'
+    documents = {"memory/facts/f1.json": fact, "notes/todo.md": "# Todo\n", "cron/jobs.json": "[]"}
+    for path, text in {**documents, ".git/config.json": "{}", "loose.json": "{}", "agents/bad.json": "{"}.items():
+        (base / path).parent.mkdir(parents=True, exist_ok=True)
+        (base / path).write_text(text)
+    summary = store.imports.run(str(base))
+    assert summary.counts == {"new": 5}
+    assert [Path(p.path).name for p in summary.problems] == ["bad.json"]
+    found = {path: (store.home / "state" / path).read_text() for path in documents}
+    assert found == documents
+    assert sorted(store.state.paths()) == sorted(f"state/{path}" for path in documents)
+    assert store.imports.run(str(base)).counts == {"unchanged": 5}
+    store.state.save_markdown("notes", "todo", "mine")
+    assert store.imports.run(str(base)).counts == {"unchanged": 4, "kept": 1}
+    assert store.state.load_markdown("notes", "todo") == "mine"
