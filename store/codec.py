@@ -9,6 +9,7 @@ a three-way merge.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -222,6 +223,15 @@ def _skip_space(raw: bytes, at: int) -> int:
 def render(value: Any) -> bytes:
     """The text serde's pretty printer would write: two spaces, UTF-8 unescaped, no final newline."""
     return _serde_floats(orjson.dumps(value, option=orjson.OPT_INDENT_2))
+
+
+def render_strict(value: Any, name: str) -> bytes:
+    """As `render`, of a value that a caller gave us: InvalidContent if JSON has no words for it."""
+    try:
+        json.dumps(value, allow_nan=False)  # orjson would write null for NaN, and text for a datetime
+        return render(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidContent(name, Flaw(f"this cannot be written as JSON: {error}")) from None
 
 
 def render_compact(value: Any) -> bytes:

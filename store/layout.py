@@ -45,6 +45,7 @@ SIDECAR_MARKER = ".runtime_sidecar_migrated"
 # In a project: both derived from the payloads of its sessions.
 PROJECT_INDEX = "index.json"
 CHILDREN_INDEX = "children.json"
+REMOVED = ".removed"  # beside the payload of a child that was taken out of both
 
 PRIVATE = ".grovefs"
 INDEX_DB = f"{PRIVATE}/index.db"

@@ -22,18 +22,15 @@ from store.errors import AlreadyExists, Conflict, Generated, InvalidContent, Not
 from store.index import Version
 from store.journal import Commit
 from store.layout import Location
-from store.mailbox import Mailboxes
+from store.parts import Parts
 from store.places import CHECKED, FIXED, VERSIONED, Kind, Place
 from store.puts import Putter
-from store.records import Records
 from store.rejects import Rejects
 from store.relocate import Relocator
 from store.removal import Remover
-from store.state import State
 
 CHUNK_BYTES = 1 << 20
 # Foreign files are not the session's; a pinned session goes on receiving and acknowledging its mail.
-_STATE = (Kind.STATE_JSON, Kind.STATE_TEXT)
 _NEVER_PINNED = (Kind.PLAIN, Kind.MESSAGE, Kind.MAILBOX)
 
 
@@ -45,9 +42,7 @@ class Namespace:
     remover: Remover
     relocator: Relocator
     rejects: Rejects
-    mail: Mailboxes
-    records: Records
-    state: State
+    parts: Parts
 
     # -- looking ---------------------------------------------------------------------------------------
 
@@ -175,7 +170,7 @@ class Namespace:
             if place.kind is Kind.DOCUMENT:
                 changed = self._put_document(place, data, base, mode, mtime_ns, deleted_before, overwrite=overwrite)
             else:
-                changed = self._put_other(place, data, None if overwrite else base, mode, mtime_ns)
+                changed = self.parts.put(place, data, None if overwrite else base, mode, mtime_ns)
         except (InvalidContent, Conflict) as error:
             self.rejects.keep(place.directory, place.name, data, error)
             raise
@@ -206,12 +201,6 @@ class Namespace:
             mtime_ns=mtime_ns,
             mode=mode,
         )
-
-    def _put_other(
-        self, place: Place, data: bytes, base: Version | None, mode: int | None, mtime_ns: int | None
-    ) -> bool:
-        part = self.records if place.kind is Kind.RECORD else self.mail if place.kind is Kind.MESSAGE else self.state
-        return part.put(place, data, base=base, mode=mode, mtime_ns=mtime_ns)
 
     # -- directories -----------------------------------------------------------------------------------
 
@@ -254,16 +243,13 @@ class Namespace:
 
     def remove_file(self, place: Place) -> None:
         """Take a file away. A document goes to the trash; session.json takes the session's rows with it."""
-        self.check_may_write(place)
+        if place.kind is not Kind.DERIVED or not self.parts.projects.is_hollow(place):
+            self.check_may_write(place)
         self.refuse_pinned(place)
         if place.kind is Kind.DOCUMENT and place.location is not None:
             return self._trash_document(place.location, place)
-        if place.kind is Kind.MESSAGE:
-            return self.mail.remove(place)
-        if place.kind is Kind.RECORD:
-            return self.records.remove(place)
-        if place.kind in _STATE:
-            return self.state.remove(place)
+        if self.parts.remove(place):
+            return
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             os.unlink(place.name, dir_fd=parent)
         self._followed(place)
@@ -289,10 +275,7 @@ class Namespace:
 
     def _followed(self, place: Place) -> None:
         """The index notes what attachments a session has; and others are to hear of what came and went."""
-        if place.kind is Kind.MESSAGE and place.location is not None:
-            self.mail.tell(place.location)
-        if place.kind is Kind.RECORD and place.location is not None:
-            self.records.tell(place.location)
+        self.parts.tell(place)
         if place.kind is Kind.ATTACHMENT and place.location is not None:
             present = sessions.has_attachments(self.core.disk, place.location)
             self.beside.note_attachments(place.location, present=present)
@@ -320,8 +303,8 @@ class Namespace:
             raise Protected(f"{source.path} belongs where it is")
         if target.kind in VERSIONED and target.kind is not Kind.ATTACHMENT:
             return self._commit_move(source, target, info)
-        if source.kind in _STATE or (is_dir and any(map(_is_state, (source, target)))):
-            return self._move_state(source, target, is_dir=is_dir)
+        if self.parts.move(source, target, is_dir=is_dir):
+            return self.rejects.rename(source.path, target.path) if is_dir else None
         if is_dir and target.kind is Kind.SESSION and target.location is not None:
             layout.check_new(target.location)
         if source.kind is not Kind.PLAIN:
@@ -341,15 +324,8 @@ class Namespace:
         if data is None:
             raise NotFound(f"{source.path} does not exist")
         self.commit(target, data, mode=stat.S_IMODE(info.st_mode), mtime_ns=info.st_mtime_ns)
-        if source.kind in _STATE:
-            self.state.remove(source, keep=False)
-        else:
+        if not self.parts.remove(source, keep=False):
             self.remove_file(source)
-
-    def _move_state(self, source: Place, target: Place, *, is_dir: bool) -> None:
-        self.state.move(source, target)
-        if is_dir:
-            self.rejects.rename(source.path, target.path)
 
     def _rename(self, source: Place, target: Place) -> None:
         with (
@@ -407,7 +383,9 @@ class Namespace:
                     with self.core.db.write() as db:
                         self.core.index.put_version(db, row, self.core.version(place.location))
             return
+        self.check_may_write(place)
         self._set(place, mode, times_ns, owner)
+        self.parts.touched(place)
 
     def _set(
         self, place: Place, mode: int | None, times_ns: tuple[int, int] | None, owner: tuple[int, int] | None
@@ -430,7 +408,3 @@ def _chunks(fd: int) -> Iterator[bytes]:
     while chunk := os.pread(fd, CHUNK_BYTES, offset):
         yield chunk
         offset += len(chunk)
-
-
-def _is_state(place: Place) -> bool:
-    return place.path.startswith(f"{layout.STATE}/")

@@ -32,8 +32,11 @@ from store.layout import Location
 from store.mailbox import Delivered, Mailbox
 from store.memory import MemoryStore
 from store.models import AgentRuntimeState, IndexEntry, Message, PendingQuestion, Session, TaskItem, TaskList, ToolCall
+from store.project_index import ChildEntry, ChildFields, Extractor, Member, RootEntry, RootFields
+from store.projects import Projects
 from store.prune import CleanupResult, Keep, Plan, PrunePlan
 from store.pruning import AutoPrune
+from store.state import State
 from store.store import Store
 from store.summaries import Summary
 from store.timestamps import Timestamp
@@ -52,12 +55,15 @@ __all__ = [
     "Busy",
     "Change",
     "Changes",
+    "ChildEntry",
+    "ChildFields",
     "CleanupResult",
     "Conflict",
     "Corrupt",
     "Cursor",
     "Delivered",
     "EmptyQuery",
+    "Extractor",
     "Finding",
     "Flaw",
     "Generated",
@@ -71,17 +77,22 @@ __all__ = [
     "Keep",
     "Location",
     "Mailbox",
+    "Member",
     "MemoryStore",
     "Message",
     "NotEmpty",
     "NotFound",
     "PendingQuestion",
     "Plan",
+    "Projects",
     "Protected",
     "PrunePlan",
     "ReadOnly",
     "Report",
+    "RootEntry",
+    "RootFields",
     "Session",
+    "State",
     "StepRange",
     "Store",
     "StoreError",

@@ -6,7 +6,6 @@ is deleted goes to the trash. Each category has a lock of its own; a directory i
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -42,7 +41,7 @@ class State:
     def save_json(self, category: str, name: str, value: Any) -> None:
         """Any JSON value, written as its ancestor does: two spaces, no final newline."""
         path = document_path(category, name, JSON)
-        self._save(path, _render(value, path))
+        self._save(path, codec.render_strict(value, path))
 
     def load_json(self, category: str, name: str) -> Any:
         """None if there is none; a broken one is Corrupt, with line and column."""
@@ -288,14 +287,6 @@ def document_path(category: str, name: str, ending: str) -> str:
     if len(f"{name}{ending}".encode()) > layout.MAX_NAME_BYTES:
         raise InvalidName(f"{name[:40]!r}… cannot be a document's name: it is too long")
     return f"{directory}/{name}{ending}"
-
-
-def _render(value: Any, path: str) -> bytes:
-    try:
-        json.dumps(value, allow_nan=False)  # orjson would write null for NaN, and text for a datetime
-        return codec.render(value)
-    except (TypeError, ValueError) as error:
-        raise InvalidContent(path, Flaw(f"this cannot be written as JSON: {error}")) from None
 
 
 def _title(path: str) -> str:

@@ -22,6 +22,7 @@ from store.bamboo import Neighbour
 from store.beside import Attachment, Beside
 from store.check import run_checks
 from store.check_parts import check_mail, check_records, check_state
+from store.check_projects import check_projects
 from store.check_secrets import check_secrets
 from store.commits import Commits
 from store.core import Core
@@ -43,6 +44,9 @@ from store.namespace import Namespace
 from store.opening import make_home, migrate_sidecars, new_warden, new_watcher, open_database, set_up
 from store.owners import Owners
 from store.pages import Pages
+from store.parts import Parts
+from store.project_moves import ProjectMover
+from store.projects import Projects
 from store.prune import CleanupMode, CleanupResult, Plan
 from store.pruning import AutoPrune, Pruner
 from store.puts import OnConflict, Putter
@@ -86,6 +90,7 @@ class Store:
     shelves: Shelves  # sessions to leaf through
     state: State  # plain documents by category and name
     agents: Agents  # the agent records among them, and which may go
+    projects: Projects  # opaque payloads by project and session
 
     def __init__(
         self,
@@ -132,8 +137,10 @@ class Store:
             self._auto_prune = auto_prune
             self.mail = Mailboxes(self._core, commits)
             self.state = State(self._core, commits)
-            self._core.parts[layout.STATE] = self.state.follow
             self.agents = Agents(self._core, commits, self.state)
+            self.projects = Projects(self._core, commits)
+            self._core.parts.update({layout.STATE: self.state.follow, layout.PROJECTS: self.projects.follow})
+            mover = ProjectMover(self._core, commits, self.projects)
             self.names = Namespace(
                 self._core,
                 self._beside,
@@ -141,9 +148,7 @@ class Store:
                 self._remover,
                 Relocator(self._core),
                 Rejects(self._disk),
-                self.mail,
-                self.records,
-                self.state,
+                Parts(self._core, self.mail, self.records, self.state, self.projects, mover),
             )
             self.imports = Imports(self._core, commits)
             self.exports = Exports(self._core)
@@ -518,6 +523,7 @@ class Store:
         self._core.rebuild(progress)
         self.state.rebuild()
         self.trigrams.rebuild()
+        self.projects.rebuild_all()
         self._export()
         return self.count()
 
@@ -529,6 +535,7 @@ class Store:
             check_records(self._core, self.records),
             check_state(self._core, self.state),
             *([check_secrets(self._core)] if secrets else []),
+            check_projects(self._core, self.projects, self.mail),
         ]
         return run_checks(self._core, self._exporter, repair=repair, progress=progress, more=more)
 

@@ -12,6 +12,7 @@ FAMILIES = (
     "health",
     "mail",
     "mounts",
+    "projects",
     "prune",
     "sessions",
     "show",

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from store import ArtifactSet, InboxMessage, Message, Session, Store
+from store import ArtifactSet, ChildEntry, InboxMessage, Member, Message, Session, Store, Timestamp
 from store.places import place_of
 from tests.builders import make_document, make_session
 from tests.records import make_artifact, make_event
 
 PNG = b"\x89PNG\r\n\x1a\n not much of a picture"
+AT = Timestamp("2026-01-01T00:00:00Z")
 LETTER = InboxMessage.new("elsewhere", "task", "something to do")
 
 
@@ -42,6 +43,8 @@ def make_home(home: Path) -> None:
         store.records.save_traces("root", [make_event("old")])
         store.mail.at("root").deliver(LETTER)
         store.state.save_json("facts", "f", "long standing")
+        store.projects.save(Member("k", "p"), {"title": "P", "updated_at": AT})
+        store.projects.save(Member("k", "p", "c"), {"title": "C", "updated_at": AT})
 
 
 def copy_home(home: Path, target: Path) -> Path:
@@ -109,6 +112,14 @@ def _is_deleted(store: Store, *ids: str) -> bool:
     gone = [store.load(id) is None for id in ids]
     assert len(set(gone)) == 1, "all of them or none"
     return gone[0]
+
+
+def _is_in_project(store: Store, parent: str, child: str, title: str) -> bool:
+    """Whether both indices know it; they agree with each other and with the payloads."""
+    assert store.status()["unfinished"] or not store.projects.out_of_step("k")
+    listed = [entry for entry in store.projects.children("k", parent) if entry.child_id == child]
+    assert bool(listed) == (store.projects.resolve("k", child) == Member("k", parent, child))
+    return [entry.title for entry in listed] == [title]
 
 
 def _finds(store: Store, word: str, path: str) -> bool:
@@ -191,6 +202,31 @@ SCENARIOS = [
             (s.home / "sessions/root/token-usage.jsonl").exists()
             and (s.home / "sessions/root/token-usage.jsonl").read_bytes().endswith(b"}\n")
         ),
+    ),
+    Scenario(
+        "upsert a project's child",
+        lambda s: s.projects.upsert_child("k", "p", ChildEntry(child_id="new", title="N", updated_at=AT)),
+        lambda s: _is_in_project(s, "p", "new", "N"),
+    ),
+    Scenario(
+        "update a project's child",
+        lambda s: s.projects.upsert_child("k", "p", ChildEntry(child_id="c", title="N", updated_at=AT)),
+        lambda s: _is_in_project(s, "p", "c", "N"),
+    ),
+    Scenario(
+        "remove a project's child",
+        lambda s: s.projects.remove_child("k", "p", "c"),
+        lambda s: not _is_in_project(s, "p", "c", "C"),
+    ),
+    Scenario(
+        "move a project's session",
+        lambda s: s.names.move(place_of("projects/k/sessions/p"), place_of("projects/k/sessions/q")),
+        lambda s: _is_in_project(s, "q", "c", "C") and not _is_in_project(s, "p", "c", "C"),
+    ),
+    Scenario(
+        "delete a payload",
+        lambda s: s.projects.delete(Member("k", "p", "c")),
+        lambda s: not _is_in_project(s, "p", "c", "C"),
     ),
     Scenario(
         "save state",
