@@ -18,6 +18,7 @@ FAMILIES = (
     "show",
     "state",
     "transfer",
+    "trash",
 )
 
 

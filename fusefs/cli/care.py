@@ -27,8 +27,9 @@ def check(
 ) -> None:
     """Look for damage of every kind.
 
-    Exit codes are those of fsck: 0 nothing wrong, 1 all mended, 4 damage left, 8 could not run. A likely key counts as
-    damage left: only you can tell, change it where it is valid, and take it out of the conversation.
+    Exit codes are those of fsck: 0 nothing wrong, 1 all mended, 4 damage left,
+    8 could not run. A likely key counts as damage left: only you can tell
+    whether it is one, revoke it, and take it out of the conversation.
     """
     try:
         with progress_bar("checking") as progress, open_store(home) as store:

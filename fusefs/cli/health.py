@@ -26,9 +26,10 @@ def health(
 ) -> None:
     """Prove that the home works, by doing: for people, and for monitoring.
 
-    A trial is written, synced, read back and taken away; the index is written to and read through; what a crash left is
-    finished; the room left is measured. Exit code 0 if all is well, 1 if anything is not, also if it cannot be opened.
-    Damage in single sessions is `grovefs check`'s affair.
+    A trial is written, synced, read back and taken away; the index is written
+    to and read through; what a crash left is finished; the room left is
+    measured. Exit code 0 if all is well, 1 if anything is not, also if the
+    home cannot be opened. Damage in sessions is the affair of `grovefs check`.
     """
     try:
         with open_store(home) as store:

@@ -31,11 +31,14 @@ def prune(
     batch: Annotated[int, typer.Option(help="So many agent records in one step.", min=1)] = BATCH,
     as_json: Json = False,
 ) -> None:
-    """Delete old sessions: those not changed for some days, or beyond the newest so many.
+    """Delete old sessions: not changed for some days, or beyond the newest.
 
-    A root goes with all its children, and is as young as the youngest of them. What has a pinned session in it stays,
-    and so does what cannot be read. What goes is in the trash for seven days. Nothing is ever pruned by itself
-    unless someone runs this from a timer, or opens a store with auto_prune.
+    A root goes with all its children, and is as young as the youngest of
+    them. What has a pinned session in it stays, and so does what cannot be
+    read. What goes can be had back for seven days: `grovefs undelete`.
+
+    Nothing is ever pruned by itself, unless someone runs this from a timer
+    (--every) or opens a store with auto_prune.
     """
     if days is None and newest is None:
         raise typer.BadParameter("say what to keep: --days, --keep, or both")
@@ -70,7 +73,7 @@ def _automatically(store: Store, keep: Keep, every_s: float, *, as_json: bool) -
     elif result is None:
         typer.echo("not now: the last run was too short ago, or nothing would be left")
     else:
-        typer.echo(f"{_count(len(deleted), 'session')} deleted; they are in the trash for seven days")
+        typer.echo(f"{_count(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
 
 
 def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: bool, as_json: bool) -> None:
@@ -91,7 +94,7 @@ def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: b
     elif gone is None:
         typer.echo(f"{records} would go, {len(plan.unreadable)} spared, {plan.kept} kept")
     else:
-        typer.echo(f"{_count(len(gone), 'agent record')} deleted; they are in the trash for seven days")
+        typer.echo(f"{_count(len(gone), 'agent record')} deleted; `grovefs undelete` has them back for seven days")
 
 
 def _agrees(what: str) -> bool:
@@ -115,7 +118,7 @@ def _print_outcome(plan: PrunePlan, deleted: list[str] | None, *, as_json: bool)
         going, spared = _count(plan.session_count, "session"), _count(len(plan.spared), "root")
         typer.echo(f"{going} would go, {spared} spared, {plan.kept} kept")
     else:
-        typer.echo(f"{_count(len(deleted), 'session')} deleted; they are in the trash for seven days")
+        typer.echo(f"{_count(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
 
 
 def _as_dict(plan: PrunePlan, deleted: list[str] | None) -> dict[str, Any]:

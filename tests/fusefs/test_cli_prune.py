@@ -51,7 +51,7 @@ def test_nothing_goes_without_a_yes(aged: Path) -> None:
 
 def test_with_a_yes_it_goes_to_the_trash(aged: Path) -> None:
     result = grovefs(aged, "prune", "--keep", "2", "--yes")
-    assert result.stdout.splitlines()[-1] == "1 session deleted; they are in the trash for seven days"
+    assert result.stdout.splitlines()[-1] == "1 session deleted; `grovefs undelete` has them back for seven days"
     assert ids(aged) == ["new", "old", "pinned"]
     with Store.open(aged, background=False) as store:
         assert [d.session_id for d in store.deleted()] == ["older"]
@@ -69,7 +69,7 @@ def test_programs_get_json(aged: Path) -> None:
 
 def test_a_timer_runs_it_once_in_a_while(aged: Path) -> None:
     first = grovefs(aged, "prune", "--days", "150", "--every", "3600")
-    assert first.stdout == "1 session deleted; they are in the trash for seven days\n"
+    assert first.stdout == "1 session deleted; `grovefs undelete` has them back for seven days\n"
     second = grovefs(aged, "prune", "--days", "50", "--every", "3600", "--json")
     assert json.loads(second.stdout) == {"ran": False, "deleted": []}
     assert ids(aged) == ["new", "old", "pinned"]
