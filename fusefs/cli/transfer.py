@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, progress_bar
-from store import Corrupt, NotFound, Store, layout
+from store import Corrupt, NotFound, Store, StoreError, layout
 
 if TYPE_CHECKING:
     from store import Location
@@ -53,6 +53,11 @@ def import_sessions(
             _run(source, home, tally, format=format, dry_run=dry_run, progress=progress)
         except KeyboardInterrupt:
             tally.interrupted = True
+        except (StoreError, OSError):
+            tally.interrupted = True  # by a full disk, say: what was saved before is saved
+            if tally.counts:
+                tally.print(as_json=as_json, dry_run=dry_run)
+            raise
     tally.print(as_json=as_json, dry_run=dry_run)
     if tally.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -88,6 +90,48 @@ def test_ctrl_c_says_how_far_it_got_and_leaves_no_half_session(home: Path, tmp_p
     done = grovefs(home, "import", str(tmp_path / "p"))
     assert done.returncode == 0
     assert sum(int(word) for word in done.stdout.split() if word.isdigit()) == 400
+
+
+def test_an_import_that_a_full_disk_ends_says_how_far_it_got(home: Path, tmp_path: Path) -> None:
+    """As far as it was told, it is there; the rest comes when there is room."""
+    base = tmp_path / "p"
+    for name, size in (("a", 10), ("b", 8_000_000), ("c", 10)):
+        say = {"role": "user", "content": "x" * size}
+        write_lines(base / f"{name}.jsonl", [claude_line("user", "u", say, "00:00")])
+    code = "from fusefs.cli import main; main()"
+    command = [sys.executable, "-c", code, "import", str(base), "--home", str(home)]
+    small = (4_000_000, 4_000_000)  # bytes of any one file: writing more fails, as on a full disk
+    result = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, small),
+    )
+    assert result.returncode == 1
+    assert result.stdout.startswith("interrupted; so far: 1 new")
+    assert "nothing was changed" in result.stderr
+    assert grovefs(home, "check").returncode == 0
+    assert grovefs(home, "import", str(base)).stdout.startswith("claude-code: 2 new, 0 updated, 1 unchanged")
+
+
+def test_a_home_that_a_server_works_on_is_one_clear_error(home: Path, claude: Path) -> None:
+    grovefs(home, "import", str(claude))
+    with (home / ".session-lifecycle.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = grovefs(home, "import", str(claude))
+    assert result.returncode == 1
+    assert "a Bamboo server is at work" in result.stderr
+
+
+def test_two_imports_at_once_take_each_session_once(home: Path, claude: Path) -> None:
+    code = "from fusefs.cli import main; main()"
+    command = [sys.executable, "-c", code, "import", str(claude), "--home", str(home), "--json"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    counts = [json.loads(process.communicate(timeout=60)[0])["counts"] for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0]
+    assert sum(count["new"] for count in counts) == 4
+    assert sum(count["unchanged"] for count in counts) == 8
 
 
 def test_what_is_no_source_is_one_clear_error(home: Path, tmp_path: Path) -> None:
