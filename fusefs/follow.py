@@ -20,7 +20,7 @@ from fusefs.tree import Tree
 from fusefs.watches import Event, Watches
 from store.errors import Busy, StoreError
 from store.layout import Location
-from store.places import Kind, place_of
+from store.places import FOLLOWED, place_of
 
 log = logging.getLogger("grovefs.mount")
 
@@ -67,7 +67,7 @@ class Follower:
         notices = self._tree.recheck(directory, event.name) if event.name else []
         if notices:
             place = place_of(directory.path_of(event.name))
-            if place.kind is Kind.DOCUMENT and place.location is not None:
+            if place.kind in FOLLOWED and place.location is not None:
                 self._behind.add(place.location)
         return [*notices, *self._tree.recheck_times(directory)]
 

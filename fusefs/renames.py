@@ -62,7 +62,7 @@ class Renamer:
         if source.has_limbo:
             self.writers.hide(source, info, was_deleted=False)
         else:
-            names.remove_file(source)
+            names.forget(source)
         return names.read(target) == data
 
     def _refuse_outdated(self, target: Place, node: Node | None, data: bytes) -> None:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from store import Store, layout
 from store.index import Version
-from store.places import CHECKED, Kind, Place
+from store.places import CHECKED, MAY_BE_EMPTY, Kind, Place
 
 T = TypeVar("T")
 
@@ -117,8 +117,8 @@ class Shadow:
         return self.written or self.mode is not None or self.mtime_ns is not None
 
     def accept_empty(self, *, at_end: bool) -> None:
-        """An attachment may be empty: a new one at once, an old one if its last writer leaves it so."""
-        if self.is_emptied and self.place.kind is Kind.ATTACHMENT and (at_end or self.info is None):
+        """An attachment or a note may be empty: a new one at once, an old one if its last writer leaves it so."""
+        if self.is_emptied and self.place.kind in MAY_BE_EMPTY and (at_end or self.info is None):
             self.written = True
 
     def commit(self, *, overwrite: bool) -> bool:

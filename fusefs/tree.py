@@ -20,7 +20,7 @@ from fusefs.watches import Watches
 from fusefs.writers import Writers
 from store import Store, layout
 from store.errors import Generated, NotFound
-from store.places import CHECKED, VERSIONED, Kind, Place, place_of
+from store.places import CHECKED, VERSIONED, Kind, Place, listing_order, place_of
 
 _REMEMBER = is_on("listings")
 
@@ -132,7 +132,7 @@ class Tree:
         infos = dict(self.store.names.scan(directory.path))
         names = set(infos) - set(self.writers.hidden_in(directory.path))
         names.update(self.store.names.rejects.names(directory.path))
-        return Listing(sorted(names), infos)
+        return Listing(sorted(names, key=listing_order), infos)
 
     def _list_items(self, directory: Node) -> Listing:
         view, rest = self._view(directory.path)

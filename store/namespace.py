@@ -324,8 +324,13 @@ class Namespace:
         if data is None:
             raise NotFound(f"{source.path} does not exist")
         self.commit(target, data, mode=stat.S_IMODE(info.st_mode), mtime_ns=info.st_mtime_ns)
-        if not self.parts.remove(source, keep=False):
-            self.remove_file(source)
+        self.forget(source)
+
+    def forget(self, place: Place) -> None:
+        """Take a file away whose bytes live on under another name: not to the trash, where that can be helped."""
+        self.check_may_write(place)
+        if not self.parts.remove(place, keep=False):
+            self.remove_file(place)
 
     def _rename(self, source: Place, target: Place) -> None:
         with (

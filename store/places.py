@@ -65,6 +65,8 @@ VERSIONED = frozenset(
 CHECKED = frozenset({Kind.DOCUMENT, Kind.RECORD, Kind.MESSAGE, Kind.PAYLOAD, Kind.STATE_JSON})
 # And what may be empty; an empty one of the others is a writer who has not begun yet.
 MAY_BE_EMPTY = frozenset({Kind.ATTACHMENT, Kind.STATE_TEXT})
+# What an index tells of: if one of these changes behind our back, something has to follow.
+FOLLOWED = frozenset({Kind.DOCUMENT, Kind.PAYLOAD, Kind.STATE_JSON, Kind.STATE_TEXT})
 # Directories that belong where they are.
 FIXED = frozenset({Kind.SESSIONS, Kind.CHILDREN, Kind.ATTACHMENTS, Kind.MAILBOX, Kind.PART, Kind.MEMBERS})
 
@@ -176,3 +178,9 @@ def is_category_name(part: str) -> bool:
 def is_state_name(stem: str) -> bool:
     """Whether a file there can be a document, by its name without the ending; `.#name` is the lock of an Emacs."""
     return not stem.startswith(".#") and ".." not in stem and "/" not in stem and "\\" not in stem
+
+
+def listing_order(name: str) -> tuple[bool, str]:
+    """How a directory lists its names: what is derived comes last, so that `rm -r`, which goes by this order, takes
+    away what it tells of first."""
+    return name in (layout.PROJECT_INDEX, layout.CHILDREN_INDEX), name
