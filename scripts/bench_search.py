@@ -1,106 +1,248 @@
-"""A home to search in: conversations with prose, code, Chinese and Japanese, emoji, tool calls; the same every time."""
+"""`scripts/bench search`: grep with an index against grep and ripgrep, what the index costs, and how it grows."""
 
 from __future__ import annotations
 
 import os
-import random
-import uuid
-from itertools import accumulate
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import orjson
+import typer
+from benchmarks.machine import MB, machine_of, workplace
+from benchmarks.rows import Row, Target, compare, tell, timed
+from benchmarks.texts import write_sessions
+from rich.console import Console
 from rich.progress import Progress
 
-STAMP = "2026-06-20T08:15:30.123456789Z"
-_LETTERS = "etaoinshrdlucmfwyp"
-_HAN = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种面而"
-_KANA = "あいうえおかきくけこさしすせそたちつてとなにぬねのはひふへほまみむめもやゆよらりるれろわをん"
-_EMOJI = "😀🚀🎉🐛🔥✨📎🧪🛠🤖"
-_CODE = """def {0}_{1}(self, {2}: dict[str, int]) -> list[str]:
-    if not {2}.get("{3}"):
-        raise ValueError(f"no {3} in {{{2}!r}}")
-    return [f"{{key}}={{value:>{4}}}" for key, value in sorted({2}.items())]
-"""
+from store import Message, Session, Store, grep, known
+from store.grep_options import parse
+from store.vouch import Warden
+
+ROOT = Path(__file__).parent.parent
+COMMAND = [sys.executable, "-c", "from fusefs.cli import main; main()", "grep"]
 
 
-class Author:
-    """Texts as agents and people write them. A seed of its own for every session: order does not matter."""
-
-    def __init__(self) -> None:
-        rng = random.Random(7)
-        self._words = ["".join(rng.choices(_LETTERS, k=rng.randint(2, 10))) for _ in range(20_000)]
-        self._weights = list(accumulate(1 / (rank + 2) for rank in range(len(self._words))))
-
-    def words(self, rng: random.Random, number: int) -> list[str]:
-        return rng.choices(self._words, cum_weights=self._weights, k=number)
-
-    def content(self, rng: random.Random) -> str:
-        kind = rng.random()
-        if kind < 0.6:
-            return " ".join(self.words(rng, 110))
-        if kind < 0.8:
-            parts = (_CODE.format(*self.words(rng, 4), rng.randint(2, 40)) for _ in range(3))
-            return "```python\n" + "\n".join(parts) + "```"
-        if kind < 0.9:
-            return "".join(rng.choices(_HAN, k=160)) + "。" + "".join(rng.choices(_KANA, k=60)) + rng.choice(_EMOJI)
-        return f"/srv/{'/'.join(self.words(rng, 4))}.rs:{rng.randint(1, 999)}: {' '.join(self.words(rng, 90))}"
-
-    def message(self, rng: random.Random, number: int) -> dict[str, Any]:
-        role = ("user", "assistant", "tool")[number % 3]
-        message: dict[str, Any] = {
-            "id": str(uuid.UUID(int=rng.getrandbits(128))),
-            "role": role,
-            "content": self.content(rng),
-            "created_at": STAMP,
-        }
-        if role == "assistant" and number % 2:
-            arguments = orjson.dumps({"path": "/".join(self.words(rng, 3)), "limit": number}).decode()
-            call = {"id": f"call_{rng.getrandbits(64):016x}", "type": "function"}
-            message["tool_calls"] = [{**call, "function": {"name": "read_file", "arguments": arguments}}]
-        return message
-
-    def session(self, number: int, root: str, messages: int) -> dict[str, Any]:
-        rng = random.Random(number)
-        name = session_name(number)
-        found = [self.message(rng, i) for i in range(messages)]
-        if number % 997 == 0:  # what the benches look for: in one session of a thousand
-            found[-1]["content"] += f" the zyzzyva{number} of the quixotic 希少な単語 lies here"
-        return {
-            "id": name,
-            "title": " ".join(self.words(rng, 5)),
-            "kind": "root" if root == name else "child",
-            **({} if root == name else {"parent_session_id": root}),
-            "root_session_id": root,
-            "spawn_depth": int(root != name),
-            "messages": found,
-            "created_at": STAMP,
-            "updated_at": f"2026-06-{1 + number % 28:02}T{number % 24:02}:{number % 60:02}:{number % 59:02}Z",
-            "model": "some-model",
-        }
+@dataclass(frozen=True)
+class Scale:
+    large: int = 20_000
+    small: int = 2_000
+    rounds: int = 9
+    saves: int = 200
 
 
-def session_name(number: int) -> str:
-    return str(uuid.UUID(int=random.Random(-number - 1).getrandbits(128)))
+QUICK = Scale(600, 200, 2, 20)
 
 
-def write_sessions(home: Path, number: int, meter: Progress, messages: int = 16) -> int:
-    """Straight to disk, laid out as an agent leaves it; each fifth is a child. Returns the bytes of the documents."""
-    task = meter.add_task(f"writing {number:,} sessions", total=number)
-    author = Author()
-    root, size = "", 0
-    for i in range(number):
-        name = session_name(i)
-        root = root if i % 5 == 4 else name
-        directory = f"{home}/sessions/{name}" if root == name else f"{home}/sessions/{root}/children/{name}"
-        for made in (f"{directory}/attachments", *([f"{directory}/children"] if root == name else [])):
-            os.makedirs(made, exist_ok=True)
-        session = author.session(i, root, messages)
-        for file, document in (("runtime", {**session, "messages": []}), ("session", session)):
-            data = orjson.dumps(document, option=orjson.OPT_INDENT_2)
-            size += len(data)
-            with open(f"{directory}/{file}.json", "wb", buffering=0) as out:
-                out.write(data)
-        meter.advance(task)
-    os.sync()  # what is written back later would be written at the expense of a measurement
-    return size
+@dataclass(frozen=True)
+class Question:
+    name: str
+    line: list[str]
+    inside: float | None  # how many times faster than grep: in the process,
+    command: float | None  # as a command,
+    ripgrep: float | None  # as a command, than ripgrep,
+    unvouched: float | None  # and when every file is looked at first
+
+
+QUESTIONS = [
+    Question("rare word", ["zyzzyva997"], 80, 12, 6, 3),
+    Question("rare regular expression", ["-E", "zyz+yva(997|1994)[^0-9]"], 80, 12, 6, 3),
+    Question("Chinese and Japanese", ["希少な単語"], 80, 12, 6, 3),
+    Question("in no file", ["no such words as these"], 80, 12, 6, 3),
+    Question("in every file", ["updated_at"], None, 1 / 1.2, None, None),
+]
+
+
+def bench_search(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small homes, no verdict.")] = False,
+    parent: Annotated[Path | None, typer.Option("--dir", help="Where homes are made: a real disk.")] = None,
+) -> None:
+    """What finding costs, and whether the targets are met. Ratios are what counts."""
+    scale = QUICK if quick else Scale()
+    err = Console(stderr=True)
+    with workplace(parent) as place, Progress(console=err, disable=not err.is_terminal, transient=True) as meter:
+        rows = [row for measure in MEASUREMENTS for row in measure(place, scale, meter)]
+        machine = machine_of(place)
+    tell(rows, machine, as_json=as_json)
+    if not quick and any(row.met is False for row in rows):
+        raise typer.Exit(1)
+
+
+# -- grep ------------------------------------------------------------------------------------------------
+
+
+def measure_grep(place: Path, scale: Scale, meter: Progress) -> list[Row]:
+    rows = []
+    for number in (scale.large, scale.small):
+        home = place / f"home-{number}"
+        size = write_sessions(home, number, meter)
+        rows += measure_build(home, number, size, meter)
+        rows += measure_questions(home, number, scale, meter)
+    return rows
+
+
+def measure_build(home: Path, number: int, size: int, meter: Progress) -> list[Row]:
+    """The first opening makes index and search; then the trigrams of every file."""
+    task = meter.add_task(f"indexing {number:,} sessions", total=2 * number)
+    started = time.process_time()
+    with Store.open(home, background=False, progress=lambda done, _: meter.update(task, completed=done)) as store:
+        indexed = time.process_time() - started
+        started = time.process_time()
+        store.trigrams.rebuild(lambda done, _: meter.update(task, completed=number + done // 2))
+        trigrams = time.process_time() - started
+    segments = sum(path.stat().st_size for path in (home / ".grovefs/trigrams").iterdir())
+    database = (home / ".grovefs/index.db").stat().st_size
+    what = f"{number:,} sessions, {size / MB:,.0f} MB"
+    return [
+        Row(
+            f"building all of the index, {what}",
+            size / MB / (indexed + trigrams),
+            "MB/s",
+            target=Target(8, at_least=True),
+        ),
+        Row("… of it the trigrams", size / MB / trigrams, "MB/s"),
+        Row("index and trigrams, times the documents", (segments + database) / size, "×", target=Target(1.6)),
+        Row("… of it the trigrams", segments / size, "×"),
+    ]
+
+
+def measure_questions(home: Path, number: int, scale: Scale, meter: Progress) -> list[Row]:
+    task = meter.add_task(f"searching {number:,} sessions", total=2 * len(QUESTIONS))
+    rows = []
+    is_small = number == scale.small
+    with Store.open(home, background=False) as store:
+        warden = Warden(store.trigrams, start_s=0)
+        wait_vouched(home)
+        for question in QUESTIONS:
+            rows += measure_vouched(home, number, question, scale.rounds, is_small=is_small)
+            meter.advance(task)
+        warden.stop()
+        for question in QUESTIONS:
+            if question.unvouched is not None:
+                target = Target(1 if is_small else question.unvouched, at_least=True)
+                rows.append(
+                    against(
+                        home,
+                        f"{question.name}, every file looked at first",
+                        question,
+                        command(home, question),
+                        target,
+                        scale.rounds,
+                    )
+                )
+            meter.advance(task)
+    return [Row(**{**vars(row), "workload": f"{number:,}: {row.workload}"}) for row in rows]
+
+
+def measure_vouched(home: Path, number: int, question: Question, rounds: int, *, is_small: bool) -> list[Row]:
+    def wanted(bound: float | None) -> Target | None:
+        return None if bound is None else Target(1 if is_small else bound, at_least=True)
+
+    check_same(home, question)
+    whole = command(home, question)
+    rows = [
+        against(
+            home, f"{question.name}, in the process", question, inside(home, question), wanted(question.inside), rounds
+        ),
+        against(home, f"{question.name}, the command", question, whole, wanted(question.command), rounds),
+    ]
+    rg = ["rg", "-n", "--no-ignore", "--hidden", "-e", question.line[-1], "sessions"]
+    theirs = timed(lambda: output(rg, home))
+    target = wanted(question.ripgrep)
+    rows.append(compare(f"{question.name}, the command", whole, "ripgrep", theirs, target, rounds, faster=True))
+    return rows
+
+
+def against(
+    home: Path, name: str, question: Question, ours: Callable[[], float], target: Target | None, rounds: int
+) -> Row:
+    theirs = timed(lambda: output(["grep", "-rn", *question.line, "sessions"], home))
+    return compare(name, ours, "grep -rn", theirs, target, rounds, faster=True)
+
+
+def command(home: Path, question: Question) -> Callable[[], float]:
+    return timed(lambda: output([*COMMAND, "--home", str(home), *question.line], ROOT))
+
+
+def inside(home: Path, question: Question) -> Callable[[], float]:
+    """All that the process does once it has started: choosing the files, and grep on those."""
+    line = [os.fsencode(part) for part in question.line]
+
+    def run() -> None:
+        options = parse(line)
+        for each in grep.commands(options, grep.choose(options)):
+            output(each, home)
+
+    def in_home() -> None:
+        os.chdir(home)
+        run()
+
+    return timed(in_home)
+
+
+def output(line: list[str] | list[bytes], where: Path) -> bytes:
+    return subprocess.run(line, cwd=where, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL).stdout
+
+
+def check_same(home: Path, question: Question) -> None:
+    """A wrong answer is not worth measuring."""
+    ours = output([*COMMAND, "--home", str(home), *question.line], ROOT)
+    assert ours == output(["grep", "-rn", *question.line, "sessions"], home), question.name
+
+
+def wait_vouched(home: Path) -> None:
+    os.chdir(home)
+    while known.ask_voucher(b"") is None:
+        time.sleep(0.05)
+
+
+# -- what keeping up costs a save ---------------------------------------------------------------------------
+
+
+def measure_listing(place: Path, scale: Scale, meter: Progress) -> list[Row]:
+    """A commit lists its files for grep: its share of a save of 40 KB, and of an append to a long session."""
+    from store import upkeep
+
+    def saving(store: Store, session: Session) -> Callable[[], float]:
+        def save() -> None:
+            session.title = f"Title {time.monotonic_ns()}"
+            store.save(session)
+
+        return timed(save)
+
+    with Store.open(place / "saves", background=False) as store:
+        session = Session.new("s", "m")
+        for i in range(40):
+            session.add_message(Message.user(f"{i} " + "some words " * 90))
+        store.save(session)
+        loaded = store.load("s")
+        assert loaded is not None
+        save, note = saving(store, loaded), upkeep.note
+        with_list, without = [], []
+        for _ in range(scale.saves):
+            with_list.append(save())
+            upkeep.note = lambda *_: None
+            without.append(save())
+            upkeep.note = note
+    a, b = statistics.median(with_list), statistics.median(without)
+    return [
+        Row(
+            "save of 40 KB, its files listed for grep",
+            a,
+            "ms",
+            "not listed",
+            b,
+            a / b,
+            Target(1.6),
+            scale.saves,
+        )
+    ]
+
+
+# What is measured, in order; each makes its own homes below the place it is given.
+MEASUREMENTS: list[Callable[[Path, Scale, Progress], list[Row]]] = [measure_grep, measure_listing]

@@ -24,6 +24,7 @@ Kind = Literal[
     "foreign-file",
     "incoming",
     "secret",
+    "trigrams",
     "message",
     "set-aside",
     "derived",

@@ -10,13 +10,13 @@ For a process of its own, whose working directory is the home; it ends as grep.
 from __future__ import annotations
 
 import os
-import sys
 
 from store.grep_options import Options, parse
+from store.grep_runs import become, can_be_shared, is_silent, one_by_one, side_by_side
 from store.known import SEGMENTS, SESSIONS, Known, Unusable, ask_voucher, is_readable_place
 from store.patterns import ANY, query_of
 from store.trigrams import Damaged, Segment, candidates
-from store.walk_order import in_walk_order
+from store.walk_order import entries_in_order, in_walk_order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
     from store.patterns import Query
 
-TROUBLE = 2
+_PARTS = 24  # of a walk that several share
+_FEWEST_A_PART = 50  # sessions; for fewer a process of its own is not worth it
+_LARGEST_PART_BYTES = 1_000_000
 _MARGIN_BYTES = 64_000  # of the room for arguments, for what the kernel puts there too
 _WORTH_IT = 0.5  # of all files: beyond, walking is cheaper than choosing
 
@@ -52,9 +54,12 @@ def commands(options: Options, files: Sequence[bytes] | None) -> list[list[bytes
 def _whole(options: Options) -> list[bytes]:
     if not options.is_understood:
         return [b"grep", b"-rn", *options.line, *([SESSIONS] if options.is_complete else [])]
-    filters = [(b"--include=" if include else b"--exclude=") + glob for include, glob in options.filters]
     where = options.operands or ([SESSIONS] if options.has_pattern else [])
-    return [b"grep", b"-rn", *options.arguments, *filters, *([b"--", *where] if where else [])]
+    return [b"grep", b"-rn", *options.arguments, *_globs(options), *([b"--", *where] if where else [])]
+
+
+def _globs(options: Options) -> list[bytes]:
+    return [(b"--include=" if include else b"--exclude=") + glob for include, glob in options.filters]
 
 
 # -- which files ---------------------------------------------------------------------------------------------
@@ -137,16 +142,6 @@ def _is_included(path: bytes, filters: list[tuple[bool, bytes]]) -> bool:
 # -- running ---------------------------------------------------------------------------------------------------
 
 
-def environment() -> dict[bytes, bytes]:
-    """As our caller gave it: Python sets LC_CTYPE for itself where it finds the C locale."""
-    found = dict(os.environb)
-    if b"LC_CTYPE" in found:
-        with open("/proc/self/environ", "rb") as given:
-            if not any(entry.startswith(b"LC_CTYPE=") for entry in given.read().split(b"\0")):
-                del found[b"LC_CTYPE"]
-    return found
-
-
 def _keep_pattern_files(options: Options) -> None:
     """Files of patterns are named from where we were called, and some can be read only once: a pipe, say."""
     for i, argument in enumerate(options.arguments):
@@ -180,40 +175,25 @@ def run(line: list[bytes], home: bytes) -> int:
     _keep_pattern_files(options)
     os.chdir(home)
     os.lstat(SESSIONS)  # an error of ours, not one of grep's, if this is no home
-    wanted = commands(options, choose(options))
+    files = choose(options)
+    if files is None and options.by_folders and can_be_shared():
+        parts = in_parts(options)
+        if parts is not None and is_silent([b"grep", *options.arguments, b"--", b"/dev/null"]):
+            return side_by_side(parts)
+    wanted = commands(options, files)
     if len(wanted) == 1:
-        _become(wanted[0])
-    codes = []
-    for command in wanted:
-        codes.append(_wait(_spawn(command)))
-        if codes[-1] > TROUBLE:
-            return codes[-1]
-    return combined(codes)
+        become(wanted[0])
+    return one_by_one(wanted)
 
 
-def combined(codes: list[int]) -> int:
-    """The exit code of one grep that would have done what several did."""
-    return TROUBLE if TROUBLE in codes else min(codes)
-
-
-def _become(command: list[bytes]) -> None:
-    from signal import SIG_DFL, SIGPIPE, SIGXFSZ, signal
-
-    for number in (SIGPIPE, SIGXFSZ):  # which Python ignores, and a program would inherit that
-        signal(number, SIG_DFL)
-    try:
-        os.execvpe(command[0], command, environment())
-    except FileNotFoundError:
-        print("grovefs: GNU grep is not installed", file=sys.stderr)
-        sys.exit(TROUBLE)
-
-
-def _spawn(command: list[bytes]) -> int:
-    from signal import SIGPIPE, SIGXFSZ
-
-    return os.posix_spawnp(command[0], command, environment(), setsigdef=[SIGPIPE, SIGXFSZ])
-
-
-def _wait(process: int) -> int:
-    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    return code if code >= 0 else 128 - code
+def in_parts(options: Options) -> list[list[bytes]] | None:
+    """A walk over all files as several walks over some sessions each; None if that would not print the same."""
+    found = entries_in_order(SESSIONS)
+    if options.filters and not all(is_folder for _, is_folder in found):
+        return None  # a glob means something else where a file is named than where it is found
+    head = [b"grep", b"-rnH", *options.arguments, *_globs(options), b"--"]
+    size = max(_FEWEST_A_PART, len(found) // _PARTS)
+    names = [SESSIONS + b"/" + name for name, _ in found]
+    parts = [names[i : i + size] for i in range(0, len(names), size)]
+    is_small = all(sum(map(len, part)) + 9 * size < _LARGEST_PART_BYTES for part in parts)
+    return [[*head, *part] for part in parts] if len(parts) > 1 and is_small else None

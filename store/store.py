@@ -24,6 +24,7 @@ from store.check import run_checks
 from store.check_parts import check_mail, check_records, check_state
 from store.check_projects import check_projects
 from store.check_secrets import check_secrets
+from store.check_trigrams import check_trigrams
 from store.commits import Commits
 from store.core import Core
 from store.errors import Closed, InvalidName, NotFound, StoreError
@@ -534,6 +535,7 @@ class Store:
             check_mail(self._core, self.mail),
             check_records(self._core, self.records),
             check_state(self._core, self.state),
+            check_trigrams(self.trigrams),
             *([check_secrets(self._core)] if secrets else []),
             check_projects(self._core, self.projects, self.mail),
         ]

@@ -94,7 +94,7 @@ class Upkeep:
             folder = stack.pop()
             if watch is not None:
                 watch(folder)
-            listed = self._look(folder)
+            listed = self.look(folder)
             if listed is None:
                 continue
             stamp, paths, below = listed
@@ -116,7 +116,7 @@ class Upkeep:
         changed = {path for (path,) in reader.execute(f"SELECT path FROM grep_changed {where}", below)}
         return files, changed, dict(reader.execute(f"SELECT path, stamp FROM grep_folders {where}", below))
 
-    def _look(self, folder: bytes) -> tuple[bytes, list[bytes], list[bytes]] | None:
+    def look(self, folder: bytes) -> tuple[bytes, list[bytes], list[bytes]] | None:
         """A directory's stamp, plain files and directories; None if there is none to look into."""
         try:
             before_ns = now_ns()
@@ -135,6 +135,11 @@ class Upkeep:
         except OSError:
             return False
         return known.pack(info) == stamp and info.st_nlink == 1
+
+    def is_listed(self, path: bytes) -> bool:
+        """Whether a path is in sight: known, or to be read."""
+        tables = "SELECT 1 FROM grep_files WHERE path = ?1 UNION ALL SELECT 1 FROM grep_changed WHERE path = ?1"
+        return self.db.reader.execute(tables, (path,)).fetchone() is not None
 
     def list_changed(self, paths: Iterable[bytes]) -> None:
         """From now on these are read. Always a transaction: it waits for one that is about to strike them off."""
@@ -222,7 +227,7 @@ class Upkeep:
             taken += 1
             started = time.perf_counter()
             try:
-                read = self._read(path)
+                read = self.read(path)
             except (FileNotFoundError, NotADirectoryError):
                 gone.append(path)
                 continue
@@ -246,8 +251,8 @@ class Upkeep:
             db.execute("INSERT OR REPLACE INTO meta VALUES ('grep_next', ?)", (first + count,))
         return int(first)
 
-    def _read(self, path: bytes) -> tuple[bytes, bytes] | None:
-        """A file and its stamp; None if it is to be read every time."""
+    def read(self, path: bytes) -> tuple[bytes, bytes] | None:
+        """A file and its stamp; None if it is to be read by grep every time."""
         try:
             fd = os.open(self._prefix + path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
@@ -292,7 +297,7 @@ class Upkeep:
         looked: set[bytes] = set()
         while stack:
             folder = stack.pop()
-            listed = self._look(folder) if folder not in looked else None
+            listed = self.look(folder) if folder not in looked else None
             looked.add(folder)
             if listed is None:
                 continue

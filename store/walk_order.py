@@ -57,13 +57,23 @@ def _by_inode(folder: bytes, names: list[bytes]) -> list[bytes]:
 
 
 def _as_listed(folder: bytes, names: list[bytes]) -> list[bytes]:
-    with os.scandir(folder or b".") as entries:
-        listed = [(entry.name, entry.inode()) for entry in entries]
     wanted = set(names)
+    return [name for name, _ in entries_in_order(folder) if name in wanted]
+
+
+def entries_in_order(folder: bytes) -> list[tuple[bytes, bool]]:
+    """The plain files (False) and directories (True) of a directory, as a walk comes to them."""
+    with os.scandir(folder or b".") as entries:
+        listed = [(entry.inode(), entry) for entry in entries]
     runs = [listed[i : i + _RUN] for i in range(0, len(listed), _RUN)]
     if len(listed) > _SORTED_ABOVE and _sorts(folder):
-        runs = [sorted(run, key=lambda entry: entry[1]) if len(run) > _SORTED_ABOVE else run for run in runs]
-    return [name for run in runs for name, _ in run if name in wanted]
+        runs = [sorted(run, key=lambda row: row[0]) if len(run) > _SORTED_ABOVE else run for run in runs]
+    return [
+        (entry.name, entry.is_dir(follow_symlinks=False))
+        for run in runs
+        for _, entry in run
+        if entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+    ]
 
 
 def _sorts(folder: bytes) -> bool:

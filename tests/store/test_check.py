@@ -615,7 +615,7 @@ def test_repair_in_another_process_leaves_a_clean_home(opened: Store) -> None:
 
 
 # Found by the tests of those parts: test_mailbox.py, test_projects.py.
-OF_OTHER_PARTS = {"message", "set-aside", "derived", "secret"}
+OF_OTHER_PARTS = {"trigrams", "message", "set-aside", "derived", "secret"}
 
 
 def test_every_kind_of_damage_has_a_test() -> None:

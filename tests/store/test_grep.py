@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from store import Store, known, layout
-from store.grep import choose, combined, commands, environment
+from store.grep import choose, commands, in_parts
 from store.grep_options import parse
+from store.grep_runs import combined, environment
 from store.patterns import query_of
 from store.walk_order import in_walk_order
 from tests.builders import make_document, make_session
@@ -319,6 +320,47 @@ def test_it_starts_without_what_takes_time() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_several_greps_share_a_walk(merged_home: Path, tmp_path: Path) -> None:
+    """Where all must be read, into a pipe: the same, in the same order; not into a file that grep would notice."""
+    shared = 0
+    for line in LINES:
+        options = parse([os.fsencode(part) for part in line])
+        if options.by_folders and not options.pattern_files:
+            os.chdir(merged_home)
+            shared += in_parts(options) is not None
+            if options.narrowable:  # in parts all the same
+                parts = in_parts(options)
+                done = [subprocess.run(p, capture_output=True, stdin=subprocess.DEVNULL) for p in parts or []]
+                if parts is not None:
+                    together = combined([d.returncode for d in done]), b"".join(d.stdout for d in done)
+                    assert together == gnu(merged_home, line)[:2], line
+    assert shared > 20
+    for line in (["-c", "hay"], ["-v", "e"], ["-L", "needle"], ["."], ["-E", "(open"], ["-c", "\\d"]):
+        assert ours(merged_home, line) == gnu(merged_home, line)
+
+
+def test_a_reader_who_has_enough_ends_it(merged_home: Path) -> None:
+    """`grovefs grep . | head -1`: killed by SIGPIPE, as grep is, and nothing is said."""
+    command = [sys.executable, "-c", "from fusefs.cli import main; main()", "grep", "--home", str(merged_home), "."]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(60) in (-13, 0)
+
+
+def test_two_processes_compare_many_stamps(merged_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one of them finds altered the other need not."""
+    monkeypatch.setattr(known, "_WORTH_SHARING", 10)
+    for line in (["needle"], ["absent words"]):
+        found, files = in_process(merged_home, line)
+        assert found == gnu(merged_home, line)
+        assert files is not None
 
 
 # -- damage, and edits behind our back --------------------------------------------------------------------

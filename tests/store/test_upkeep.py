@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from store import Store, upkeep
-from store.trigrams import Segment
+from store.trigrams import Postings, Segment, render
 from tests.builders import make_document, make_session
 from tests.store.test_grep import ROOT, gnu, in_process, settle
 
@@ -254,3 +254,49 @@ def test_a_damaged_segment_is_made_anew(store: Store, monkeypatch: pytest.Monkey
     agree(store.home, "needle1")
     store.trigrams.merge()
     assert in_process(store.home, ["absent words"])[1] == []
+
+
+# -- check ------------------------------------------------------------------------------------------------
+
+
+def spoil_segment(store: Store) -> None:
+    path = store.home / ".grovefs/trigrams" / segments(store)[0]
+    data = bytearray(path.read_bytes())
+    data[10] ^= 0xFF
+    path.write_bytes(data)
+
+
+def leave_out(store: Store) -> None:
+    """A segment that is whole, and does not know half of what is in a file."""
+    (document,) = store._core.db.reader.execute("SELECT document FROM grep_files ORDER BY document LIMIT 1").fetchone()
+    postings = Postings()
+    for number, path in store._core.db.reader.execute("SELECT document, path FROM grep_files ORDER BY document"):
+        data = (store.home / os.fsdecode(path)).read_bytes()
+        postings.add(number, data[: len(data) // 2] if number == document else data)
+    (store.home / ".grovefs/trigrams" / segments(store)[0]).write_bytes(b"".join(render(postings.rows())))
+
+
+def leave_out_document(store: Store) -> None:
+    (store.home / ".grovefs/trigrams" / segments(store)[0]).write_bytes(b"".join(render(Postings().rows())))
+
+
+def lose_row(store: Store) -> None:
+    with store._core.db.write() as db:
+        db.execute("DELETE FROM grep_files WHERE document = (SELECT min(document) FROM grep_files)")
+
+
+@pytest.mark.parametrize("harm", [spoil_segment, leave_out, leave_out_document, lose_row])
+def test_check_finds_an_index_that_says_too_little(store: Store, harm: Callable[[Store], None]) -> None:
+    """Found, mended, gone."""
+    for i in range(5):
+        store.save(make_session(f"s{i}", title=f"needle{i}"))
+    settle()
+    store.trigrams.rebuild()
+    store.trigrams.sweep()
+    assert store.check().is_clean
+    harm(store)
+    report = store.check()
+    assert {finding.kind for finding in report.findings} == {"trigrams"}
+    assert store.check(repair=True).exit_code == 1
+    assert store.check().is_clean
+    agree(store.home, *(f"needle{i}" for i in range(5)))
