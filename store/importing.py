@@ -199,10 +199,10 @@ class Imports:
 
     def _judge(self, draft: Draft, receipt: _Receipt, snapshot: Snapshot) -> tuple[Verdict, str | None]:
         known = self._receipt(draft.location)
+        came = known.files if known else {}
+        added = {file.name: receipt.files[file.name] for file in draft.files if file.name not in came}
+        foreign = self._changed(draft.location, added, absent_ok=True)
         if snapshot.main is None:
-            foreign = self._changed(
-                draft.location, {f.name: receipt.files[f.name] for f in draft.files}, absent_ok=True
-            )
             return ("kept", f"{foreign} is there already") if foreign else ("new", None)
         if known is None:
             same = snapshot.main.data == draft.main
@@ -214,6 +214,8 @@ class Imports:
         changed = self._changed(draft.location, known.files)
         if changed:
             return "kept", f"{changed} was changed here since it was imported; the source has changed too"
+        if foreign:
+            return "kept", f"{foreign} was made here; the source has another by now"
         lost = _lost(snapshot.main.data, draft)
         if lost:
             return "kept", f"{lost} of the messages here are no longer in the source"

@@ -17,7 +17,7 @@ import orjson
 
 from store import attachments, codec, layout
 from store.importers.shape import Draft, File
-from store.importers.values import json_text, make_title
+from store.importers.values import json_text, make_title, without_surrogates
 from store.layout import Location
 from store.timestamps import Timestamp
 
@@ -35,7 +35,7 @@ class SessionBuilder:
         self.format = format
         self.location = location
         self.path = path
-        self.source_id = source_id
+        self.source_id: str = without_surrogates(source_id)  # it may be a file's name, and those are any bytes
         self.messages = []
         self.metadata = {}
         self.title = self.model = self.workspace = ""

@@ -77,6 +77,24 @@ def test_a_session_edited_here_is_kept_and_reported(store: Store, claude: Path) 
     assert again == session
 
 
+def test_a_file_that_was_made_here_is_not_overwritten_by_one_that_came_later(store: Store, claude: Path) -> None:
+    store.imports.run(str(claude))
+    mine = store.home / f"sessions/{CLAUDE_ID}/attachments/notes.txt"
+    mine.write_text("mine")
+    (claude / f"projects/-home-me-shop/{CLAUDE_ID}/notes.txt").write_text("theirs")
+    assert store.imports.run(str(claude)).counts == {"kept": 1, "unchanged": 3}
+    assert mine.read_text() == "mine"
+
+
+def test_a_file_whose_name_is_not_unicode_is_imported_all_the_same(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    write_lines(tmp_path / "p/fine.jsonl", [{"type": "mode", "sessionId": "x"}])
+    (tmp_path / "p/fine.jsonl").rename(os.fsdecode(os.fsencode(tmp_path / "p") + b"/n\xff.jsonl"))
+    for state in ("new", "unchanged"):
+        assert store.imports.run(str(tmp_path / "p")).counts == {state: 1}
+    assert store.entries()[0].id.startswith("claude-code-")
+
+
 def test_a_source_that_lost_messages_takes_none_away(store: Store, claude: Path) -> None:
     store.imports.run(str(claude))
     lines = transcript(claude).read_text().splitlines()
