@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import apsw
 import orjson
 
-from store import attachments, layout, upkeep
+from store import attachments, layout, sessions, upkeep
 from store.atomic import NewFile
 from store.commits import Commits
 from store.core import Core
@@ -61,14 +63,48 @@ class Beside:
                 "attachment",
             )
 
-    def note_attachments(self, location: Location, *, present: bool) -> None:
-        """Attachments came or went by other ways."""
+    def remove_file(self, location: Location, path: str) -> None:
+        """Take an attachment away, and note in the same commit whether others are left."""
+        self.core.check_writable()
+        with self.core.locked(location):
+            if self.core.disk.stat(path) is None:
+                raise NotFound(f"{path} does not exist")
+            row = self.commits.current_row(location)
+            self.commits.discard(location, [path], "attachment", lambda db: self._note_present(db, location, row))
+
+    def move_file(self, source: str, target: str, locations: Collection[Location]) -> None:
+        """Rename among attachments, or to or from them; `locations` are the sessions that win or lose one."""
+        self.core.check_writable()
+        with ExitStack() as held:
+            for location in sorted(locations, key=str):  # always in the same order: who waits crosswise waits for ever
+                held.enter_context(self.core.locked(location))
+            rows = {location: self.commits.current_row(location) for location in locations}
+
+            def note(db: apsw.Connection) -> None:
+                for location, row in rows.items():
+                    self._note_present(db, location, row)
+
+            first, is_tree = min(locations, key=str), len(locations) > 1
+            commit = Commit(first, moves=[(source, target)], touched=list(locations), whole_tree=is_tree)
+            self.commits.run(commit, note, "attachment")
+
+    def tell(self, locations: Collection[Location]) -> None:
+        """Attachments changed and none came or went: only others are to hear of it."""
+        if locations:
+            with self.core.db.write() as db:
+                self.core.feed.add(db, list(locations), "attachment")
+            self.core.changed()
+
+    def recount(self, location: Location) -> None:
+        """Something came or went among the attachments by another way."""
         with self.core.locked(location):
             row = self.commits.current_row(location)
             with self.core.db.write() as db:
-                self._note(db, row, present=present)
-                self.core.feed.add(db, [location], "attachment")
-        self.core.changed()
+                self._note_present(db, location, row)
+        self.tell([location])
+
+    def _note_present(self, db: apsw.Connection, location: Location, row: Row | None) -> None:
+        self._note(db, row, present=sessions.has_attachments(self.core.disk, location))
 
     def _note(self, db: apsw.Connection, row: Row | None, *, present: bool) -> None:
         if row is not None and row.entry.has_attachments != present:

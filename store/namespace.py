@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from store import codec, layout, sessions, trash
+from store import codec, layout, trash
 from store.atomic import Entry, NewFile
 from store.beside import Beside
 from store.core import Core
@@ -214,6 +214,7 @@ class Namespace:
             raise Protected(f"{place.path}: a child has no children of its own; they lie beside it")
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             os.mkdir(place.name, self.core.disk.dir_mode, dir_fd=parent)
+        self._keep_name(place)
 
     def remove_dir(self, place: Place, hidden: Collection[str] = ()) -> None:
         """Remove an empty directory. For a session that is its deletion: `hidden` names what counts as gone."""
@@ -228,6 +229,14 @@ class Namespace:
             return
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             os.rmdir(place.name, dir_fd=parent)
+        self._keep_name(place)
+
+    def _keep_name(self, place: Place) -> None:
+        """That a name came or went lasts (rule 2). Foreign files are as on any disk: who cares syncs."""
+        if place.kind is not Kind.PLAIN:
+            self.sync_dir(place.path.rpartition("/")[0])
+        if place.kind is Kind.ATTACHMENT and place.location is not None:  # a directory among them counts as one too
+            self.beside.recount(place.location)
 
     def refuse_pinned(self, place: Place) -> None:
         """A pinned session, and a root with a pinned descendant, keep what they have until unpinned."""
@@ -250,16 +259,19 @@ class Namespace:
             return self._trash_document(place.location, place)
         if self.parts.remove(place):
             return
+        if place.kind is Kind.ATTACHMENT and place.location is not None:
+            return self.beside.remove_file(place.location, place.path)
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             os.unlink(place.name, dir_fd=parent)
-        self._followed(place)
+        self._keep_name(place)
 
     def put_plain(self, place: Place, data: bytes, like: os.stat_result) -> None:
         """A foreign file that is a copy of something, with its mode and times."""
         self.core.check_writable()
-        temp = self.core.disk.write_temps(
-            [NewFile(place.path, [data], None, like.st_mtime_ns, stat.S_IMODE(like.st_mode))]
-        )[0]
+        file = NewFile(place.path, [data], None, like.st_mtime_ns, stat.S_IMODE(like.st_mode))
+        if place.kind is Kind.ATTACHMENT and place.location is not None:
+            return self.beside.put_file(place.location, file)
+        temp = self.core.disk.write_temps([file])[0]
         self.core.disk.move(temp, place.path)
         self.core.disk.sync_dirs([place.path.rpartition("/")[0]])
 
@@ -274,11 +286,8 @@ class Namespace:
             self.core.changed()
 
     def _followed(self, place: Place) -> None:
-        """The index notes what attachments a session has; and others are to hear of what came and went."""
+        """Others are to hear of what came and went."""
         self.parts.tell(place)
-        if place.kind is Kind.ATTACHMENT and place.location is not None:
-            present = sessions.has_attachments(self.core.disk, place.location)
-            self.beside.note_attachments(place.location, present=present)
 
     # -- renames ----------------------------------------------------------------------------------------------
 
@@ -309,7 +318,11 @@ class Namespace:
             layout.check_new(target.location)
         if source.kind is not Kind.PLAIN:
             self.refuse_pinned(source)
-        self._rename(source, target)
+        attached = {p.location for p in (source, target) if p.kind is Kind.ATTACHMENT and p.location is not None}
+        if attached:
+            self.beside.move_file(source.path, target.path, attached)
+        else:
+            self._rename(source, target)
         for place in (source, target):
             self._followed(place)
         if is_dir and target.kind is Kind.SESSION and target.location is not None:
@@ -351,9 +364,8 @@ class Namespace:
             if Kind.ATTACHMENT in (one.kind, other.kind) and not stat.S_ISREG(info.st_mode):
                 raise Protected(f"{place.path} is no plain file; only such can be attached")
             self.refuse_pinned(place)
-        self.core.disk.exchange(one.path, other.path)
-        for place in (one, other):
-            self._followed(place)
+        self.core.disk.exchange(one.path, other.path)  # as many attachments as before, wherever they are
+        self.beside.tell({p.location for p in (one, other) if p.kind is Kind.ATTACHMENT and p.location is not None})
 
     def sync_dir(self, path: str) -> None:
         """What was made and removed in a directory is to last."""

@@ -40,6 +40,7 @@ def make_home(home: Path) -> None:
         store.save(make_session("gone"))
         store.delete("gone")
         store.attach("root", PNG, "image/png")
+        (home / "sessions/root/children/child/attachments").mkdir(exist_ok=True)
         store.records.save_traces("root", [make_event("old")])
         store.mail.at("root").deliver(LETTER)
         store.state.save_json("facts", "f", "long standing")
@@ -75,6 +76,12 @@ def _save_runtime(store: Store) -> None:
     assert session is not None
     session.last_run_status = "completed"
     store.save_runtime(session)
+
+
+def _attached(store: Store, id: str) -> list[str]:
+    location = store.location(id)
+    assert location is not None
+    return os.listdir(store.home / location.dir / "attachments")
 
 
 def _title(store: Store, id: str) -> str | None:
@@ -194,6 +201,19 @@ SCENARIOS = [
         "attach",
         lambda s: s.attach("pinned", PNG, "image/png"),
         lambda s: any((s.home / "sessions/pinned/attachments").iterdir()),
+    ),
+    Scenario(
+        "remove an attachment",
+        lambda s: s.names.remove_file(place_of(f"sessions/root/attachments/{_attached(s, 'root')[0]}")),
+        lambda s: not _attached(s, "root"),
+    ),
+    Scenario(
+        "move an attachment",
+        lambda s: s.names.move(
+            place_of(f"sessions/root/attachments/{_attached(s, 'root')[0]}"),
+            place_of("sessions/root/children/child/attachments/moved.png"),
+        ),
+        lambda s: _attached(s, "root/child") == ["moved.png"] and not _attached(s, "root"),
     ),
     Scenario(
         "token usage",
