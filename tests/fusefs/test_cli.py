@@ -9,6 +9,7 @@ import pty
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,31 @@ def test_rebuild_makes_the_index_anew(filled: Path) -> None:
     for leftover in (filled / ".grovefs").glob("index.db*"):
         leftover.unlink()
     assert grovefs(filled, "rebuild").stdout == "2 sessions indexed\n"
+
+
+@pytest.mark.parametrize(("command", "label"), [(["rebuild"], b"rebuilding"), (["search", "about"], b"indexing")])
+def test_what_takes_long_shows_its_progress_on_a_terminal(filled: Path, command: list[str], label: bytes) -> None:
+    """Making the index, be it asked for or found missing: a bar, gone afterwards, and nothing of it in the output."""
+    for leftover in (filled / ".grovefs").glob("index.db*"):
+        leftover.unlink()
+    terminal, end = pty.openpty()
+    run = subprocess.Popen(
+        [sys.executable, "-c", "from fusefs.cli import main; main()", *command, "--home", str(filled)],
+        stdout=subprocess.PIPE,
+        stderr=end,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(end)
+    shown = b""
+    with suppress(OSError):  # EIO: the other end is closed
+        while data := os.read(terminal, 65536):
+            shown += data
+    os.close(terminal)
+    output = run.communicate(timeout=60)[0]
+    assert run.returncode == 0
+    assert label in shown
+    assert b"100%" in shown
+    assert label not in output
 
 
 def test_a_home_is_not_made_by_looking_for_it(tmp_path: Path) -> None:
