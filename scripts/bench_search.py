@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from benchmarks.finding import measure_upkeep, measure_words
 from benchmarks.machine import MB, machine_of, workplace
 from benchmarks.rows import Row, Target, compare, tell, timed
 from benchmarks.texts import write_sessions
@@ -82,6 +83,7 @@ def measure_grep(place: Path, scale: Scale, meter: Progress) -> list[Row]:
         home = place / f"home-{number}"
         size = write_sessions(home, number, meter)
         rows += measure_build(home, number, size, meter)
+        rows += measure_words(home, f"{number:,}")
         rows += measure_questions(home, number, scale, meter)
     return rows
 
@@ -245,4 +247,8 @@ def measure_listing(place: Path, scale: Scale, meter: Progress) -> list[Row]:
 
 
 # What is measured, in order; each makes its own homes below the place it is given.
-MEASUREMENTS: list[Callable[[Path, Scale, Progress], list[Row]]] = [measure_grep, measure_listing]
+MEASUREMENTS: list[Callable[[Path, Scale, Progress], list[Row]]] = [
+    measure_grep,
+    measure_listing,
+    lambda place, scale, meter: measure_upkeep(place, scale.saves, meter),
+]

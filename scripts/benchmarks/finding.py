@@ -1,0 +1,118 @@
+"""What full-text search costs: to ask, and to keep in step with every save."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.progress import Progress
+
+from benchmarks.rows import Row, Target, timed
+from store import Message, Session, Store, search
+
+RARE, MEDIUM = 3, 300  # messages that a word is in, about
+ASKED = 15  # times each
+
+
+def measure_words(home: Path, scale: str) -> list[Row]:
+    """The top 20 for words of every frequency, in a home that is indexed, inside the process."""
+    rows = []
+    with Store.open(home, background=False) as store:
+        questions = [
+            *((f"a word in {n:,} messages", word, 3.0) for word, n in (_word(store, RARE), _word(store, MEDIUM))),
+            *((f"the most frequent word, in {n:,} messages", word, 60.0) for word, n in [_word(store, None)]),
+            ("two words, both frequent", " ".join(_frequent(store, 2)), 60.0),
+            ("two Chinese characters", "希少", 3.0),
+        ]
+        for name, query, bound_ms in questions:
+            assert store.search(query), query
+            times = [timed(lambda query=query: store.search(query, limit=20))() for _ in range(ASKED)]
+            target = Target(bound_ms)
+            rows.append(Row(f"{scale}: store.search, {name}", statistics.median(times), target=target, samples=ASKED))
+    return rows
+
+
+def _word(store: Store, messages: int | None) -> tuple[str, int]:
+    """A word that is in about so many messages, and in how many it is; None: the most frequent."""
+    order = "doc DESC" if messages is None else f"abs(doc - {messages})"
+    db = store._core.db.reader
+    db.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.terms USING fts5vocab(main, search, row)")
+    plain = "term NOT GLOB '*[^a-z]*' AND length(term) > 3"
+    word, count = db.execute(f"SELECT term, doc FROM temp.terms WHERE {plain} ORDER BY {order} LIMIT 1").fetchall()[0]
+    return str(word), int(str(count))
+
+
+def _frequent(store: Store, number: int) -> list[str]:
+    rows = store._core.db.reader.execute("SELECT term FROM temp.terms ORDER BY doc DESC LIMIT ?", (number,))
+    return [str(word) for (word,) in rows]
+
+
+def measure_upkeep(place: Path, saves: int, meter: Progress) -> list[Row]:
+    """What search adds to the save of a session of 40 KB in which a message changed, and to an append."""
+    task = meter.add_task("keeping search in step", total=3)
+    with Store.open(place / "upkeep", background=False) as store:
+        rows = [_share_of_a_save(store, saves)]
+        meter.advance(task)
+        short, long = (_append_times(store, length, saves) for length in (10, 5_000))
+        meter.advance(task)
+    ratio = short and long / short
+    name = "search's part of an append to 5,000 messages"
+    return [*rows, Row(name, long, "ms", "to 10 messages", short, ratio, Target(1.3), saves)]
+
+
+def _share_of_a_save(store: Store, saves: int) -> Row:
+    session = _conversation("saved", 40)
+    store.save(session)
+    numbers = iter(range(10**9))
+
+    def save() -> None:
+        session.messages[20].content = f"{next(numbers)} " + "some words " * 90
+        store.save(session)
+
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(saves):
+        for in_step in (True, False):
+            with _search(in_step=in_step):
+                times[in_step].append(timed(save)())
+    ours, without = (statistics.median(times[in_step]) for in_step in (True, False))
+    name = "save of 40 KB, search in step"
+    return Row(name, ours, "ms", "without search", without, ours / without, Target(1.6), saves)
+
+
+@contextmanager
+def _search(*, in_step: bool) -> Iterator[None]:
+    put = search._put_rows
+    if not in_step:
+        search._put_rows = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        search._put_rows = put
+
+
+def _append_times(store: Store, length: int, saves: int) -> float:
+    """The median of what appends spend in search, in milliseconds."""
+    session = _conversation(f"long-{length}", length)
+    store.save(session)
+    spent: list[float] = []
+    add = search.add_messages
+
+    def timing(*arguments: object) -> None:
+        spent.append(timed(lambda: add(*arguments))())  # type: ignore[arg-type]
+
+    search.add_messages = timing  # type: ignore[assignment]
+    try:
+        for i in range(saves):
+            store.append(session, [Message.user(f"one more {i} " + "some words " * 30)])
+    finally:
+        search.add_messages = add
+    return statistics.median(spent)
+
+
+def _conversation(name: str, messages: int) -> Session:
+    session = Session.new(name, "some-model")
+    for i in range(messages):
+        session.add_message(Message.user(f"{i} " + "some words " * 90))
+    return session
