@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from store.patterns import Query
 
-_PARTS = 24  # of a walk that several share
+_PARTS = 6  # of a walk that several share
 _FEWEST_A_PART = 50  # sessions; for fewer a process of its own is not worth it
 _LARGEST_PART_BYTES = 1_000_000
 _MARGIN_BYTES = 64_000  # of the room for arguments, for what the kernel puts there too

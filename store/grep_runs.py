@@ -77,7 +77,7 @@ def is_silent(command: list[bytes]) -> bool:
 
 def side_by_side(commands: list[list[bytes]]) -> int:
     """Several greps at once. What they print comes in the order of the commands."""
-    from signal import SIG_DFL, SIGINT, SIGPIPE, signal
+    from _signal import SIG_DFL, SIGINT, SIGPIPE, signal
 
     running: list[_Run] = []
     codes = []
@@ -122,7 +122,7 @@ class _Run:
         return code
 
     def end(self) -> None:
-        from signal import SIGKILL
+        from _signal import SIGKILL
 
         os.kill(self._process, SIGKILL)
         os.waitpid(self._process, 0)

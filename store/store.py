@@ -523,7 +523,7 @@ class Store:
         """
         self._core.rebuild(progress)
         self.state.rebuild()
-        self.trigrams.rebuild()
+        self.trigrams.rebuild(progress)
         self.projects.rebuild_all()
         self._export()
         return self.count()

@@ -136,6 +136,12 @@ class Upkeep:
             return False
         return known.pack(info) == stamp and info.st_nlink == 1
 
+    def _is_folder(self, path: bytes, stamp: bytes) -> bool:
+        try:
+            return known.pack(os.lstat(self._prefix + path)) == stamp
+        except OSError:
+            return False
+
     def is_listed(self, path: bytes) -> bool:
         """Whether a path is in sight: known, or to be read."""
         tables = "SELECT 1 FROM grep_files WHERE path = ?1 UNION ALL SELECT 1 FROM grep_changed WHERE path = ?1"
@@ -187,14 +193,14 @@ class Upkeep:
                     "SELECT path FROM grep_changed WHERE at_ns < ? ORDER BY path", (limit,)
                 )
             ]
-            done = 0
-            while paths:
-                taken, count = self._merge_some(paths, gently=gently)
+            done = at = 0
+            while at < len(paths):
+                taken, count = self._merge_some(paths[at : at + BATCH_FILES], gently=gently)
+                at += taken
                 done += count
-                self._refresh_folders(paths[:taken])
-                paths = paths[taken:]
                 if progress is not None:
-                    progress(done, done + len(paths))
+                    progress(at, len(paths))
+            self._refresh_folders(paths)
             self._compact()
             return done
 
@@ -218,9 +224,9 @@ class Upkeep:
         documents: list[tuple[int, bytes, bytes]] = []
         gone: list[bytes] = []
         postings = Postings()
-        number = self._reserve(min(len(paths), BATCH_FILES))
+        number = self._reserve(len(paths))
         size = taken = 0
-        for path in paths[:BATCH_FILES]:
+        for path in paths:
             if size > BATCH_BYTES:
                 break
             self._go_on()
@@ -297,7 +303,8 @@ class Upkeep:
         looked: set[bytes] = set()
         while stack:
             folder = stack.pop()
-            listed = self.look(folder) if folder not in looked else None
+            is_known = folder in looked or (folder in folders and self._is_folder(folder, folders[folder]))
+            listed = None if is_known else self.look(folder)
             looked.add(folder)
             if listed is None:
                 continue
