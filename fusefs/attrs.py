@@ -61,6 +61,8 @@ def _timeouts(node: Node) -> tuple[float, float]:
     parent = node.parent
     # At the top nothing comes or goes: sessions/, projects/ and state/ are there as long as the mount is.
     is_sure = parent is None or parent.is_watched or parent.parent is None
+    if node.info is not None and node.info.st_nlink > 1 and not node.is_dir:
+        is_sure = False  # it has another name, and nobody tells what is done under that
     named_s = ANNOUNCED_S if is_sure else UNWATCHED_S
     if node.is_dir:  # its times change with what is in it, which only its own watch tells
         return named_s, ANNOUNCED_S if node.is_watched else UNWATCHED_S

@@ -13,6 +13,7 @@ from fusefs.invalidate import tell_soon
 from fusefs.nodes import Node, Notice
 from fusefs.renames import Renamer
 from store import layout
+from store.atomic import Stamp
 from store.errors import Generated
 from store.places import CHECKED, Kind, Place, place_of
 
@@ -41,12 +42,20 @@ class Entries:
 
     async def remove_dir(self, parent: Node, name: str) -> None:
         place = place_of(parent.path_of(name))
-        hidden = self.writers.hidden_in(place.path)
+        hidden = [n for n in self.writers.hidden_in(place.path) if self._is_as_hidden(f"{place.path}/{n}")]
         await self.threads.run(lambda: self.names.remove_dir(place, hidden), place.location)
         for hidden_name in hidden:
             self.writers.show(f"{place.path}/{hidden_name}")
         self.names.rejects.drop_all(place.path)
         self._nameless(parent, name)
+
+    def _is_as_hidden(self, path: str) -> bool:
+        """Whether it is still the version that was taken away; one that came since goes with nobody."""
+        limbo, info = self.writers.hidden(path), self.names.stat(path)
+        if limbo is None or info is None or Stamp.of(info) == limbo.stamp:
+            return True
+        self.writers.show(path)
+        return False
 
     async def unlink(self, parent: Node, name: str) -> None:
         place = place_of(parent.path_of(name))
@@ -91,6 +100,7 @@ class Entries:
         )
         old_parent.outdate_listing()
         new_parent.outdate_listing()
+        self.writers.rename(source.path, target.path, self.names.stat)
         if node is not None:
             self._renamed(node, new_parent, new_name, target, is_as_brought=is_as_brought)
         tell_soon(self._beside(new_parent, new_name, target))

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pyfuse3
+import trio
 
 from fusefs.nodes import LookAgain
 from store import errors
@@ -63,6 +64,18 @@ def guarded(operations: C) -> C:
             is_request = hasattr(pyfuse3.Operations, name)
             setattr(operations, name, _guard(name, handler, is_request=is_request))
     return operations
+
+
+def spawn_guarded(what: str, work: Callable[[], Awaitable[object]]) -> None:
+    """Do something besides the requests; an exception nobody foresaw is logged, and ends nothing."""
+
+    async def guard() -> None:
+        try:
+            await work()
+        except Exception:
+            log.exception("%s failed", what)
+
+    trio.lowlevel.spawn_system_task(guard)
 
 
 def _guard(name: str, handler: Handler, *, is_request: bool) -> Handler:

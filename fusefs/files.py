@@ -100,7 +100,10 @@ class Files:
 
     def hold_version(self, node: Node) -> int | None:
         """A descriptor of the version a node stands for; None if it has been replaced."""
-        fd = self.names.open(node.stored, os.O_RDONLY)
+        try:
+            fd = self.names.open(node.stored, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
         info, known = os.fstat(fd), node.info
         if known is not None and stat.S_ISREG(info.st_mode) and _identity(info) == _identity(known):
             return fd
@@ -108,7 +111,10 @@ class Files:
         return None
 
     def _open_plain(self, node: Node, flags: int) -> Opened:
-        fd = self.names.open(node.stored, flags & _PASSED_ON & ~os.O_TRUNC)
+        try:
+            fd = self.names.open(node.stored, flags & _PASSED_ON & ~os.O_TRUNC)
+        except FileNotFoundError:
+            raise LookAgain(f"{node.path} is gone; who may create it will") from None
         info = os.fstat(fd)
         if node.info is None or info.st_ino != node.info.st_ino:
             os.close(fd)
@@ -128,7 +134,8 @@ class Files:
             opened = self._open_shadow(node, flags)
             node.shadow.truncate(0)
             return opened, node
-        fd = self.names.open(place, flags & _PASSED_ON | os.O_CREAT | os.O_EXCL, mode)
+        # Not O_EXCL unless asked for: the kernel remembered that there was none, and someone may have made it since.
+        fd = self.names.open(place, flags & (_PASSED_ON | os.O_EXCL) | os.O_CREAT, mode)
         parent.outdate_listing()
         node = self.tree.lookup(parent, name)
         node.created_ns = time.time_ns()
@@ -165,8 +172,12 @@ class Files:
         if self.writers.hidden(path) is not None and not shadow.written:
             return
         shadow.deleted_before = self.writers.was_deleted(path)
+        attempt = shadow.begin_commit()
         try:
-            await self.threads.run(lambda: shadow.commit(overwrite=self._overwrite), shadow.place.location)
+            done = await self.threads.run(
+                lambda: shadow.commit(attempt, overwrite=self._overwrite), shadow.place.location
+            )
+            shadow.settle(attempt, done)
         finally:
             # Committed, the name leads to the new version; refused, the old one has its name again.
             self.writers.show(path)

@@ -103,6 +103,9 @@ class Handles:
         self._listings[self._next] = node, listing
         return self._next
 
+    def relist(self, number: int, listing: Listing) -> None:
+        self._listings[number] = self._listings[number][0], listing
+
     def listing(self, number: int) -> tuple[Node, Listing]:
         return self._listings[number]
 

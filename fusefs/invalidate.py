@@ -14,11 +14,13 @@ from collections.abc import Sequence
 import pyfuse3
 import trio
 
+from fusefs.errors import spawn_guarded
 from fusefs.nodes import Notice
 
 log = logging.getLogger("grovefs.mount")
 
 _LIMITER = trio.CapacityLimiter(4)
+_SOON_LIMITER = trio.CapacityLimiter(32)  # these may wait long: for a directory whose lock waits for a session's
 
 
 async def tell(notices: Sequence[Notice]) -> None:
@@ -29,7 +31,7 @@ async def tell(notices: Sequence[Notice]) -> None:
 def tell_soon(notices: Sequence[Notice]) -> None:
     """For handlers that must answer first."""
     if notices:
-        trio.lowlevel.spawn_system_task(tell, notices)
+        spawn_guarded("telling the kernel", lambda: trio.to_thread.run_sync(_tell, notices, limiter=_SOON_LIMITER))
 
 
 def _tell(notices: Sequence[Notice]) -> None:

@@ -44,10 +44,11 @@ class Listing:
     names: list[str]
     infos: dict[str, os.stat_result] = field(default_factory=dict)
     items: dict[str, Item] = field(default_factory=dict)  # in a view
+    is_outdated: bool = False
 
     def outdate(self) -> None:
         """Something changed: the names stay for who is reading them, but each is looked at anew."""
-        self.infos = {}
+        self.infos, self.is_outdated = {}, True
 
 
 @dataclass(eq=False, slots=True)
@@ -63,6 +64,8 @@ class Node:
     item: Item | None = None  # of what exists only in the mount
     children: dict[str, Node] = field(default_factory=dict)  # the names in it that the kernel knows
     listing: Listing | None = None  # of a directory in which nothing changed since
+    changes: int = 0  # how often something changed in this directory: a listing made meanwhile is not to be remembered
+    absent: set[str] = field(default_factory=set)  # names in it that the kernel was told lead nowhere
     is_watched: bool = False  # changes in this directory are told to us
     encoded: Any = None  # its attributes as the kernel wants them
     shadow: Shadow | None = None  # of a writer's private node
@@ -103,6 +106,7 @@ class Node:
         self.info, self.encoded = info, None
 
     def outdate_listing(self) -> None:
+        self.changes += 1
         if self.listing is not None:
             self.listing.outdate()
             self.listing = None

@@ -21,7 +21,7 @@ from fusefs.entries import Entries
 from fusefs.errors import guarded
 from fusefs.files import WRITING, Files, Opened, refuse_made
 from fusefs.follow import Follower
-from fusefs.nodes import Node
+from fusefs.nodes import Listing, Node
 from fusefs.stats import Timings
 from fusefs.threads import Threads
 from fusefs.tree import Tree
@@ -38,6 +38,8 @@ log = logging.getLogger("grovefs.mount")
 
 # A directory of this size (of its own, not of what is in it) is listed in a thread: thousands of names take long.
 _LARGE_DIR_BYTES = 64 << 10
+# Names in one directory that the kernel may remember as absent: each is kept here too, until one is made.
+_MOST_ABSENT = 1000
 
 Views = Callable[[Callable[[], dict[str, object]]], Mapping[str, View]]
 
@@ -75,6 +77,12 @@ class Operations(pyfuse3.Operations):
         return {"requests": self.timings.counts(), "microseconds": self.timings.snapshot(), "nodes": len(self._nodes)}
 
     def close(self) -> None:
+        """What was taken away through this mount, and not brought back, is gone with it."""
+        for limbo in self.writers.all_hidden():
+            try:
+                self._bury(limbo)
+            except (StoreError, OSError) as error:
+                log.warning("%s stays: %s", limbo.place.path, error)
         self._handles.close_all()
         self.watches.close()
 
@@ -88,8 +96,8 @@ class Operations(pyfuse3.Operations):
             private.lookups += 1
             return attributes(private)
         if self.files.pins.is_expected(ctx.pid, parent, text):
-            pin = self.files.pins.pin(lambda: self.tree.lookup(parent, text), self.files.hold_version)
-            return self._entry(pin)
+            look, hold = (lambda: self.tree.lookup(parent, text)), self.files.hold_version
+            return self._entry(self.files.pins.pin(ctx.pid, look, hold))
         if self.tree.is_slow(parent, text):
             item = await self.threads.run(lambda: self.tree.find_item(parent, text))
             return self._entry(self.tree.made(parent, text, item))
@@ -102,10 +110,12 @@ class Operations(pyfuse3.Operations):
 
     def _may_stay_absent(self, parent: Node, name: str) -> bool:
         """Whether whoever makes this name is sure to be noticed; what has a meaning may appear in other ways."""
-        if not parent.is_watched or parent.place is None:
+        if not parent.is_watched or parent.place is None or len(parent.absent) >= _MOST_ABSENT or is_reject(name):
             return False
-        path = parent.path_of(name)
-        return place_of(path).kind is Kind.PLAIN and not is_reject(name)
+        if place_of(parent.path_of(name)).kind is not Kind.PLAIN:
+            return False
+        parent.absent.add(name)
+        return True
 
     def _entry(self, node: Node) -> EntryAttributes:
         """Attributes for a reply that counts as a lookup."""
@@ -148,14 +158,20 @@ class Operations(pyfuse3.Operations):
     async def opendir(self, inode: int, ctx: RequestContext) -> int:
         self.companion.follow(ctx.pid)
         node = self._nodes.get(inode)
+        return self._handles.add_listing(node, await self._list(node))
+
+    async def _list(self, node: Node) -> Listing:
         is_large = node.place is None or (node.info is not None and node.info.st_size >= _LARGE_DIR_BYTES)
-        if node.listing is None and is_large:
-            listing = await self.threads.run(lambda: self.tree.scan(node))
-            return self._handles.add_listing(node, self.tree.remember(node, listing))
-        return self._handles.add_listing(node, self.tree.listed(node))
+        if node.listing is not None or not is_large:
+            return self.tree.listed(node)
+        changes = node.changes
+        return self.tree.remember(node, await self.threads.run(lambda: self.tree.scan(node)), changes)
 
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         directory, listing = self._handles.listing(fh)
+        if start_id == 0 and listing.is_outdated:  # from the beginning again: rewinddir(3)
+            listing = await self._list(directory)
+            self._handles.relist(fh, listing)
         names = listing.names
         for number in range(start_id, len(names)):
             try:

@@ -21,7 +21,7 @@ _TRIES = 100  # nothing comes between lookup and open here but another process's
 class Pins:
     def __init__(self) -> None:
         self._expected: dict[tuple[int, int, str], float] = {}
-        self._pinned: dict[int, tuple[int, float]] = {}  # node number → descriptor, deadline
+        self._pinned: dict[tuple[int, int], tuple[int, float]] = {}  # thread, node number → descriptor, deadline
 
     def expect(self, pid: int, node: Node) -> None:
         """This thread is told to come again for the same name."""
@@ -31,14 +31,14 @@ class Pins:
     def is_expected(self, pid: int, parent: Node, name: str) -> bool:
         return self._expected.get((pid, parent.inode, name), 0.0) > time.monotonic()
 
-    def pin(self, look: Callable[[], Node], open_version: Callable[[Node], int | None]) -> Node:
-        """The node a name leads to, with its version held open for who is about to open it."""
+    def pin(self, pid: int, look: Callable[[], Node], open_version: Callable[[Node], int | None]) -> Node:
+        """The node a name leads to, with its version held open for the thread that is about to open it."""
         for _ in range(_TRIES):
             node = look()
             fd = open_version(node)
             if fd is not None:
-                self._let_go(node.inode)
-                self._pinned[node.inode] = fd, time.monotonic() + PINNED_S
+                self._let_go((pid, node.inode))
+                self._pinned[pid, node.inode] = fd, time.monotonic() + PINNED_S
                 break
         return node
 
@@ -46,17 +46,17 @@ class Pins:
         """The descriptor that was kept for this open; None if none was."""
         if node.parent is not None:
             self._expected.pop((pid, node.parent.inode, node.name), None)
-        fd, _ = self._pinned.pop(node.inode, (None, 0.0))
+        fd, _ = self._pinned.pop((pid, node.inode), (None, 0.0))
         return fd
 
     def expire(self) -> None:
         """Let go of what nobody came for."""
         now = time.monotonic()
         self._expected = {key: deadline for key, deadline in self._expected.items() if deadline > now}
-        for inode in [inode for inode, (_, deadline) in self._pinned.items() if deadline <= now]:
-            self._let_go(inode)
+        for key in [key for key, (_, deadline) in self._pinned.items() if deadline <= now]:
+            self._let_go(key)
 
-    def _let_go(self, inode: int) -> None:
-        fd, _ = self._pinned.pop(inode, (None, 0.0))
+    def _let_go(self, key: tuple[int, int]) -> None:
+        fd, _ = self._pinned.pop(key, (None, 0.0))
         if fd is not None:
             os.close(fd)

@@ -45,7 +45,7 @@ class Renamer:
         if info is None or data is None:
             raise NotFound(f"{source.path} does not exist")
         try:
-            self._refuse_outdated(target, node, data)
+            self._refuse_outdated(source, target, node, data)
             changed = names.commit(
                 target,
                 data,
@@ -65,13 +65,18 @@ class Renamer:
             names.forget(source)
         return names.read(target) == data
 
-    def _refuse_outdated(self, target: Place, node: Node | None, data: bytes) -> None:
+    def _refuse_outdated(self, source: Place, target: Place, node: Node | None, data: bytes) -> None:
         """A file made here before the present version was committed cannot know of it."""
         committed = self.tree.store.names.stat(target.path)
-        if self.overwrite or node is None or node.created_ns is None or committed is None:
+        if self.overwrite or committed is None:
             return
-        if node.created_ns < committed.st_ctime_ns and self.writers.hidden(target.path) is None:
-            error = Conflict(f"{target.path} was committed anew since {node.name} was begun; the newer version stands")
+        # The kernel may have forgotten the node since, and we with it; the disk remembers when the file was made.
+        begun_ns = node.created_ns if node is not None else None
+        begun_ns = begun_ns or self.tree.store.names.birth_ns(source)
+        if begun_ns is not None and begun_ns < committed.st_ctime_ns and self.writers.hidden(target.path) is None:
+            error = Conflict(
+                f"{target.path} was committed anew since {source.name} was begun; the newer version stands"
+            )
             self.tree.store.names.rejects.keep(target.directory, target.name, data, error)
             raise error
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from store import Store, layout
 from store.index import Version
@@ -21,6 +21,21 @@ from store.places import CHECKED, MAY_BE_EMPTY, Kind, Place
 T = TypeVar("T")
 
 _PIECE = 1 << 20
+
+
+class Attempt(NamedTuple):
+    """What a commit began with."""
+
+    writes: int
+    mode: int | None
+    mtime_ns: int | None
+
+
+class Committed(NamedTuple):
+    """What stands after it."""
+
+    base: Version | None
+    info: os.stat_result | None
 
 
 @dataclass
@@ -121,31 +136,38 @@ class Shadow:
         if self.is_emptied and self.place.kind in MAY_BE_EMPTY and (at_end or self.info is None):
             self.written = True
 
-    def commit(self, *, overwrite: bool) -> bool:
-        """Make it real, if there is anything; False if nothing changed. Blocks."""
+    def begin_commit(self) -> Attempt:
+        """What is to be committed now; more may be written while that goes on."""
+        return Attempt(self.writes, self.mode, self.mtime_ns)
+
+    def commit(self, attempt: Attempt, *, overwrite: bool) -> Committed:
+        """Make it real. Blocks, in a thread: it changes nothing here, for its writer may go on meanwhile."""
         if not self.written:
-            self._set_attributes()
-            return False
+            self._set_attributes(attempt)
+            return Committed(self.base, self.store.names.stat(self.place.path))
         if self.failure is not None:
             raise self.failure
-        writes = self.writes
-        changed = self.store.names.commit_file(
+        names = self.store.names
+        names.commit_file(
             self.place,
             self.fd,
             base=self.base,
             overwrite=overwrite,
             deleted_before=self.deleted_before,
-            mode=self.mode,
-            mtime_ns=self.mtime_ns,
+            mode=attempt.mode,
+            mtime_ns=attempt.mtime_ns,
         )
-        if writes == self.writes:  # else more came meanwhile, through another descriptor: for the next commit
+        base = names.version(self.place) if self.place.kind in CHECKED else self.base
+        return Committed(base, names.stat(self.place.path))
+
+    def settle(self, attempt: Attempt, done: Committed) -> None:
+        """It is real. What came meanwhile, through this or another descriptor, is for the next commit."""
+        if attempt.writes == self.writes:
             self.discard()
             self.written = self.is_emptied = False
-        self.mode = self.mtime_ns = None
-        if self.place.kind in CHECKED:
-            self.base = self.store.names.version(self.place)
-        self.info = self.store.names.stat(self.place.path)
-        return changed
+        if (self.mode, self.mtime_ns) == (attempt.mode, attempt.mtime_ns):
+            self.mode = self.mtime_ns = None
+        self.base, self.info = done.base, done.info
 
     def refuse(self) -> None:
         """From now on show what stands: Emacs remembers what fstat says after a failed fsync, and asks if
@@ -159,13 +181,13 @@ class Shadow:
         self.info = self.store.names.stat(self.place.path)
         self.is_refused = self.info is not None
 
-    def _set_attributes(self) -> None:
+    def _set_attributes(self, attempt: Attempt) -> None:
         """Modes and times reach the document also when no byte was written."""
-        if (self.mode is None and self.mtime_ns is None) or self.store.names.stat(self.place.path) is None:
+        mode, mtime_ns = attempt.mode, attempt.mtime_ns
+        if (mode is None and mtime_ns is None) or self.store.names.stat(self.place.path) is None:
             return
-        times = None if self.mtime_ns is None else (self.mtime_ns, self.mtime_ns)
-        self.store.names.set_attributes(self.place, mode=self.mode, times_ns=times)
-        self.mode = self.mtime_ns = None
+        times = None if mtime_ns is None else (mtime_ns, mtime_ns)
+        self.store.names.set_attributes(self.place, mode=mode, times_ns=times)
 
     def discard(self) -> None:
         """Let the uncommitted bytes go."""

@@ -21,6 +21,7 @@ from fusefs.writers import Writers
 from store import Store, layout
 from store.errors import Generated, NotFound
 from store.places import CHECKED, VERSIONED, Kind, Place, listing_order, place_of
+from store.rejects import is_reject
 
 _REMEMBER = is_on("listings")
 
@@ -48,6 +49,8 @@ class Tree:
             return self._made(parent, name, path, self._find_item(path))
         if self.writers.hidden(path) is not None:
             raise NotFound(f"{path} was taken away")
+        if is_reject(name) and self.store.names.rejects.path(parent.path, name) is not None:
+            return self._rejected(parent, name, path)  # also before a copy that someone made of an older one
         return self._stored(parent, name, path, self.store.names.stat(path))
 
     def _stored(self, parent: Node, name: str, path: str, info: os.stat_result | None) -> Node:
@@ -98,7 +101,7 @@ class Tree:
 
     def _find_item(self, path: str) -> Item | None:
         view, rest = self._view(path)
-        return view.find(rest)
+        return view.find(rest) if _is_text(path) else None
 
     def _view(self, path: str) -> tuple[View, str]:
         top, _, rest = path.partition("/")
@@ -146,10 +149,13 @@ class Tree:
         """As it is remembered, or scanned and remembered."""
         if directory.listing is not None:
             return directory.listing
-        return self.remember(directory, self.scan(directory))
+        return self.remember(directory, self.scan(directory), directory.changes)
 
-    def remember(self, directory: Node, listing: Listing) -> Listing:
-        if directory.is_watched and _REMEMBER:
+    def remember(self, directory: Node, listing: Listing, changes: int) -> Listing:
+        """Keep a listing, unless something changed since it was begun."""
+        if directory.changes != changes:
+            listing.outdate()
+        elif directory.is_watched and _REMEMBER:
             directory.listing = listing
         return listing
 
@@ -171,6 +177,9 @@ class Tree:
         """A node for one writer of a name, with a shadow that is still empty."""
         place = place_of(parent.path_of(name))
         base = self.store.names.version(place) if place.kind in CHECKED else None
+        limbo = self.writers.hidden(place.path)
+        if base is not None and limbo is not None:  # who took it away knew that version, and none that came since
+            base = base._replace(main=limbo.stamp)
         shadow = Shadow(self.store, place, base, info)
         number = self.nodes.number(place.path, ("private", time.monotonic_ns()))
         node = Node(
@@ -183,8 +192,8 @@ class Tree:
     def recheck(self, directory: Node, name: str) -> list[Notice]:
         """Look at a name again: what the kernel must hear if it is not what it was."""
         known, path = directory.children.get(name), directory.path_of(name)
-        if known is None:  # perhaps the kernel remembers that there was none
-            return [Notice(directory.inode, os.fsencode(name))]
+        if known is None:
+            return self.forget_absent(directory, name)
         if known.place is None or self.writers.hidden(path) is not None:
             return []  # not remembered
         info = self.store.names.stat(path)
@@ -195,6 +204,21 @@ class Tree:
             return []
         known.learn(info)
         return [Notice(known.inode, pages=not known.is_version and not known.is_dir)]
+
+    def forget_absent(self, directory: Node, name: str) -> list[Notice]:
+        """The kernel may remember that there was nothing of that name."""
+        if name not in directory.absent:
+            return []
+        directory.absent.discard(name)
+        return [Notice(directory.inode, os.fsencode(name))]
+
+    def lose(self, directory: Node) -> list[Notice]:
+        """A directory is gone, though another may bear its name, and even its number, by now."""
+        directory.outdate_listing()
+        if directory.parent is None or directory.parent.children.get(directory.name) is not directory:
+            return []
+        self.nodes.unname(directory)
+        return [Notice(directory.parent.inode, os.fsencode(directory.name))]
 
     def recheck_times(self, directory: Node) -> list[Notice]:
         """A directory's own times change with what is in it."""
@@ -232,6 +256,15 @@ def _is_same(known: Node, info: os.stat_result) -> bool:
 def _is_equal(was: os.stat_result, info: os.stat_result) -> bool:
     """Whether the kernel would see no difference. Every change but a read's changes the ctime."""
     return (was.st_ctime_ns, was.st_size, was.st_nlink) == (info.st_ctime_ns, info.st_size, info.st_nlink)
+
+
+def _is_text(path: str) -> bool:
+    """What is made up is named in UTF-8; other bytes lead nowhere."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _version(item: Item) -> object:

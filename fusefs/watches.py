@@ -30,6 +30,7 @@ class Event(NamedTuple):
     directory: Node | None  # None: the kernel could not keep up, anything may have changed
     name: str  # "" for the directory itself
     is_name: bool  # it came or went; else only its bytes or attributes changed
+    is_gone: bool = False  # the directory itself is, and its watch with it
 
 
 class Watches:
@@ -82,6 +83,7 @@ class Watches:
             elif event.mask & flags.IGNORED:
                 self._let_go(node)
                 self._nodes.pop(event.wd, None)
+                seen[Event(node, "", True, is_gone=True)] = None
             else:
                 seen[Event(node, event.name, bool(event.mask & _NAMES))] = None
         return list(seen)

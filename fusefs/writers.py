@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from fusefs.nodes import Node
 from store.atomic import Stamp
-from store.places import Place
+from store.places import Place, place_of
 
 # A writer that was told to come again is back within microseconds; unless someone else's rename in that directory
 # waits for the session's lock, because the kernel lets nobody else look there meanwhile. Longer than that may take.
@@ -118,6 +118,18 @@ class Writers:
         return (
             limbo.was_deleted if limbo is not None else time.monotonic() - self._deleted.get(path, -1e9) <= self.limbo_s
         )
+
+    def rename(self, old: str, new: str, stat: Callable[[str], os.stat_result | None]) -> None:
+        """A directory bears another name: what was hidden in it, and below, stays so."""
+        for path in [p for p in self._limbo if p.startswith(f"{old}/")]:
+            limbo = self._limbo.pop(path)
+            place = place_of(new + path.removeprefix(old))
+            info = stat(place.path)
+            if info is not None:  # its bytes say the new name, so it is another version; it was this one that was meant
+                self._limbo[place.path] = replace(limbo, place=place, stamp=Stamp.of(info))
+
+    def all_hidden(self) -> list[Limbo]:
+        return list(self._limbo.values())
 
     def hidden_in(self, directory: str) -> list[str]:
         """The names that are hidden in a directory."""

@@ -177,6 +177,16 @@ class Disk:
                 return None
             raise
 
+    def birth_ns(self, path: str) -> int | None:
+        """When the file at `path` was made; None where that is not known. Python 3.11 has no statx(2)."""
+        directory, _, name = path.rpartition("/")
+        answer = (ctypes.c_uint64 * 32)()
+        with self.opened(directory) as parent:
+            failed = _libc.statx(parent, os.fsencode(name), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, ctypes.byref(answer))
+        if failed or not answer[0] & _STATX_BTIME:
+            return None
+        return int(answer[10]) * 10**9 + (int(answer[11]) & 0xFFFFFFFF)
+
     def open_to_read(self, path: str) -> int:
         """A descriptor of the file at `path`, in one system call where the kernel knows it."""
         if ".." in path and ".." in path.split("/"):
@@ -383,6 +393,8 @@ class _OpenHow(ctypes.Structure):
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _RENAME_EXCHANGE = 2
+_AT_SYMLINK_NOFOLLOW = 0x100
+_STATX_BTIME = 0x800
 _OPENAT2 = 437  # the same number on every architecture
 _RESOLVE_BENEATH_NO_LINKS = 0x08 | 0x04 | 0x02  # BENEATH, NO_SYMLINKS, NO_MAGICLINKS
 _directory_how = _OpenHow(_DIRECTORY, 0, _RESOLVE_BENEATH_NO_LINKS)

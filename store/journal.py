@@ -9,12 +9,12 @@ redo: the moves a mark names are finished, and its sessions are read again. The 
 from __future__ import annotations
 
 import errno
+import json  # not orjson: a foreign name may be bytes that are no UTF-8, which only json carries
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import apsw
-import orjson
 
 from store import layout, upkeep
 from store.atomic import Disk, File, NewFile
@@ -104,7 +104,7 @@ class Journal:
         with self.db.write(durable=self.disk.durability == "full") as db:
             db.execute(
                 "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)",
-                (*_mark_key(commit), orjson.dumps(moves).decode(), orjson.dumps(touched).decode()),
+                (*_mark_key(commit), json.dumps(moves), json.dumps(touched)),
             )
 
     def _unmark(self, commit: Commit) -> None:
@@ -175,7 +175,7 @@ class Journal:
         ).fetchone()
         if row is None:
             return
-        moves, touched = orjson.loads(row[0]), orjson.loads(row[1])
+        moves, touched = json.loads(row[0]), json.loads(row[1])
         for source, target in moves if not self._was_taken_back(moves) else ():
             # A name outside tmp/ may have come into use again after it was moved away.
             is_done = not source.startswith(layout.TMP) and self.disk.stat(target) is not None

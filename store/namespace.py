@@ -56,6 +56,10 @@ class Namespace:
         """The names in a directory, and what each is like."""
         return self.core.disk.scan(path)
 
+    def birth_ns(self, place: Place) -> int | None:
+        """When a file was made, where the filesystem knows it."""
+        return self.core.disk.birth_ns(place.path)
+
     def noticed(self, location: Location) -> None:
         """A document was changed on disk: the index is to follow, unless it knows."""
         self.core.refresh(location)

@@ -7,7 +7,9 @@ holds what belongs beside the documents of one directory, which may be that of a
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -38,13 +40,22 @@ class Rejects:
         """Keep refused bytes and the reason; a later refusal of the same document replaces it."""
         directory = _path(where)
         slot = _slot(directory)
-        self.disk.make_dirs(slot)
-        if self.disk.stat(f"{slot}/{_DIRECTORY}") is None:
-            self._write(f"{slot}/{_DIRECTORY}", directory.encode(errors="surrogateescape"))
         reason = explain(directory, name, raw, error)
-        for part, data in ((REJECTED, raw), (REASON, reason.encode(errors="replace"))):
-            self._write(f"{slot}/{_short(name)}{part}", data)
-        self._note(f"{directory}/{name}", error)
+        with self._alone():
+            self.disk.make_dirs(slot)
+            if self.disk.stat(f"{slot}/{_DIRECTORY}") is None:
+                self._write(f"{slot}/{_DIRECTORY}", directory.encode(errors="surrogateescape"))
+            for part, data in ((REJECTED, raw), (REASON, reason.encode(errors="replace"))):
+                self._write(f"{slot}/{_short(name)}{part}", data)
+            self._note(f"{directory}/{name}", error)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One at a time in all processes: slots come and go with what is in them. For the public methods only."""
+        self.disk.make_dirs(layout.REJECTS)
+        with self.disk.opened(layout.REJECTS) as fd:
+            fcntl.flock(fd, fcntl.LOCK_EX)  # gone with the descriptor
+            yield
 
     def _write(self, path: str, data: bytes) -> None:
         self.disk.move(self.disk.write_temp([data]), path)
@@ -81,33 +92,41 @@ class Rejects:
 
     def remove(self, where: Location | str, shown: str) -> None:
         """Take one of the two away, by hand."""
-        path = self.path(where, shown)
-        if path is not None:
-            self.disk.remove(path)
-            self._tidy(_path(where))
+        if self.path(where, shown) is not None:
+            with self._alone():
+                self._remove(_path(where), shown)
+
+    def _remove(self, directory: str, shown: str) -> None:
+        self.disk.remove(f"{_slot(directory)}/{shown}")
+        if not self.names(directory):
+            self.disk.remove_tree(_slot(directory))
 
     def drop(self, where: Location | str, name: str) -> None:
         """The document was mended, or is gone: nothing is kept of it any more."""
         for part in (REJECTED, REASON):
             self.remove(where, f"{_short(name)}{part}")
 
-    def _tidy(self, directory: str) -> None:
-        if not self.names(directory):
-            self.disk.remove_tree(_slot(directory))
-
     def drop_all(self, where: Location | str) -> None:
         """The directory is gone, and with it all that was kept for it and for those in it."""
-        for directory in list(self._below(_path(where))):
-            self.disk.remove_tree(_slot(directory))
+        if self.disk.directories(layout.REJECTS):
+            with self._alone():
+                self._drop_below(_path(where))
+
+    def _drop_below(self, directory: str) -> None:
+        for below in list(self._below(directory)):
+            self.disk.remove_tree(_slot(below))
 
     def rename(self, where: Location | str, target: Location | str) -> None:
         """The directory has another name: what was typed for it, and in it, is to be found there."""
         old, new = _path(where), _path(target)
-        self.drop_all(new)
-        for directory in list(self._below(old)):
-            moved = new + directory.removeprefix(old)
-            self.disk.move(_slot(directory), _slot(moved))
-            self._write(f"{_slot(moved)}/{_DIRECTORY}", moved.encode(errors="surrogateescape"))
+        if not self.disk.directories(layout.REJECTS):
+            return
+        with self._alone():
+            self._drop_below(new)
+            for directory in list(self._below(old)):
+                moved = new + directory.removeprefix(old)
+                self.disk.move(_slot(directory), _slot(moved))
+                self._write(f"{_slot(moved)}/{_DIRECTORY}", moved.encode(errors="surrogateescape"))
 
     def _below(self, directory: str) -> Iterator[str]:
         """The directory and those in it, as far as something is kept for them. Few slots there are."""
