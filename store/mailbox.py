@@ -26,6 +26,7 @@ from store.index import Version
 from store.journal import Commit
 from store.layout import MAIL_CORRUPT, MAIL_CUR, MAIL_NEW, Location
 from store.places import Kind, Place, is_message_name, place_of
+from store.project_index import Member
 from store.waiting import wait_for_change
 
 log = logging.getLogger("grovefs.store")
@@ -48,13 +49,14 @@ class Mailboxes:
     core: Core
     commits: Commits
 
-    def at(self, target: Location | str) -> Mailbox:
+    def at(self, target: Location | Member | str) -> Mailbox:
         """The mailbox of a session: its id, `root/child`, or `projects/<key>/sessions/<parent>[/children/<child>]`.
 
         NotFound if there is no such session. In a project a mailbox may come before its session does.
         """
-        if isinstance(target, Location):
-            return Mailbox(self.core, self.commits, target.owner)
+        if isinstance(target, Location | Member):
+            place_in = target.owner if isinstance(target, Location) else target.location
+            return Mailbox(self.core, self.commits, place_in)
         if target.startswith(f"{layout.PROJECTS}/"):
             place = place_of(target.rstrip("/"))
             if place.kind is not Kind.MEMBER or place.location is None:
@@ -167,8 +169,9 @@ class Mailbox:
                 return True
             if left <= 0:
                 return False
-            self._require_owner()
-            self.core.disk.make_dirs(f"{self.dir}/{MAIL_NEW}")
+            with self.locked():  # or a deletion might come in between, and a directory be left behind
+                self._require_owner()
+                self.core.disk.make_dirs(f"{self.dir}/{MAIL_NEW}")
             directory = self.core.home / self.dir / MAIL_NEW
             wait_for_change(directory, min(left, LONGEST_WAIT_S), unless=lambda: not self.is_empty())
 

@@ -212,6 +212,8 @@ class Namespace:
         self.core.check_writable()
         if place.kind is Kind.SESSION and place.location is not None:
             layout.check_new(place.location)
+        if place.kind in (Kind.MEMBER, Kind.PROJECT):
+            layout.check_new_id(place.name)
         if place.kind in CHECKED or place.kind in (Kind.DERIVED, Kind.STATE_TEXT):
             raise Protected(f"{place.path} can only be a plain file")
         if place.name == layout.CHILDREN and place.location is not None and place.kind is Kind.PLAIN:
@@ -268,6 +270,7 @@ class Namespace:
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             os.unlink(place.name, dir_fd=parent)
         self._keep_name(place)
+        self.parts.tell(place)
 
     def put_plain(self, place: Place, data: bytes, like: os.stat_result) -> None:
         """A foreign file that is a copy of something, with its mode and times."""
@@ -288,10 +291,6 @@ class Namespace:
             info = trash.info_file(slot, location, "document deleted", moves)
             self.core.journal.run(Commit(location, [info], moves, dirs=[slot]), lambda db: self.core.reread(location))
             self.core.changed()
-
-    def _followed(self, place: Place) -> None:
-        """Others are to hear of what came and went."""
-        self.parts.tell(place)
 
     # -- renames ----------------------------------------------------------------------------------------------
 
@@ -328,7 +327,7 @@ class Namespace:
         else:
             self._rename(source, target)
         for place in (source, target):
-            self._followed(place)
+            self.parts.tell(place)
         if is_dir and target.kind is Kind.SESSION and target.location is not None:
             self.core.refresh(target.location)
 
@@ -370,6 +369,8 @@ class Namespace:
             self.refuse_pinned(place)
         self.core.disk.exchange(one.path, other.path)  # as many attachments as before, wherever they are
         self.beside.tell({p.location for p in (one, other) if p.kind is Kind.ATTACHMENT and p.location is not None})
+        for place in (one, other):
+            self.parts.exchanged(place)
 
     def sync_dir(self, path: str) -> None:
         """What was made and removed in a directory is to last."""

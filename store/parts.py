@@ -73,6 +73,11 @@ class Parts:
         elif place.name == layout.REMOVED and not place.location.is_session:
             self.core.refresh(place.location)  # a child taken out of its project's indices, or back
 
+    def exchanged(self, place: Place) -> None:
+        """Two names changed places: directories may hold documents that search knows elsewhere."""
+        if _is_state(place):
+            self.core.refresh(layout.state_location())
+
     def touched(self, place: Place) -> None:
         """The times of a file were set: an index may take them for its own."""
         if place.location is not None and (place.kind in _STATE or place.kind is Kind.PAYLOAD):

@@ -46,13 +46,13 @@ class Watcher:
         self._thread.start()
 
     def use(self, location: Location) -> None:
-        """Something of this session was asked for: from now on it is watched."""
+        """Something of this session, project or category was asked for: from now on it is watched."""
         siblings = Location(location.root).path(layout.CHILDREN)
         if len(self._known) >= LIMIT:
             return
         if location not in self._known:
             self._watch(location, location.dir, _SESSION)
-        if siblings not in self._known:  # it may have come into being since
+        if location.is_session and siblings not in self._known:  # it may have come into being since
             self._watch(siblings, siblings, _PARENT)
 
     def stop(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from store import AdmittedSet, InboxMessage, InvalidContent, InvalidName, Mailbox, NotFound, Session, Store
+from store import AdmittedSet, InboxMessage, InvalidContent, InvalidName, Mailbox, Member, NotFound, Session, Store
 from store import waiting as waiting_module
 from store.places import place_of
 from tests.builders import make_session
@@ -99,6 +99,7 @@ def test_a_child_and_a_projects_session_have_mailboxes_too(store: Store, home: P
         ("r/c", "sessions/r/children/c/mailbox"),
         ("projects/k/sessions/p", "projects/k/sessions/p/mailbox"),
         ("projects/k/sessions/p/children/c", "projects/k/sessions/p/children/c/mailbox"),
+        (Member("k", "p", "c"), "projects/k/sessions/p/children/c/mailbox"),
     ]:
         box = store.mail.at(target)
         assert box.deliver(note()).startswith(f"{path}/new/")

@@ -275,6 +275,13 @@ def test_moving_by_hand_takes_the_rows_along(store: Store, state: State, home: P
         store.names.move(place_of("state/papers/deep"), place_of("state/papers/deep.md"))
 
 
+def test_two_categories_change_places(store: Store, state: State) -> None:
+    state.save_markdown("a", "x", "needle")
+    state.save_markdown("b", "y", "thread")
+    store.names.exchange(place_of("state/a"), place_of("state/b"))
+    assert (found(store, "needle"), found(store, "thread")) == (["state/b/x.md"], ["state/a/y.md"])
+
+
 def test_a_document_removed_by_hand_is_in_the_trash(store: Store, state: State) -> None:
     state.save_markdown("notes", "x", "needle")
     store.names.remove_file(place_of("state/notes/x.md"))

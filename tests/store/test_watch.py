@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from store import Message, Session, Store
+from store import Member, Message, Session, Store
 from tests.builders import make_document, make_session
 
 
@@ -67,3 +67,16 @@ def test_our_own_commits_are_not_read_again(watched: Store) -> None:
         watched.append("s1", [Message.user("x")])
     time.sleep(0.4)  # longer than the watcher waits
     assert [c.what for c in watched.changes(cursor).items] == ["appended"] * 10
+
+
+def test_payloads_and_state_documents_in_use_are_watched_too(watched: Store, home: Path) -> None:
+    """Their indices and search rows follow."""
+    member = Member("k", "p", "c")
+    watched.projects.save(member, {"title": "before"})
+    watched.projects.load(member)
+    (home / member.payload).write_text('{"title": "after"}')
+    soon(lambda: [entry.title for entry in watched.projects.children("k", "p")] == ["after"])
+    watched.state.save_markdown("notes", "x", "before")
+    watched.state.load_markdown("notes", "x")
+    (home / "state/notes/x.md").write_text("behind-your-back")
+    soon(lambda: bool(watched.search("behind-your-back")))
