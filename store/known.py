@@ -180,8 +180,11 @@ def entries_of(prefix: bytes, folder: bytes) -> Iterator[tuple[bytes, bool | Non
 
 
 def is_readable_place(path: bytes) -> bool:
-    """Whether grep would come to this on its walk: a plain file; or a directory, if it is one to complain about."""
+    """Whether grep would have something to say of this on its walk: a plain file, or what it cannot look into."""
     try:
-        return stat.S_ISREG(os.lstat(path).st_mode) or os.path.isdir(path)
-    except OSError:
+        mode = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError:
+        return True
+    return stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and not os.access(path, os.R_OK))

@@ -401,6 +401,23 @@ def test_edits_straight_on_the_home_are_seen(home: Path) -> None:
         agree(home)
 
 
+def test_a_file_that_became_something_else_is_no_file(home: Path) -> None:
+    """A link, a link to a directory, a directory, where a file was that matched: grep -r passes them by."""
+    make_home(home)
+    with Store.open(home, background=False) as store:
+        settle()
+        store.trigrams.rebuild()
+    for number, target in ((0, "../s03/session.json"), (1, "../s03"), (10, "nowhere")):
+        path = home / f"sessions/s{number:02}/session.json"
+        path.unlink()
+        path.symlink_to(target)
+    path = home / "sessions/s20/session.json"
+    path.unlink()
+    path.mkdir()
+    (path / "inside").write_text("needle")
+    agree(home, ["needle"], ["-i", "NEEDLE"], ["absent words"])
+
+
 def test_a_directory_that_cannot_be_read_is_told_of(home: Path) -> None:
     """grep's own message and exit code 2, also for files that no candidate is near."""
     if os.geteuid() == 0:
