@@ -13,7 +13,7 @@ import os
 
 from store.grep_options import Options, parse
 from store.grep_runs import become, can_be_shared, is_silent, one_by_one, side_by_side
-from store.known import SEGMENTS, SESSIONS, Known, Unusable, ask_voucher, is_readable_place
+from store.known import SEGMENTS, SESSIONS, Known, Unusable, ask_voucher, readable_places
 from store.patterns import ANY, query_of
 from store.trigrams import Damaged, Segment, candidates
 from store.walk_order import entries_in_order, in_walk_order
@@ -83,8 +83,8 @@ def choose(options: Options) -> list[bytes] | None:
             return None
         if paths is None:
             return None
-        wanted = [path for path in paths if _is_included(path, options.filters) and is_readable_place(path)]
-        return in_walk_order(wanted)
+        wanted = [path for path in paths if _is_included(path, options.filters)]
+        return in_walk_order(readable_places(wanted))
     return None
 
 

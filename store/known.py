@@ -179,12 +179,24 @@ def entries_of(prefix: bytes, folder: bytes) -> Iterator[tuple[bytes, bool | Non
         yield folder, None
 
 
-def is_readable_place(path: bytes) -> bool:
-    """Whether grep would have something to say of this on its walk: a plain file, or what it cannot look into."""
-    try:
-        mode = os.lstat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    return stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and not os.access(path, os.R_OK))
+def readable_places(paths: list[bytes]) -> list[bytes]:
+    """Of which grep would have something to say on its walk: plain files, and what it cannot look into.
+
+    Of a directory that it cannot look into it tells once, and knows nothing of what is inside.
+    """
+    found = []
+    closed: list[bytes] = []
+    for path in paths:
+        try:
+            mode = os.lstat(path).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            found.append(path)
+            continue
+        if stat.S_ISDIR(mode) and not os.access(path, os.R_OK):
+            closed.append(path + b"/")
+        elif not stat.S_ISREG(mode):
+            continue
+        found.append(path)
+    return [path for path in found if not path.startswith(tuple(closed))] if closed else found
