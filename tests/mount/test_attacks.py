@@ -104,13 +104,8 @@ def test_who_renamed_it_away_is_told_of_a_rival(filled: Path, mount_home: MountH
 def test_readers_beside_a_busy_agent_are_never_turned_away(mounted: Mount) -> None:
     """Several readers of one document, each held the version it was promised, and not its neighbour's."""
     path = mounted.sessions / "root/session.json"
-    program = "import sys\nwhile not sys.stdin.closed:\n for _ in range(200): open(sys.argv[1]).read()\n print('x', flush=True)"
-    readers = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for _ in range(5)
-    ]
+    command = [sys.executable, "-c", "import sys\nwhile True: open(sys.argv[1]).read()", path]
+    readers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(5)]
     try:
         with mounted.store() as store:
             for number in range(150):
