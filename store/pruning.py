@@ -1,4 +1,4 @@
-"""Let go of old sessions and old agent records: always by a plan, and by itself only where someone asked for that.
+"""Let go of old sessions: always by a plan, and by itself only where someone asked for that.
 
 What goes, goes to the trash. A plan is made from the index; each tree in it is looked at once more, alone with it,
 before it goes. Automatic pruning rests for a while after each run, whoever ran it, and never takes everything.
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from store import prune
 from store.core import Core
+from store.errors import Busy
 from store.layout import Location
 from store.models import IndexEntry
 from store.prune import Keep, PrunedTree, PrunePlan
@@ -34,7 +35,7 @@ class AutoPrune(NamedTuple):
 
 class PruneResult(NamedTuple):
     deleted: list[Location]
-    changed: list[PrunedTree]  # in the plan, but no longer what was agreed on
+    left: list[PrunedTree]  # in the plan, but no longer what was agreed on, or in use
 
 
 @dataclass(frozen=True)
@@ -48,18 +49,21 @@ class Pruner:
         return prune.plan_prune(entries, keep, now_ns(), self.core.index.damaged())
 
     def apply(self, plan: PrunePlan, progress: Callable[[int, int], None] | None = None) -> PruneResult:
-        """Carry a plan out; a tree that is not any more what the plan saw is left alone."""
+        """Carry a plan out; a tree that is not any more what the plan saw, or that someone works on, is left alone."""
         self.core.check_writable()
         deleted: list[Location] = []
-        changed: list[PrunedTree] = []
+        left: list[PrunedTree] = []
         for done, tree in enumerate(plan.doomed):
-            gone = self.remover.delete_if(tree.root, partial(_is_agreed, tree))
-            deleted += gone
-            if not gone:
-                changed.append(tree)
+            try:
+                gone = self.remover.delete_if(tree.root, partial(_is_agreed, tree))
+            except Busy:
+                left.append(tree._replace(reason="someone is working on it"))
+            else:
+                deleted += gone
+                left += [] if gone else [tree._replace(reason="it changed since the plan was made")]
             if progress is not None:
                 progress(done + 1, len(plan.doomed))
-        return PruneResult(deleted, changed)
+        return PruneResult(deleted, left)
 
     def is_due(self, cooldown_s: float) -> bool:
         """Whether the rest since the last automatic run is over; if so, it begins anew. One for all processes."""

@@ -60,6 +60,9 @@ def prune(
         elif yes or _agrees(_count(plan.session_count, "session")):
             with progress_bar("pruning") as progress:
                 result = store.pruner.apply(plan, progress)
+            if not as_json:
+                for tree in result.left:
+                    typer.echo(f"left alone: {tree.root}: {tree.reason}")
             _print_outcome(plan, [str(location) for location in result.deleted], as_json=as_json)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from store import ArtifactSet, ChildEntry, InboxMessage, Member, Message, Session, Store, Timestamp
+from store import ArtifactSet, ChildEntry, InboxMessage, Keep, Member, Message, Session, Store, Timestamp
 from store.places import place_of
 from tests.builders import make_document, make_session
 from tests.records import make_artifact, make_event
@@ -42,6 +42,8 @@ def make_home(home: Path) -> None:
         store.attach("root", PNG, "image/png")
         (home / "sessions/root/children/child/attachments").mkdir(exist_ok=True)
         store.records.save_traces("root", [make_event("old")])
+        for name in ("agent-1", "agent-2"):
+            store.state.save_json("agents", name, {"id": name, "created_at": "2020-01-01T00:00:00Z"})
         store.mail.at("root").deliver(LETTER)
         store.state.save_json("facts", "f", "long standing")
         store.projects.save(Member("k", "p"), {"title": "P", "updated_at": AT})
@@ -153,6 +155,12 @@ def _is_acknowledged(store: Store) -> bool:
     box = store.mail.at("root")
     assert not list((store.home / "sessions/root/mailbox").glob("corrupt/*"))
     return box.is_fully_empty()
+
+
+def _are_agents_pruned(store: Store) -> bool:
+    left = store.state.names("agents")
+    assert len(left) in (0, 2), "a batch goes as a whole"
+    return not left
 
 
 def _rename_onto_empty(store: Store) -> None:
@@ -280,6 +288,7 @@ SCENARIOS = [
         lambda s: s.records.save_artifacts("pinned", ArtifactSet.of([make_artifact()])),
         lambda s: s.records.load_artifacts("pinned") is not None,
     ),
+    Scenario("prune agent records", lambda s: s.agents.apply(s.agents.plan(Keep(days=30))), _are_agents_pruned),
     Scenario(
         "remove a record",
         lambda s: s.names.remove_file(place_of("sessions/root/traces.json")),

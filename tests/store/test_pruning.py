@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from store import AutoPrune, Keep, Session, Store, Timestamp
+from store import AutoPrune, Keep, Location, Session, Store, Timestamp
 from store.prune import DAY_NS
 from tests.builders import files_below, make_session
 from tests.records import make_event
@@ -81,8 +82,33 @@ def test_what_changed_since_the_plan_is_left_alone(store: Store) -> None:
     store.delete("gone")
     result = store.pruner.apply(plan)
     assert list(map(str, result.deleted)) == ["same"]
-    assert {str(tree.root) for tree in result.changed} == {"pinned", "continued", "grown", "gone"}
+    assert {str(tree.root) for tree in result.left} == {"pinned", "continued", "grown", "gone"}
     assert store.ids() == ["continued", "grown", "grown/kid", "pinned"]
+
+
+def test_a_tree_that_someone_works_on_is_left_alone(home: Path) -> None:
+    """The others go all the same."""
+    with Store.open(home, background=False, lock_timeout_s=0.2) as store:
+        add(store, "busy", 100)
+        add(store, "idle", 100)
+        plan = store.pruner.plan(Keep(days=30))
+        with Store.open(home, background=False) as other:
+            held, done = threading.Event(), threading.Event()
+
+            def work() -> None:
+                with other._core.locked(Location("busy")):
+                    held.set()
+                    done.wait(60)
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            held.wait(60)
+            result = store.pruner.apply(plan)
+            done.set()
+            thread.join()
+        assert list(map(str, result.deleted)) == ["idle"]
+        assert [(str(tree.root), tree.reason) for tree in result.left] == [("busy", "someone is working on it")]
+        assert store.ids() == ["busy"]
 
 
 def test_an_edit_behind_our_back_is_seen_before_it_is_too_late(store: Store, home: Path) -> None:
