@@ -14,12 +14,13 @@ from fusefs.nodes import Node, Notice
 from fusefs.renames import Renamer
 from store import layout
 from store.atomic import Stamp
-from store.errors import Generated
+from store.errors import Busy, Generated
 from store.places import CHECKED, Kind, Place, place_of
 
 
 class Entries:
     def __init__(self, files: Files, *, overwrite: bool, read_only: bool) -> None:
+        self.files = files
         self.tree = files.tree
         self.names = files.names
         self.writers = files.writers
@@ -67,8 +68,12 @@ class Entries:
             info = self.names.stat(place.path)
             if info is not None:
                 self.writers.hide(place, info, was_deleted=True)
+        elif place.kind is Kind.ATTACHMENT and self.writers.newborn(place.path) is not None:
+            self.files.orphan_writers(place.path)
         else:
             await self.threads.run(lambda: self.names.remove_file(place), place.location)
+            if place.kind is Kind.ATTACHMENT:
+                self.files.orphan_writers(place.path)
             if place.kind in CHECKED:
                 self.writers.note_deleted(place.path)
         self._nameless(parent, name)
@@ -95,9 +100,17 @@ class Entries:
         (old_parent, old_name), (new_parent, new_name) = old, new
         source, target = place_of(old_parent.path_of(old_name)), place_of(new_parent.path_of(new_name))
         node = old_parent.children.get(old_name)
+        newborn = self.writers.newborn(source.path)
+        if newborn is not None and target.kind is not Kind.ATTACHMENT:
+            raise Busy(f"{source.path} is still being written; close it first")
+        if newborn is not None:
+            await self.files.settle(newborn)
         is_as_brought = await self.threads.run(
             lambda: self.renamer.rename(source, target, node, replace=replace), target.location or source.location
         )
+        if source.kind is target.kind is Kind.ATTACHMENT:
+            self.files.orphan_writers(target.path)
+            self.files.lead_writers(source.path, new_parent, new_name)
         old_parent.outdate_listing()
         new_parent.outdate_listing()
         self.writers.rename(source.path, target.path, self.names.stat)

@@ -21,7 +21,7 @@ from fusefs.tree import Tree
 from fusefs.views.shape import Page
 from fusefs.writers import Writers
 from store import layout
-from store.errors import Generated, InvalidContent
+from store.errors import Conflict, Generated, InvalidContent
 from store.places import CHECKED, VERSIONED, Kind, place_of
 
 WRITING = os.O_WRONLY | os.O_RDWR
@@ -86,7 +86,8 @@ class Files:
         self.writers.begin(shadow.place.path)
         if flags & os.O_TRUNC:
             shadow.truncate(0)
-        return Opened(self.handles.add(ShadowHandle(node, bool(flags & os.O_APPEND))), direct_io=True)
+        handle = ShadowHandle(node, bool(flags & os.O_APPEND), is_reader=not flags & WRITING)
+        return Opened(self.handles.add(handle), direct_io=True)
 
     def _open_version(self, node: Node, pid: int) -> Opened:
         fd = self.pins.take(pid, node)
@@ -133,6 +134,9 @@ class Files:
             node.shadow.mode = mode if info is None else None
             opened = self._open_shadow(node, flags)
             node.shadow.truncate(0)
+            if place.kind is Kind.ATTACHMENT and info is None:
+                self.writers.bear(place.path, node)
+                parent.outdate_listing()
             return opened, node
         # Not O_EXCL unless asked for: the kernel remembered that there was none, and someone may have made it since.
         fd = self.names.open(place, flags & (_PASSED_ON | os.O_EXCL) | os.O_CREAT, mode)
@@ -165,6 +169,8 @@ class Files:
             if isinstance(handle, FileHandle) and handle.has_written:
                 node.learn(os.fstat(handle.fd))  # so that our own writing is no news
             return
+        if isinstance(handle, ShadowHandle) and handle.is_reader:
+            return
         shadow.accept_empty(at_end=at_end)
         if not shadow.has_something_to_say or node.parent is None:
             return
@@ -178,6 +184,11 @@ class Files:
                 lambda: shadow.commit(attempt, overwrite=self._overwrite), shadow.place.location
             )
             shadow.settle(attempt, done)
+            self.writers.grown(node)
+            self.writers.forget_refusal(path, shadow.opener)
+        except (InvalidContent, Conflict):
+            self.writers.note_refused(path, shadow.opener)
+            raise
         finally:
             # Committed, the name leads to the new version; refused, the old one has its name again.
             self.writers.show(path)
@@ -190,6 +201,36 @@ class Files:
         changed = {name, *(n for n in layout.DOCUMENTS if n in directory.children)}
         notices = [notice for n in changed for notice in self.tree.recheck(directory, n)]
         await tell([*notices, *self.tree.recheck_times(directory)])
+
+    # -- a name that moves or goes while it is written ---------------------------------------------------
+
+    async def settle(self, node: Node) -> None:
+        """Commit a new attachment as far as it is: it is to be renamed, and its writer will go on."""
+        shadow = node.shadow
+        assert shadow is not None
+        shadow.written = True
+        attempt = shadow.begin_commit()
+        done = await self.threads.run(lambda: shadow.commit(attempt, overwrite=self._overwrite), shadow.place.location)
+        shadow.settle(attempt, done)
+        self.writers.grown(node)
+        node.learn(shadow.info)
+
+    def lead_writers(self, path: str, parent: Node, name: str) -> None:
+        """An attachment bears another name: so does what its writers have yet to say."""
+        for node in self.handles.shadowed(path):
+            assert node.shadow is not None
+            node.parent, node.name, node.path = parent, name, parent.path_of(name)
+            node.place = node.shadow.place = place_of(node.path)
+            for _ in range(node.shadow.writers):
+                self.writers.end(path)
+                self.writers.begin(node.path)
+
+    def orphan_writers(self, path: str) -> None:
+        """An attachment was removed: what its writers have yet to say belongs nowhere."""
+        for node in self.handles.shadowed(path):
+            assert node.shadow is not None
+            self.writers.grown(node)
+            node.shadow.is_nameless = True
 
     # -- letting go --------------------------------------------------------------------------------------
 
@@ -209,6 +250,7 @@ class Files:
         shadow.writers -= 1
         self.writers.end(shadow.place.path)
         if shadow.is_idle:
+            self.writers.grown(handle.node)
             shadow.discard()  # refused bytes are kept among the rejects; what never was complete is gone
             self.tree.nodes.drop_unused(handle.node)
 

@@ -62,6 +62,7 @@ class ShadowHandle:
 
     node: Node
     appends: bool = False
+    is_reader: bool = False  # who only looks at what is being made commits nothing by closing it
 
     def read(self, offset: int, size: int) -> bytes:
         assert self.node.shadow is not None
@@ -94,6 +95,11 @@ class Handles:
     def find_file(self, node: Node) -> FileHandle | None:
         """An open descriptor of a file, if there is one: all that leads to it once its name is gone."""
         return next((h for h in self._open.values() if isinstance(h, FileHandle) and h.node is node), None)
+
+    def shadowed(self, path: str) -> list[Node]:
+        """The private nodes through which a path is being written."""
+        nodes = {h.node.inode: h.node for h in self._open.values() if isinstance(h, ShadowHandle)}
+        return [node for node in nodes.values() if node.shadow is not None and node.shadow.place.path == path]
 
     def pop(self, number: int) -> Handle:
         return self._open.pop(number)

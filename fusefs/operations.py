@@ -30,7 +30,7 @@ from fusefs.watches import Watches
 from fusefs.writers import LIMBO_S, Limbo, Writers
 from store import Store, layout
 from store.atomic import Stamp
-from store.errors import NotFound, Protected, StoreError
+from store.errors import Flaw, InvalidContent, NotFound, Protected, StoreError
 from store.places import Kind, place_of
 from store.rejects import is_reject
 
@@ -248,6 +248,8 @@ class Operations(pyfuse3.Operations):
     ) -> tuple[FileInfo, EntryAttributes]:
         parent, text = self.entries.changing(parent_inode, name)
         opened, node = self.files.create(parent, text, mode & ~ctx.umask & 0o7777, flags)
+        if node.shadow is not None:
+            node.shadow.opener = ctx.pid
         return _file_info(opened), self._entry(node)
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
@@ -270,6 +272,8 @@ class Operations(pyfuse3.Operations):
     ) -> EntryAttributes:
         node = self._nodes.get(inode)
         refuse_made(node, read_only=self._read_only)
+        if node.shadow is None and self.writers.was_refused(node.path, ctx.pid):
+            raise InvalidContent(node.path, Flaw("what it was to belong to was refused; the session stays as it was"))
         if fields.update_uid or fields.update_gid:
             _refuse_new_owner(node, attr, fields)
         if fields.update_size:

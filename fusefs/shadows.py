@@ -53,6 +53,8 @@ class Shadow:
     writes: int = 0  # how often it was changed
     writers: int = 0  # open handles
     awaited: bool = False  # its writer was told to come again
+    opener: int = 0  # the thread that opened it last
+    is_nameless: bool = False  # its name was removed: whatever is written now belongs nowhere
     written: bool = False  # bytes came since the last commit or truncation
     is_emptied: bool = False  # truncated to nothing, and nothing came since
     deleted_before: bool = False  # its writer took the document away first, and so means what comes
@@ -129,7 +131,7 @@ class Shadow:
 
     @property
     def has_something_to_say(self) -> bool:
-        return self.written or self.mode is not None or self.mtime_ns is not None
+        return not self.is_nameless and (self.written or self.mode is not None or self.mtime_ns is not None)
 
     def accept_empty(self, *, at_end: bool) -> None:
         """An attachment or a note may be empty: a new one at once, an old one if its last writer leaves it so."""

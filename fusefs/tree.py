@@ -56,7 +56,7 @@ class Tree:
     def _stored(self, parent: Node, name: str, path: str, info: os.stat_result | None) -> Node:
         present = parent.children.get(name)
         if info is None:
-            return self._rejected(parent, name, path)
+            return self.writers.newborn(path) or self._rejected(parent, name, path)
         if present is not None and present.info is not None and _is_same(present, info):
             if not _is_equal(present.info, info):
                 present.learn(info)
@@ -134,7 +134,7 @@ class Tree:
             return self._list_items(directory)
         infos = dict(self.store.names.scan(directory.path))
         names = set(infos) - set(self.writers.hidden_in(directory.path))
-        names.update(self.store.names.rejects.names(directory.path))
+        names.update(self.store.names.rejects.names(directory.path), self.writers.newborn_in(directory.path))
         return Listing(sorted(names, key=listing_order), infos)
 
     def _list_items(self, directory: Node) -> Listing:

@@ -24,6 +24,7 @@ from store.places import Place, place_of
 INTENT_S = 60.0
 NAMELESS_S = 2.0  # for callers of another pid namespace: they all look the same, and one must not take another's
 LIMBO_S = 10.0
+REFUSED_S = 10.0  # unzip does not look at what close answers, and sets mode and time by name right after
 
 
 @dataclass
@@ -49,6 +50,8 @@ class Writers:
         self._limbo: dict[str, Limbo] = {}
         self._deleted: dict[str, float] = {}  # path → when: documents that an unlink takes away at once
         self._at_work: dict[str, int] = {}  # path → writers
+        self._newborn: dict[str, Node] = {}  # attachments that are being made, and were never committed yet
+        self._refused: dict[tuple[str, int], float] = {}  # path and thread → until when
 
     # -- intents ---------------------------------------------------------------------------------------
 
@@ -66,6 +69,7 @@ class Writers:
         """The writer is here."""
         assert node.shadow is not None
         node.shadow.awaited = False
+        node.shadow.opener = pid
         if node.parent is not None:
             self._intents.pop((pid, node.parent.inode, node.name), None)
 
@@ -92,6 +96,40 @@ class Writers:
     def are_on(self, path: str) -> bool:
         """While a writer is on a name, the kernel may not remember where it leads."""
         return path in self._at_work
+
+    # -- attachments that are being made -----------------------------------------------------------------------
+
+    def bear(self, path: str, node: Node) -> None:
+        """Tools rename and remove what they have open: a new attachment has its name from the first."""
+        self._newborn[path] = node
+
+    def newborn(self, path: str) -> Node | None:
+        return self._newborn.get(path)
+
+    def newborn_in(self, directory: str) -> list[str]:
+        """The names of those in a directory."""
+        born = list(self._newborn)
+        return [path.rpartition("/")[2] for path in born if path.rpartition("/")[0] == directory]
+
+    def grown(self, node: Node) -> None:
+        """It is committed, or gone."""
+        assert node.shadow is not None
+        if self._newborn.get(node.shadow.place.path) is node:
+            del self._newborn[node.shadow.place.path]
+
+    # -- refusals ----------------------------------------------------------------------------------------------
+
+    def note_refused(self, path: str, pid: int) -> None:
+        now = time.monotonic()
+        self._refused = {key: until for key, until in self._refused.items() if until > now}
+        self._refused[path, pid] = now + REFUSED_S
+
+    def was_refused(self, path: str, pid: int) -> bool:
+        """Whether what this thread brought last is not what bears the name."""
+        return self._refused.get((path, pid), 0.0) > time.monotonic()
+
+    def forget_refusal(self, path: str, pid: int) -> None:
+        self._refused.pop((path, pid), None)
 
     # -- limbo -----------------------------------------------------------------------------------------------
 
