@@ -1,0 +1,102 @@
+"""Twenty thousand sessions: the mount is there at once, everything can be looked at, and memory stays small."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+
+from scripts.benchmarks.tree import RARE, Shape, write_tree
+from store import Store
+from tests.mount.conftest import Mount, daemons_of, grovefs, wait_until
+
+MountHome = Callable[..., Mount]
+
+MANY, FEW = 20_000, 200
+FILES = 2 * MANY  # session.json and its sidecar
+LIMIT_KB = 300 << 10
+ROUNDS = 4
+
+
+def make_home(home: Path, roots: int) -> Path:
+    """A home made as plain files, which a store has looked at once."""
+    (home / "sessions").mkdir(parents=True)
+    write_tree(home / "sessions", Shape(roots=roots, with_child=0.0, median_bytes=1_000, rare_every=roots // 10))
+    with Store.open(home, background=False, durability="normal") as store:
+        assert store.count() == roots
+    return home
+
+
+@pytest.fixture(scope="module")
+def homes() -> Iterator[tuple[Path, Path]]:
+    """Two homes that nobody changes: one of many sessions, one of few."""
+    base = Path(tempfile.mkdtemp(prefix="grovefs-scale-", dir="/var/tmp"))
+    yield make_home(base / "many", MANY), make_home(base / "few", FEW)
+    rmtree(base)
+
+
+def ready_s(home: Path, mountpoint: Path) -> float:
+    """How long it takes until a mount is there and its sessions can be reached."""
+    began = time.perf_counter()
+    assert grovefs("mount", "--home", home, mountpoint).returncode == 0
+    assert (mountpoint / "sessions").is_dir()
+    took = time.perf_counter() - began
+    assert grovefs("umount", mountpoint).returncode == 0
+    wait_until(lambda: not daemons_of(mountpoint), 60)
+    return took
+
+
+@pytest.mark.timeout(900)
+def test_a_hundred_times_the_sessions_are_mounted_as_fast(homes: tuple[Path, Path], place: Path) -> None:
+    """At most three times what a small home takes, measured in turn: nothing is scanned at the start."""
+    (place / "mnt").mkdir()
+    times = [(ready_s(homes[0], place / "mnt"), ready_s(homes[1], place / "mnt")) for _ in range(ROUNDS)]
+    many, few = (min(column) for column in zip(*times, strict=True))
+    assert many <= 3 * few, times
+
+
+def memory_kb(mount: Mount) -> tuple[int, int]:
+    """What the daemon uses, and the most it ever used."""
+    (pid,) = daemons_of(mount.path)
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(lines["VmRSS"].split()[0]), int(lines["VmHWM"].split()[0])
+
+
+def lines_of(command: str, directory: Path) -> int:
+    """How many lines a command says."""
+    done = subprocess.run(["sh", "-c", f"{command} | wc -l"], cwd=directory, capture_output=True, text=True, check=True)
+    assert not done.stderr
+    return int(done.stdout)
+
+
+@pytest.mark.timeout(900)
+def test_everything_can_be_looked_at_in_little_memory(homes: tuple[Path, Path], mount_home: MountHome) -> None:
+    """find, ls -lR and grep -r over all of it, and again: the right numbers, and no more memory the second time."""
+    mount = mount_home(homes[0])
+    assert lines_of("ls", mount.sessions) == MANY
+    measured = []
+    for _ in range(2):
+        assert lines_of("find .", mount.sessions) == 1 + MANY + FILES
+        assert lines_of("ls -lR | grep '^-'", mount.sessions) == FILES
+        assert lines_of(f"grep -r {RARE} .", mount.sessions) == 10
+        measured.append(memory_kb(mount))
+    assert max(high for _, high in measured) < LIMIT_KB, measured
+    assert measured[-1][0] < measured[0][0] * 1.05 + 4096, measured
+
+
+@pytest.mark.timeout(900)
+def test_views_of_everything_in_little_memory(homes: tuple[Path, Path], mount_home: MountHome) -> None:
+    """A line for each session in transcripts/ and views/by-title, with sizes and targets, again and again."""
+    mount = mount_home(homes[0])
+    measured = []
+    for _ in range(3):
+        assert lines_of("ls -l | grep '^-'", mount.path / "transcripts") == MANY
+        assert lines_of("ls -l | grep '^l'", mount.path / "views/by-title") == MANY
+        measured.append(memory_kb(mount))
+    assert max(high for _, high in measured) < LIMIT_KB, measured
+    assert measured[-1][0] < measured[-2][0] * 1.05 + 4096, measured  # what the first two rounds made stays
