@@ -26,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_SHOWN = 8  # candidates that an error names: it is one line
+
 
 class StoreError(Exception):
     """The family of everything the store refuses or finds broken."""
@@ -52,7 +54,9 @@ class Ambiguous(InvalidName):
 
     def __init__(self, session_id: str, candidates: Iterable[str]) -> None:
         self.candidates = sorted(candidates)
-        super().__init__(f"{session_id!r} is ambiguous; say which: {', '.join(self.candidates)}")
+        shown, left = self.candidates[:_SHOWN], len(self.candidates) - _SHOWN
+        more = f" and {left} more" if left > 0 else ""
+        super().__init__(f"{session_id!r} is ambiguous; say which: {', '.join(shown)}{more}")
 
 
 class InvalidQuery(InvalidName):

@@ -30,7 +30,7 @@ class Relocator:
         """Give a session, with all it holds, another place and so another identity."""
         self.core.check_writable()
         layout.check_new(target)
-        with self._both_trees(source, target):
+        with self.both_trees(source, target):
             self._refuse(source, target)
             # An empty directory may be in the way. It goes first: to recovery, a target that is there means done.
             self.core.disk.remove_dirs([target.dir])
@@ -39,7 +39,8 @@ class Relocator:
             self._run(source, target, files, list(changes))
 
     @contextmanager
-    def _both_trees(self, source: Location, target: Location) -> Iterator[None]:
+    def both_trees(self, source: Location, target: Location) -> Iterator[None]:
+        """Both held at once, by whoever takes a session from one to the other."""
         with ExitStack() as stack:
             for root in sorted({source.root, target.root}):  # always in this order: nobody waits in a circle
                 stack.enter_context(self.core.locked_tree(root))

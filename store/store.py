@@ -33,6 +33,7 @@ from store.exporting import Exports
 from store.feed import Changes, Cursor
 from store.find import Hit, find
 from store.findings import Report
+from store.forking import Forker
 from store.health import Health, examine
 from store.importing import Imports
 from store.index import Filter, Order, Version
@@ -42,6 +43,7 @@ from store.lock import TIMEOUT_S, Locks, Presence
 from store.mailbox import Mailboxes
 from store.models import IndexEntry, Message, Session
 from store.namespace import Namespace
+from store.naming import Naming
 from store.opening import make_home, migrate_sidecars, new_warden, new_watcher, open_database, set_up
 from store.owners import Owners
 from store.pages import Pages
@@ -387,6 +389,13 @@ class Store:
         self.names.relocator.move(location, place)
         return place
 
+    def fork(self, session_id: str, target: str) -> list[Location]:
+        """Copy a session, a root with its children, to another id or `root/child`; returns all that came to be."""
+        location = self._core.locate(session_id)
+        if location is None:
+            raise NotFound(f"there is no session {session_id!r}")
+        return Forker(self._core, self.names.relocator).fork(location, _location(target))
+
     # -- taking away -----------------------------------------------------------------------------------------
 
     def delete(self, session_id: str, *, force: bool = False) -> bool:
@@ -447,6 +456,10 @@ class Store:
     def location(self, session_id: str) -> Location | None:
         """Where a session lies; Ambiguous if an id lies under several roots."""
         return self._core.locate(session_id)
+
+    def resolve(self, name: str) -> Location:
+        """The session that a person means: by id, a unique beginning of it, or title. NotFound, or Ambiguous."""
+        return Naming(self._core).resolve(name)
 
     def entries(
         self,

@@ -7,13 +7,16 @@ from importlib import import_module
 
 # Importing a family registers its commands. One a line: they come from many hands.
 FAMILIES = (
+    "adding",
     "care",
+    "changing",
     "finding",
     "health",
     "mail",
     "mounts",
     "projects",
     "prune",
+    "removing",
     "sessions",
     "show",
     "state",

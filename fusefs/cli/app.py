@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from store import NotFound, Store, layout
+from store import Location, NotFound, Store, layout
 
 app = typer.Typer(
     name="grovefs",
@@ -42,6 +42,11 @@ Home = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+NAMED = "Id, root/child, a unique beginning of it, or the title."
+SessionName = Annotated[str, typer.Argument(metavar="SESSION", help=NAMED)]
+SessionNames = Annotated[
+    list[str], typer.Argument(metavar="SESSION...", help=f"{NAMED} - reads them from standard input, one a line.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -58,6 +63,39 @@ def open_store(home: Path, progress: Callable[[int, int], None] | None = None) -
     if not (home / layout.SESSIONS).is_dir():
         raise NotFound(f"there is no home at {home}; say which with --home or $GROVEFS_HOME")
     return Store.open(home, background=False, progress=progress)
+
+
+def located(store: Store, names: Iterable[str]) -> list[Location]:
+    """All sessions that are named, before anything is done to the first of them; each once."""
+    lines = (line for name in names for line in (sys.stdin.read().splitlines() if name == "-" else [name]))
+    return list(dict.fromkeys(store.resolve(line) for line in lines if line.strip()))
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns and colours for people; where it is piped, one line a row with tabs between."""
+    if not sys.stdout.isatty():
+        for row in rows:
+            typer.echo("\t".join(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*heads, box=None)
+    for row in rows:
+        table.add_row(*map(Text, row))  # as text: brackets in a title are no style
+    Console().print(table)
+
+
+def agrees(question: str) -> bool:
+    """Ask on a terminal. Where nobody can be asked it is a wrong usage, and the remedy is said."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("nobody is here to ask; say --yes, or --dry-run to look first")
+    return typer.confirm(question)
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def print_json(value: Any) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
 
-from fusefs.cli.app import Home, Json, app, open_store, print_json
+from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
 from store import Summary
 
 
@@ -33,14 +32,4 @@ def list_sessions(
 
 def _print_table(summaries: list[Summary]) -> None:
     rows = [(s.updated_at[:19], s.id, str(s.message_count), s.status or "", s.title) for s in summaries]
-    if not sys.stdout.isatty():
-        for row in rows:
-            typer.echo("\t".join(row))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("updated", "id", "messages", "status", "title", box=None)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    print_table(("updated", "id", "messages", "status", "title"), rows)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fusefs.cli.app import Home, Json, app, open_store, print_json
+from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json
 from store import NotFound, Session
 from store.pages import pick
 
@@ -28,7 +28,7 @@ _FENCE = re.compile(r"`{3,}\Z")
 
 @app.command()
 def show(
-    session: Annotated[str, typer.Argument(help="Id, or root/child.")],
+    session: SessionName,
     home: Home,
     message: Annotated[
         int | None,
@@ -39,9 +39,10 @@ def show(
 ) -> None:
     """Print a conversation, to read. Piped, or with --markdown, it is the text that the mount has in transcripts/."""
     with open_store(home) as store:
-        found = store.load(session) if as_json else store.transcript(session, message)
+        place = str(store.resolve(session))
+        found = store.load(place) if as_json else store.transcript(place, message)
     if found is None:
-        raise NotFound(f"there is no session {session!r}; `grovefs ls` lists them")
+        raise NotFound(f"session {place} is gone")
     if isinstance(found, Session):
         print_json(found.model_dump() if message is None else pick(found.messages, message).model_dump())
     elif markdown or not sys.stdout.isatty():

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json
-from store import NotFound, Timestamp
+from store import Ambiguous, NotFound, Timestamp
 from store.trash import KEPT_DAYS, Deleted
 
 
@@ -41,11 +41,20 @@ def undelete(
     something else lies in its place by now; nothing is changed then.
     """
     with open_store(home) as store:
-        slot = next((s for s in store.deleted() if name in (s.name, s.session_id)), None)
-        if slot is None:
-            raise NotFound(f"there is no {name!r} in the trash; `grovefs trash` lists what is")
+        slot = _find_slot(store.deleted(), name)
         restored = [str(location) for location in store.undelete(slot.name)]
     print_json({"restored": restored}) if as_json else typer.echo(f"restored: {', '.join(restored)}")
+
+
+def _find_slot(slots: list[Deleted], name: str) -> Deleted:
+    """By its name, the id of the session, or a unique beginning of that; the newest comes first in `slots`."""
+    exact = [slot for slot in slots if name in (slot.name, slot.session_id)]
+    found = exact or [slot for slot in slots if name and slot.session_id.startswith(name)]
+    if not found:
+        raise NotFound(f"there is no {name!r} in the trash; `grovefs trash` lists what is")
+    if len({slot.session_id for slot in found}) > 1:
+        raise Ambiguous(name, {slot.session_id for slot in found})
+    return found[0]
 
 
 def _moment(slot: Deleted) -> Timestamp:

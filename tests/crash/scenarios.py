@@ -177,6 +177,13 @@ def _is_renamed(store: Store) -> bool:
     return new is not None
 
 
+def _is_forked(store: Store) -> bool:
+    copies = [store.load("forked"), store.load("forked/child"), store.load("forked/grandchild")]
+    assert all(copies) or not any(copies), "all or none"
+    assert store.load("root") is not None
+    return all(copies)
+
+
 SCENARIOS = [
     Scenario("new session", lambda s: s.save(make_session("new")), lambda s: s.load("new") is not None),
     Scenario(
@@ -305,6 +312,7 @@ SCENARIOS = [
         lambda s: _is_renamed(s),
     ),
     Scenario("rename onto an empty directory", _rename_onto_empty, lambda s: _is_renamed(s)),
+    Scenario("fork a tree", lambda s: s.fork("root", "forked"), lambda s: _is_forked(s)),
     Scenario("export", _save_and_export, lambda s: '"new title"' in (s.home / "sessions.json").read_text()),
     Scenario("rebuild", lambda s: s.rebuild(), lambda s: s.count() == 4),
     Scenario("migrate", lambda s: s.migrate_sidecars(), lambda s: (s.home / ".runtime_sidecar_migrated").exists()),

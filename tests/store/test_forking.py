@@ -1,0 +1,133 @@
+"""A fork is the session under another id, with all that lies beside it; the original is as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from store import AlreadyExists, InvalidContent, InvalidName, Location, Message, NotEmpty, NotFound, Session, Store
+from tests.builders import files_below, make_document, make_session
+
+
+@pytest.fixture
+def family(store: Store) -> Store:
+    root = make_session("root", title="The root")
+    store.save(root)
+    child = Session.new_child_of("child", root, "m", "A child")
+    child.add_message(Message.user("from the child"))
+    store.save(child)
+    store.save(Session.new_child_of("grandchild", child, "m", "A grandchild"))
+    store.append_token_usage("root", {"ts": "2026-01-01T00:00:00Z", "total_tokens": 5})
+    return store
+
+
+def test_a_root_is_forked_with_its_children(family: Store) -> None:
+    """Rule 9 for every copy: path and identity are one."""
+    before = files_below(family.home)
+    assert family.fork("root", "copy") == [Location("copy"), Location("copy", "child"), Location("copy", "grandchild")]
+    after = files_below(family.home)
+    assert {path: raw for path, raw in after.items() if path.startswith("root/")} == before
+    names = ("id", "kind", "root_session_id", "parent_session_id", "spawn_depth")
+    found = {
+        place: [getattr(family.load(place), n) for n in names] for place in ("copy", "copy/child", "copy/grandchild")
+    }
+    assert found == {
+        "copy": ["copy", "root", "copy", None, 0],
+        "copy/child": ["child", "child", "copy", "copy", 1],
+        "copy/grandchild": ["grandchild", "child", "copy", "child", 2],
+    }
+    assert after["copy/token-usage.jsonl"] == before["root/token-usage.jsonl"]
+    assert len(family.search("from the child")) == 2  # rule 7: index and search follow
+
+
+def test_a_fork_refers_to_its_own_attachments(family: Store) -> None:
+    attached = family.attach("root", b"\x89PNG data", "image/png")
+    family.append("root", [Message.user(f"look at {attached.url}")])
+    family.fork("root", "copy")
+    copy = family.load("copy")
+    assert copy is not None
+    assert copy.messages[-1].content == f"look at bamboo-attachment://copy/{attached.id}"
+    assert family.read_attachment("copy", attached.id) == (b"\x89PNG data", "image/png")
+    entry = family.entry("copy")
+    assert entry is not None
+    assert entry.has_attachments
+
+
+def test_every_byte_that_says_nothing_of_identity_is_kept(store: Store) -> None:
+    """Rule 5: the copy differs in the id and what follows from it, and in nothing else."""
+    raw = make_document("one", unknown={"b": 1.50, "a": [1e3]}, indent=7)
+    store.put_document("one", "session.json", raw)
+    store.fork("one", "two")
+    assert store.get_document("two", "session.json") == raw.replace(b'"one"', b'"two"')
+
+
+def test_foreign_files_go_along_and_a_receipt_does_not(family: Store) -> None:
+    directory = family.home / "sessions/root"
+    (directory / "notes").mkdir()
+    (directory / "notes/todo.txt").write_text("x")
+    os.symlink("notes/todo.txt", directory / "link")
+    (directory / ".import.json").write_text("{}")
+    family.fork("root", "copy")
+    copy = family.home / "sessions/copy"
+    assert (copy / "notes/todo.txt").read_text() == "x"
+    assert os.readlink(copy / "link") == "notes/todo.txt"
+    assert not (copy / ".import.json").exists()
+    (directory / ".import.json").unlink()
+
+
+def test_a_child_is_forked_alone(family: Store) -> None:
+    assert family.fork("child", "free") == [Location("free")]
+    free = family.load("free")
+    assert free is not None
+    assert (free.kind, free.parent_session_id, free.spawn_depth) == ("root", None, 0)
+    family.fork("root/child", "root/twin")
+    twin = family.load("root/twin")
+    assert twin is not None
+    assert (twin.id, twin.parent_session_id) == ("twin", "root")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "error"),
+    [
+        ("taken", "child/x", NotFound),
+        ("root", "taken", AlreadyExists),
+        ("root", "root", AlreadyExists),
+        ("root", "taken/below", NotEmpty),
+        ("nobody", "x", NotFound),
+        ("taken", ".hidden", InvalidName),
+        ("taken", "a/b/c", InvalidName),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(
+    family: Store, source: str, target: str, error: type[Exception]
+) -> None:
+    """Rule 3."""
+    family.save(make_session("taken"))
+    before = files_below(family.home)
+    with pytest.raises(error):
+        family.fork(source, target)
+    assert files_below(family.home) == before
+    assert list((family.home / ".grovefs/tmp").iterdir()) == []
+
+
+def test_a_document_that_cannot_be_read_is_not_forked(family: Store) -> None:
+    path = family.home / "sessions/root/children/child/session.json"
+    good = path.read_bytes()
+    path.write_bytes(good[:-5])
+    with pytest.raises(InvalidContent, match="root/children/child/session"):
+        family.fork("root", "copy")
+    assert not (family.home / "sessions/copy").exists()
+    assert list((family.home / ".grovefs/tmp").iterdir()) == []
+    path.write_bytes(good)
+    family.sweep()
+
+
+def test_the_feed_tells_of_every_copy(family: Store) -> None:
+    cursor = family.changes().cursor
+    family.fork("root", "copy")
+    told = {str(change.location) for change in family.changes(cursor).items}
+    assert told == {"copy", "copy/child", "copy/grandchild"}
+    main = json.loads((family.home / "sessions/copy/session.json").read_bytes())
+    assert main["root_session_id"] == "copy"
