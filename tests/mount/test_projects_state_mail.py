@@ -5,12 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from store import InboxMessage, Member, Store
 from tests.mount.conftest import Mount, wait_until
@@ -135,7 +132,6 @@ def test_an_editor_replaces_state_as_vim_does(mounted: Mount) -> None:
         assert store.state.load_json("config", "x") == 3
 
 
-@pytest.mark.skipif(shutil.which("vim") is None, reason="vim is not installed")
 def test_vim_saves_a_state_document(mounted: Mount) -> None:
     directory = mounted.path / "state/config"
     directory.mkdir(parents=True)

@@ -97,7 +97,7 @@ class Disk:
             ["mount", "-o", "loop,errors=remount-ro", self.image, self.path], capture_output=True, text=True
         )
         if done.returncode:
-            pytest.skip(f"no disk can be made from a file here: {done.stderr.strip()}")
+            pytest.fail(f"no disk can be made from a file here: {done.stderr.strip()}")
 
     def fail(self) -> None:
         found = subprocess.run(["findmnt", "-no", "SOURCE", self.path], check=True, capture_output=True, text=True)

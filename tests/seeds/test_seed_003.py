@@ -404,8 +404,7 @@ def test_file_store_health_check_bad_dir(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "home", background=False)
     shutil.rmtree(tmp_path / "home")
     assert not store.health().ok
-    with pytest.raises(FileNotFoundError):  # what it had to do last is not done, and it says so
-        store.close()
+    store.close()  # what it had to do last is not done, and it warns of that
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         Store.open(tmp_path / "file/home")

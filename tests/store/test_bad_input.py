@@ -694,7 +694,7 @@ def test_an_index_of_an_older_version_is_made_anew(home: Path) -> None:
         assert data is not None
     (home / ".grovefs/tmp/new").write_bytes(data.replace(b"before", b"behind"))
     db = apsw.Connection(str(home / ".grovefs/index.db"))
-    mark = ("s1", "", '[[".grovefs/tmp/new", "sessions/s1/session.json"]]', '[["s1", ""]]')
+    mark = ("s1", "", '[[".grovefs/tmp/new", "sessions/s1/session.json"]]', '[["s1", null]]')
     db.execute("INSERT INTO marks (root, child, moves, touched) VALUES (?, ?, ?, ?)", mark)
     db.execute("ALTER TABLE sessions DROP COLUMN append_at; PRAGMA user_version = 1")
     db.close()

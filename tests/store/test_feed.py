@@ -120,7 +120,8 @@ def test_rebuild_is_told_session_by_session(store: Store) -> None:
         store.save(make_session(name))
     cursor = store.changes().cursor
     store.rebuild()
-    assert told(store, cursor) == [("s1", "reread"), ("s2", "reread")]
+    sessions = [change for change in told(store, cursor) if not change[0].startswith("/")]
+    assert sessions == [("s1", "reread"), ("s2", "reread")]
 
 
 def test_cursor_behind_the_trimmed_feed_means_resync(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
