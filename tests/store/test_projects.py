@@ -284,7 +284,11 @@ def test_kill_9_leaves_indices_that_agree(home: Path, attempt: int) -> None:
 
     process = processes.Process(target=work)
     process.start()
-    time.sleep(0.3 + 0.13 * attempt)
+    deadline = time.monotonic() + 60
+    while not (home / "projects/proj/sessions/p2/children.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.037 * attempt)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     process.join()
