@@ -32,6 +32,12 @@ To read instead of to edit, and to leaf through:
     ls views/by-title views/by-date/2026/11/16    links to sessions; also by-status, by-model, pinned, children-of
     mv views/projects/none/<name> views/projects/<project>/
 
+Beside the conversations:
+
+    cp letter.json sessions/<id>/mailbox/new/     send it a message (mkdir -p it first); rm it from cur/ when done
+    vim state/notes/today.md                      plain documents: .md any text, .json checked
+    jq . projects/<key>/index.json                sessions by workspace; this list follows their session.json itself
+
 If a save is refused ("Bad message"), the reason stands beside the document in `session.json.error`, and what
 you had typed in `session.json.rejected`. "Stale file handle" means that someone else saved meanwhile.
 
