@@ -1,4 +1,4 @@
-"""Store: opens a home, recovers it, and orders the pieces below.
+"""Store: what can be asked of a home of sessions.
 
 Synchronous, safe to use from many threads and many processes at once. Each method is one transaction:
 when it returns, the change is on disk and in the index; when it raises, nothing has changed.
@@ -6,278 +6,41 @@ when it returns, the change is on disk and in the index; when it raises, nothing
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-import apsw
-
-from store import attachments, codec, layout, sessions, trash
-from store.agents import Agents
-from store.atomic import Disk, Durability, Step, _no_step
-from store.bamboo import Neighbour
-from store.beside import Attachment, Beside
+from store import attachments, layout, sessions, trash
+from store.beside import Attachment
 from store.check import run_checks
 from store.check_parts import check_mail, check_records, check_state
 from store.check_projects import check_projects
 from store.check_secrets import check_secrets
 from store.check_trigrams import check_trigrams
-from store.commits import Commits
-from store.core import Core
-from store.errors import Closed, InvalidName, NotFound, StoreError
-from store.export import Exporter
-from store.exporting import Exports
+from store.errors import InvalidName, NotFound
 from store.feed import Changes, Cursor
 from store.find import Hit, find
 from store.findings import Report
 from store.forking import Forker
 from store.health import Health, examine
-from store.importing import Imports
+from store.home import OpenHome, Progress
 from store.index import Filter, Order, Version
-from store.keeper import Keeper
 from store.layout import Location
-from store.lock import TIMEOUT_S, Locks, Presence
-from store.mailbox import Mailboxes
 from store.models import IndexEntry, Message, Session
-from store.namespace import Namespace
 from store.naming import Naming
-from store.opening import make_home, migrate_sidecars, new_warden, new_watcher, open_database, set_up
-from store.owners import Owners
-from store.pages import Pages
-from store.parts import Parts
-from store.project_moves import ProjectMover
-from store.projects import Projects
+from store.opening import migrate_sidecars
 from store.prune import CleanupMode, CleanupResult, Plan
-from store.pruning import AutoPrune, Pruner
-from store.puts import OnConflict, Putter
+from store.puts import OnConflict
 from store.query import parse_query
-from store.records import Records
-from store.rejects import Rejects
-from store.relocate import Relocator
-from store.removal import Remover
-from store.saves import Saver, with_origin
-from store.shelves import Shelves
-from store.state import State
-from store.summaries import Summaries, Summary
+from store.saves import with_origin
+from store.summaries import Summary
 from store.timestamps import Timestamp
-from store.trajectory import Trajectory
 from store.trash import Deleted
-from store.upkeep import Upkeep
-from store.vouch import Warden
-from store.watch import Watcher
-
-log = logging.getLogger("grovefs.store")
-
-Progress = Callable[[int, int], None]
 
 PAGE = 200  # entries, unless more are asked for
 
 
-class Store:
+class Store(OpenHome):
     """A home of sessions. Open it with `Store.open(home)`, best in a `with` statement."""
-
-    backend_name = "local"
-    home: Path
-    names: Namespace  # what a filesystem asks for
-    records: Records  # artifacts, traces and verification reports of a session
-    pruner: Pruner  # old sessions, by a plan
-    trigrams: Upkeep  # what `grovefs grep` goes by
-    trajectory: Trajectory  # what the agent of a session did, step by step
-    imports: Imports  # sessions from elsewhere
-    exports: Exports  # and to elsewhere
-    pages: Pages  # transcripts
-    mail: Mailboxes  # messages between sessions
-    shelves: Shelves  # sessions to leaf through
-    state: State  # plain documents by category and name
-    agents: Agents  # the agent records among them, and which may go
-    projects: Projects  # opaque payloads by project and session
-
-    def __init__(
-        self,
-        home: str | os.PathLike[str],
-        *,
-        durability: Durability = "full",
-        background: bool = True,
-        beside_bamboo: bool = False,
-        limit_bytes: int = codec.MAX_DOCUMENT_BYTES,
-        lock_timeout_s: float = TIMEOUT_S,
-        auto_prune: AutoPrune | None = None,
-        progress: Progress | None = None,
-        step: Step = _no_step,
-    ) -> None:
-        self.home = Path(home).expanduser().absolute()
-        self._closed = self._is_shut = False
-        self._watcher: Watcher | None = None
-        self._warden: Warden | None = None
-        make_home(self.home)
-        self._presence = Presence(self.home / layout.OPEN_LOCK)
-        try:
-            alone = self._presence.enter()
-            self._disk = Disk(self.home, durability, step)
-            self._neighbour = Neighbour(self.home, tolerated=beside_bamboo)
-            self._opened = Core(
-                self._disk,
-                open_database(self.home / layout.INDEX_DB, alone=alone),
-                Locks(self.home / layout.SESSION_LOCKS, lock_timeout_s),
-                limit_bytes,
-                check_writable=self._check_writable,
-                changed=self._changed,
-                used=self._used,
-            )
-            commits = Commits(self._core)
-            self._saver = Saver(self._core, commits)
-            self._owners = Owners(self._core, self._saver)
-            self._putter = Putter(self._core, commits)
-            self._beside = Beside(self._core, commits)
-            self.records = Records(self._core, commits)
-            self.trajectory = Trajectory(self._core, self._beside)
-            self._summaries = Summaries(self._core)
-            self._remover = Remover(self._core)
-            self.pruner = Pruner(self._core, self._remover)
-            self._auto_prune = auto_prune
-            self.mail = Mailboxes(self._core, commits)
-            self.state = State(self._core, commits)
-            self.agents = Agents(self._core, commits, self.state)
-            self.projects = Projects(self._core, commits)
-            self._core.parts.update({layout.STATE: self.state.follow, layout.PROJECTS: self.projects.follow})
-            mover = ProjectMover(self._core, commits, self.projects)
-            self.names = Namespace(
-                self._core,
-                self._beside,
-                self._putter,
-                self._remover,
-                Relocator(self._core),
-                Rejects(self._disk),
-                Parts(self._core, self.mail, self.records, self.state, self.projects, mover),
-            )
-            self.imports = Imports(self._core, commits)
-            self.exports = Exports(self._core)
-            self.pages = Pages(self._core)
-            self.shelves = Shelves(self._core)
-            self.trigrams = self._core.upkeep
-            self._exporter = Exporter(self._core, self._neighbour)
-            self._keeper = Keeper([self._export, self._tidy]) if background else None
-            self._recover(alone=alone, progress=progress)
-            self._presence.settle()
-            self._watcher = new_watcher(self._core) if background else None
-            self._warden = new_warden(self._core) if background else None
-        except BaseException:
-            self._abandon()
-            raise
-
-    @classmethod
-    def open(cls, home: str | os.PathLike[str], **options: Any) -> Self:
-        """Open a home, creating it if need be. Options: durability="full"|"normal", background,
-        beside_bamboo, limit_bytes, lock_timeout_s, auto_prune (nothing is pruned without it), progress."""
-        return cls(home, **options)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Export, tidy up, and note that all is well. May be called twice."""
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            if self._warden is not None:
-                self._warden.stop()
-            if self._watcher is not None:
-                self._watcher.stop()
-            if self._keeper is not None:
-                self._keeper.stop()
-            self._export()
-            if self._presence.last() and not self._core.journal.all_pending():
-                self._core.db.set_meta(clean=1)
-            self._core.db.checkpoint()
-        except (apsw.Error, OSError, StoreError) as error:  # what was committed is safe, and the next opening tidies up
-            log.warning("%s is not tidied up: %s", self.home, error)
-        finally:
-            self._is_shut = True
-            self._opened.db.close()
-            self._disk.close()
-            self._presence.leave()
-
-    def _abandon(self) -> None:
-        """Let go of what a failed opening has taken."""
-        self._closed = self._is_shut = True
-        if hasattr(self, "_opened"):
-            self._opened.db.close()
-        if hasattr(self, "_disk"):
-            self._disk.close()
-        self._presence.leave()
-
-    @property
-    def _core(self) -> Core:
-        if self._is_shut:
-            raise Closed(f"the store of {self.home} is closed")
-        return self._opened
-
-    # -- opening ---------------------------------------------------------------------------------------
-
-    def _recover(self, *, alone: bool, progress: Progress | None) -> None:
-        """Bring index and files together, looking at as little as the way things ended allows."""
-        if not alone:
-            self._core.recover_all()
-            return
-        ended = set_up(self._core)
-        foreign = self._exporter.is_foreign()
-        if not ended.cleanly or foreign:
-            self._core.sweep(progress)
-        if foreign:
-            self._exporter.adopt()
-        if not ended.cleanly or self._disk.stamp(layout.INDEX_EXPORT) is None:
-            self._export()  # Bamboo expects the file to be there from the start; and a crash may have kept it back
-
-    def check_writable(self) -> None:
-        """Raise, with the reason, while nothing may be written to this home."""
-        self._check_writable()
-
-    def _check_writable(self) -> None:
-        if self._exporter.is_foreign():
-            self._reconcile()
-        self._neighbour.check()
-
-    def _reconcile(self) -> None:
-        """Someone else rewrote sessions.json while we have the home open: a server is at work here."""
-        self._neighbour.saw_rewrite()
-        self._core.sweep()  # first, for the rows that the unknown keys of new entries belong to
-        self._exporter.adopt()
-
-    def _changed(self) -> None:
-        if self._keeper is not None:
-            self._keeper.notify()
-
-    def _used(self, location: Location) -> None:
-        if self._watcher is not None:
-            self._watcher.use(location)
-
-    def _export(self) -> None:
-        if self._exporter.is_foreign():
-            self._reconcile()
-        try:
-            self._neighbour.check()
-        except StoreError as error:
-            log.info("no export now: %s", error)
-            return
-        self._exporter.export()
-
-    def _tidy(self) -> None:
-        self._core.recover_all()
-        while self._core.db.tidy_search():
-            pass
-        self._core.feed.trim()
-        if self._auto_prune is not None:
-            self.pruner.run_if_due(self._auto_prune)
-        self._core.db.checkpoint()
 
     # -- sessions ----------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ STORE = [
     *["importers.source", "importers.shape", "importers.values", "importers.building", "importers.blocks"],
     *["importers.elements", "importers.lineage", "importers.branches", "importers.claude_code", "importers.codex"],
     *["importers.chatgpt", "importers.bamboo_home", "importers.oxios", "importers.a3s", "importers.formats"],
-    *["importing", "exporting", "store", "public"],
+    *["importing", "exporting", "home", "store", "public"],
 ]
 
 
