@@ -166,13 +166,19 @@ def _printable(text: str) -> str:
 def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OSError) -> str:
     """The reason as a person wants to read it: what, where, the lines in question, and what to do."""
     lines = [f"{_path(where)}/{name} was not saved; the version before it stands.", "", f"  {error}", ""]
-    is_secret = isinstance(error, SecretRefused)  # then the reason is no second copy of it
-    if isinstance(error, InvalidContent) and error.flaw.line is not None and not is_secret:
-        lines += [*_excerpt(raw, error.flaw.line, error.flaw.column or 1), ""]
+    if isinstance(error, InvalidContent):
+        lines += excerpt(raw, error)
     if isinstance(error, Conflict):
         lines += ["Someone else saved a newer version meanwhile. Read it again, and make your change there.", ""]
     lines += [f"What was to be saved is in {_short(name)}{REJECTED}; both files go with the next successful save.", ""]
     return "\n".join(lines)
+
+
+def excerpt(raw: bytes, error: InvalidContent) -> list[str]:
+    """The lines in question with a mark below the place, and a blank one; none where no place is known."""
+    if error.flaw.line is None or isinstance(error, SecretRefused):  # the reason is no second copy of a secret
+        return []
+    return [*_excerpt(raw, error.flaw.line, error.flaw.column or 1), ""]
 
 
 def _excerpt(raw: bytes, line: int, column: int) -> list[str]:

@@ -35,6 +35,7 @@ from store.saves import with_origin
 from store.summaries import Summary
 from store.timestamps import Timestamp
 from store.trash import Deleted
+from store.usage import Prices, Usage, gather
 
 PAGE = 200  # entries, unless more are asked for
 
@@ -357,6 +358,10 @@ class Store(OpenHome):
     def append_token_usage(self, session_id: str, record: str | dict[str, Any]) -> bool:
         """One line for token-usage.jsonl; False, and nothing written, for an unknown id."""
         return self._beside.append_log(session_id, layout.TOKEN_USAGE, record)
+
+    def usage(self, *, since: str = "", prices: Prices | None = None) -> Usage:
+        """Sessions, messages and tokens by day (UTC) and model; costs where records or `prices` say them."""
+        return gather(self._core, since=since, prices=prices)
 
     # -- one-shot migration ---------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ STORE = [
     *["project_index"],
     *["atomic", "lock", "schema", "upkeep"],
     *["pieces", "search", "feed", "index", "journal", "sessions", "rejects", "core"],
-    *["waiting", "pages", "shelves", "naming"],
+    *["waiting", "pages", "shelves", "naming", "usage"],
     *["trash", "prune", "commits", "mailbox", "state"],
     *["derived", "projects", "project_moves"],
     *["saves", "owners", "puts", "beside", "records"],

@@ -87,10 +87,10 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     Console().print(table)
 
 
-def agrees(question: str) -> bool:
-    """Ask on a terminal. Where nobody can be asked it is a wrong usage, and the remedy is said."""
+def agrees(question: str, instead: str = "--yes, or --dry-run to look first") -> bool:
+    """Ask on a terminal. Where nobody can be asked it is a wrong usage, and what to say instead is said."""
     if not sys.stdin.isatty():
-        raise typer.BadParameter("nobody is here to ask; say --yes, or --dry-run to look first")
+        raise typer.BadParameter(f"nobody is here to ask; say {instead}")
     return typer.confirm(question)
 
 

@@ -107,12 +107,14 @@ def clear(
 ) -> None:
     """Take all messages out of a session but its first system message, and its attachments.
 
-    What goes is in the trash for seven days. Example: grovefs clear scratchpad --yes
+    What goes is in the trash for seven days.
+
+    Example: grovefs clear scratchpad --yes
     """
     with open_store(home) as store:
         place = str(store.resolve(session))
         entry = store.entry(place)
-        if not yes and not agrees(f"Clear {place} ({entry.message_count if entry else 'unread'} messages)?"):
+        if not yes and not agrees(f"Clear {place} ({entry.message_count if entry else 'unread'} messages)?", "--yes"):
             raise typer.Exit(1)
         if not store.clear(place):
             raise NotFound(f"session {place} is gone")

@@ -33,6 +33,7 @@ def remove(
     """Delete sessions, each with all that descends from it. They are in the trash for seven days.
 
     If one is refused, because it or a descendant is pinned, the others go all the same, and the exit code is 1.
+
     Example: grovefs rm second-try
     """
     with open_store(home) as store:

@@ -31,5 +31,5 @@ def list_sessions(
 
 
 def _print_table(summaries: list[Summary]) -> None:
-    rows = [(s.updated_at[:19], s.id, str(s.message_count), s.status or "", s.title) for s in summaries]
+    rows = [(s.updated_at[:19], str(s.location), str(s.message_count), s.status or "", s.title) for s in summaries]
     print_table(("updated", "id", "messages", "status", "title"), rows)

@@ -48,10 +48,11 @@ def show(
     elif markdown or not sys.stdout.isatty():
         sys.stdout.buffer.write(found.encode())
     else:
-        _print_styled(found)
+        print_styled(found)
 
 
-def _print_styled(text: str) -> None:
+def print_styled(text: str) -> None:
+    """Markdown on a terminal, in colours, every line as it is."""
     from rich.console import Console
     from rich.text import Text
 

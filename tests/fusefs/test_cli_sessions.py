@@ -250,3 +250,12 @@ def test_cleanup_shows_first_and_asks(filled: Path) -> None:
     assert load(filled, "hollow") is None
     assert load(filled, "fix-login") is not None
     assert run(filled, "cleanup", "everything").returncode == 2
+
+
+def test_what_ls_prints_can_be_given_to_the_others(filled: Path) -> None:
+    """Exactly: a child as root/child, for its id may lie under several roots."""
+    run(filled, "fork", "fix-login", "again")
+    names = [line.split("\t")[1] for line in run(filled, "ls").stdout.splitlines()]
+    assert sorted(names) == ["again", "again/worker", "fix-login", "fix-login/worker", "fix-logout"]
+    assert run(filled, "pin", "-", text="\n".join(names)).returncode == 0
+    assert run(filled, "show", "worker").returncode == 1

@@ -1,0 +1,181 @@
+"""Edit a session's document in an editor: edit.
+
+What was typed is never lost: it lies in a file of its own until it is saved, and is kept there, and said where, if it
+is not. The store is not held while the editor is open; whether the session changed meanwhile is seen when saving.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json
+from store import Conflict, InvalidContent, Location, NotFound, StoreError, Version, layout
+from store.rejects import excerpt
+
+_INSTEAD = ("VISUAL", "EDITOR")
+
+
+@app.command()
+def edit(
+    session: SessionName,
+    home: Home,
+    runtime: Annotated[
+        bool, typer.Option("--runtime", help="Edit runtime.json, all but the messages, instead of session.json.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Open a session's document in $VISUAL or $EDITOR, and save it when the editor ends.
+
+    A document that its agent could not load is refused, with the line in question, and you may go on editing. If
+    someone else changed the session meanwhile, theirs stands and yours is kept beside it. Nothing changed, nothing
+    saved.
+
+    Example: EDITOR=nano grovefs edit fix-login
+    """
+    name = layout.RUNTIME if runtime else layout.SESSION
+    with open_store(home) as store:
+        location = store.resolve(session)
+    draft = _Draft(home, location, name)
+    draft.begin()
+    saved = draft.edit()
+    place = str(location)
+    if as_json:
+        print_json({"session": place, "document": name, "saved": saved})
+    else:
+        typer.echo(f"{place}: saved" if saved else f"{place}: nothing was changed")
+
+
+@dataclass
+class _Draft:
+    """One document on its way through an editor."""
+
+    home: Path
+    location: Location
+    name: str
+    base: Version | None = None
+    original: bytes = b""
+    path: Path = Path()
+
+    def begin(self) -> None:
+        """A copy to work on, named so that an editor knows what it is."""
+        self.path = Path(tempfile.mkdtemp(prefix="grovefs-edit-")) / self.name
+        self._take()
+
+    def _take(self) -> None:
+        with open_store(self.home) as store:
+            self.base = store.version(self.location)
+            raw = store.get_document(self.location, self.name)
+        if raw is None:
+            raise NotFound(f"{self.location.path(self.name)} does not exist; {self._advice()}")
+        self.original = raw
+        self.path.write_bytes(raw)
+
+    def _advice(self) -> str:
+        others = [path for path in self._files() if path.stat().st_size]
+        if not others:
+            self.discard()
+            return "nothing was changed"
+        return f"what you typed is in {', '.join(map(str, others))}"
+
+    def _files(self) -> list[Path]:
+        return sorted(self.path.parent.iterdir()) if self.path.parent.is_dir() else []
+
+    def edit(self) -> bool:
+        """Until it is saved, or given up, which ends the command; False if there was nothing to save."""
+        while True:
+            run_editor(self.path)
+            raw = self.path.read_bytes()
+            if raw == self.original:
+                self.discard()
+                return False
+            error = self._save(raw)
+            if error is None:
+                self.discard()
+                return True
+            self._explain(raw, error)
+            if not _wants("Open the editor again?"):
+                self.give_up()
+            if isinstance(error, Conflict):
+                self._begin_anew(raw)
+
+    def _save(self, raw: bytes) -> StoreError | OSError | None:
+        try:
+            with open_store(self.home) as store:
+                if store.get_document(self.location, self.name) is None:
+                    return Conflict(f"session {self.location} was deleted meanwhile; `grovefs undelete` lists it")
+                store.put_document(self.location, self.name, raw, base=self.base)
+        except (StoreError, OSError) as error:
+            return error
+        return None
+
+    def _explain(self, raw: bytes, error: StoreError | OSError) -> None:
+        print(f"{self.location.path(self.name)} was not saved; the version before it stands.\n", file=sys.stderr)
+        print(f"  {error}\n", file=sys.stderr)
+        for line in excerpt(raw, error) if isinstance(error, InvalidContent) else ():
+            print(line, file=sys.stderr)
+
+    def _begin_anew(self, raw: bytes) -> None:
+        """The newer version is opened; what was typed lies beside it, to be taken over from there."""
+        kept = self._free(".yours")
+        kept.write_bytes(raw)
+        self._take()
+        print(f"The newer version is opened. What you typed is in {kept}.", file=sys.stderr)
+
+    def _free(self, ending: str) -> Path:
+        numbered = (self.path.with_name(f"{self.name}{ending}{number or ''}") for number in range(1000))
+        return next(path for path in numbered if not path.exists())
+
+    def discard(self) -> None:
+        """It is saved, or was never changed. What a conflict has set aside stays."""
+        self.path.unlink(missing_ok=True)
+        for leftover in self._files():
+            if leftover.name.endswith("~") or leftover.suffix in (".swp", ".bak"):  # what editors leave behind
+                leftover.unlink()
+        if self._files():
+            print(f"What you typed before is kept in {self.path.parent}.", file=sys.stderr)
+        else:
+            self.path.parent.rmdir()
+
+    def give_up(self) -> NoReturn:
+        print(f"grovefs: not saved; what you typed is in {self.path}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def run_editor(path: Path) -> None:
+    """Wait for the editor to end. One that fails has saved nothing, as far as anybody can tell."""
+    command = editor_command()
+    try:
+        code = subprocess.run([*command, str(path)], check=False).returncode
+    except OSError as error:
+        raise NotFound(
+            f"the editor {command[0]!r} does not start: {error.strerror}; set $EDITOR. {_kept(path)}"
+        ) from None
+    if code != 0:
+        raise StoreError(f"the editor ended with code {code}, so nothing was saved. {_kept(path)}")
+
+
+def _kept(path: Path) -> str:
+    return f"The copy it had is {path}"
+
+
+def editor_command() -> Sequence[str]:
+    """$VISUAL or $EDITOR, which may have arguments; else what Debian says, else vi."""
+    named = next((os.environ[name] for name in _INSTEAD if os.environ.get(name, "").strip()), None)
+    return shlex.split(named) if named else ["/usr/bin/editor" if Path("/usr/bin/editor").exists() else "vi"]
+
+
+def _wants(question: str) -> bool:
+    """On standard error, so that what is piped stays clean; the end of the input is a no."""
+    print(f"{question} [Y/n] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    return bool(answer) and answer.strip().lower() in ("", "y", "yes")

@@ -1,0 +1,110 @@
+"""What was used, in numbers and as a chart: stats."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fusefs.cli.app import Home, Json, app, counted, open_store, print_json, print_table
+from fusefs.cli.chart import bars, svg
+from store import NotFound, StoreError, Timestamp
+from store.usage import Usage, Used, parse_prices
+
+DAY_NS = 86_400 * 10**9
+What = Literal["tokens", "messages", "sessions"]
+
+
+@app.command()
+def stats(
+    home: Home,
+    days: Annotated[int, typer.Option("--days", "-d", min=1, help="So many days back, today included.")] = 30,
+    everything: Annotated[bool, typer.Option("--all", help="Ever since, also what has no date.")] = False,
+    what: Annotated[What, typer.Option("--chart", help="What the chart shows.")] = "tokens",
+    prices: Annotated[
+        Path | None,
+        typer.Option(help='A JSON file: {"MODEL": {"input_tokens": 3, "output_tokens": 15}}, for a million tokens.'),
+    ] = None,
+    picture: Annotated[Path | None, typer.Option("--svg", help="Write the chart there, as a picture.")] = None,
+    png: Annotated[Path | None, typer.Option("--png", help="The same as PNG; needs rsvg-convert.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Count sessions begun, messages, and tokens by day and by model.
+
+    Tokens are those in token-usage.jsonl; what a fork copied counts once. A cost is shown only where records carry one,
+    or your price file covers all that a call used: nothing is guessed. Days are those of UTC.
+
+    Example: grovefs stats --days 7 --prices prices.json --svg week.svg
+    """
+    table = parse_prices(prices.read_bytes(), str(prices)) if prices else None
+    since = "" if everything else Timestamp.from_ns(time.time_ns() - (days - 1) * DAY_NS)[:10]
+    with open_store(home) as store:
+        usage = store.usage(since=since, prices=table)
+    by_day = {day: _value(used, what) for day, used in usage.by_day().items()}
+    if picture is not None:
+        picture.write_text(svg(by_day, f"{what} per day"))
+    if png is not None:
+        _write_png(png, svg(by_day, f"{what} per day"))
+    if as_json:
+        print_json(_as_dict(usage))
+    else:
+        _print(usage, by_day, what)
+
+
+def _write_png(path: Path, text: str) -> None:
+    """By a tool that most desktops have; a library for it would weigh more than all the rest."""
+    try:
+        made = subprocess.run(["rsvg-convert"], input=text.encode(), capture_output=True, check=False)
+    except FileNotFoundError:
+        raise NotFound("a PNG needs rsvg-convert (apt install librsvg2-bin); --svg needs nothing") from None
+    if made.returncode != 0:
+        raise StoreError(f"rsvg-convert made no PNG: {' '.join(made.stderr.decode(errors='replace').split())}")
+    path.write_bytes(made.stdout)
+
+
+def _value(used: Used, what: What) -> int:
+    return {"tokens": used.total, "messages": used.messages, "sessions": used.sessions}[what]
+
+
+def _print(usage: Usage, by_day: dict[str, int], what: What) -> None:
+    heads = ("", "sessions", "messages", "calls", "tokens in", "out", "cached", "cost")
+    rows = [_row(model or "(no model)", used) for model, used in usage.by_model().items()]
+    print_table(heads, [*rows, _row("total", usage.total())])
+    if by_day:
+        typer.echo(f"\n{what} per day")
+        for line in bars(by_day):
+            typer.echo(line)
+    for note in _notes(usage):
+        typer.echo(note)
+
+
+def _row(name: str, used: Used) -> tuple[str, ...]:
+    cached = used.tokens["cache_read_input_tokens"] + used.tokens["cache_creation_input_tokens"]
+    counts = (used.sessions, used.messages, used.calls, used.tokens["input_tokens"], used.tokens["output_tokens"])
+    return (name, *map(str, (*counts, cached)), "" if used.cost is None else f"{used.cost:.4f}")
+
+
+def _notes(usage: Usage) -> list[str]:
+    notes = []
+    if usage.unpriced:
+        notes.append(f"{counted(usage.unpriced, 'call')} without a cost: neither the record nor a price file says")
+    if usage.unread:
+        notes.append(f"{counted(usage.unread, 'line')} of token-usage.jsonl could not be read")
+    return notes
+
+
+def _as_dict(usage: Usage) -> dict[str, Any]:
+    def shown(used: Used) -> dict[str, Any]:
+        return {
+            "sessions": used.sessions,
+            "messages": used.messages,
+            "calls": used.calls,
+            **used.tokens,
+            "cost": used.cost,
+        }
+
+    rows = [{"day": key.day, "model": key.model, **shown(used)} for key, used in usage.by_key.items()]
+    return {"total": shown(usage.total()), "rows": rows, "unread": usage.unread, "unpriced": usage.unpriced}

@@ -1,0 +1,78 @@
+"""`grovefs stats`: numbers, a chart, a picture."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusefs.cli.chart import bars, svg
+from store import Store, Timestamp
+from tests.builders import make_session
+from tests.fusefs.test_cli_sessions import run
+
+
+@pytest.fixture
+def used(home: Path) -> Path:
+    with Store.open(home, background=False) as store:
+        store.save(make_session("one", model="big", messages=3))
+        store.append_token_usage(
+            "one", {"ts": Timestamp.now(), "model": "big", "input_tokens": 1000, "output_tokens": 50}
+        )
+        store.append_token_usage("one", {"ts": "2020-01-01T00:00:00Z", "model": "old", "output_tokens": 7})
+    return home
+
+
+def test_a_table_and_a_chart_are_printed(used: Path) -> None:
+    lines = run(used, "stats").stdout.splitlines()
+    assert lines[0].split("\t") == ["big", "1", "3", "1", "1000", "50", "0", ""]
+    assert lines[1].split("\t")[0] == "total"
+    assert lines[3] == "tokens per day"
+    assert lines[4].split()[::2] == [Timestamp.now()[:10], "1050"]
+    assert "2020-01-01" in run(used, "stats", "--all").stdout
+
+
+def test_programs_get_rows_and_costs_from_prices(used: Path, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"big": {"input_tokens": 1, "output_tokens": 20}}')
+    found = json.loads(run(used, "stats", "--json", "--prices", str(prices)).stdout)
+    assert found["total"]["cost"] == pytest.approx(0.002)
+    assert [(row["model"], row["output_tokens"]) for row in found["rows"]] == [("big", 50)]
+    prices.write_text("[")
+    wrong = run(used, "stats", "--prices", str(prices))
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1)
+
+
+def test_a_picture_is_written(used: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "chart.svg"
+    assert run(used, "stats", "--all", "--svg", str(picture)).returncode == 0
+    titles = [
+        element.text
+        for element in ElementTree.fromstring(picture.read_text()).iter("{http://www.w3.org/2000/svg}title")
+    ]
+    assert titles[0] == "2020-01-01: 7"
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    missing = run(used, "stats", "--png", str(tmp_path / "chart.png"), PATH=str(tools))
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+    assert "librsvg2-bin" in missing.stderr
+    (tools / "rsvg-convert").write_text("#!/bin/sh\nprintf PNG; grep -c svg >&2\n")
+    (tools / "rsvg-convert").chmod(0o755)
+    assert (
+        run(used, "stats", "--png", str(tmp_path / "chart.png"), PATH=f"{tools}:{os.environ['PATH']}").returncode == 0
+    )
+    assert (tmp_path / "chart.png").read_bytes() == b"PNG"
+
+
+@given(st.dictionaries(st.text(st.characters(exclude_categories=["C", "Z"])), st.integers(0, 10**15)))
+def test_bars_are_to_scale_and_pictures_well_formed(values: dict[str, int]) -> None:
+    drawn = [line.count("█") for line in bars(values)]
+    assert len(drawn) == len(values)
+    order = sorted(range(len(values)), key=lambda place: list(values.values())[place])
+    assert [drawn[place] for place in order] == sorted(drawn) or any("█" in name for name in values)
+    ElementTree.fromstring(svg(values, "<&>"))
