@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from fusefs.switches import is_on
 
-EVERY_S = 0.005
+EVERY_S = 0.01
 _PROCESSOR = 36  # field of /proc/PID/stat, counted behind the name
 
 

@@ -5,7 +5,7 @@ what a small request costs. It looks `trio` up as a global of its own; what is p
 who has it, and looks for the next request with one select(2) before it goes back to trio.
 
     a request answered at once → the next one, at once
-    nothing came for a moment, or 2 ms have passed → trio's own wait: timers, threads and tasks get their turn
+    nothing came for a moment, or some milliseconds have passed → trio's own wait: the others get their turn
     a handler waits for something → another reader takes over, or the mount would stand still until it is done
 
 Where pyfuse3 has no such hook its own loop serves, and the log says so.
@@ -17,8 +17,9 @@ import logging
 import select
 import time
 from collections import deque
+from collections.abc import Awaitable, Generator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyfuse3
 import trio
@@ -29,7 +30,20 @@ from fusefs.switches import is_on
 log = logging.getLogger("grovefs.mount")
 
 GRACE_S = 0.0001  # how long to look for the next request; select sleeps, it does not spin
-TURN_S = 0.002  # at the latest then everybody else gets their turn
+# At the latest then everybody else gets their turn: soon while handlers wait for threads, else timers can wait longer.
+BUSY_TURN_S = 0.002
+TURN_S = 0.01
+BUSY_S = 1.0  # since a handler waited last
+
+
+class _Done:
+    """Awaited, it is over at once, without a coroutine made for it."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return cast("Generator[Any, Any, None]", iter(()))
+
+
+_DONE = _Done()
 
 
 class Reader(trio.abc.Instrument):
@@ -40,11 +54,18 @@ class Reader(trio.abc.Instrument):
         self._parked: deque[Task] = deque()
         self._is_waiting = False  # the holder is in trio's own wait
         self._turn_ends = 0.0
+        self._busy_until = 0.0
 
     # -- the lock --------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> None:
+    def __aenter__(self) -> Awaitable[None]:
         task = trio.lowlevel.current_task()
+        if self._holder is None or self._holder is task:
+            self._holder = task
+            return _DONE
+        return self._acquire(task)
+
+    async def _acquire(self, task: Task) -> None:
         while self._holder is not None and self._holder is not task:
             await self._park(task)
         self._holder = task
@@ -58,28 +79,34 @@ class Reader(trio.abc.Instrument):
 
         await trio.lowlevel.wait_task_rescheduled(give_up)
 
-    async def __aexit__(self, *_: object) -> None:
+    def __aexit__(self, *_: object) -> Awaitable[None]:
         """It stays with its holder, who is about to answer and to come back."""
+        return _DONE
 
     def after_task_step(self, task: Task) -> None:
         """Its holder stopped, and not to wait for requests: a handler waits for something, or it is gone."""
         if self._holder is task and not self._is_waiting:
+            self._busy_until = time.monotonic() + BUSY_S
             self._holder = None
             if self._parked:
                 trio.lowlevel.reschedule(self._parked.popleft())
 
     # -- the wait --------------------------------------------------------------------------------------
 
-    async def wait_readable(self, fd: int) -> None:
+    def wait_readable(self, fd: int) -> Awaitable[None]:
         # Only with another reader parked: pyfuse3 starts one whenever it sees none, and it has to get there first.
         if self._parked and time.monotonic() < self._turn_ends and select.select([fd], (), (), GRACE_S)[0]:
-            return
+            return _DONE
+        return self._wait(fd)
+
+    async def _wait(self, fd: int) -> None:
         self._is_waiting = True
         try:
             await trio.lowlevel.wait_readable(fd)
         finally:
             self._is_waiting = False
-        self._turn_ends = time.monotonic() + TURN_S
+        now = time.monotonic()
+        self._turn_ends = now + (BUSY_TURN_S if now < self._busy_until else TURN_S)
 
 
 def install() -> list[trio.abc.Instrument]:
