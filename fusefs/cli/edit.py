@@ -93,7 +93,7 @@ class _Draft:
     def edit(self) -> bool:
         """Until it is saved, or given up, which ends the command; False if there was nothing to save."""
         while True:
-            run_editor(self.path)
+            self._open()
             raw = self.path.read_bytes()
             if raw == self.original:
                 self.discard()
@@ -107,6 +107,15 @@ class _Draft:
                 self.give_up()
             if isinstance(error, Conflict):
                 self._begin_anew(raw)
+
+    def _open(self) -> None:
+        try:
+            run_editor(self.path)
+        except StoreError as error:
+            if self.path.exists() and self.path.read_bytes() != self.original:
+                raise StoreError(f"{error}, so nothing was saved; what you typed is in {self.path}") from None
+            self.discard()
+            raise StoreError(f"{error}; nothing was changed") from None
 
     def _save(self, raw: bytes) -> StoreError | OSError | None:
         try:
@@ -157,15 +166,9 @@ def run_editor(path: Path) -> None:
     try:
         code = subprocess.run([*command, str(path)], check=False).returncode
     except OSError as error:
-        raise NotFound(
-            f"the editor {command[0]!r} does not start: {error.strerror}; set $EDITOR. {_kept(path)}"
-        ) from None
+        raise NotFound(f"the editor {command[0]!r} does not start: {error.strerror}; set $EDITOR") from None
     if code != 0:
-        raise StoreError(f"the editor ended with code {code}, so nothing was saved. {_kept(path)}")
-
-
-def _kept(path: Path) -> str:
-    return f"The copy it had is {path}"
+        raise StoreError(f"the editor ended with code {code}")
 
 
 def editor_command() -> Sequence[str]:

@@ -145,9 +145,16 @@ def test_an_editor_that_fails_saves_nothing(filled: Path, tmp_path: Path) -> Non
     assert "ended with code 3" in result.stderr
     assert str(editor.left[0]) in result.stderr
     assert title(filled) == "Before"
-    missing = run(filled, "edit", "one", VISUAL="", EDITOR="/nowhere/editor")
+
+
+def test_an_editor_that_does_not_start_leaves_nothing_behind(filled: Path, tmp_path: Path) -> None:
+    editor = Editor(tmp_path, "sys.exit(1)")
+    assert editor.edit(filled, "one").stderr == "grovefs: the editor ended with code 1; nothing was changed\n"
+    editor.command = "/nowhere/editor"
+    missing = editor.edit(filled, "one")
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
     assert "set $EDITOR" in missing.stderr
+    assert list(editor.tmp.iterdir()) == []
 
 
 def test_the_sidecar_can_be_edited_too(filled: Path, tmp_path: Path) -> None:
