@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -45,6 +46,10 @@ class Listing:
     infos: dict[str, os.stat_result] = field(default_factory=dict)
     items: dict[str, Item] = field(default_factory=dict)  # in a view
     is_outdated: bool = False
+
+    def knows(self, name: str) -> bool:
+        place = bisect_left(self.names, name)
+        return place < len(self.names) and self.names[place] == name
 
     def outdate(self) -> None:
         """Something changed: the names stay for who is reading them, but each is looked at anew."""

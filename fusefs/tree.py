@@ -51,7 +51,11 @@ class Tree:
             raise NotFound(f"{path} was taken away")
         if is_reject(name) and self.store.names.rejects.path(parent.path, name) is not None:
             return self._rejected(parent, name, path)  # also before a copy that someone made of an older one
-        return self._stored(parent, name, path, self.store.names.stat(path))
+        is_new = name not in parent.children
+        node = self._stored(parent, name, path, self.store.names.stat(path))
+        if is_new and parent.listing is not None and not parent.listing.knows(name):
+            parent.outdate_listing()  # it came behind our back, and we are yet to be told
+        return node
 
     def _stored(self, parent: Node, name: str, path: str, info: os.stat_result | None) -> Node:
         present = parent.children.get(name)

@@ -12,6 +12,7 @@ import os
 import stat
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -225,7 +226,7 @@ class Database:
         self._writing = threading.RLock()
         self._is_writing = False
         self._local = threading.local()
-        self._readers: list[apsw.Connection] = []
+        self._readers: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()  # one goes with its thread
         self._writer = self._connect()
         try:
             self._prepare()
@@ -329,7 +330,7 @@ class Database:
         if connection is None:
             connection = self._local.reader = self._connect()
             with self._writing:
-                self._readers.append(connection)
+                self._readers.add(connection)
         return connection
 
     def look_through(self) -> None:

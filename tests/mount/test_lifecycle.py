@@ -309,8 +309,8 @@ async def end_limbo(*arguments):
     raise ZeroDivisionError("a bug in the background")
 
 from fusefs import errors
-Operations.readlink = errors._guard("readlink", readlink)
-Operations.end_limbo = errors._guard("end_limbo", end_limbo)
+Operations.readlink = errors._guard("readlink", readlink, is_request=True)
+Operations.end_limbo = errors._guard("end_limbo", end_limbo, is_request=False)
 from fusefs.cli import main
 main()
 """

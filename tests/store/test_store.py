@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -652,3 +653,17 @@ def test_opening_leaves_no_trace_for_a_backup(home: Path) -> None:
     before = (home / "sessions").stat().st_mtime_ns
     Store.open(home, background=False).close()
     assert (home / "sessions").stat().st_mtime_ns == before
+
+
+def test_a_thread_that_ends_takes_its_descriptors_along(store: Store) -> None:
+    """Each thread that reads has a connection of its own; a mount has new threads all day long."""
+    store.save(make_session())
+
+    def read_in_a_thread() -> int:
+        thread = threading.Thread(target=store.entries)
+        thread.start()
+        thread.join()
+        return len(os.listdir("/proc/self/fd"))
+
+    before = read_in_a_thread()
+    assert max(read_in_a_thread() for _ in range(20)) <= before
