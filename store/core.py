@@ -277,7 +277,8 @@ class Core:
             if row != version or attached.get(location) != sessions.has_attachments(self.disk, location):
                 differing.append((version.main.mtime_ns, location))
         # In the order of time, so that search has the newest last; and those whose files are gone.
-        self._reread_all([*(location for _, location in sorted(differing)), *known], progress)
+        differing.sort(key=lambda found: (found[0], found[1].root, found[1].child or ""))
+        self._reread_all([*(location for _, location in differing), *known], progress)
         for part in self.parts:
             self.refresh(Location(f"/{part}"))
         return len(differing) + len(known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sys
@@ -329,3 +330,16 @@ def test_sweep_waits_for_a_writer_without_keeping_others_waiting(home: Path) -> 
         assert len(store.search("late", limit=100)) == 5
         assert len(store.search("foreign", limit=100)) == 6
         assert store.check().is_clean
+
+
+def test_a_root_and_its_child_of_the_same_moment_are_swept(home: Path) -> None:
+    """What a copy with its times kept looks like: nothing tells them apart but their names."""
+    with Store.open(home, background=False) as store:
+        root = make_session("root")
+        store.save(root)
+        store.save(Session.new_child_of("child", root, "m", "A child"))
+    (home / ".grovefs/index.db").unlink()
+    for path in home.glob("sessions/**/session.json"):
+        os.utime(path, ns=(10**18, 10**18))
+    with Store.open(home, background=False) as store:
+        assert store.count() == 2
