@@ -57,7 +57,7 @@ def _timeouts(node: Node) -> tuple[float, float]:
     if node.shadow is not None:
         return FLEETING_S, FLEETING_S
     if node.item is not None:
-        return (VIEW_S, VIEW_S) if not isinstance(node.item, Page) or node.item.is_lasting else (FLEETING_S, FLEETING_S)
+        return (_item_s(node.item),) * 2
     parent = node.parent
     # At the top nothing comes or goes: sessions/, projects/ and state/ are there as long as the mount is.
     is_sure = parent is None or parent.is_watched or parent.parent is None
@@ -67,6 +67,12 @@ def _timeouts(node: Node) -> tuple[float, float]:
     if node.is_dir:  # its times change with what is in it, which only its own watch tells
         return named_s, ANNOUNCED_S if node.is_watched else UNWATCHED_S
     return named_s, named_s
+
+
+def _item_s(item: Item) -> float:
+    if isinstance(item, Page) and not item.is_lasting:
+        return FLEETING_S
+    return ANNOUNCED_S if isinstance(item, Folder) and item.is_fixed else VIEW_S
 
 
 def _made(attrs: pyfuse3.EntryAttributes, node: Node) -> None:

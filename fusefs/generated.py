@@ -69,7 +69,7 @@ class Generated(View):
         if path in self._files:
             return self._page(path, self._files[path]())
         is_folder = not path or any(other.startswith(f"{path}/") for other in self._files)
-        return Folder(self._started_ns) if is_folder else None
+        return Folder(self._started_ns, is_fixed=True) if is_folder else None
 
     def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
         prefix = f"{path}/" if path else ""

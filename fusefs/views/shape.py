@@ -17,6 +17,7 @@ from store.errors import Generated
 class Folder:
     mtime_ns: int
     is_open: bool = False  # whether items may be moved in and out: the kernel asks the mode before it asks us
+    is_fixed: bool = False  # it stays as it is for as long as the mount does
 
 
 @dataclass(frozen=True, slots=True)
