@@ -107,6 +107,7 @@ class Renamer:
 
     def _exchange_document(self, document: Place, file: Place) -> None:
         names = self.tree.store.names
+        base = names.version(document)  # before its bytes: a version that comes meanwhile is not to be overwritten
         was, old, new = names.stat(document.path), names.read(document), names.read(file)
         if was is None or old is None or new is None or self.writers.hidden(document.path) is not None:
             raise NotFound(f"{document.path} or {file.path} does not exist")
@@ -115,8 +116,8 @@ class Renamer:
         kept = file._replace(path=f"{file.directory}/.{file.name}.old", name=f".{file.name}.old")
         names.put_plain(kept, old, was)  # first: whatever happens now, the old version is there under some name
         try:
-            names.commit(document, new, overwrite=self.overwrite)
-        except BaseException:
+            names.commit(document, new, base=base, overwrite=self.overwrite)
+        except BaseException:  # also an interrupt: the copy is ours to take back
             names.remove_file(kept)
             raise
         names.move(kept, file)
