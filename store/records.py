@@ -17,7 +17,7 @@ from store.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationR
 from store.atomic import File, NewFile
 from store.commits import Commits
 from store.core import Core
-from store.errors import Conflict, Corrupt, Flaw, InvalidContent, NotFound
+from store.errors import Corrupt, Flaw, InvalidContent, NotFound
 from store.index import Version
 from store.journal import Commit
 from store.layout import ARTIFACTS, TRACES, VERIFICATION, Location
@@ -100,13 +100,9 @@ class Records:
         record = artifacts.parse_record(place.name, raw, place.path, limit=self.core.limit_bytes)
         artifacts.check_statuses(place.name, record, raw, place.path)
         with self.core.locked(place.location):
-            present = self.core.disk.read(place.path)
-            if present is not None and present.data == raw:
-                return False
-            if base is not None and base.main != (present.stamp if present else None):
-                raise Conflict(f"{place.path} was committed anew since this copy was opened; the newer version stands")
-            self._commit(place.location, [NewFile(place.path, [raw], present, mtime_ns, mode)])
-        return True
+            return self.commits.put_file(
+                place.location, place.path, raw, "record", base=base, mode=mode, mtime_ns=mtime_ns
+            )
 
     def remove(self, place: Place) -> None:
         """Take a record away, into the trash."""
