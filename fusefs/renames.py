@@ -66,9 +66,12 @@ class Renamer:
         return names.read(target) == data
 
     def _refuse_outdated(self, source: Place, target: Place, node: Node | None, data: bytes) -> None:
-        """A file made here before the present version was committed cannot know of it."""
+        """A file made here before the present version was committed cannot know of it.
+
+        A document that is moved is no edit of the one it replaces, however old it is.
+        """
         committed = self.tree.store.names.stat(target.path)
-        if self.overwrite or committed is None:
+        if self.overwrite or committed is None or source.kind in CHECKED:
             return
         # The kernel may have forgotten the node since, and we with it; the disk remembers when the file was made.
         begun_ns = node.created_ns if node is not None else None

@@ -109,6 +109,17 @@ def test_state_is_written_with_plain_tools(mounted: Mount) -> None:
         assert store.search("needle") == []
 
 
+def test_an_older_document_moved_onto_a_newer_one_replaces_it(mounted: Mount) -> None:
+    """It is no edit of the one it replaces, so there is nothing it could have missed."""
+    facts = mounted.path / "state/facts"
+    facts.mkdir(parents=True)
+    (facts / "older.json").write_text('["older"]\n')
+    (facts / "newer.json").write_text('["newer"]\n')
+    (facts / "older.json").rename(facts / "newer.json")
+    assert (facts / "newer.json").read_text() == '["older"]\n'
+    assert not (facts / "older.json").exists()
+
+
 def test_an_editor_replaces_state_as_vim_does(mounted: Mount) -> None:
     """The old one to a backup, a new one written, the backup removed; or a temporary renamed onto it."""
     directory = mounted.path / "state/config"
