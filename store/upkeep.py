@@ -24,6 +24,7 @@ from pyroaring import BitMap
 
 from store import known
 from store.atomic import Disk, NewFile
+from store.leisure import Leisure
 from store.patterns import ANY
 from store.schema import Database, now_ns
 from store.trigrams import Damaged, Postings, Segment, candidates, merged, render
@@ -74,7 +75,9 @@ class Upkeep:
         """Leave off what is being done, as a crash would; nothing is lost by it."""
         self._stopping = True
 
-    def _go_on(self) -> None:
+    def _go_on(self, leisure: Leisure | None = None) -> None:
+        if leisure is not None:
+            leisure.breathe()
         if self._stopping:
             raise Stopped
 
@@ -193,15 +196,16 @@ class Upkeep:
                     "SELECT path FROM grep_changed WHERE at_ns < ? ORDER BY path", (limit,)
                 )
             ]
+            leisure = Leisure() if gently else None
             done = at = 0
             while at < len(paths):
-                taken, count = self._merge_some(paths[at : at + BATCH_FILES], gently=gently)
+                taken, count = self._merge_some(paths[at : at + BATCH_FILES], leisure)
                 at += taken
                 done += count
                 if progress is not None:
                     progress(at, len(paths))
             self._refresh_folders(paths)
-            self._compact()
+            self._compact(leisure)
             return done
 
     @contextmanager
@@ -219,7 +223,7 @@ class Upkeep:
         finally:
             os.close(fd)
 
-    def _merge_some(self, paths: list[bytes], *, gently: bool) -> tuple[int, int]:
+    def _merge_some(self, paths: list[bytes], leisure: Leisure | None) -> tuple[int, int]:
         """One segment; returns how many paths were looked at, and how many of them are known now."""
         documents: list[tuple[int, bytes, bytes]] = []
         gone: list[bytes] = []
@@ -229,9 +233,8 @@ class Upkeep:
         for path in paths:
             if size > BATCH_BYTES:
                 break
-            self._go_on()
+            self._go_on(leisure)
             taken += 1
-            started = time.perf_counter()
             try:
                 read = self.read(path)
             except (FileNotFoundError, NotADirectoryError):
@@ -244,10 +247,8 @@ class Upkeep:
             documents.append((number, path, stamp))
             number += 1
             size += len(data)
-            if gently:  # the mount's threads wait for the same interpreter
-                time.sleep(min(0.1, time.perf_counter() - started))
         if documents:
-            self._publish(postings, documents)
+            self._publish(postings, documents, leisure)
         self._forget(gone, [])
         return taken, len(documents)
 
@@ -277,8 +278,8 @@ class Upkeep:
         finally:
             os.close(fd)
 
-    def _publish(self, postings: Postings, documents: list[tuple[int, bytes, bytes]]) -> None:
-        name, size = self._write_segment(postings.rows())
+    def _publish(self, postings: Postings, documents: list[tuple[int, bytes, bytes]], leisure: Leisure | None) -> None:
+        name, size = self._write_segment(self._while_open(postings.rows(), leisure))
         self.disk.step("index")
         with self.db.write() as db:
             still = [row for row in documents if self._has(row[1], row[2])]
@@ -317,7 +318,7 @@ class Upkeep:
 
     # -- fewer segments ---------------------------------------------------------------------------------------
 
-    def _compact(self) -> None:
+    def _compact(self, leisure: Leisure | None) -> None:
         """Merge segments of like size, so that their number grows with the logarithm of what there is."""
         found = self.db.reader.execute("SELECT name, documents, bytes FROM grep_segments ORDER BY bytes")
         rows = [(str(name), int(documents), int(size)) for name, documents, size in found]
@@ -327,18 +328,18 @@ class Upkeep:
             chosen = len(rows)  # most of them are no more
         if chosen:
             try:
-                self._replace([name for name, _, _ in rows[:chosen]], live)
+                self._replace([name for name, _, _ in rows[:chosen]], live, leisure)
             except Damaged as error:
                 log.warning("%s; its files are read again", error)
                 self.forget_all()
         self._remove_orphans()
 
-    def _replace(self, names: list[str], live: BitMap) -> None:
+    def _replace(self, names: list[str], live: BitMap, leisure: Leisure | None) -> None:
         segments: list[Segment] = []
         try:
             segments = [Segment(str(self.disk.home / FOLDER / name)) for name in names]
             count = len(candidates(ANY, segments) & live)
-            name, size = self._write_segment(self._while_open(merged(segments, live)))
+            name, size = self._write_segment(self._while_open(merged(segments, live), leisure))
         finally:
             for segment in segments:
                 segment.close()
@@ -348,9 +349,9 @@ class Upkeep:
                 db.executemany("DELETE FROM grep_segments WHERE name = ?", [(old,) for old in names])
                 db.execute("INSERT INTO grep_segments VALUES (?, ?, ?)", (name, count, size))
 
-    def _while_open(self, rows: Iterable[tuple[int, BitMap]]) -> Iterator[tuple[int, BitMap]]:
+    def _while_open(self, rows: Iterable[tuple[int, BitMap]], leisure: Leisure | None) -> Iterator[tuple[int, BitMap]]:
         for row in rows:
-            self._go_on()
+            self._go_on(leisure)
             yield row
 
     def _remove_orphans(self) -> None:

@@ -338,7 +338,7 @@ class Bench:
 
 
 def make_home(home: Path, shape: Shape, meter: Progress) -> int:
-    """Files first, then the store's index of them; returns how many sessions there are."""
+    """Files first, then all that the store makes of them, once; returns how many sessions there are."""
     wanted = sum(1 for _ in plan(shape))
     task = meter.add_task(f"writing {wanted:,} sessions", total=wanted)
     number = write_tree(home / "sessions", shape, lambda: meter.advance(task))
@@ -346,6 +346,8 @@ def make_home(home: Path, shape: Shape, meter: Progress) -> int:
     with Store.open(home, durability="normal", progress=lambda done, _: meter.update(task, completed=done)) as store:
         if store.count() != number:
             raise Failed(f"the store accepts {store.count():,} of {number:,} sessions that were made for it")
+        task = meter.add_task("indexing them for grep", total=None)
+        store.trigrams.rebuild(lambda done, total: meter.update(task, completed=done, total=total))
     os.sync()
     return number
 
