@@ -3,6 +3,9 @@
 A caller sleeps until it is answered, and the daemon until it is asked: they never run at the same time. Waking one
 another across CPUs costs several times what answering does, on one CPU next to nothing. So the thread that reads
 requests follows who asks, looking at most every few milliseconds; threads that do the slow work run anywhere.
+
+Where a CPU is idle the caller is put there as soon as it is woken, and following is in vain: the two are apart, and
+the loop does not sleep between requests then (fusefs/loop.py).
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ class Companion:
     def __init__(self) -> None:
         self._everywhere = os.sched_getaffinity(0)
         self._at: int | None = None
+        self.is_apart = False  # the caller runs on another CPU, though we went where it was
         self._next = 0.0 if is_on("companion") and len(self._everywhere) > 1 else float("inf")
         self._freed = threading.local()
 
@@ -33,7 +37,8 @@ class Companion:
         self._next = now + EVERY_S
         with suppress(OSError):  # gone since, or of another namespace
             cpu = _cpu_of(pid)
-            if cpu != self._at and cpu in self._everywhere:
+            self.is_apart = cpu != self._at
+            if self.is_apart and cpu in self._everywhere:
                 os.sched_setaffinity(0, {cpu})
                 self._at = cpu
 

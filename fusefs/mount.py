@@ -114,7 +114,7 @@ def serve(options: Options, ready: Callable[[], None]) -> None:
             read_only=options.read_only,
             limbo_s=options.limbo_s,
         )
-        instruments = loop.install()
+        instruments = loop.install(operations.companion)
         _mount(operations, options)
         try:
             with profiled(options.profile):
