@@ -38,24 +38,28 @@ class Entries:
     async def make_dir(self, parent: Node, name: str) -> Node:
         place = place_of(parent.path_of(name))
         await self.threads.run(lambda: self.names.make_dir(place), place.location)
+        self.writers.arrived_at(place.path)
         parent.outdate_listing()
         return self.tree.lookup(parent, name)
 
     async def remove_dir(self, parent: Node, name: str) -> None:
         place = place_of(parent.path_of(name))
-        hidden = [n for n in self.writers.hidden_in(place.path) if self._is_as_hidden(f"{place.path}/{n}")]
+        hidden = [n for n in self.writers.hidden_in(place.path) if self._is_as_hidden(parent, name, n)]
         await self.threads.run(lambda: self.names.remove_dir(place, hidden), place.location)
         for hidden_name in hidden:
             self.writers.show(f"{place.path}/{hidden_name}")
         self.names.rejects.drop_all(place.path)
         self._nameless(parent, name)
 
-    def _is_as_hidden(self, path: str) -> bool:
-        """Whether it is still the version that was taken away; one that came since goes with nobody."""
+    def _is_as_hidden(self, parent: Node, directory: str, name: str) -> bool:
+        """Whether it is still the version that was taken away; one that came since goes with nobody, and is shown."""
+        path = f"{parent.path_of(directory)}/{name}"
         limbo, info = self.writers.hidden(path), self.names.stat(path)
         if limbo is None or info is None or Stamp.of(info) == limbo.stamp:
             return True
         self.writers.show(path)
+        if directory in parent.children:
+            parent.children[directory].outdate_listing()
         return False
 
     async def unlink(self, parent: Node, name: str) -> None:
@@ -113,6 +117,7 @@ class Entries:
             self.files.lead_writers(source.path, new_parent, new_name)
         old_parent.outdate_listing()
         new_parent.outdate_listing()
+        self.writers.arrived_at(target.path)
         self.writers.rename(source.path, target.path, self.names.stat)
         if node is not None:
             self._renamed(node, new_parent, new_name, target, is_as_brought=is_as_brought)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fusefs.nodes import Node
 from fusefs.tree import Tree
 from fusefs.writers import Writers
+from store.atomic import Stamp
 from store.errors import AlreadyExists, Conflict, NotFound, Protected
 from store.places import CHECKED, Kind, Place
 
@@ -73,10 +74,13 @@ class Renamer:
         committed = self.tree.store.names.stat(target.path)
         if self.overwrite or committed is None or source.kind in CHECKED:
             return
+        limbo = self.writers.hidden(target.path)
+        if limbo is not None and Stamp.of(committed) == limbo.stamp:  # no other came since it was taken away
+            return
         # The kernel may have forgotten the node since, and we with it; the disk remembers when the file was made.
         begun_ns = node.created_ns if node is not None else None
         begun_ns = begun_ns or self.tree.store.names.birth_ns(source)
-        if begun_ns is not None and begun_ns < committed.st_ctime_ns and self.writers.hidden(target.path) is None:
+        if begun_ns is not None and begun_ns < committed.st_ctime_ns:
             error = Conflict(
                 f"{target.path} was committed anew since {source.name} was begun; the newer version stands"
             )

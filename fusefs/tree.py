@@ -182,7 +182,8 @@ class Tree:
         place = place_of(parent.path_of(name))
         base = self.store.names.version(place) if place.kind in CHECKED else None
         limbo = self.writers.hidden(place.path)
-        if base is not None and limbo is not None:  # who took it away knew that version, and none that came since
+        if base is not None and base.main is not None and limbo is not None:
+            # Who took it away knew that version, and none that came since.
             base = base._replace(main=limbo.stamp)
         shadow = Shadow(self.store, place, base, info)
         number = self.nodes.number(place.path, ("private", time.monotonic_ns()))

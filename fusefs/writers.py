@@ -163,8 +163,15 @@ class Writers:
             limbo = self._limbo.pop(path)
             place = place_of(new + path.removeprefix(old))
             info = stat(place.path)
-            if info is not None:  # its bytes say the new name, so it is another version; it was this one that was meant
+            # Its bytes say the new name, so it is another version, but of the same time: it was this one that was
+            # meant. What a program saved since it was taken away has a time of its own, and is shown.
+            if info is not None and limbo.stamp is not None and info.st_mtime_ns == limbo.stamp.mtime_ns:
                 self._limbo[place.path] = replace(limbo, place=place, stamp=Stamp.of(info))
+
+    def arrived_at(self, directory: str) -> None:
+        """A directory is new under this name: what a program deleted while it was hidden hides nothing in it."""
+        for path in [p for p in self._limbo if p.startswith(f"{directory}/")]:
+            del self._limbo[path]
 
     def all_hidden(self) -> list[Limbo]:
         return list(self._limbo.values())

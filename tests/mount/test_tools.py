@@ -479,6 +479,21 @@ def test_truncate_by_path(bench: Bench) -> None:
     bench.check_landed("Mended")
 
 
+def test_truncate_by_path_after_a_refusal_is_judged_by_itself(bench: Bench) -> None:
+    """Only modes and times that go with a refused text are refused too."""
+    text = bench.path.read_text()
+    bench.path.write_text(text + "\n\n")
+    with pytest.raises(OSError, match="Bad message"):
+        bench.path.write_text("{")
+    os.truncate(bench.path, len(text))
+    assert bench.path.read_text() == text
+    with pytest.raises(OSError, match="Bad message"):
+        bench.path.write_text("{")
+    with pytest.raises(OSError, match="Bad message"):
+        os.truncate(bench.path, 10)
+    assert (bench.dir / "session.json.rejected").read_text() == text[:10]
+
+
 def test_a_document_opened_through_its_descriptor(bench: Bench) -> None:
     """/proc/self/fd leads to the node, with no lookup that could lead elsewhere."""
     text = bench.text_with('"Through proc"')
@@ -778,6 +793,63 @@ def test_a_version_that_comes_in_limbo_is_not_deleted(brief: Mount) -> None:
     wait_until(path.exists, timeout_s=5)
     assert "said in limbo" in path.read_text()
     assert "root" in ids(brief)
+
+
+def test_rmdir_in_limbo_does_not_delete_what_came_meanwhile(bench: Bench) -> None:
+    """It is refused, and says why: the version that came is to be seen at once."""
+    bench.path.unlink()
+    for name in ("runtime.json", "attachments", "children"):
+        sh(f"rm -r {name}", bench.dir)
+    os.listdir(bench.dir)
+    with bench.mount.store() as store:
+        store.update(bench.id, lambda s: setattr(s, "title", "In limbo"))
+    wait_until(lambda: "runtime.json" in os.listdir(bench.dir))
+    with pytest.raises(OSError, match="Directory not empty"):
+        bench.dir.rmdir()
+    assert "session.json" in os.listdir(bench.dir)
+    bench.check_landed("In limbo")
+
+
+def test_a_rename_in_limbo_does_not_replace_what_came_meanwhile(bench: Bench) -> None:
+    """Rule 8: who took the document away never saw the agent's save, whatever it brings, and however."""
+    temporary = bench.dir / "t"
+    temporary.write_text(bench.text_with('"From before"'))
+    bench.path.unlink()
+    with bench.mount.store() as store:
+        store.append(bench.id, [Message.user("said in limbo")])
+    with pytest.raises(OSError, match="Stale file handle"):
+        temporary.rename(bench.path)
+    wait_until(bench.path.exists)
+    assert "said in limbo" in bench.path.read_text()
+    assert "From before" in (bench.dir / "session.json.rejected").read_text()
+    temporary.unlink()
+
+
+def test_a_version_that_comes_in_limbo_moves_with_its_session(filled: Path, mount_home: Callable[..., Mount]) -> None:
+    """Only what was taken away goes when the mount ends, also under another name."""
+    made = mount_home(filled)
+    (made.sessions / "root/session.json").unlink()
+    with made.store() as store:
+        store.append("root", [Message.user("said in limbo")])
+    (made.sessions / "root").rename(made.sessions / "other")
+    assert "said in limbo" in (made.sessions / "other/session.json").read_text()
+    subprocess.run(["fusermount3", "-u", made.path], check=True)
+    wait_until(lambda: not daemons_of(made.path))
+    assert "said in limbo" in (filled / "sessions/other/session.json").read_text()
+
+
+def test_what_was_deleted_in_limbo_can_be_made_again(bench: Bench) -> None:
+    """Nothing is newer than what is brought: the program that deleted the session left nothing to conflict with."""
+    text = bench.text_with('"Again"')
+    bench.path.unlink()
+    with bench.mount.store() as store:
+        store.delete(bench.id)
+    wait_until(lambda: not bench.dir.exists())
+    for name in ("attachments", "children"):
+        (bench.dir / name).mkdir(parents=True)
+    bench.path.write_text(text)
+    (bench.dir / "runtime.json").write_text(json.dumps({**json.loads(text), "messages": []}))
+    bench.check_landed("Again")
 
 
 def test_a_session_renamed_under_its_writer(brief: Mount) -> None:
