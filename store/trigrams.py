@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import os
 import struct
-import sys
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from zlib import crc32
 
 from pyroaring import BitMap
@@ -27,7 +26,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from numpy import bool_, uint32
+    from numpy.typing import NDArray
+
     from store.patterns import Query
+
+    UIntArray = NDArray[uint32]
+    Flags = NDArray[bool_]
 
 DOCUMENTS = 1 << 24  # key of the set of all documents of a segment; trigrams lie below
 BINARY = DOCUMENTS + 1  # … and of those that are not text
@@ -38,9 +43,9 @@ _FENCE = struct.Struct("<II")
 _FOOTER = struct.Struct("<QQII8s")  # offset of the table, rows, blocks, checksum of fences and the above, magic
 _ROWS_A_BLOCK = 256
 _BATCH = 256
-_IS_BIG = sys.byteorder == "big"
-_LOW_BYTE = 3 if _IS_BIG else 0
+_BATCH_BYTES = 4 << 20
 _SLICE_BYTES = 1 << 20  # of a large document at a time
+_RANGE = 1 << 18  # trigrams
 
 _PRINTABLE = bytes(range(0x20, 0x7F)) + b"\t"
 # Newline becomes NUL, and what holds a NUL is not kept.
@@ -58,14 +63,15 @@ class Damaged(Exception):
 class Postings:
     """Documents gathered for a new segment.
 
-    Up to 256 at a time are held as one set of numbers, the trigram above, the document's place below: then
-    sorting by trigram, and telling twins apart, is done where it is cheap.
+    Some are turned at a time into one sorted array of numbers, the trigram above, the document's place below:
+    what no other way of sorting does as quickly. In the end those arrays are merged, a range of trigrams after
+    the other.
     """
 
     def __init__(self) -> None:
-        self._sets: dict[int, BitMap] = {}
-        self._batch: list[BitMap] = []
-        self._base = 0
+        self._batch: list[tuple[int, bytes]] = []  # documents, or slices of them, folded
+        self._batch_bytes = 0
+        self._sorted: list[tuple[int, UIntArray]] = []  # the number of place 0, and the pairs
         self._documents = BitMap()
         self._binary = BitMap()
 
@@ -74,59 +80,79 @@ class Postings:
 
     def add(self, document: int, data: bytes) -> None:
         """`document` is larger than all that were added before."""
-        if self._batch and document - self._base >= _BATCH:
-            self._sort_batch()
-        if not self._batch:
-            self._base = document
         is_text = _is_text(data)
-        self._batch += pairs_in(data, document - self._base, is_text=is_text)
+        fold = _FOLD_TEXT if is_text else _FOLD_BINARY
+        for start in range(0, max(1, len(data) - 2), _SLICE_BYTES):
+            self._gather(document, data[start : start + _SLICE_BYTES + 2].translate(fold))
         self._documents.add(document)
         if not is_text:
             self._binary.add(document)
 
+    def _gather(self, document: int, folded: bytes) -> None:
+        if self._batch and (self._batch_bytes > _BATCH_BYTES or document - self._batch[0][0] >= _BATCH):
+            self._sort_batch()
+        self._batch.append((document, folded))
+        self._batch_bytes += len(folded)
+
     def _sort_batch(self) -> None:
-        pairs = BitMap.union(*self._batch).to_array()
-        places = pairs.tobytes()[_LOW_BYTE::4]
-        at, end = 0, len(pairs)
-        while at < end:
-            trigram = pairs[at] >> 8
-            behind = bisect_left(pairs, (trigram + 1) << 8, at, min(at + _BATCH, end))
-            documents = array("I", [self._base + place for place in places[at:behind]])
-            if trigram in self._sets:
-                self._sets[trigram].update(documents)
-            else:
-                self._sets[trigram] = BitMap(documents)
-            at = behind
-        self._batch = []
+        base = self._batch[0][0]
+        self._sorted.append((base, pairs_in([(document - base, folded) for document, folded in self._batch])))
+        self._batch, self._batch_bytes = [], 0
 
     def rows(self) -> Iterator[tuple[int, BitMap]]:
         if self._batch:
             self._sort_batch()
-        for trigram in sorted(self._sets):
-            if _is_kept(trigram):
-                yield trigram, self._sets[trigram]
+        for first in range(0, DOCUMENTS, _RANGE):
+            yield from _rows_between(first, first + _RANGE, self._sorted)
         yield DOCUMENTS, self._documents
         if self._binary:
             yield BINARY, self._binary
 
 
-def pairs_in(data: bytes, place: int, *, is_text: bool) -> list[BitMap]:
-    """What a document holds, as `trigram << 8 | place`; also some trigrams with a NUL, which nobody asks for."""
-    return [
-        _pairs(data[start : start + _SLICE_BYTES + 2].translate(_FOLD_TEXT if is_text else _FOLD_BINARY), place)
-        for start in range(0, max(1, len(data) - 2), _SLICE_BYTES)
-    ]
+def pairs_in(placed: list[tuple[int, bytes]]) -> UIntArray:
+    """What documents hold, as `trigram << 8 | place`, sorted; also some trigrams with a NUL, which nobody asks for."""
+    import numpy as np  # only where an index is made: it takes longer to import than a search takes
+
+    pairs = np.zeros(sum(max(0, len(folded) - 2) for _, folded in placed), "<u4")
+    columns = pairs.view("u1").reshape(-1, 4)
+    at = 0
+    for place, folded in placed:
+        values = np.frombuffer(folded, "u1")
+        end = at + max(0, len(folded) - 2)
+        columns[at:end, 0] = place
+        for byte in range(3):
+            columns[at:end, byte + 1] = values[byte : byte + end - at]
+        at = end
+    pairs.sort()
+    return pairs[_begins(pairs)]
 
 
-def _pairs(folded: bytes, place: int) -> BitMap:
-    number = len(folded) - 2
-    if number <= 0:
-        return BitMap()
-    words = bytearray(4 * number)
-    columns = (bytes([place]) * number, folded[:number], folded[1 : number + 1], folded[2:])
-    for column, values in enumerate(reversed(columns) if _IS_BIG else columns):
-        words[column::4] = values
-    return BitMap(array("I", bytes(words)))
+def _rows_between(first: int, last: int, arrays: list[tuple[int, UIntArray]]) -> Iterator[tuple[int, BitMap]]:
+    """The trigrams from `first` on, and before `last`, with their documents."""
+    import numpy as np
+
+    between = [np.uint32(first << 8), np.uint32((last << 8) - 1)]
+    parts = []
+    for base, pairs in arrays:
+        start, end = np.searchsorted(pairs, between[0]), np.searchsorted(pairs, between[1], side="right")
+        some = pairs[int(start) : int(end)].astype("u8")
+        parts.append((some >> 8 << 32) + (some & 0xFF) + base)
+    pairs = np.sort(np.concatenate(parts)) if parts else np.zeros(0, "u8")
+    trigrams, documents = (pairs >> 32).astype("u4"), pairs.astype("u4")
+    starts = np.flatnonzero(_begins(trigrams)).tolist()
+    for at, behind in zip(starts, [*starts[1:], len(pairs)], strict=False):
+        trigram = int(trigrams[at])
+        if _is_kept(trigram):
+            yield trigram, BitMap(array("I", documents[at:behind].tobytes()))
+
+
+def _begins(values: UIntArray) -> Flags:
+    """Where a sorted array has a value that it did not have before."""
+    import numpy as np
+
+    found = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=found[1:])
+    return found
 
 
 def _is_text(data: bytes) -> bool:
@@ -165,17 +191,14 @@ def render(rows: Iterable[tuple[int, BitMap]]) -> Iterator[bytes]:
 def merged(segments: list[Segment], live: BitMap) -> Iterator[tuple[int, BitMap]]:
     """The rows of several segments as one, without the documents that are no more."""
     from heapq import merge
+    from itertools import groupby
+    from operator import itemgetter
 
-    last: int | None = None
-    together = BitMap()
-    for trigram, documents in merge(*(segment.rows() for segment in segments), key=lambda row: row[0]):
-        if trigram != last:
-            if last is not None and together:
-                yield last, together
-            last, together = trigram, BitMap()
-        together |= documents & live
-    if last is not None and together:
-        yield last, together
+    trigram_of = itemgetter(0)
+    for trigram, rows in groupby(merge(*(segment.rows() for segment in segments), key=trigram_of), trigram_of):
+        documents = BitMap.union(*(row[1] for row in rows)) & live
+        if documents:
+            yield trigram, documents
 
 
 # -- asking ---------------------------------------------------------------------------------------------------
@@ -250,16 +273,23 @@ class Segment:
         _, offset, length, checksum = row
         if length == 0:
             return BitMap([offset])
-        data = self._read(offset, length)
+        return self._set(self._read(offset, length), checksum)
+
+    def _set(self, data: bytes, checksum: int) -> BitMap:
         if crc32(data) != checksum:
             raise Damaged(f"{self.path} is damaged")
         return BitMap.deserialize(data)
 
     def rows(self) -> Iterator[tuple[int, BitMap]]:
-        """Everything, in the order of trigrams."""
+        """Everything, in the order of trigrams; that is the order of the sets, too."""
         for number in range(self._blocks):
-            for row in _ROW.iter_unpack(self._block(number)):
-                yield row[0], self._documents(row)
+            rows = list(_ROW.iter_unpack(self._block(number)))
+            ends = [offset + length for _, offset, length, _ in rows if length]
+            first = next((offset for _, offset, length, _ in rows if length), 0)
+            data = self._read(first, ends[-1] - first) if ends else b""
+            for trigram, offset, length, checksum in rows:
+                at = offset - first
+                yield trigram, self._set(data[at : at + length], checksum) if length else BitMap([offset])
 
 
 def candidates(query: Query, segments: list[Segment]) -> BitMap:
