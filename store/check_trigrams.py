@@ -6,7 +6,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 
-from store import known
+from store import stamps
 from store.findings import Finding
 from store.patterns import ANY
 from store.trigrams import Damaged, Postings, Segment, candidates
@@ -84,7 +84,7 @@ def _check_folders(upkeep: Upkeep) -> Iterator[Finding]:
     found = upkeep.db.reader.execute("SELECT path, stamp FROM grep_folders")
     for folder, stamp in [(folder, stamp) for folder, stamp in found]:
         listed = upkeep.look(folder)
-        if listed is None or listed[0] != stamp or stamp == known.NEVER:
+        if listed is None or listed[0] != stamp or stamp == stamps.NEVER:
             continue
         for path in listed[1]:
             if not upkeep.is_listed(path):

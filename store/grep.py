@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 
 from store.grep_options import Options, parse
-from store.grep_runs import become, can_be_shared, is_silent, one_by_one, side_by_side
-from store.known import SEGMENTS, SESSIONS, Known, Unusable, ask_voucher, readable_places
+from store.grep_runs import Trial, become, can_be_shared, one_by_one, side_by_side
+from store.known import SEGMENTS, SESSIONS, Aside, Known, Unusable, ask_voucher, look_aside, readable_places
 from store.patterns import ANY, query_of
 from store.trigrams import Damaged, Segment, candidates
 from store.walk_order import entries_in_order, in_walk_order
@@ -107,22 +107,31 @@ def _charset() -> str:
 
 
 def _paths(query: Query, vouched: object) -> set[bytes] | None:
-    known = Known(b"")
+    aside = look_aside(b"") if vouched is None else None
     try:
-        segments = [Segment(os.fsdecode(SEGMENTS) + name) for name in known.segments]
+        known = Known(b"")
         try:
-            documents = candidates(query, segments)
+            return _paths_in(known, query, vouched, aside)
         finally:
-            for segment in segments:
-                segment.close()
-        if len(documents) + len(known.changed) > known.count * _WORTH_IT + 50:
-            return None
-        paths = known.changed.union(known.paths_of(documents))
-        if vouched is None or vouched != known.token:
-            paths |= known.differing()
-        return paths if len(paths) <= known.count * _WORTH_IT + 50 else None
+            known.close()
     finally:
-        known.close()
+        if aside is not None:
+            aside.leave()
+
+
+def _paths_in(known: Known, query: Query, vouched: object, aside: Aside | None) -> set[bytes] | None:
+    segments = [Segment(os.fsdecode(SEGMENTS) + name) for name in known.segments]
+    try:
+        documents = candidates(query, segments)
+    finally:
+        for segment in segments:
+            segment.close()
+    if len(documents) + len(known.changed) > known.count * _WORTH_IT + 50:
+        return None
+    paths = known.changed.union(known.paths_of(documents))
+    if vouched is None or vouched != known.token:
+        paths |= known.differing(aside)
+    return paths if len(paths) <= known.count * _WORTH_IT + 50 else None
 
 
 def _is_included(path: bytes, filters: list[tuple[bool, bytes]]) -> bool:
@@ -177,8 +186,9 @@ def run(line: list[bytes], home: bytes) -> int:
     os.lstat(SESSIONS)  # an error of ours, not one of grep's, if this is no home
     files = choose(options)
     if files is None and options.by_folders and can_be_shared():
+        trial = Trial([b"grep", *options.arguments, b"--", b"/dev/null"])
         parts = in_parts(options)
-        if parts is not None and is_silent([b"grep", *options.arguments, b"--", b"/dev/null"]):
+        if trial.is_silent() and parts is not None:
             return side_by_side(parts)
     wanted = commands(options, files)
     if len(wanted) == 1:

@@ -63,16 +63,20 @@ def can_be_shared() -> bool:
     return not stat.S_ISCHR(info.st_mode)
 
 
-def is_silent(command: list[bytes]) -> bool:
-    """Whether a grep over nothing has no message of its own: each of several would print it."""
-    kept = os.memfd_create("grep", os.MFD_CLOEXEC)
-    nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        code = _wait(_spawn(command, [(os.POSIX_SPAWN_DUP2, nothing, 1), (os.POSIX_SPAWN_DUP2, kept, 2)]))
-        return code < TROUBLE and os.fstat(kept).st_size == 0
-    finally:
-        os.close(kept)
+class Trial:
+    """A grep over nothing, begun at once: has it a message of its own? Each of several would print it."""
+
+    def __init__(self, command: list[bytes]) -> None:
+        self._kept = os.memfd_create("grep", os.MFD_CLOEXEC)
+        nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        self._process = _spawn(command, [(os.POSIX_SPAWN_DUP2, nothing, 1), (os.POSIX_SPAWN_DUP2, self._kept, 2)])
         os.close(nothing)
+
+    def is_silent(self) -> bool:
+        code = _wait(self._process)
+        size = os.fstat(self._kept).st_size
+        os.close(self._kept)
+        return code < TROUBLE and size == 0
 
 
 def side_by_side(commands: list[list[bytes]]) -> int:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 
 import apsw
+
+from store.stamps import altered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from pyroaring import BitMap
 
@@ -26,24 +28,10 @@ SEGMENTS = b".grovefs/trigrams/"
 VOUCHER = b".grovefs/voucher"
 
 SCHEMA_VERSION = 2
-_STAMP = struct.Struct("<QQqq")
-NEVER = bytes(_STAMP.size)  # the stamp of no file
-# A file changed this shortly before it was looked at may change again without its times showing it.
-_RACY_NS = 50_000_000
 _ONE_BY_ONE = 8  # times as long to look up one row as to pass it by
 _BUSY_MS = 2_000
-_WORTH_SHARING = 10_000  # files and directories to be looked at
+_WORTH_SHARING_BYTES = 16 << 20  # of an index.db
 _PATIENCE_S = 0.5  # with who vouches; comparing every file takes no longer
-
-
-def pack(info: os.stat_result) -> bytes:
-    """A stamp, as the tables have it."""
-    return _STAMP.pack(info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
-
-
-def pack_if_sure(info: os.stat_result, now_ns: int) -> bytes:
-    """The stamp, or one that equals no file's, if it may change again unnoticed (racy-git's rule)."""
-    return pack(info) if now_ns - max(info.st_mtime_ns, info.st_ctime_ns) > _RACY_NS else NEVER
 
 
 def ask_voucher(prefix: bytes) -> str | None:
@@ -99,23 +87,23 @@ class Known:
         except apsw.Error as error:
             raise Unusable(str(error)) from error
 
-    def differing(self) -> set[bytes]:
+    def differing(self, aside: Aside | None = None) -> set[bytes]:
         """Look at every file and directory there is: the paths that are not known as they are now.
 
-        A directory that cannot be looked into is among them: grep shall say so.
+        A directory that cannot be looked into is among them: grep shall say so. `aside` has looked at directories.
         """
-        try:
-            folders: dict[bytes, bytes] = {}
-            folders.update(self._db.execute("SELECT path, stamp FROM grep_folders"))
-            files = [(path, stamp) for path, stamp in self._db.execute("SELECT path, stamp FROM grep_files")]
-        except apsw.Error as error:
-            raise Unusable(str(error)) from error
-        known = {path for path, _ in files} | self.changed
-        altered = self._altered([*files, *folders.items()])
-        found = {path for path in altered if path not in folders}
-        stack = [path for path in altered if path in folders]
-        if SESSIONS not in folders:
+        found = set(altered(self._prefix, self._rows("SELECT path, stamp FROM grep_files")))
+        stack = aside.altered() if aside is not None else None
+        if stack is None:
+            stack = altered(self._prefix, self._rows("SELECT path, stamp FROM grep_folders"))
+        if not self._rows("SELECT 1 FROM grep_folders WHERE path = ?", SESSIONS):
             stack.append(SESSIONS)
+        return self._found_in(stack, found) if stack else found
+
+    def _found_in(self, stack: list[bytes], found: set[bytes]) -> set[bytes]:
+        """And what is new in directories that are not as they were."""
+        folders = {path for (path,) in self._rows("SELECT path FROM grep_folders")}
+        known = {path for (path,) in self._rows("SELECT path FROM grep_files")} | self.changed
         while stack:
             for path, is_folder in entries_of(self._prefix, stack.pop()):
                 if is_folder is None:
@@ -126,43 +114,69 @@ class Known:
                     found.add(path)
         return found
 
-    def _altered(self, rows: list[tuple[bytes, bytes]]) -> list[bytes]:
-        """Those that have another stamp now. Two processes share what takes long."""
-        if len(rows) < _WORTH_SHARING or len(os.sched_getaffinity(0)) < 2:
-            return _altered(self._prefix, rows)
-        half = len(rows) // 2
-        reads, writes = os.pipe()
-        helper = os.fork()
-        if not helper:
+    def _rows(self, query: str, *values: bytes) -> list[Any]:
+        try:
+            return self._db.execute(query, values).fetchall()
+        except apsw.Error as error:
+            raise Unusable(str(error)) from error
+
+
+class Aside:
+    """A second process that looks at all directories, while this one looks at the files.
+
+    What it goes by it has read before `Known` is opened. A directory that is still as it was then holds no file
+    but those known at that time; and a file that was known is known later, as long as it is there.
+    """
+
+    def __init__(self, prefix: bytes) -> None:
+        self._reads, writes = os.pipe()
+        self._process = os.fork()
+        if not self._process:
             try:
-                data = b"\0".join(_altered(self._prefix, rows[:half]))  # no name holds a NUL
-                while data:
-                    data = data[os.write(writes, data) :]
+                _tell_altered_folders(prefix, writes)
                 os._exit(0)
             finally:
                 os._exit(1)
         os.close(writes)
-        mine = _altered(self._prefix, rows[half:])
-        told = b"".join(iter(lambda: os.read(reads, 1 << 16), b""))
-        os.close(reads)
-        if os.waitpid(helper, 0)[1]:  # it was killed, say
-            return mine + _altered(self._prefix, rows[:half])
-        return mine + [path for path in told.split(b"\0") if path]
+        os.read(self._reads, 1)  # it has begun to read, or it is gone
+
+    def altered(self) -> list[bytes] | None:
+        """The directories that are not as they were; None if nothing came of it."""
+        told = b"".join(iter(lambda: os.read(self._reads, 1 << 16), b""))
+        if self._end():
+            return None
+        return told.split(b"\0") if told else []  # no name holds a NUL
+
+    def leave(self) -> None:
+        """Its answer, unless it has been given, is not needed any more."""
+        if self._process:
+            os.kill(self._process, 9)
+            self._end()
+
+    def _end(self) -> int:
+        os.close(self._reads)
+        process, self._process = self._process, 0
+        return os.waitpid(process, 0)[1]
 
 
-def _altered(prefix: bytes, rows: list[tuple[bytes, bytes]]) -> list[bytes]:
-    """Written for a hundred thousand rows: no call that can be spared."""
-    found = []
-    lstat, packed = os.lstat, _STAMP.pack
-    for path, stamp in rows:
-        try:
-            info = lstat(prefix + path)
-        except OSError:  # gone, or out of reach: to be looked at again either way
-            found.append(path)
-            continue
-        if packed(info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns) != stamp:
-            found.append(path)
-    return found
+def look_aside(prefix: bytes) -> Aside | None:
+    """Where there is much to look at and another processor to do it."""
+    try:
+        size = os.stat(prefix + os.fsencode(INDEX_DB)).st_size
+    except OSError:
+        return None
+    return Aside(prefix) if size > _WORTH_SHARING_BYTES and len(os.sched_getaffinity(0)) > 1 else None
+
+
+def _tell_altered_folders(prefix: bytes, writes: int) -> None:
+    db = apsw.Connection(os.fsdecode(prefix) + INDEX_DB, flags=apsw.SQLITE_OPEN_READONLY)
+    db.set_busy_timeout(_BUSY_MS)
+    rows = db.execute("SELECT path, stamp FROM grep_folders")
+    first = rows.fetchone()  # from here on it is one state of the database
+    os.write(writes, b"+")
+    data = b"\0".join(altered(prefix, [first, *rows] if first else []))
+    while data:
+        data = data[os.write(writes, data) :]
 
 
 def entries_of(prefix: bytes, folder: bytes) -> Iterator[tuple[bytes, bool | None]]:

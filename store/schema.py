@@ -34,6 +34,8 @@ SHIFT = 24
 # Checkpoints belong to idle time; this is only the brake for a process that never rests (pages of 4 KiB).
 AUTOCHECKPOINT_PAGES = 8_000
 
+GATHERED_BYTES = 32 << 20
+
 TOKENIZER = "unicode61 remove_diacritics 2"
 
 SCHEMA = """
@@ -125,7 +127,7 @@ CREATE TABLE state_documents (       -- state documents that search knows
 CREATE TABLE grep_files (            -- files below sessions/ whose trigrams are in a segment
     document INTEGER PRIMARY KEY,    -- its number there, never given to another version
     path BLOB NOT NULL UNIQUE,       -- relative to the home, as the disk has it
-    stamp BLOB NOT NULL              -- of the version that was read, packed as in store/known.py
+    stamp BLOB NOT NULL              -- of the version that was read, packed as in store/stamps.py
 ) STRICT;
 CREATE TABLE grep_changed (          -- files to be read whatever is asked for: no segment knows them as they are
     path BLOB PRIMARY KEY,
@@ -206,7 +208,9 @@ def _create(db: apsw.Connection) -> None:
     db.execute(f"PRAGMA user_version = {VERSION}; PRAGMA application_id = {APPLICATION_ID}")
     db.execute("INSERT INTO meta VALUES ('renderer', ?)", (RENDERER_VERSION,))
     # Merges inside a commit stall it by tens of milliseconds; they are done when idle.
-    db.execute("INSERT INTO search(search, rank) VALUES ('automerge', 0), ('crisismerge', 64)")
+    # What is gathered in memory before it is written out: a first index makes few large pieces, not many small ones.
+    settings = f"('automerge', 0), ('crisismerge', 64), ('hashsize', {GATHERED_BYTES})"
+    db.execute(f"INSERT INTO search(search, rank) VALUES {settings}")
 
 
 def _renderer(db: apsw.Connection) -> object:

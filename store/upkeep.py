@@ -22,7 +22,7 @@ from typing import TypeVar
 import apsw
 from pyroaring import BitMap
 
-from store import known
+from store import known, stamps
 from store.atomic import Disk, NewFile
 from store.leisure import Leisure
 from store.patterns import ANY
@@ -36,8 +36,8 @@ SETTLED_NS = 30_000_000_000  # a file that changed since may well change again
 OVERDUE_NS = 120_000_000_000  # … but not for ever
 WORTH_A_SEGMENT = 16  # files; fewer are read by grep in no time
 LARGEST_BYTES = 256 << 20  # of a file that is indexed; larger ones are always read
-BATCH_FILES = 2_048
-BATCH_BYTES = 32 << 20
+BATCH_FILES = 8_192
+BATCH_BYTES = 64 << 20
 FEWEST_MERGED = 4  # segments at a time
 MOST_SEGMENTS = 16
 ROWS_A_TRANSACTION = 2_000  # writers of sessions are waiting
@@ -123,12 +123,12 @@ class Upkeep:
         """A directory's stamp, plain files and directories; None if there is none to look into."""
         try:
             before_ns = now_ns()
-            stamp = known.pack_if_sure(os.lstat(self._prefix + folder), before_ns)
+            stamp = stamps.pack_if_sure(os.lstat(self._prefix + folder), before_ns)
             entries = list(known.entries_of(self._prefix, folder))
         except OSError:
             return None
         if (folder, None) in entries:  # not to be looked into: never known
-            return known.NEVER, [], []
+            return stamps.NEVER, [], []
         return stamp, [p for p, is_folder in entries if not is_folder], [p for p, is_folder in entries if is_folder]
 
     def _has(self, path: bytes, stamp: bytes) -> bool:
@@ -137,11 +137,11 @@ class Upkeep:
             info = os.lstat(self._prefix + path)
         except OSError:
             return False
-        return known.pack(info) == stamp and info.st_nlink == 1
+        return stamps.pack(info) == stamp and info.st_nlink == 1
 
     def _is_folder(self, path: bytes, stamp: bytes) -> bool:
         try:
-            return known.pack(os.lstat(self._prefix + path)) == stamp
+            return stamps.pack(os.lstat(self._prefix + path)) == stamp
         except OSError:
             return False
 
@@ -269,11 +269,11 @@ class Upkeep:
         try:
             before_ns = now_ns()
             info = os.fstat(fd)
-            stamp = known.pack_if_sure(info, before_ns)
+            stamp = stamps.pack_if_sure(info, before_ns)
             if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or info.st_size > LARGEST_BYTES:
                 return None
             data = b"".join(iter(lambda: os.read(fd, 1 << 20), b""))
-            is_same = known.pack(os.fstat(fd)) == stamp and len(data) == info.st_size
+            is_same = stamps.pack(os.fstat(fd)) == stamp and len(data) == info.st_size
             return (data, stamp) if is_same else None
         finally:
             os.close(fd)

@@ -26,7 +26,7 @@ import apsw
 import inotify_simple
 from inotify_simple import flags
 
-from store import known
+from store import known, stamps
 from store.errors import StoreError
 from store.upkeep import Stopped, Upkeep
 from store.walk_order import filesystems_of
@@ -217,4 +217,4 @@ class Watch:
         except OSError as error:
             return error.errno not in (errno.ENOENT, errno.ENOTDIR)
         row = self._upkeep.db.reader.execute("SELECT stamp FROM grep_files WHERE path = ?", (path,)).fetchone()
-        return stat.S_ISREG(info.st_mode) and (row is None or row[0] != known.pack(info))
+        return stat.S_ISREG(info.st_mode) and (row is None or row[0] != stamps.pack(info))

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from store import Store, known, layout
+from store import Store, known, layout, stamps
 from store.grep import choose, commands, in_parts
 from store.grep_options import parse
 from store.grep_runs import combined, environment
@@ -355,13 +355,26 @@ def test_a_reader_who_has_enough_ends_it(merged_home: Path) -> None:
     assert process.wait(60) in (-13, 0)
 
 
-def test_two_processes_compare_many_stamps(merged_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one of them finds altered the other need not."""
-    monkeypatch.setattr(known, "_WORTH_SHARING", 10)
-    for line in (["needle"], ["absent words"]):
-        found, files = in_process(merged_home, line)
-        assert found == gnu(merged_home, line)
-        assert files is not None
+@pytest.fixture
+def two_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether directories are looked at by a process of their own, however few there are."""
+    monkeypatch.setattr(known, "_WORTH_SHARING_BYTES", -1 if request.param else 1 << 60)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    return bool(request.param)
+
+
+@pytest.mark.parametrize("how", ["well", "killed", "no database"])
+def test_two_processes_compare_many_stamps(merged_home: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """What one of them finds altered the other need not; and what comes of nothing is done again."""
+    monkeypatch.setattr(known, "_WORTH_SHARING_BYTES", -1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    if how == "killed":
+        monkeypatch.setattr(known, "_tell_altered_folders", lambda *_: os.kill(os.getpid(), 9))
+    elif how == "no database":
+        monkeypatch.setattr(known, "_tell_altered_folders", lambda *_: sys.exit(1))
+    for line in (["needle"], ["absent words"], ["-v", "needle"], ["e"]):
+        assert in_process(merged_home, line)[0] == gnu(merged_home, line)
+    assert in_process(merged_home, ["absent words"])[1] is not None
 
 
 # -- damage, and edits behind our back --------------------------------------------------------------------
@@ -377,7 +390,8 @@ def agree(home: Path, *lines: list[str]) -> None:
         assert in_process(home, line)[0] == gnu(home, line)
 
 
-def test_edits_straight_on_the_home_are_seen(home: Path) -> None:
+@pytest.mark.parametrize("two_processes", [False, True], indirect=True)
+def test_edits_straight_on_the_home_are_seen(home: Path, two_processes: bool) -> None:
     """In place, by rename, new, gone, in new directories: each file's times are compared when nobody vouches."""
     make_home(home)
     with Store.open(home, background=False) as store:
@@ -532,7 +546,7 @@ def unknown_files(store: Store) -> set[bytes]:
     files = dict(reader.execute("SELECT path, stamp FROM grep_files"))
     listed = {path for (path,) in reader.execute("SELECT path FROM grep_changed")}
     present = [p for p in (store.home / "sessions").rglob("*") if p.is_file() and not p.is_symlink()]
-    relative = {os.fsencode(p.relative_to(store.home)): known.pack(p.lstat()) for p in present}
+    relative = {os.fsencode(p.relative_to(store.home)): stamps.pack(p.lstat()) for p in present}
     return {path for path, stamp in relative.items() if files.get(path) != stamp or path in listed}
 
 
