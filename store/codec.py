@@ -34,8 +34,8 @@ _STRING_OR_MINUS_ZERO = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|(?<![eE])-0(?![
 _ONE_BRACKET = bytes.maketrans(b"[]", b"{}")
 _NOT_BRACKETS_OR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 # Where one of these occurs, if only in a string, a second and slower look is needed.
-_BEFORE_COLON = (b" :", b"\t:", b"\r:", b"\n:")
-_BEFORE_MINUS_ZERO = (b":-0", b" -0", b",-0", b"[-0", b"\n-0", b"\t-0", b"\r-0")
+_ONE_SPACE = bytes.maketrans(b"\t\r\n", b"   ")
+_ONE_SPACE_BEFORE_VALUES = bytes.maketrans(b"\t\r\n:,[", b"      ")
 
 Path = faults.Path
 
@@ -61,7 +61,7 @@ def parse_value(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> An
         raise InvalidContent(name, _syntax_flaw(raw, error)) from None
     _check_structure(raw, value, name)
     # serde reads -0 as a float, which it takes for no integer field; orjson would say 0.
-    if any(lead in raw for lead in _BEFORE_MINUS_ZERO) and _MINUS_ZERO.search(_outside_strings(raw)):
+    if b" -0" in raw.translate(_ONE_SPACE_BEFORE_VALUES) and _MINUS_ZERO.search(_outside_strings(raw)):
         raw = _STRING_OR_MINUS_ZERO.sub(lambda m: m[1] or b"-0.0", raw)
         return orjson.loads(raw)
     return value
@@ -85,7 +85,8 @@ def _syntax_flaw(raw: bytes, error: orjson.JSONDecodeError) -> Flaw:
 
 def _check_structure(raw: bytes, value: Any, name: str) -> None:
     """What orjson lets pass: deep nesting, and keys that appear twice in one object."""
-    brackets = _brackets(raw)
+    # Where there are no more brackets than levels, however they stand, none is too deep.
+    brackets = _brackets(raw) if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH else b""
     for _level in range(MAX_DEPTH):
         if not brackets:
             break
@@ -101,7 +102,7 @@ def _check_structure(raw: bytes, value: Any, name: str) -> None:
 
 def _repeats_a_key(raw: bytes, compact: bytes) -> bool:
     """Whether printing what was parsed needs fewer keys than were read: then two of them became one."""
-    if b"\\u" in raw or any(space in raw for space in _BEFORE_COLON):
+    if b"\\u" in raw or b" :" in raw.translate(_ONE_SPACE):
         return _outside_strings(raw).count(b":") != _outside_strings(compact).count(b":")
     # Strings that begin with a colon look like keys here, but they do so in both texts.
     return raw.count(b'":') != compact.count(b'":')

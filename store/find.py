@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import orjson
 
 from store import labels, layout, sessions, words
@@ -228,12 +229,21 @@ def _place(match: _Found) -> tuple[HitKind, Location | None, str, int | None]:
     return ("message", location, location.dir, place - 1) if place else ("session", location, location.dir, None)
 
 
+class _Conversation(msgspec.Struct):
+    """Of session.json the messages, each as it is written: only those that are shown are parsed."""
+
+    messages: list[msgspec.Raw] = []
+
+
+_conversation = msgspec.json.Decoder(_Conversation)
+
+
 class _Texts:
     """The text of messages, each file read once per search."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._messages: dict[Location, list[Any]] = {}
+        self._messages: dict[Location, list[msgspec.Raw]] = {}
 
     def shown(self, match: _Found, location: Location | None, index: int | None, query: Query) -> str:
         """The text in which a match is to be shown; the title, where there is no other any more."""
@@ -250,22 +260,17 @@ class _Texts:
             self._messages[location] = self._read_messages(location)
         messages = self._messages[location]
         try:
-            return words.message_text(messages[index]) if index < len(messages) else ""
-        except (AttributeError, TypeError):  # spoiled since the rows were made, but still JSON
+            return words.message_text(orjson.loads(memoryview(messages[index]))) if index < len(messages) else ""
+        except (AttributeError, TypeError, orjson.JSONDecodeError):  # spoiled since the rows were made
             return ""
 
-    def _read_messages(self, location: Location) -> list[Any]:
+    def _read_messages(self, location: Location) -> list[msgspec.Raw]:
         """Without looking at the rest: that was checked when it was indexed."""
-        document = self._read_json(location.path(layout.SESSION))
-        messages = document.get("messages") if isinstance(document, dict) else None
-        return messages if isinstance(messages, list) else []
-
-    def _read_json(self, path: str) -> Any:
         try:
-            file = self._core.disk.read(path, self._core.limit_bytes)
-            return orjson.loads(file.data) if file is not None else None  # deleted since
-        except (Corrupt, orjson.JSONDecodeError):
-            return None  # spoiled since the rows were read; the hit stays, without its text
+            file = self._core.disk.read(location.path(layout.SESSION), self._core.limit_bytes)
+            return _conversation.decode(file.data).messages if file is not None else []  # deleted since
+        except (Corrupt, msgspec.DecodeError, UnicodeDecodeError):
+            return []  # spoiled since the rows were read; the hit stays, without its text
 
     def summary(self, location: Location) -> str:
         try:

@@ -80,9 +80,12 @@ class Index:
         has gathered, and many small pieces cost far more than one.
         """
         keys = [self._put_row(db, f.location, f.entry, f.version, f.anchors, f.gist) for f in found]
-        for key, facts in zip(keys, found, strict=True):
-            search.put_all(db, key, facts.entry.title, facts.summary, facts.messages)
+        for facts in found:
             self._heal(db, facts.location)
+        search.put_all(
+            db,
+            (search.Content(key, f.entry.title, f.summary, f.messages) for key, f in zip(keys, found, strict=True)),
+        )
 
     def put_control(
         self,

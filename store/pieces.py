@@ -7,7 +7,7 @@ those are. A session's row holds the sum; an append adds to it without looking a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 import orjson
@@ -22,23 +22,41 @@ PLACE = (1 << SHIFT) - 1
 Source = str | dict[str, Any]  # a session's summary, or a message
 
 
-def put(
-    db: apsw.Connection, first: int, last: int, gone: Sequence[tuple[int]], changed: Sequence[tuple[int, Source]]
-) -> None:
-    """Follow a change of search rows between `first` and `last`, all of one session."""
-    before = _sum(db, first, last)
-    stale = [*gone, *((row,) for row, _ in changed)]
-    if db.execute("SELECT 1 FROM links WHERE row BETWEEN ? AND ? LIMIT 1", (first, last)).fetchone():
-        db.executemany("DELETE FROM links WHERE row = ?", stale)
-    db.executemany("DELETE FROM pieces WHERE row = ?", gone)
-    measured = [(row, measure(row, source)) for row, source in changed]
-    db.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?)", [(row, m.size_bytes) for row, m in measured])
-    links = list(_links(measured))
+class Change(NamedTuple):
+    """Search rows between `first` and `last`, all of one session, that are gone or stand for something else now."""
+
+    first: int
+    last: int
+    gone: Sequence[tuple[int]]
+    changed: Sequence[tuple[int, Source]]
+
+
+def put(db: apsw.Connection, changes: Sequence[Change]) -> None:
+    """Follow changes of search rows."""
+    before = [_sum(db, change.first, change.last) for change in changes]
+    for change in changes:
+        _remove(db, change)
+    measured = [[(row, measure(row, source)) for row, source in change.changed] for change in changes]
+    db.executemany(
+        "INSERT OR REPLACE INTO pieces VALUES (?, ?)", [(row, m.size_bytes) for some in measured for row, m in some]
+    )
+    links = [link for some in measured for link in _links(some)]
     if links:
         db.executemany("INSERT OR REPLACE INTO links VALUES (?, ?, ?)", links)
-    added = _sum(db, first, last) - before
-    if added:
-        db.execute("UPDATE sessions SET text_bytes = text_bytes + ? WHERE key = ?", (added, first >> SHIFT))
+    added = [_sum(db, change.first, change.last) - was for change, was in zip(changes, before, strict=True)]
+    db.executemany(
+        "UPDATE sessions SET text_bytes = text_bytes + ? WHERE key = ?",
+        [(more, change.first >> SHIFT) for change, more in zip(changes, added, strict=True) if more],
+    )
+
+
+def _remove(db: apsw.Connection, change: Change) -> None:
+    between = (change.first, change.last)
+    if db.execute("SELECT 1 FROM links WHERE row BETWEEN ? AND ? LIMIT 1", between).fetchone():
+        stale = [*change.gone, *((row,) for row, _ in change.changed)]
+        db.executemany("DELETE FROM links WHERE row = ?", stale)
+    if change.gone:
+        db.executemany("DELETE FROM pieces WHERE row = ?", change.gone)
 
 
 def measure(row: int, source: Source) -> Measure:

@@ -7,38 +7,47 @@ FTS5, a number: a message that only moved keeps its number, and the highest numb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 import orjson
 
 from store import pieces, words
 from store.schema import SHIFT
-from store.timestamps import Timestamp, clip_ns
+from store.timestamps import clip_ns, ns_of
 
 # -- sessions --------------------------------------------------------------------------------------
 
 
+class Content(NamedTuple):
+    """What search shall know of a session: its key, its title and summary, its messages."""
+
+    key: int
+    title: str
+    summary: str
+    messages: Sequence[dict[str, Any]]
+
+
 def put_session(db: apsw.Connection, key: int, title: str, summary: str) -> None:
-    _put_rows(db, key << SHIFT, key << SHIFT, [_session_text(title, summary)])
+    _put_rows(db, _Rows(key << SHIFT, key << SHIFT, [_session_text(title, summary)]))
 
 
-def put_all(db: apsw.Connection, key: int, title: str, summary: str, messages: Sequence[dict[str, Any]]) -> None:
-    """Bring the rows in step with a session and its messages; those of what did not change are left alone."""
-    _put_rows(db, key << SHIFT, last_row(key), texts_of(title, summary, messages))
+def put_all(db: apsw.Connection, found: Iterable[Content]) -> None:
+    """Bring the rows in step with sessions and their messages; those of what did not change are left alone."""
+    _put_rows(db, *(_Rows(c.key << SHIFT, last_row(c.key), texts_of(c.title, c.summary, c.messages)) for c in found))
 
 
 def add_messages(db: apsw.Connection, key: int, index: int, messages: Sequence[dict[str, Any]]) -> None:
     """Rows for messages appended at `index`; the cost does not depend on those before."""
     first = (key << SHIFT) + 1 + index
-    _put_rows(db, first, last_row(key), [_text_of(message) for message in messages])
+    _put_rows(db, _Rows(first, last_row(key), [_text_of(message) for message in messages]))
 
 
 def remove_session(db: apsw.Connection, key: int) -> None:
-    _put_rows(db, key << SHIFT, last_row(key), [])
+    _put_rows(db, _Rows(key << SHIFT, last_row(key), []))
 
 
 def last_row(key: int) -> int:
@@ -55,14 +64,14 @@ def put_document(db: apsw.Connection, path: str, title: str, text: str, updated_
         "DO UPDATE SET title = excluded.title, updated_ns = excluded.updated_ns RETURNING key",
         (path, title, clip_ns(updated_ns)),
     ).get
-    _put_rows(db, -key, -key, [_session_text(title, text)], in_transcript=False)
+    _put_rows(db, _Rows(-key, -key, [_session_text(title, text)]))
 
 
 def remove_document(db: apsw.Connection, path: str) -> None:
     """Search knows nothing of this document any more, if it ever did."""
     found = db.execute("DELETE FROM state_documents WHERE path = ? RETURNING key", (path,)).fetchone()
     if found is not None:
-        _put_rows(db, -found[0], -found[0], [], in_transcript=False)
+        _put_rows(db, _Rows(-found[0], -found[0], []))
 
 
 def documents(db: apsw.Connection) -> list[str]:
@@ -97,7 +106,7 @@ class Text:
         if self.source is None:
             return "", None, None, self.digest
         created_at = self.source.get("created_at")
-        created_ns = clip_ns(Timestamp(created_at).ns) if isinstance(created_at, str) else None
+        created_ns = clip_ns(ns_of(created_at)) if isinstance(created_at, str) else None
         return self.source["role"], self.source.get("id"), created_ns, self.digest
 
     def indexed(self) -> str:
@@ -109,49 +118,65 @@ class Text:
         return self.summary if self.source is None else self.source
 
 
-def _put_rows(
-    db: apsw.Connection, first: int, last: int, wanted: Sequence[Text], *, in_transcript: bool = True
-) -> None:
-    """Make the rows from `first` to `last` those of `wanted`, one after the other."""
-    present: dict[int, tuple[int, int]] = {
-        row: (digest, number)
-        for row, digest, number in db.execute(
-            "SELECT row, digest, number FROM texts WHERE row BETWEEN ? AND ?", (first, last)
-        )
-    }
-    changed = [(row, text) for row, text in enumerate(wanted, first) if present.get(row, (None,))[0] != text.digest]
-    gone = [row for row in present if row >= first + len(wanted)]
-    stale = [row for row, _ in changed if row in present] + gone
-    free: dict[int, list[int]] = {}  # by digest, the numbers of texts that are no longer where they were
-    for row in stale:
-        digest, number = present[row]
-        free.setdefault(digest, []).append(number)
-    moved = [(row, text, free[text.digest].pop()) for row, text in changed if free.get(text.digest)]
-    elsewhere = {row for row, _, _ in moved}
-    new = [(row, text) for row, text in changed if row not in elsewhere]
-    _remove(db, [(number,) for numbers in free.values() for number in numbers], [(row,) for row in stale])
-    _add(db, moved, new)
-    if in_transcript and (gone or changed):
-        pieces.put(db, first, last, [(row,) for row in gone], [(row, text.told) for row, text in changed])
+class _Rows(NamedTuple):
+    """The rows from `first` to `last` shall be those of `wanted`, one after the other."""
+
+    first: int
+    last: int
+    wanted: Sequence[Text]
 
 
-def _remove(db: apsw.Connection, numbers: list[tuple[int]], rows: list[tuple[int]]) -> None:
-    if numbers:
-        db.executemany("DELETE FROM search WHERE rowid = ?", numbers)
-    if rows:
-        db.executemany("DELETE FROM texts WHERE row = ?", rows)
+class _Change:
+    """What has to be done for that."""
+
+    def __init__(self, rows: _Rows, present: dict[int, tuple[int, int]]) -> None:
+        """`present` are the rows that are there, with digest and number."""
+        first, self.last, wanted = rows
+        self.first = first
+        self.changed = [(row, text) for row, text in enumerate(wanted, first) if _is_other(present.get(row), text)]
+        self.gone = [row for row in present if row >= first + len(wanted)]
+        self.stale = [row for row, _ in self.changed if row in present] + self.gone
+        free: dict[int, list[int]] = {}  # by digest, the numbers of texts that are no longer where they were
+        for row in self.stale:
+            digest, number = present[row]
+            free.setdefault(digest, []).append(number)
+        self.moved = [(row, text, free[text.digest].pop()) for row, text in self.changed if free.get(text.digest)]
+        elsewhere = {row for row, _, _ in self.moved}
+        self.new = [(row, text) for row, text in self.changed if row not in elsewhere]
+        self.unused = [number for numbers in free.values() for number in numbers]
 
 
-def _add(db: apsw.Connection, moved: list[tuple[int, Text, int]], new: list[tuple[int, Text]]) -> None:
-    if moved:
-        db.executemany(_INSERT, [(row, number, *text.columns()) for row, text, number in moved])
-    if new:
-        number = 1 + max(row[0] or 0 for row in db.execute(_HIGHEST))
-        db.executemany(_INSERT, [(row, n, *text.columns()) for n, (row, text) in enumerate(new, number)])
-        db.executemany(
-            "INSERT INTO search (rowid, text) VALUES (?, ?)",
-            [(n, text.indexed()) for n, (_, text) in enumerate(new, number)],
-        )
+def _is_other(present: tuple[int, int] | None, text: Text) -> bool:
+    return present is None or present[0] != text.digest
+
+
+def _put_rows(db: apsw.Connection, *rows: _Rows) -> None:
+    """Full-text rows last: whatever else is written makes FTS5 write out what it has gathered."""
+    changes = [_Change(each, _present(db, each.first, each.last)) for each in rows]
+    _execute_many(db, "DELETE FROM texts WHERE row = ?", [(row,) for c in changes for row in c.stale])
+    _execute_many(db, _INSERT, [(row, number, *text.columns()) for c in changes for row, text, number in c.moved])
+    new = [found for change in changes for found in change.new]
+    number = 1 + max(row[0] or 0 for row in db.execute(_HIGHEST)) if new else 0
+    _execute_many(db, _INSERT, [(row, n, *text.columns()) for n, (row, text) in enumerate(new, number)])
+    pieces.put(db, [_pieces_of(c) for c in changes if c.first >= 0 and (c.gone or c.changed)])
+    _execute_many(db, "DELETE FROM search WHERE rowid = ?", [(n,) for c in changes for n in c.unused])
+    added = [(n, text.indexed()) for n, (_, text) in enumerate(new, number)]
+    _execute_many(db, "INSERT INTO search (rowid, text) VALUES (?, ?)", added)
+
+
+def _present(db: apsw.Connection, first: int, last: int) -> dict[int, tuple[int, int]]:
+    rows = db.execute("SELECT row, digest, number FROM texts WHERE row BETWEEN ? AND ?", (first, last))
+    return {row: (digest, number) for row, digest, number in rows}
+
+
+def _pieces_of(change: _Change) -> pieces.Change:
+    told = [(row, text.told) for row, text in change.changed]
+    return pieces.Change(change.first, change.last, [(row,) for row in change.gone], told)
+
+
+def _execute_many(db: apsw.Connection, statement: str, values: list[tuple[Any, ...]]) -> None:
+    if values:
+        db.executemany(statement, values)
 
 
 # Both, each at the end of an index: a full-text row that nobody owns must not stand in the way.

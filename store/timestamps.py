@@ -17,7 +17,7 @@ from typing import Any, Self
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-__all__ = ["Timestamp", "clip_ns"]
+__all__ = ["Timestamp", "clip_ns", "ns_of"]
 
 NS_PER_SECOND = 1_000_000_000
 
@@ -80,7 +80,7 @@ class Timestamp(str):
         try:
             return self._ns
         except AttributeError:
-            self._ns = _parse_ns(self)
+            self._ns = ns_of(self)
             return self._ns
 
     @property
@@ -109,17 +109,11 @@ def clip_ns(ns: int) -> int:
     return max(-_LARGEST, min(ns, _LARGEST))
 
 
-def _is_day(year: int, month: int, day: int) -> bool:
-    try:
-        date(year or 400, month, day)  # RFC 3339 has a year 0, Python has not; 400 has the same months
-    except ValueError:
-        return False
-    return True
-
-
-def _parse_ns(text: str) -> int:
+def ns_of(text: str) -> int:
+    """Nanoseconds since 1970 of a text that is known to be a timestamp."""
     match = _RFC3339.fullmatch(text)
-    assert match is not None  # __new__ saw to that
+    if match is None:
+        raise ValueError(f"not an RFC 3339 timestamp: {_shortened(text)}")
     year, month, day, hour, minute, second, fraction, sign, offset_hour, offset_minute = match.groups()
     if int(year):
         days = date(int(year), int(month), int(day)).toordinal() - _EPOCH_DAY
@@ -131,6 +125,14 @@ def _parse_ns(text: str) -> int:
         offset = int(offset_hour) * 3600 + int(offset_minute) * 60
         seconds += offset if sign == "-" else -offset
     return seconds * NS_PER_SECOND + (int(fraction[:9].ljust(9, "0")) if fraction else 0)
+
+
+def _is_day(year: int, month: int, day: int) -> bool:
+    try:
+        date(year or 400, month, day)  # RFC 3339 has a year 0, Python has not; 400 has the same months
+    except ValueError:
+        return False
+    return True
 
 
 def _fraction_text(fraction_ns: int) -> str:

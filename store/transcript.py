@@ -55,7 +55,8 @@ def measure(message: Message, index: int) -> Measure:
         urls.append(url)
         return ""
 
-    return Measure(length(render_message(message, index, without_target)), Counter(urls))
+    size_bytes = length(render_message(message, index, without_target))
+    return Measure(size_bytes, Counter(urls) if urls else {})
 
 
 def length(text: str) -> int:
@@ -110,8 +111,8 @@ def render_summary(summary: str) -> str:
 
 def render_message(message: Message, index: int, target: Target) -> str:
     """One piece: a heading and, each a paragraph of its own, all that the message holds."""
-    blocks = [_heading(message, index), *_blocks(message, target)]
-    return "".join(f"\n{block}\n" for block in blocks)
+    blocks = "\n\n".join([_heading(message, index), *_blocks(message, target)])
+    return f"\n{blocks}\n"
 
 
 def _heading(message: Message, index: int) -> str:
@@ -132,7 +133,7 @@ def _heading(message: Message, index: int) -> str:
         parts.append("hidden")
     if message.get("compressed"):
         parts.append("compressed")
-    return " · ".join(part for part in parts if part)
+    return " · ".join([part for part in parts if part])
 
 
 def _blocks(message: Message, target: Target) -> Iterator[str]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import orjson
 from rich.progress import Progress
 
 from benchmarks.rows import Row, Target, timed
-from store import Message, Session, Store, search
+from store import Message, Session, Store, search, words
 
 RARE, MEDIUM = 3, 300  # messages that a word is in, about
 ASKED = 15  # times each
@@ -32,6 +33,12 @@ def measure_words(home: Path, scale: str) -> list[Row]:
             target = Target(bound_ms)
             rows.append(Row(f"{scale}: store.search, {name}", statistics.median(times), target=target, samples=ASKED))
     return rows
+
+
+def text_bytes(home: Path) -> int:
+    """The text of all messages, of every kind that search finds, in bytes of UTF-8."""
+    documents = (orjson.loads(path.read_bytes()) for path in home.glob("sessions/**/session.json"))
+    return sum(len(words.message_text(m).encode()) for document in documents for m in document["messages"])
 
 
 def _word(store: Store, messages: int | None) -> tuple[str, int]:
