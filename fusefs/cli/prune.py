@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
 
-from fusefs.cli.app import Home, Json, app, open_store, print_json, progress_bar
+from fusefs.cli.app import Home, Json, agrees, app, counted, open_store, print_json, progress_bar
 from store import Keep, PrunePlan, Store
 from store.agents import BATCH
 
@@ -57,7 +56,7 @@ def prune(
             _print_plan(plan)
         if dry_run or not plan.doomed:
             _print_outcome(plan, None, as_json=as_json)
-        elif yes or _agrees(_count(plan.session_count, "session")):
+        elif yes or agrees(f"Delete {counted(plan.session_count, 'session')}?"):
             with progress_bar("pruning") as progress:
                 result = store.pruner.apply(plan, progress)
             if not as_json:
@@ -76,7 +75,7 @@ def _automatically(store: Store, keep: Keep, every_s: float, *, as_json: bool) -
     elif result is None:
         typer.echo("not now: the last run was too short ago, or nothing would be left")
     else:
-        typer.echo(f"{_count(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
+        typer.echo(f"{counted(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
 
 
 def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: bool, as_json: bool) -> None:
@@ -86,9 +85,9 @@ def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: b
             typer.echo(f"{record.created_at[:10]}\t{record.name}\t{reason}")
         for name in plan.unreadable:
             typer.echo(f"spared: {name}: it cannot be read, or does not say when it was made")
-    records = _count(len(plan.doomed), "agent record")
+    records = counted(len(plan.doomed), "agent record")
     gone: list[str] | None = None
-    if plan.doomed and not dry_run and (yes or _agrees(records)):
+    if plan.doomed and not dry_run and (yes or agrees(f"Delete {records}?")):
         with progress_bar("pruning") as progress:
             gone = store.agents.apply(plan, batch=batch, progress=progress)
     if as_json:
@@ -97,18 +96,12 @@ def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: b
     elif gone is None:
         typer.echo(f"{records} would go, {len(plan.unreadable)} spared, {plan.kept} kept")
     else:
-        typer.echo(f"{_count(len(gone), 'agent record')} deleted; `grovefs undelete` has them back for seven days")
-
-
-def _agrees(what: str) -> bool:
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("nobody is here to ask; say --yes, or --dry-run to look first")
-    return typer.confirm(f"Delete {what}?")
+        typer.echo(f"{counted(len(gone), 'agent record')} deleted; `grovefs undelete` has them back for seven days")
 
 
 def _print_plan(plan: PrunePlan) -> None:
     for tree in plan.doomed:
-        row = (tree.updated_at[:10], str(tree.root), _count(len(tree.sessions), "session"), tree.reason, tree.title)
+        row = (tree.updated_at[:10], str(tree.root), counted(len(tree.sessions), "session"), tree.reason, tree.title)
         typer.echo("\t".join(row))
     for tree in plan.spared:
         typer.echo(f"spared: {tree.root}: {tree.reason}")
@@ -118,10 +111,10 @@ def _print_outcome(plan: PrunePlan, deleted: list[str] | None, *, as_json: bool)
     if as_json:
         print_json(_as_dict(plan, deleted))
     elif deleted is None:
-        going, spared = _count(plan.session_count, "session"), _count(len(plan.spared), "root")
+        going, spared = counted(plan.session_count, "session"), counted(len(plan.spared), "root")
         typer.echo(f"{going} would go, {spared} spared, {plan.kept} kept")
     else:
-        typer.echo(f"{_count(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
+        typer.echo(f"{counted(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
 
 
 def _as_dict(plan: PrunePlan, deleted: list[str] | None) -> dict[str, Any]:
@@ -138,7 +131,3 @@ def _as_dict(plan: PrunePlan, deleted: list[str] | None) -> dict[str, Any]:
         ]
 
     return {"doomed": shown(plan.doomed), "spared": shown(plan.spared), "kept": plan.kept, "deleted": deleted}
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
