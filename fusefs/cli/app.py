@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
+from fusefs.cli import completion
 from store import Location, NotFound, Store, layout
 
 app = typer.Typer(
@@ -37,15 +38,21 @@ Home = Annotated[
         "--home",
         "-H",
         default_factory=default_home,
+        autocompletion=completion.files,
         help="The directory that holds the sessions.",
         show_default="$GROVEFS_HOME, $BAMBOO_DATA_DIR or ~/.grovefs",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 NAMED = "Id, root/child, a unique beginning of it, or the title."
-SessionName = Annotated[str, typer.Argument(metavar="SESSION", help=NAMED)]
+SessionName = Annotated[str, typer.Argument(metavar="SESSION", help=NAMED, autocompletion=completion.sessions)]
 SessionNames = Annotated[
-    list[str], typer.Argument(metavar="SESSION...", help=f"{NAMED} - reads them from standard input, one a line.")
+    list[str],
+    typer.Argument(
+        metavar="SESSION...",
+        help=f"{NAMED} - reads them from standard input, one a line.",
+        autocompletion=completion.sessions,
+    ),
 ]
 
 

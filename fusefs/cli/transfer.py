@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, progress_bar
+from fusefs.cli.completion import files
 from store import Corrupt, NotFound, Store, StoreError, layout
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ SHOWN_PROBLEMS = 20
 
 @app.command("import")
 def import_sessions(
-    source: Annotated[Path, typer.Argument(help="A directory or a file, for example ~/.claude")],
+    source: Annotated[Path, typer.Argument(help="A directory or a file, for example ~/.claude", autocompletion=files)],
     home: Home,
     format: Annotated[
         str | None, typer.Option(help="What it is, if that is not to be recognised: claude-code, codex, …")
