@@ -17,6 +17,7 @@ import apsw
 from store import codec, layout
 from store.agents import Agents
 from store.atomic import Disk, Durability, Step, _no_step
+from store.backup import Backups
 from store.bamboo import Neighbour
 from store.beside import Beside
 from store.commits import Commits
@@ -42,6 +43,7 @@ from store.records import Records
 from store.rejects import Rejects
 from store.relocate import Relocator
 from store.removal import Remover
+from store.restoring import Restores
 from store.saves import Saver
 from store.shelves import Shelves
 from store.state import State
@@ -68,6 +70,8 @@ class OpenHome:
     trajectory: Trajectory  # what the agent of a session did, step by step
     imports: Imports  # sessions from elsewhere
     exports: Exports  # and to elsewhere
+    backups: Backups  # all of it, to another disk
+    restores: Restores  # and back
     pages: Pages  # transcripts
     mail: Mailboxes  # messages between sessions
     shelves: Shelves  # sessions to leaf through
@@ -135,6 +139,8 @@ class OpenHome:
             )
             self.imports = Imports(self._core, commits)
             self.exports = Exports(self._core)
+            self.backups = Backups(self._core)
+            self.restores = Restores(self._core, commits, self.names.parts)
             self.pages = Pages(self._core)
             self.shelves = Shelves(self._core)
             self.trigrams = self._core.upkeep

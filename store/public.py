@@ -36,6 +36,7 @@ from store.project_index import ChildEntry, ChildFields, Extractor, Member, Root
 from store.projects import Projects
 from store.prune import CleanupResult, Keep, Plan, PrunePlan
 from store.pruning import AutoPrune
+from store.restoring import DamagedBackup
 from store.state import State
 from store.store import Store
 from store.summaries import Summary
@@ -61,6 +62,7 @@ __all__ = [
     "Conflict",
     "Corrupt",
     "Cursor",
+    "DamagedBackup",
     "Delivered",
     "EmptyQuery",
     "Extractor",

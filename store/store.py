@@ -6,10 +6,12 @@ when it returns, the change is on disk and in the index; when it raises, nothing
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from store import attachments, layout, sessions, trash
+from store.backup import Summary as BackupSummary
 from store.beside import Attachment
 from store.check import run_checks
 from store.check_parts import check_mail, check_records, check_state
@@ -31,6 +33,7 @@ from store.opening import migrate_sidecars
 from store.prune import CleanupMode, CleanupResult, Plan
 from store.puts import OnConflict
 from store.query import parse_query
+from store.restoring import Summary as RestoreSummary
 from store.saves import with_origin
 from store.summaries import Summary
 from store.timestamps import Timestamp
@@ -362,6 +365,19 @@ class Store(OpenHome):
     def usage(self, *, since: str = "", prices: Prices | None = None) -> Usage:
         """Sessions, messages and tokens by day (UTC) and model; costs where records or `prices` say them."""
         return gather(self._core, since=since, prices=prices)
+
+    # -- backup ----------------------------------------------------------------------------------------------------
+
+    def backup(self, dest: str | os.PathLike[str], **options: Any) -> BackupSummary:
+        """Copy what has changed to a backup at `dest`, see `store.backup`. Options: verify, keep_deleted, force,
+        progress."""
+        self._export()
+        return self.backups.run(dest, **options)
+
+    def restore(self, source: str | os.PathLike[str], *names: str, **options: Any) -> RestoreSummary:
+        """Bring back a backup, or the sessions of it that are named, see `store.restoring`. Options: overwrite,
+        skip_damaged, dry_run, progress, report."""
+        return self.restores.run(source, names, **options)
 
     # -- one-shot migration ---------------------------------------------------------------------------------------
 

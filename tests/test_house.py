@@ -35,7 +35,9 @@ STORE = [
     *["importers.source", "importers.shape", "importers.values", "importers.building", "importers.blocks"],
     *["importers.elements", "importers.lineage", "importers.branches", "importers.claude_code", "importers.codex"],
     *["importers.chatgpt", "importers.bamboo_home", "importers.oxios", "importers.a3s", "importers.formats"],
-    *["importing", "exporting", "home", "store", "public"],
+    *["importing", "exporting"],
+    *["manifest", "units", "backup_tree", "backup_writer", "backup", "restore_choice", "restoring"],
+    *["home", "store", "public"],
 ]
 
 

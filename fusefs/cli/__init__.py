@@ -8,6 +8,7 @@ from importlib import import_module
 # Importing a family registers its commands. One a line: they come from many hands.
 FAMILIES = (
     "adding",
+    "backup",
     "care",
     "changing",
     "edit",
