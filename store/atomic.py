@@ -8,7 +8,6 @@ first, by name, so that tests can stop or fail the process at every one of them.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import shutil
@@ -21,6 +20,7 @@ from typing import Literal, NamedTuple
 
 from store import layout
 from store.errors import Corrupt, Flaw, InvalidName
+from store.kernel import READ, TO_READ, birth_ns, exchange, open_beneath
 
 Durability = Literal["full", "normal"]
 
@@ -28,9 +28,7 @@ DIR_MODE = 0o700
 # A file changed this shortly before it was looked at may change again without its times showing it.
 RACY_NS = 50_000_000
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: a FIFO must not hang us
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 Step = Callable[[str], None]
 
@@ -85,6 +83,12 @@ class Entry(NamedTuple):
     is_symlink: bool
 
 
+def in_place(error: OSError, path: str) -> OSError:
+    """What to say where a change could not be synced any more: it is there, for now."""
+    text = f"{error.strerror}: the new version is in place but may not survive a loss of power"
+    return OSError(error.errno, text, path)
+
+
 class Disk:
     """The home directory, opened once. Safe to use from several threads."""
 
@@ -113,7 +117,7 @@ class Disk:
         if ".." in path.split("/"):
             raise InvalidName(f"{path!r} leads out of where it begins")
         try:
-            fd = _open_beneath(self._fd, path or ".")
+            fd = open_beneath(self._fd, path or ".")
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
                 raise Corrupt(path, Flaw("not a directory; links are not followed")) from None
@@ -128,7 +132,7 @@ class Disk:
         directory, _, name = path.rpartition("/")
         try:
             with self.opened(directory) as parent:
-                fd = os.open(name, _READ, dir_fd=parent)
+                fd = os.open(name, READ, dir_fd=parent)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -165,7 +169,7 @@ class Disk:
             raise InvalidName(f"{path!r} leads out of where it begins")
         # By hand what `opened` does: a mount asks for nothing more often.
         try:
-            parent = _open_beneath(self._fd, directory or ".")
+            parent = open_beneath(self._fd, directory or ".")
             try:
                 return os.stat(name, dir_fd=parent, follow_symlinks=False)
             finally:
@@ -178,21 +182,17 @@ class Disk:
             raise
 
     def birth_ns(self, path: str) -> int | None:
-        """When the file at `path` was made; None where that is not known. Python 3.11 has no statx(2)."""
+        """When the file at `path` was made; None where that is not known."""
         directory, _, name = path.rpartition("/")
-        answer = (ctypes.c_uint64 * 32)()
         with self.opened(directory) as parent:
-            failed = _libc.statx(parent, os.fsencode(name), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, ctypes.byref(answer))
-        if failed or not answer[0] & _STATX_BTIME:
-            return None
-        return int(answer[10]) * 10**9 + (int(answer[11]) & 0xFFFFFFFF)
+            return birth_ns(parent, name)
 
     def open_to_read(self, path: str) -> int:
         """A descriptor of the file at `path`, in one system call where the kernel knows it."""
         if ".." in path and ".." in path.split("/"):
             raise InvalidName(f"{path!r} leads out of where it begins")
         try:
-            return _open_beneath(self._fd, path, _file_how)
+            return open_beneath(self._fd, path, TO_READ)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise Corrupt(path, Flaw("links are not followed")) from None
@@ -231,17 +231,26 @@ class Disk:
         with suppress(FileNotFoundError), self.opened(path):
             return made
         walked = ""
-        for name in path.split("/"):
-            parent, walked = walked, f"{walked}/{name}" if walked else name
-            with self.opened(parent) as fd:
-                try:
-                    self.step("make-dir")
-                    os.mkdir(name, self.dir_mode, dir_fd=fd)
-                except FileExistsError:
-                    continue
-                made.append(walked)  # not synced: the commit that needs it does that, once
-        with self.opened(path):  # the last name too must be a real directory
-            return made
+        try:
+            for name in path.split("/"):
+                parent, walked = walked, f"{walked}/{name}" if walked else name
+                if self._make_dir(parent, name):
+                    made.append(walked)
+            with self.opened(path):  # the last name too must be a real directory
+                return made
+        except BaseException:
+            self.remove_dirs(made)
+            raise
+
+    def _make_dir(self, parent: str, name: str) -> bool:
+        """Not synced: the commit that needs it does that, once."""
+        with self.opened(parent) as fd:
+            try:
+                self.step("make-dir")
+                os.mkdir(name, self.dir_mode, dir_fd=fd)
+            except FileExistsError:
+                return False
+        return True
 
     def remove_dirs(self, paths: Iterable[str]) -> None:
         """Take back directories made in vain, innermost last in `paths`; what is not empty stays."""
@@ -268,10 +277,11 @@ class Disk:
                 made.append(path)
                 self._fill(fds[-1], file)
             for fd in fds:
-                self._fsync(fd, "sync-temp")
+                self.fsync(fd, "sync-temp")
         except BaseException:
             for path in made:
-                os.unlink(self.home / path)
+                with suppress(OSError):  # it is what failed first that counts; the next opening clears the rest away
+                    os.unlink(self.home / path)
             raise
         finally:
             for fd in fds:
@@ -283,12 +293,22 @@ class Disk:
         mode = file.mode if file.mode is not None else like.mode if like else self.file_mode
         if mode != 0o600:  # as it was created
             os.fchmod(fd, mode)
-        _write_all(fd, file.parts)
+        write_all(fd, file.parts)
         if like is not None and (like.uid, like.gid) != (os.geteuid(), os.getegid()):
             with suppress(PermissionError):  # only root can give files away
                 os.fchown(fd, like.uid, like.gid)
         if file.mtime_ns is not None:
             os.utime(fd, ns=(file.mtime_ns, file.mtime_ns))
+
+    def put(self, file: NewFile) -> None:
+        """One file in its place, whole, outside of any commit. That its name lasts is for the caller to see to."""
+        temp = self.write_temps([file])[0]
+        try:
+            self.move(temp, file.path)
+        except BaseException:
+            with suppress(OSError):  # as above
+                self.remove(temp)
+            raise
 
     def temp_path(self) -> str:
         return f"{layout.TMP}/{os.getpid()}-{uuid.uuid4().hex}"
@@ -301,48 +321,37 @@ class Disk:
         with self.opened(source_dir) as src, self.opened(target_dir) as dst:
             os.rename(source_name, target_name, src_dir_fd=src, dst_dir_fd=dst)
 
-    def append_line(self, path: str, line: bytes) -> None:
-        """Append one line to a log; if the last one was cut off by a crash, begin a new one."""
-        directory, _, name = path.rpartition("/")
-        with self.opened(directory) as parent:
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            self.step("append-line")
+    def link(self, source: str, target: str) -> None:
+        """A second name for a file; where the filesystem has no such thing, the only one."""
+        (source_dir, _, source_name), (target_dir, _, target_name) = source.rpartition("/"), target.rpartition("/")
+        self.step("link")
+        with self.opened(source_dir) as src, self.opened(target_dir) as dst:
             try:
-                fd = os.open(name, flags, self.file_mode, dir_fd=parent)
+                os.link(source_name, target_name, src_dir_fd=src, dst_dir_fd=dst, follow_symlinks=False)
             except OSError as error:
-                if error.errno in (errno.ELOOP, errno.ENXIO):
-                    raise Corrupt(path, Flaw("not a plain file; links are not followed")) from None
-                raise
-            try:
-                info = os.fstat(fd)
-                if not stat.S_ISREG(info.st_mode):
-                    raise Corrupt(path, Flaw("not a plain file"))
-                torn = info.st_size > 0 and os.pread(fd, 1, info.st_size - 1) != b"\n"
-                try:
-                    _write_all(fd, [b"\n" + line if torn else line])
-                    self._fsync(fd, "sync-log")
-                except OSError:
-                    os.ftruncate(fd, info.st_size)  # under the session's lock: nobody wrote behind us
-                    if info.st_size == 0:
-                        os.unlink(name, dir_fd=parent)
+                if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
                     raise
-            finally:
-                os.close(fd)
+                os.rename(source_name, target_name, src_dir_fd=src, dst_dir_fd=dst)
+
+    def seal(self, paths: Sequence[str]) -> None:
+        """Sync the directories of a change that is made: an error says that it is."""
+        try:
+            self.sync_dirs(paths)
+        except OSError as error:
+            raise in_place(error, paths[0]) from error
 
     def exchange(self, one: str, other: str) -> None:
         """Two names change places, in one step, and that lasts."""
         (a_dir, _, a_name), (b_dir, _, b_name) = one.rpartition("/"), other.rpartition("/")
         with self.opened(a_dir) as a, self.opened(b_dir) as b:
             self.step("exchange")
-            if _libc.renameat2(a, os.fsencode(a_name), b, os.fsencode(b_name), _RENAME_EXCHANGE):
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number), one)
-        self.sync_dirs([a_dir, b_dir])
+            exchange(a, a_name, b, b_name)
+        self.seal([a_dir, b_dir])
 
     def sync_dirs(self, paths: Iterable[str]) -> None:
         for path in dict.fromkeys(paths):
             with self.opened(path) as fd:
-                self._fsync(fd, "sync-dir")
+                self.fsync(fd, "sync-dir")
 
     def remove(self, path: str) -> None:
         """Unlink a file; it may be gone already."""
@@ -381,48 +390,10 @@ class Disk:
         self.remove(target)
         os.utime(self.home / layout.SESSIONS, ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    def _fsync(self, fd: int, name: str) -> None:
+    def fsync(self, fd: int, name: str) -> None:
         if self.durability == "full":
             self.step(name)
             os.fsync(fd)
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_RENAME_EXCHANGE = 2
-_AT_SYMLINK_NOFOLLOW = 0x100
-_STATX_BTIME = 0x800
-_OPENAT2 = 437  # the same number on every architecture
-_RESOLVE_BENEATH_NO_LINKS = 0x08 | 0x04 | 0x02  # BENEATH, NO_SYMLINKS, NO_MAGICLINKS
-_directory_how = _OpenHow(_DIRECTORY, 0, _RESOLVE_BENEATH_NO_LINKS)
-_file_how = _OpenHow(_READ, 0, _RESOLVE_BENEATH_NO_LINKS)
-_how_bytes = ctypes.c_size_t(ctypes.sizeof(_OpenHow))
-
-
-def _open_beneath(fd: int, path: str, how: _OpenHow = _directory_how) -> int:
-    """Open what is below `fd` in one system call that refuses links, or name by name where it is unknown."""
-    opened: int = _libc.syscall(_OPENAT2, fd, os.fsencode(path), ctypes.byref(how), _how_bytes)
-    if opened >= 0:
-        return opened
-    number = ctypes.get_errno()
-    if number not in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a container that forbids it
-        raise OSError(number, os.strerror(number), path)
-    return _open_by_steps(fd, path, how.flags)
-
-
-def _open_by_steps(fd: int, path: str, flags: int = _DIRECTORY) -> int:
-    fd = os.dup(fd)
-    names = path.split("/")
-    for number, name in enumerate(names, start=1):
-        try:
-            deeper = os.open(name, flags if number == len(names) else _DIRECTORY, dir_fd=fd)
-        finally:
-            os.close(fd)
-        fd = deeper
-    return fd
 
 
 def _read_all(fd: int, size: int) -> bytes:
@@ -436,7 +407,7 @@ def _read_all(fd: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _write_all(fd: int, parts: Iterable[bytes | memoryview]) -> None:
+def write_all(fd: int, parts: Iterable[bytes | memoryview]) -> None:
     for part in parts:
         view = memoryview(part)
         while view:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import apsw
 import orjson
 
-from store import attachments, layout, sessions, upkeep
+from store import attachments, layout, logs, sessions, upkeep
 from store.atomic import NewFile
 from store.commits import Commits
 from store.core import Core
@@ -124,10 +124,12 @@ class Beside:
         with self.core.locked(location):
             if self.core.disk.stat(location.path(layout.SESSION)) is None:
                 return False  # gone since it was located
-            with self.core.db.write() as db:  # first: if it cannot be had, nothing has been appended yet
+            path = location.path(name)
+            # The index is had first, and written last: if that fails, the lines are taken back.
+            with logs.appending(self.core.disk, path) as append, self.core.db.write() as db:
                 self.core.feed.add(db, [location], "log")
-                upkeep.note(db, [location.path(name)])
-                self.core.disk.append_line(location.path(name), lines)
+                upkeep.note(db, [path])
+                append(lines)
         self.core.changed()
         return True
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -111,11 +112,12 @@ class Exporter:
         # Both are ours until the move is made: a crash on either side of it is no foreign write. And until
         # it is made, nothing is exported.
         stamps = [new] if present is None else [present, new]
-        self.core.db.set_meta(export_stamps=_packed(stamps), export_digest="", export_cursor="")
         try:
+            self.core.db.set_meta(export_stamps=_packed(stamps), export_digest="", export_cursor="")
             self.core.disk.move(temp, layout.INDEX_EXPORT)
         except OSError:
-            self.core.disk.remove(temp)
+            with suppress(OSError):  # what failed first counts; the next opening clears tmp/
+                self.core.disk.remove(temp)
             raise
         self.core.disk.sync_dirs([""])
 

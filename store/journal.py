@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import apsw
 
 from store import layout, upkeep
-from store.atomic import Disk, File, NewFile
+from store.atomic import Disk, File, NewFile, in_place
 from store.errors import StoreError
 from store.layout import Location
 from store.schema import Database
@@ -67,8 +67,7 @@ class Journal:
         sync_error = self._sync(moves, made)
         self._finish(commit, index)
         if sync_error is not None:
-            text = f"{sync_error.strerror}: the new version is in place but may not survive a loss of power"
-            raise OSError(sync_error.errno, text, commit.location.dir) from sync_error
+            raise in_place(sync_error, commit.location.dir) from sync_error
 
     def _take_back(
         self,
@@ -110,14 +109,20 @@ class Journal:
     def _unmark(self, commit: Commit) -> None:
         if not self.pending(commit.location.root):
             return  # it was never made
-        with self.db.write() as db:
+        self.disk.step("unmark")
+        with self.db.write(durable=self.disk.durability == "full") as db:
             db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _mark_key(commit))
 
     def _undo(self, source: str, target: str, old: File | None) -> None:
-        """Put back what a move replaced, bytes, mode and time; or just move back."""
+        """Put back what a move replaced, bytes, mode and time; or just move back.
+
+        The new file has its first name again before it loses the other: if no more can be taken back, all of
+        the commit can still be finished.
+        """
         if old is None:
             return self.disk.move(target, source)
         temps = self.disk.write_temps([NewFile(target, [old.data], old, old.stamp.mtime_ns)])
+        self.disk.link(target, source)
         self.disk.move(temps[0], target)
 
     def _remove_quietly(self, path: str) -> None:
@@ -182,6 +187,8 @@ class Journal:
             if self.disk.stat(source) is not None and not is_done:
                 self.disk.make_dirs(target.rpartition("/")[0])
                 self.disk.move(source, target)
+                if source.startswith(layout.TMP):
+                    self.disk.remove(source)  # rename(2) leaves two names of one file as they are
         # An error leaves the mark, and whoever comes next tries again. What has gone since needs no syncing.
         parents = {path.rpartition("/")[0] for move in moves for path in move}
         self.disk.sync_dirs(path for path in sorted(parents) if self.disk.stat(path) is not None)

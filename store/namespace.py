@@ -8,6 +8,7 @@ files, and names that come, go and move. Under a pinned session nothing but mail
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator
@@ -28,6 +29,8 @@ from store.puts import Putter
 from store.rejects import Rejects
 from store.relocate import Relocator
 from store.removal import Remover
+
+log = logging.getLogger("grovefs.store")
 
 CHUNK_BYTES = 1 << 20
 # Foreign files are not the session's; a pinned session goes on receiving and acknowledging its mail.
@@ -240,7 +243,7 @@ class Namespace:
     def _keep_name(self, place: Place) -> None:
         """That a name came or went lasts (rule 2). Foreign files are as on any disk: who cares syncs."""
         if place.kind is not Kind.PLAIN:
-            self.sync_dir(place.path.rpartition("/")[0])
+            self.core.disk.seal([place.path.rpartition("/")[0]])
         if place.kind is Kind.ATTACHMENT and place.location is not None:  # a directory among them counts as one too
             self.beside.recount(place.location)
 
@@ -278,9 +281,8 @@ class Namespace:
         file = NewFile(place.path, [data], None, like.st_mtime_ns, stat.S_IMODE(like.st_mode))
         if place.kind is Kind.ATTACHMENT and place.location is not None:
             return self.beside.put_file(place.location, file)
-        temp = self.core.disk.write_temps([file])[0]
-        self.core.disk.move(temp, place.path)
-        self.core.disk.sync_dirs([place.path.rpartition("/")[0]])
+        self.core.disk.put(file)
+        self.core.disk.seal([place.path.rpartition("/")[0]])
 
     def _trash_document(self, location: Location, place: Place) -> None:
         with self.core.locked(location):
@@ -345,8 +347,11 @@ class Namespace:
     def forget(self, place: Place) -> None:
         """Take a file away whose bytes live on under another name: not to the trash, where that can be helped."""
         self.check_may_write(place)
-        if not self.parts.remove(place, keep=False):
-            self.remove_file(place)
+        try:
+            if not self.parts.remove(place, keep=False):
+                self.remove_file(place)
+        except OSError as error:  # they are committed there: it would be untrue to say that nothing was
+            log.warning("%s stays beside what it became: %s", place.path, error)
 
     def _rename(self, source: Place, target: Place) -> None:
         with (
@@ -354,7 +359,7 @@ class Namespace:
             self.core.disk.opened(target.path.rpartition("/")[0]) as dst,
         ):
             os.rename(source.name, target.name, src_dir_fd=src, dst_dir_fd=dst)
-        self.core.disk.sync_dirs([target.path.rpartition("/")[0], source.path.rpartition("/")[0]])  # rule 2
+        self.core.disk.seal([target.path.rpartition("/")[0], source.path.rpartition("/")[0]])  # rule 2
 
     def exchange(self, one: Place, other: Place) -> None:
         """Two foreign files or attachments change places, in one step."""
@@ -368,9 +373,13 @@ class Namespace:
                 raise Protected(f"{place.path} is no plain file; only such can be attached")
             self.refuse_pinned(place)
         self.core.disk.exchange(one.path, other.path)  # as many attachments as before, wherever they are
-        self.beside.tell({p.location for p in (one, other) if p.kind is Kind.ATTACHMENT and p.location is not None})
-        for place in (one, other):
-            self.parts.exchanged(place)
+        try:
+            self.beside.tell({p.location for p in (one, other) if p.kind is Kind.ATTACHMENT and p.location is not None})
+            for place in (one, other):
+                self.parts.exchanged(place)
+        except BaseException:  # rule 7: what others cannot be told of is not done
+            self.core.disk.exchange(one.path, other.path)
+            raise
 
     def sync_dir(self, path: str) -> None:
         """What was made and removed in a directory is to last."""

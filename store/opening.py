@@ -12,6 +12,7 @@ from pathlib import Path
 import apsw
 
 from store import layout, trash
+from store.atomic import NewFile
 from store.core import Core
 from store.errors import NotFound, StoreError
 from store.layout import Location
@@ -99,8 +100,8 @@ def migrate_sidecars(core: Core, putter: Putter) -> int:
     if core.disk.stamp(layout.SIDECAR_MARKER) is not None:
         return 0
     count = sum(_migrate(core, putter, location) for location, _ in list(core.index.stamps()))
-    core.disk.move(core.disk.write_temp([_MARKER_TEXT]), layout.SIDECAR_MARKER)
-    core.disk.sync_dirs([""])
+    core.disk.put(NewFile(layout.SIDECAR_MARKER, [_MARKER_TEXT]))
+    core.disk.seal([""])
     return count
 
 

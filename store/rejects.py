@@ -8,6 +8,7 @@ holds what belongs beside the documents of one directory, which may be that of a
 from __future__ import annotations
 
 import fcntl
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,11 +17,13 @@ from hashlib import blake2b
 import orjson
 
 from store import layout
-from store.atomic import Disk
+from store.atomic import Disk, NewFile
 from store.errors import Conflict, InvalidContent, StoreError
 from store.layout import Location
 from store.secrets import SecretRefused
 from store.timestamps import Timestamp
+
+log = logging.getLogger("grovefs.store")
 
 REJECTED = ".rejected"
 REASON = ".error"
@@ -58,7 +61,7 @@ class Rejects:
             yield
 
     def _write(self, path: str, data: bytes) -> None:
-        self.disk.move(self.disk.write_temp([data]), path)
+        self.disk.put(NewFile(path, [data]))
 
     def _note(self, path: str, error: StoreError | OSError) -> None:
         line = {"at": Timestamp.now(), "path": _printable(path), "reason": _printable(str(error))}
@@ -103,14 +106,16 @@ class Rejects:
 
     def drop(self, where: Location | str, name: str) -> None:
         """The document was mended, or is gone: nothing is kept of it any more."""
-        for part in (REJECTED, REASON):
-            self.remove(where, f"{_short(name)}{part}")
+        with _after_the_fact():
+            for part in (REJECTED, REASON):
+                self.remove(where, f"{_short(name)}{part}")
 
     def drop_all(self, where: Location | str) -> None:
         """The directory is gone, and with it all that was kept for it and for those in it."""
-        if self.disk.directories(layout.REJECTS):
-            with self._alone():
-                self._drop_below(_path(where))
+        with _after_the_fact():
+            if self.disk.directories(layout.REJECTS):
+                with self._alone():
+                    self._drop_below(_path(where))
 
     def _drop_below(self, directory: str) -> None:
         for below in list(self._below(directory)):
@@ -118,15 +123,17 @@ class Rejects:
 
     def rename(self, where: Location | str, target: Location | str) -> None:
         """The directory has another name: what was typed for it, and in it, is to be found there."""
-        old, new = _path(where), _path(target)
-        if not self.disk.directories(layout.REJECTS):
-            return
-        with self._alone():
-            self._drop_below(new)
-            for directory in list(self._below(old)):
-                moved = new + directory.removeprefix(old)
-                self.disk.move(_slot(directory), _slot(moved))
-                self._write(f"{_slot(moved)}/{_DIRECTORY}", moved.encode(errors="surrogateescape"))
+        with _after_the_fact():
+            if self.disk.directories(layout.REJECTS):
+                with self._alone():
+                    self._rename(_path(where), _path(target))
+
+    def _rename(self, old: str, new: str) -> None:
+        self._drop_below(new)
+        for directory in list(self._below(old)):
+            moved = new + directory.removeprefix(old)
+            self.disk.move(_slot(directory), _slot(moved))
+            self._write(f"{_slot(moved)}/{_DIRECTORY}", moved.encode(errors="surrogateescape"))
 
     def _below(self, directory: str) -> Iterator[str]:
         """The directory and those in it, as far as something is kept for them. Few slots there are."""
@@ -135,6 +142,15 @@ class Rejects:
             path = file.data.decode(errors="surrogateescape") if file else ""
             if path == directory or path.startswith(f"{directory}/"):
                 yield path
+
+
+@contextmanager
+def _after_the_fact() -> Iterator[None]:
+    """The change is made, and this only follows it: a disk that fails now is no reason to say that it was not."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("what was refused earlier is kept where it was: %s", error)
 
 
 def is_reject(name: str) -> bool:

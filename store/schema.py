@@ -168,6 +168,7 @@ _DISK_ERRORS = {
     apsw.PermissionsError: errno.EACCES,
     apsw.IOError: errno.EIO,
 }
+_TOLD_AS_IO = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
 
 
 class NewerSchema(StoreError):
@@ -213,6 +214,13 @@ def _create(db: apsw.Connection) -> None:
     db.execute(f"INSERT INTO search(search, rank) VALUES {settings}")
 
 
+def _disk_error(db: apsw.Connection | None, error: BaseException) -> int | None:
+    """What was wrong with the disk, if anything: of most errors SQLite only says that there was one."""
+    number = next((number for kind, number in _DISK_ERRORS.items() if isinstance(error, kind)), None)
+    said = db.system_errno if db is not None else 0
+    return said if number == errno.EIO and said in _TOLD_AS_IO else number
+
+
 def _renderer(db: apsw.Connection) -> object:
     """Whose lengths of transcripts these are: those of another renderer are wrong."""
     return db.execute("SELECT value FROM meta WHERE key = 'renderer'").get
@@ -239,6 +247,7 @@ class Database:
             raise
 
     def _connect(self) -> apsw.Connection:
+        connection: apsw.Connection | None = None
         try:
             connection = apsw.Connection(str(self.path))
             connection.set_busy_timeout(BUSY_MS)
@@ -253,6 +262,9 @@ class Database:
             raise Unusable(f"{self.path}: {error}") from error
         except apsw.CantOpenError as error:
             raise OSError(errno.EIO, "this cannot be opened as a database", str(self.path)) from error
+        except tuple(_DISK_ERRORS) as error:
+            number = _disk_error(connection, error) or errno.EIO
+            raise OSError(number, os.strerror(number), str(self.path)) from error
         return connection
 
     def _prepare(self) -> None:
@@ -308,10 +320,10 @@ class Database:
                 yield self._writer
                 self._writer.execute("COMMIT")
             except BaseException as error:
+                number = _disk_error(self._writer, error)
                 self._roll_back()
-                for kind, number in _DISK_ERRORS.items():
-                    if isinstance(error, kind):
-                        raise OSError(number, os.strerror(number), str(self.path)) from error
+                if number is not None:
+                    raise OSError(number, os.strerror(number), str(self.path)) from error
                 raise
             finally:
                 self._is_writing = False

@@ -18,7 +18,7 @@ STORE = [
     *["layout", "places", "attachments", "labels", "transcript", "faults", "codec", "secrets", "overlay"],
     *["documents", "anchors", "inbox", "artifacts"],
     *["project_index"],
-    *["atomic", "lock", "schema", "leisure", "upkeep"],
+    *["kernel", "atomic", "logs", "lock", "schema", "leisure", "upkeep"],
     *["pieces", "search", "feed", "index", "journal", "sessions", "rejects", "core"],
     *["waiting", "pages", "shelves", "naming", "usage"],
     *["trash", "prune", "commits", "mailbox", "state"],

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -165,3 +168,25 @@ def test_long_lines_are_shown_around_the_place() -> None:
     excerpt = next(i for i, line in enumerate(lines) if line.startswith("       1 | "))
     assert len(lines[excerpt]) < 120
     assert lines[excerpt][lines[excerpt + 1].index("^")] == "5"
+
+
+@pytest.mark.warns
+def test_a_save_is_a_save_though_what_was_refused_before_cannot_go(home: Path) -> None:
+    """Rule 3, the other way round: who is told of an error may rely on it that nothing was changed."""
+    is_failing = False
+
+    def step(name: str) -> None:
+        if is_failing and name.startswith("remove"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with Store.open(home, background=False, step=step) as store:
+        store.save(make_session("s1"))
+        store.save(make_session("s2"))
+        refuse(store.names, b"{")
+        is_failing = True
+        assert store.names.commit(PLACE, make_document("s1", title="one", updated_at="2030-01-01T00:00:00Z"))
+        assert kept(store.names, "session.json.rejected") == b"{"
+        assert store.rename("s1", "s3") == Location("s3")
+        assert store.delete("s3")
+        is_failing = False
+        assert store.check().is_clean

@@ -1,0 +1,67 @@
+"""System calls that Python 3.11 has no name for: openat2, statx's time of birth, renameat2's exchange.
+
+Each takes descriptors of directories and names in them, and raises OSError as those of `os` do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: a FIFO must not hang us
+_DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_RENAME_EXCHANGE = 2
+_AT_SYMLINK_NOFOLLOW = 0x100
+_STATX_BTIME = 0x800
+_OPENAT2 = 437  # the same number on every architecture
+_RESOLVE_BENEATH_NO_LINKS = 0x08 | 0x04 | 0x02  # BENEATH, NO_SYMLINKS, NO_MAGICLINKS
+_directory_how = _OpenHow(_DIRECTORY, 0, _RESOLVE_BENEATH_NO_LINKS)
+TO_READ = _OpenHow(READ, 0, _RESOLVE_BENEATH_NO_LINKS)
+_how_bytes = ctypes.c_size_t(ctypes.sizeof(_OpenHow))
+
+
+def open_beneath(fd: int, path: str, how: _OpenHow = _directory_how) -> int:
+    """Open what is below `fd` in one system call that refuses links, or name by name where it is unknown."""
+    opened: int = _libc.syscall(_OPENAT2, fd, os.fsencode(path), ctypes.byref(how), _how_bytes)
+    if opened >= 0:
+        return opened
+    number = ctypes.get_errno()
+    if number not in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a container that forbids it
+        raise OSError(number, os.strerror(number), path)
+    return _open_by_steps(fd, path, how.flags)
+
+
+def _open_by_steps(fd: int, path: str, flags: int = _DIRECTORY) -> int:
+    fd = os.dup(fd)
+    names = path.split("/")
+    for number, name in enumerate(names, start=1):
+        try:
+            deeper = os.open(name, flags if number == len(names) else _DIRECTORY, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = deeper
+    return fd
+
+
+def birth_ns(parent: int, name: str) -> int | None:
+    """When a file was made; None where that is not known."""
+    answer = (ctypes.c_uint64 * 32)()
+    failed = _libc.statx(parent, os.fsencode(name), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, ctypes.byref(answer))
+    if failed or not answer[0] & _STATX_BTIME:
+        return None
+    return int(answer[10]) * 10**9 + (int(answer[11]) & 0xFFFFFFFF)
+
+
+def exchange(one_dir: int, one: str, other_dir: int, other: str) -> None:
+    """Two names change places, in one step."""
+    if _libc.renameat2(one_dir, os.fsencode(one), other_dir, os.fsencode(other), _RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), one)
