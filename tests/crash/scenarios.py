@@ -1,6 +1,7 @@
 """Every kind of change, on one small home: what is there before, what is done, and how to tell that it was.
 
-A scenario's `done` looks only at files and API, and is asked of a store that was opened anew.
+A scenario's `done` looks only at files and API, and is asked of a store that was opened anew. A change writes nothing
+but through the store, so that every disk call in it is the store's.
 """
 
 from __future__ import annotations
@@ -8,17 +9,23 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from store import ArtifactSet, ChildEntry, InboxMessage, Keep, Member, Message, Session, Store, Timestamp
+from store.errors import InvalidContent
 from store.places import place_of
 from tests.builders import make_document, make_session
 from tests.records import make_artifact, make_event
+from tests.store.foreign import CLAUDE_ID, claude_lines, write_lines
 
 PNG = b"\x89PNG\r\n\x1a\n not much of a picture"
 AT = Timestamp("2026-01-01T00:00:00Z")
 LETTER = InboxMessage.new("elsewhere", "task", "something to do")
+SOURCE = "dot-claude"  # in the home, where it is nobody's: sessions from elsewhere
+COPY, NOTES = "sessions/pinned/session.json.new", "sessions/root/notes.txt"  # foreign files
+EDITED = "2030-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,18 @@ def make_home(home: Path) -> None:
         store.state.save_json("facts", "f", "long standing")
         store.projects.save(Member("k", "p"), {"title": "P", "updated_at": AT})
         store.projects.save(Member("k", "p", "c"), {"title": "C", "updated_at": AT})
+
+
+def make_lived_in_home(home: Path) -> None:
+    """The same, and what a mount leaves there: foreign files, refused versions; and a source to import from."""
+    make_home(home)
+    with Store.open(home, background=False) as store:
+        for id in ("root", "pinned"):  # kept until the next good save, or the end
+            with suppress(InvalidContent):
+                store.names.commit(place_of(f"sessions/{id}/session.json"), b"{")
+    write_lines(home / SOURCE / f"projects/-shop/{CLAUDE_ID}.jsonl", claude_lines())
+    (home / COPY).write_bytes(make_document("pinned", title="new title", updated_at=EDITED))
+    (home / NOTES).write_text("notes")
 
 
 def copy_home(home: Path, target: Path) -> Path:
@@ -161,6 +180,24 @@ def _are_agents_pruned(store: Store) -> bool:
     left = store.state.names("agents")
     assert len(left) in (0, 2), "a batch goes as a whole"
     return not left
+
+
+def _edit_in_place(store: Store) -> None:
+    """As the mount commits what was typed: byte for byte, and only onto the version that was opened."""
+    place = place_of("sessions/root/session.json")
+    typed = make_document("root", title="new title", updated_at=EDITED)
+    store.names.commit(place, typed, base=store.names.version(place))
+
+
+def _remove_by_hand(store: Store) -> None:
+    """What the mount makes of `rm -r`: nothing is left to be seen, and then the directory goes."""
+    place = place_of("sessions/root/children/grandchild")
+    store.names.remove_dir(place, hidden=[entry.name for entry in store.names.entries(place.path)])
+
+
+def _exchange(store: Store) -> None:
+    attached = f"sessions/root/attachments/{_attached(store, 'root')[0]}"
+    store.names.exchange(place_of(NOTES), place_of(attached))
 
 
 def _rename_onto_empty(store: Store) -> None:
@@ -316,4 +353,27 @@ SCENARIOS = [
     Scenario("export", _save_and_export, lambda s: '"new title"' in (s.home / "sessions.json").read_text()),
     Scenario("rebuild", lambda s: s.rebuild(), lambda s: s.count() == 4),
     Scenario("migrate", lambda s: s.migrate_sidecars(), lambda s: (s.home / ".runtime_sidecar_migrated").exists()),
+]
+
+# In a home that is lived in, and what no announced step tells all of: these are attacked at every system call.
+BESIDES = [
+    Scenario("edit in place", _edit_in_place, lambda s: _title(s, "root") == "new title"),
+    Scenario(
+        "rename-replace",
+        lambda s: s.names.move(place_of(COPY), place_of("sessions/pinned/session.json")),
+        lambda s: _title(s, "pinned") == "new title",  # what it was made of may stay behind
+    ),
+    Scenario("rm -r", _remove_by_hand, lambda s: s.load("grandchild") is None),
+    Scenario(
+        "make a directory",
+        lambda s: s.names.make_dir(place_of("sessions/fresh")),
+        lambda s: (s.home / "sessions/fresh").is_dir(),
+    ),
+    Scenario(
+        "put a foreign file",
+        lambda s: s.names.put_plain(place_of("sessions/root/copy"), b"copy", os.stat(s.home / NOTES)),
+        lambda s: (s.home / "sessions/root/copy").exists(),
+    ),
+    Scenario("exchange", _exchange, lambda s: (s.home / NOTES).read_bytes() == PNG),
+    Scenario("import", lambda s: s.imports.run(str(s.home / SOURCE)), lambda s: s.load(CLAUDE_ID) is not None),
 ]

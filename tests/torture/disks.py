@@ -1,0 +1,213 @@
+"""A disk that is really full, page by page and name by name, and one that turned read-only: by API and by the mount.
+
+Every error is the right one and nothing has changed; the process lives; once the disk is well, all works again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from store import Store
+from tests.builders import make_document
+from tests.crash.scenarios import EDITED, Scenario, copy_home, make_lived_in_home
+from tests.torture.attack import Case
+from tests.torture.daemon import Daemon, mounted
+from tests.torture.forked import in_child
+from tests.torture.ground import FailingDisk, SmallDisk, Tree, failing_disk, flaws, scratch, small_disk, tree_below
+from tests.torture.syscalls import changes, judge_after, judge_result
+from tests.torture.traced import hush
+from tests.torture.writers import WRITERS, Writer, save
+
+PAGES = (*range(16), 20, 24, 28, 32, 40, 48, 64, 96)
+NAMES = range(12)
+MOUNT_PAGES = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
+MOUNT_NAMES = (0, 1, 2, 3, 4)
+
+
+@dataclass
+class Ground:
+    """A home to copy from, and the disk that the copies are made on."""
+
+    place: Path
+    small: SmallDisk
+    origin: Path = field(init=False)
+    before: Tree = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.origin = self.place / "origin"
+        make_lived_in_home(self.origin)
+        self.before = tree_below(self.origin)
+
+    # -- by API --------------------------------------------------------------------------------------------------
+
+    def change(self, scenario: Scenario, fill: Callable[[], None]) -> None:
+        home = copy_home(self.origin, self.small.path / "home")
+        try:
+            error = in_child(lambda: self._change(home, scenario, fill))
+            assert error is None, error
+        finally:
+            self.small.free()
+            shutil.rmtree(home)
+
+    def _change(self, home: Path, scenario: Scenario, fill: Callable[[], None]) -> None:
+        hush()
+        try:
+            with Store.open(home, background=False) as store:
+                before = tree_below(home)
+                fill()
+                error = attempt(store, scenario)
+                judge_result(store, scenario, errno.ENOSPC, error, before, is_lasting=True)
+                self.small.free()
+                judge_after(store, scenario)
+        except OSError as error:
+            raise AssertionError(repr(error)) from error
+
+    # -- through the mount ---------------------------------------------------------------------------------------
+
+    def write(self, writer: Writer, fill: Callable[[], None]) -> None:
+        home = copy_home(self.origin, self.small.path / "home")
+        try:
+            with mounted(home, self.place) as daemon:
+                (daemon.path / "sessions.json").stat()
+                fill()
+                error = in_child(lambda: writer.write(daemon.path))
+                check_answer(daemon, writer, error, errno.ENOSPC, self.before)
+                self.small.free()
+                use_again(daemon)
+                daemon.unmount()
+            check_end(home, writer, reported=error is None)
+        finally:
+            self.small.free()
+            shutil.rmtree(home)
+
+
+def attempt(store: Store, scenario: Scenario) -> Exception | None:
+    try:
+        scenario.change(store)
+    except Exception as error:
+        return error
+    return None
+
+
+def check_answer(daemon: Daemon, writer: Writer, error: OSError | None, number: int, before: Tree) -> None:
+    """Told the truth, nothing that was there has changed, and the daemon lives."""
+    assert daemon.is_alive, daemon.log.read_text()
+    if error is not None:
+        assert error.errno == number, error
+    if error is not None and not writer.in_parts:
+        now = tree_below(daemon.home)
+        lost = [path for path, data in before.items() if now.get(path) != data]
+        assert not lost, f"{error}, and yet {lost} changed"
+
+
+def use_again(daemon: Daemon) -> None:
+    """The disk is well again: the next save works, at once."""
+    document = make_document("pinned", title="later", updated_at=EDITED)
+    error = in_child(lambda: save(daemon.path / "sessions/pinned/session.json", document))
+    assert error is None, error
+
+
+def check_end(home: Path, writer: Writer, *, reported: bool) -> None:
+    with Store.open(home, background=False) as store:
+        assert not flaws(store), flaws(store)
+        assert writer.done(store) or not reported, "success was reported, and it is gone"
+        assert writer.name == "edit the sidecar" or store.search("later")
+
+
+# -- a full disk -------------------------------------------------------------------------------------------------------
+
+
+def full(seed: int) -> Iterator[Case]:
+    with scratch() as place, small_disk(place) as small:
+        here = Ground(place, small)
+        for scenario in changes(seed):
+            for pages in PAGES:
+                name = f"{scenario.name}: {pages} pages left"
+                yield Case(name, partial(here.change, scenario, partial(small.fill, pages)))
+            for names in NAMES:
+                name = f"{scenario.name}: {names} names left"
+                yield Case(name, partial(here.change, scenario, partial(small.fill_names, names)))
+        for writer in WRITERS:
+            for pages in MOUNT_PAGES:
+                name = f"{writer.name} (mount): {pages} pages left"
+                yield Case(name, partial(here.write, writer, partial(small.fill, pages)))
+            for names in MOUNT_NAMES:
+                name = f"{writer.name} (mount): {names} names left"
+                yield Case(name, partial(here.write, writer, partial(small.fill_names, names)))
+
+
+# -- a disk that turned read-only --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Failing:
+    place: Path
+    disk: FailingDisk
+    origin: Path = field(init=False)
+    before: Tree = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.origin = self.place / "origin"
+        make_lived_in_home(self.origin)
+        self.before = tree_below(self.origin)
+
+    def _copied(self) -> Path:
+        home = self.disk.path / "home"
+        shutil.rmtree(home, ignore_errors=True)
+        copy_home(self.origin, home)
+        os.sync()
+        return home
+
+    def change(self, scenario: Scenario) -> None:
+        home = self._copied()
+        try:
+            error = in_child(lambda: self._change(home, scenario))
+            assert error is None, error
+        finally:
+            self.disk.mend()
+        with Store.open(home, background=False) as store:
+            assert tree_below(home) == self.before, "what was there before the disk failed"
+            judge_after(store, scenario)
+
+    def _change(self, home: Path, scenario: Scenario) -> None:
+        hush()
+        store = Store.open(home, background=False)
+        try:
+            before = tree_below(home)
+            self.disk.fail()
+            error = attempt(store, scenario)
+            judge_result(store, scenario, errno.EROFS, error, before, is_lasting=True)
+            store.close()  # which can tidy nothing up, and says so only in the log
+        except OSError as error:
+            raise AssertionError(repr(error)) from error
+
+    def write(self, writer: Writer) -> None:
+        home = self._copied()
+        with ExitStack() as stack:
+            stack.callback(self.disk.mend)
+            daemon = stack.enter_context(mounted(home, self.place))
+            self.disk.fail()
+            error = in_child(lambda: writer.write(daemon.path))
+            assert error is not None, "nothing could be written, and success was reported"
+            check_answer(daemon, writer, error, errno.EROFS, self.before)
+            daemon.unmount()
+        with mounted(home, self.place) as daemon:
+            use_again(daemon)
+            daemon.unmount()
+        check_end(home, writer, reported=False)
+
+
+def read_only(seed: int) -> Iterator[Case]:
+    with scratch() as place, failing_disk(place) as disk:
+        here = Failing(place, disk)
+        for scenario in changes(seed):
+            yield Case(f"{scenario.name}: the disk is read-only", partial(here.change, scenario))
+        for writer in WRITERS:
+            yield Case(f"{writer.name} (mount): the disk is read-only", partial(here.write, writer))

@@ -1,0 +1,58 @@
+"""Work in a forked process: it may hang, or be killed, and whoever asked for it goes on."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import traceback
+from collections.abc import Callable
+
+PATIENCE_S = 60.0  # on a busy machine; what is done here takes milliseconds
+
+
+def in_child(work: Callable[[], object], patience_s: float = PATIENCE_S) -> OSError | None:
+    """Do it there; the OSError it was answered, if any. Whatever else it raised, or a hang, fails here."""
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reads)
+        _work(work, writes)
+    os.close(writes)
+    try:
+        with os.fdopen(reads, "rb") as pipe:
+            if not select.select([pipe], [], [], patience_s)[0]:
+                raise AssertionError(f"it hangs: {where(pid)}")
+            said = pipe.read().decode()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+    if not said:
+        raise AssertionError(f"it ended without a word: status {status}")
+    if said.startswith("errno "):
+        _, number, text = said.split(" ", 2)
+        return OSError(int(number), text)
+    assert said == "well", said
+    return None
+
+
+def _work(work: Callable[[], object], writes: int) -> None:
+    said = "well"
+    try:
+        work()
+    except OSError as error:
+        said = f"errno {error.errno or 0} {error}"
+    except BaseException:
+        said = traceback.format_exc()
+    finally:
+        os.write(writes, said.encode()[:60_000])  # less than a pipe holds
+        os._exit(0)
+
+
+def where(pid: int) -> str:
+    """What a process waits for, as far as the kernel says."""
+    try:
+        with open(f"/proc/{pid}/wchan") as file:
+            return file.read() or "running"
+    except OSError as error:
+        return str(error)

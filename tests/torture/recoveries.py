@@ -1,0 +1,84 @@
+"""Killed, or failed, while it recovers: a home that a crash left half-way is opened, and struck again at every call.
+
+However often that happens, whoever opens it in the end finds the old one or the new one, and nothing wrong.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from store import Store
+from tests.crash.scenarios import Scenario, copy_home
+from tests.torture import traced
+from tests.torture.attack import Case
+from tests.torture.ground import scratch
+from tests.torture.syscalls import VARIANTS, Ground, blows, changes, changing, check_after_kill, judge_after
+from tests.torture.traced import Act, Blow
+
+# Killed before the last of its moves: the most is left to be done.
+INTERRUPTED = ("save", "clear", "fork a tree", "rename session", "delete child", "upsert a project's child")
+
+
+def opening(home: Path, scenario: Scenario, blow: Blow | None = None) -> Callable[[], Act]:
+    """The act is to open it; under an error, it is opened again by the same process."""
+
+    def judge(error: Exception | None) -> None:
+        assert blow is not None
+        if error is not None:
+            assert isinstance(error, OSError), repr(error)
+            assert error.errno == getattr(errno, blow.what), repr(error)
+        with Store.open(home, background=False) as store:
+            judge_after(store, scenario)
+
+    return lambda: Act(lambda: Store.open(home, background=False), judge)
+
+
+class Crashed:
+    """A home as a crash has left it, and copies of it."""
+
+    def __init__(self, here: Ground, scenario: Scenario) -> None:
+        self.here, self.scenario = here, scenario
+        self.origin = here.place / "crashed"
+        shutil.rmtree(self.origin, ignore_errors=True)
+        copy_home(here.origin, self.origin)
+        moves = here.count(scenario)["renameat"]
+        outcome = traced.run(changing(self.origin, scenario), here.log, Blow("renameat", moves, "kill"))
+        assert outcome.said is None, outcome
+
+    def count(self) -> Counter[str]:
+        with self.here.home(self.origin) as home:
+            return traced.count(opening(home, self.scenario), self.here.log)
+
+    def kill(self, blow: Blow) -> None:
+        with self.here.home(self.origin) as home:
+            outcome = traced.run(opening(home, self.scenario), self.here.log, blow)
+            assert outcome.said in (None, "over"), outcome
+            check_after_kill(home, self.scenario, self.here.before, reported=False)
+
+    def fail(self, blow: Blow) -> None:
+        with self.here.home(self.origin) as home:
+            prepare = opening(home, self.scenario, blow)
+            outcome = traced.run(prepare, self.here.log, blow, is_judged=True)
+            assert outcome.said is not None, "the process is dead"
+            assert outcome.verdict == "well", f"{outcome.said}\n{outcome.verdict}"
+
+
+def cases(seed: int) -> Iterator[Case]:
+    with scratch(in_memory=True) as place:
+        here = Ground(place)
+        chosen = [scenario for scenario in changes(seed) if scenario.name in INTERRUPTED]
+        for scenario in chosen:
+            crashed = Crashed(here, scenario)
+            counts = crashed.count()
+            for call, count in sorted(counts.items()):
+                for number in range(1, count + 1):
+                    blow = Blow(call, number, "kill")
+                    yield Case(f"recovering {scenario.name}: {blow}", partial(crashed.kill, blow))
+            for turn in (seed, seed + len(VARIANTS) // 2):
+                for blow in blows(counts, turn):
+                    yield Case(f"recovering {scenario.name}: {blow}", partial(crashed.fail, blow))

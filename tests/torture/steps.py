@@ -1,0 +1,104 @@
+"""The mount's daemon, killed with SIGKILL at each durable step, by whatever is written through the mount.
+
+After each kill the mount comes up again over its dead self, shows the old or the new, and takes the next save; the
+store's `check` finds nothing. Which steps were hit is told by name.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from store import Store
+from tests.crash.scenarios import copy_home, make_lived_in_home
+from tests.torture.attack import Case
+from tests.torture.daemon import Daemon, mounted
+from tests.torture.forked import in_child
+from tests.torture.ground import flaws, scratch, tree_below
+from tests.torture.writers import WRITERS, Writer, save
+
+# What a mount's changes consist of. Logs are appended to in place, without a step.
+STEPS = frozenset(
+    {"make-dir", "write-temp", "sync-temp", "mark", "move", "sync-dir", "index", "remove", "remove-tree", "exchange"}
+)
+UNTOUCHED = 200  # more steps than any writer takes
+
+
+class Ground:
+    """A home that all are copies of, and a place to mount at; and what was hit so far."""
+
+    def __init__(self, place: Path, memory: Path) -> None:
+        self.place = place
+        self.origin, self.home = memory / "origin", memory / "home"
+        make_lived_in_home(self.origin)
+        self.before = tree_below(self.origin)
+        self.hit: Counter[str] = Counter()
+        self.through: dict[str, bool] = {}  # whether a writer got through before the step that was to be the last
+
+    def kill(self, writer: Writer, at: int) -> None:
+        home = copy_home(self.origin, self.home)
+        try:
+            with mounted(home, self.place, at) as daemon:
+                daemon.fuse.light()
+                error = in_child(lambda: writer.write(daemon.path))
+                steps = daemon.fuse.steps
+            self.through[writer.name] = len(steps) < at
+            self.hit.update(steps[at - 1 : at])
+            with mounted(home, self.place) as daemon:
+                self._look(daemon)
+            self._check(home, writer, reported=error is None)
+        finally:
+            shutil.rmtree(home)
+
+    def _look(self, daemon: Daemon) -> None:
+        """It is up again: it can be read, and written."""
+
+        def use() -> None:
+            (daemon.path / "sessions.json").read_bytes()
+            save(daemon.path / "state/facts/later.json", b'{"text": "later"}')
+
+        error = in_child(use)
+        assert error is None, error
+        daemon.unmount()
+
+    def _check(self, home: Path, writer: Writer, *, reported: bool) -> None:
+        with Store.open(home, background=False) as store:
+            assert not flaws(store), flaws(store)
+            done = writer.done(store)
+            assert done or not reported, "success was reported, and it is gone"
+            assert store.search("later")
+            if not done:
+                now = tree_below(home)
+                kept = self.before if not writer.in_parts else self.before.keys() & now.keys()
+                assert all(now.get(path) == self.before[path] for path in kept), "neither the old nor the new"
+            assert not list((home / ".grovefs/tmp").iterdir())
+
+
+@contextmanager
+def ground() -> Iterator[Ground]:
+    with scratch() as place, scratch(in_memory=True) as memory:
+        yield Ground(place, memory)
+
+
+def kills(seed: int) -> Iterator[Case]:
+    """Every writer at every step; at the end, that no step was left out."""
+    with ground() as here:
+        for writer in WRITERS:
+            yield from kills_by(here, writer)
+        if here.through.keys() == {writer.name for writer in WRITERS}:  # else only one case was wanted
+            yield Case("every step was hit", lambda: check_hit(here.hit))
+
+
+def kills_by(here: Ground, writer: Writer) -> Iterator[Case]:
+    for at in range(1, UNTOUCHED):
+        yield Case(f"{writer.name}: killed at step {at}", partial(here.kill, writer, at))
+        if here.through.get(writer.name):
+            return
+
+
+def check_hit(hit: Counter[str]) -> None:
+    assert set(hit) == STEPS, f"hit: {dict(hit)}; not hit: {STEPS - set(hit)}; unknown: {set(hit) - STEPS}"

@@ -1,0 +1,192 @@
+"""Killed, or failed, at every system call that changes the disk: rules 1, 2, 3 and 7, for every kind of change.
+
+Each case is one blow, on a copy of one small home. Homes lie in memory, where a sync costs nothing: what a kill leaves
+does not depend on it, and thousands of cases take minutes.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from store import Store
+from tests.crash.scenarios import BESIDES, SCENARIOS, Scenario, copy_home, make_lived_in_home
+from tests.torture import traced
+from tests.torture.attack import Case
+from tests.torture.ground import Tree, files_of, flaws, scratch, tree_below
+from tests.torture.traced import Act, Blow
+
+ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EROFS")
+VARIANTS = [(what, is_lasting) for is_lasting in (False, True) for what in ERRORS]
+# Several commits, one after the other: an error, or a kill, leaves those before it made.
+IN_PARTS = frozenset({"cleanup", "migrate", "rebuild", "export", "acknowledge mail"})
+
+
+# -- what is to hold afterwards ------------------------------------------------------------------------------------
+
+
+def check_after_kill(home: Path, scenario: Scenario, before: Tree, *, reported: bool) -> None:
+    """Opened anew it is the old one or the new one, `check` finds nothing, and what was reported is there."""
+    with Store.open(home, background=False) as store:
+        assert not flaws(store), flaws(store)
+        done = scenario.done(store)
+        assert done or not reported, "success was reported, and it is gone"
+        if not done and scenario.name not in IN_PARTS:
+            assert files_of(tree_below(home)) == files_of(before), "neither the old one nor the new one"
+        assert not list((home / ".grovefs/tmp").iterdir())
+
+
+def judge_result(
+    store: Store,
+    scenario: Scenario,
+    number: int,
+    error: Exception | None,
+    before: Tree,
+    *,
+    is_lasting: bool,
+) -> None:
+    """Behind the point of no return there are two exceptions: see DESIGN's section on commits."""
+    if error is None:
+        assert scenario.done(store) or scenario.name == "export"  # which has to wait where the index does
+        return
+    assert isinstance(error, OSError), repr(error)
+    assert error.errno == number, repr(error)
+    if scenario.name in IN_PARTS:
+        return
+    if "new version is in place" in str(error):
+        assert scenario.done(store)
+    elif not (is_lasting and "will be finished" in str(error)):  # not even taking it back was possible
+        assert tree_below(store.home) == before, f"{error!r}, and something has changed"
+
+
+def judge_after(store: Store, scenario: Scenario) -> None:
+    """The disk is well again: what could not be tidied up is, and the next try works."""
+    left = flaws(store)
+    assert {flaw.kind for flaw in left} <= {"unfinished", "temporary"}, left
+    if left:
+        store.check(repair=True)
+        assert not flaws(store), flaws(store)
+    if not scenario.done(store):
+        scenario.change(store)
+    assert scenario.done(store), "the next try"
+    assert not flaws(store), flaws(store)
+
+
+# -- one home, and what befalls it ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Ground:
+    """Where cases take place: one home that all are copies of, in a directory that goes at the end."""
+
+    place: Path
+    origin: Path = field(init=False)
+    before: Tree = field(init=False)
+    _counts: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.origin = self.place / "origin"
+        make_lived_in_home(self.origin)
+        self.before = tree_below(self.origin)
+
+    @property
+    def log(self) -> Path:
+        return self.place / "log"
+
+    @contextmanager
+    def home(self, origin: Path | None = None) -> Iterator[Path]:
+        home = copy_home(origin or self.origin, self.place / "home")
+        try:
+            yield home
+        finally:
+            shutil.rmtree(home)
+
+    def count(self, scenario: Scenario) -> Counter[str]:
+        """How often a change makes each call."""
+        if scenario.name not in self._counts:
+            with self.home() as home:
+                self._counts[scenario.name] = traced.count(changing(home, scenario), self.log)
+        return self._counts[scenario.name]
+
+    def kill(self, scenario: Scenario, blow: Blow, *, is_last: bool) -> None:
+        with self.home() as home:
+            outcome = traced.run(changing(home, scenario), self.log, blow)
+            assert outcome.said in (None, "over"), outcome
+            assert outcome.said == "over" or not is_last, "it was to run through untouched"
+            check_after_kill(home, scenario, self.before, reported=outcome.said is not None)
+
+    def fail(self, scenario: Scenario, blow: Blow) -> None:
+        with self.home() as home:
+            outcome = traced.run(changing(home, scenario, blow), self.log, blow, is_judged=True)
+            assert outcome.said is not None, "the process is dead"
+            assert outcome.verdict == "well", f"{outcome.said}\n{outcome.verdict}"
+
+
+def changing(home: Path, scenario: Scenario, blow: Blow | None = None) -> Callable[[], Act]:
+    """The change, of a store that is open already; under an error it is judged by the same process, which lives."""
+
+    def prepare() -> Act:
+        store = Store.open(home, background=False)
+        before = tree_below(home)
+
+        def judge(error: Exception | None) -> None:
+            assert blow is not None
+            number: int = getattr(errno, blow.what)
+            judge_result(store, scenario, number, error, before, is_lasting=blow.is_lasting)
+            judge_after(store, scenario)
+            store.close()
+
+        return Act(lambda: scenario.change(store), judge)
+
+    return prepare
+
+
+# -- all cases -----------------------------------------------------------------------------------------------------
+
+
+def changes(seed: int) -> list[Scenario]:
+    """All kinds of changes, in an order of the seed's: where time is short, another seed tries others."""
+    return random.Random(seed).sample([*SCENARIOS, *BESIDES], len(SCENARIOS) + len(BESIDES))
+
+
+def kills(seed: int) -> Iterator[Case]:
+    """At every call, and behind the last, where nothing is left to be killed."""
+    with scratch(in_memory=True) as place:
+        here = Ground(place)
+        for scenario in changes(seed):
+            yield from kills_in(here, scenario)
+
+
+def kills_in(here: Ground, scenario: Scenario) -> Iterator[Case]:
+    for call, count in sorted(here.count(scenario).items()):
+        for number in range(1, count + 2):
+            blow = Blow(call, number, "kill")
+            yield Case(f"{scenario.name}: {blow}", partial(here.kill, scenario, blow, is_last=number > count))
+
+
+def faults(seed: int) -> Iterator[Case]:
+    """Every call with one error first, then every call with the next: where time is up, no call was left out."""
+    with scratch(in_memory=True) as place:
+        here = Ground(place)
+        for turn in range(len(VARIANTS)):
+            for scenario in changes(seed):
+                yield from faults_in(here, scenario, seed + turn)
+
+
+def faults_in(here: Ground, scenario: Scenario, turn: int) -> Iterator[Case]:
+    for blow in blows(here.count(scenario), turn):
+        yield Case(f"{scenario.name}: {blow}", partial(here.fail, scenario, blow))
+
+
+def blows(counts: Counter[str], turn: int) -> Iterator[Blow]:
+    """An error at each call; which one it is changes from call to call, and from turn to turn."""
+    calls = [(call, number) for call, count in sorted(counts.items()) for number in range(1, count + 1)]
+    for place, (call, number) in enumerate(calls):
+        yield Blow(call, number, *VARIANTS[(place + turn) % len(VARIANTS)])
