@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import threading
 import time
 from collections.abc import Callable
@@ -39,8 +40,8 @@ class Watcher:
         self._guard = threading.Lock()
         self._places: dict[int, Location | str] = {}  # watch → session, or the path of a directory of sessions
         self._known: set[Location | str] = set()
-        self._stopping = False
         self._inotify = inotify_simple.INotify()
+        self._wake_r, self._wake_w = os.pipe()
         self._thread = threading.Thread(target=self._run, name="grovefs-watcher", daemon=True)
         self._watch(layout.SESSIONS, layout.SESSIONS, _PARENT)
         self._thread.start()
@@ -56,8 +57,9 @@ class Watcher:
             self._watch(siblings, siblings, _PARENT)
 
     def stop(self) -> None:
-        self._stopping = True
+        os.close(self._wake_w)
         self._thread.join()
+        os.close(self._wake_r)
         self._inotify.close()
 
     def _watch(self, place: Location | str, path: str, mask: int) -> None:
@@ -72,8 +74,11 @@ class Watcher:
 
     def _run(self) -> None:
         waiting: dict[Location, float] = {}
-        while not self._stopping:
-            events = self._inotify.read(timeout=50 if waiting else 500)
+        happens = select.poll()
+        happens.register(self._inotify, select.POLLIN)
+        happens.register(self._wake_r)
+        while self._wake_r not in dict(happens.poll(50 if waiting else None)):
+            events = self._inotify.read(timeout=0)
             for event in events:
                 waiting.update({location: time.monotonic() + QUIET_S for location in self._meant(event)})
             if events:
