@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 from store import layout
 from store.atomic import File, NewFile
@@ -22,7 +22,7 @@ from store.commits import Commits
 from store.core import UNREADABLE, Core
 from store.errors import Corrupt, InvalidContent, InvalidName, NotFound
 from store.inbox import InboxMessage, parse_message
-from store.index import Version
+from store.index import Terms
 from store.journal import Commit
 from store.layout import MAIL_CORRUPT, MAIL_CUR, MAIL_NEW, Location
 from store.places import Kind, Place, is_message_name, place_of
@@ -69,22 +69,14 @@ class Mailboxes:
 
     # -- what the mount asks for ---------------------------------------------------------------------------
 
-    def put(
-        self,
-        place: Place,
-        raw: bytes,
-        *,
-        base: Version | None = None,
-        mode: int | None = None,
-        mtime_ns: int | None = None,
-    ) -> bool:
+    def put(self, place: Place, raw: bytes, **terms: Unpack[Terms]) -> bool:
         """Deliver a message as someone wrote it, under the name they gave it; False if it is there already."""
         assert place.location is not None
         parse_message(raw, place.path, limit=self.core.limit_bytes)
         box = Mailbox(self.core, self.commits, place.location)
         part = place.location.part(layout.MAILBOX)
         with box.locked():
-            return self.commits.put_file(part, place.path, raw, "mail", base=base, mode=mode, mtime_ns=mtime_ns)
+            return self.commits.put_file(part, place.path, raw, "mail", **terms)
 
     def tell(self, owner: Location) -> None:
         """A message came or went by other ways."""

@@ -14,13 +14,14 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from store import codec, layout, trash
-from store.atomic import Entry, NewFile
+from store.atomic import Entry, NewFile, write_all
 from store.beside import Beside
 from store.core import Core
 from store.errors import AlreadyExists, Conflict, Generated, InvalidContent, NotEmpty, NotFound, Protected
-from store.index import Version
+from store.index import Terms, Version
 from store.journal import Commit
 from store.layout import Location
 from store.parts import Parts
@@ -35,6 +36,11 @@ log = logging.getLogger("grovefs.store")
 CHUNK_BYTES = 1 << 20
 # Foreign files are not the session's; a pinned session goes on receiving and acknowledging its mail.
 _NEVER_PINNED = (Kind.PLAIN, Kind.MESSAGE, Kind.MAILBOX)
+
+
+class DocumentTerms(Terms, total=False):
+    overwrite: bool  # a newer version there is no reason to refuse
+    deleted_before: bool  # the name was taken away by whoever writes it again
 
 
 @dataclass(frozen=True)
@@ -108,31 +114,13 @@ class Namespace:
 
     # -- committing ------------------------------------------------------------------------------------
 
-    def commit_file(
-        self,
-        place: Place,
-        fd: int,
-        *,
-        base: Version | None = None,
-        overwrite: bool = False,
-        deleted_before: bool = False,
-        mode: int | None = None,
-        mtime_ns: int | None = None,
-    ) -> bool:
+    def commit_file(self, place: Place, fd: int, **terms: Unpack[DocumentTerms]) -> bool:
         """As `commit`, from a file: an attachment of any size, a document only up to the limit."""
         if place.kind is Kind.ATTACHMENT:
-            return self._put_attachment(place, _chunks(fd), mode, mtime_ns)
+            return self._put_attachment(place, _chunks(fd), terms.get("mode"), terms.get("mtime_ns"))
         size = os.fstat(fd).st_size
         codec.check_size(size, place.path, self.core.limit_bytes)  # before it is read into memory
-        return self.commit(
-            place,
-            os.pread(fd, size, 0),
-            base=base,
-            overwrite=overwrite,
-            deleted_before=deleted_before,
-            mode=mode,
-            mtime_ns=mtime_ns,
-        )
+        return self.commit(place, os.pread(fd, size, 0), **terms)
 
     def _put_attachment(self, place: Place, parts: Iterable[bytes], mode: int | None, mtime_ns: int | None) -> bool:
         assert place.location is not None
@@ -148,8 +136,7 @@ class Namespace:
         try:
             old = self.open(place, os.O_RDONLY)
             try:
-                for chunk in _chunks(old):
-                    os.write(fd, chunk)
+                write_all(fd, _chunks(old))
             finally:
                 os.close(old)
             os.ftruncate(fd, size)
@@ -163,21 +150,21 @@ class Namespace:
         place: Place,
         data: bytes,
         *,
-        base: Version | None = None,
         overwrite: bool = False,
         deleted_before: bool = False,
-        mode: int | None = None,
-        mtime_ns: int | None = None,
+        **terms: Unpack[Terms],
     ) -> bool:
         """Put a file that is committed as a whole in place. What is refused is kept, with the reason."""
         self.check_may_write(place)
         if place.kind is Kind.ATTACHMENT:
-            return self._put_attachment(place, [data], mode, mtime_ns)
+            return self._put_attachment(place, [data], terms.get("mode"), terms.get("mtime_ns"))
         try:
             if place.kind is Kind.DOCUMENT:
-                changed = self._put_document(place, data, base, mode, mtime_ns, deleted_before, overwrite=overwrite)
+                changed = self._put_document(place, data, overwrite, deleted_before, **terms)
             else:
-                changed = self.parts.put(place, data, None if overwrite else base, mode, mtime_ns)
+                if overwrite:
+                    terms["base"] = None
+                changed = self.parts.put(place, data, **terms)
         except (InvalidContent, Conflict) as error:
             self.rejects.keep(place.directory, place.name, data, error)
             raise
@@ -186,27 +173,17 @@ class Namespace:
         return changed
 
     def _put_document(
-        self,
-        place: Place,
-        data: bytes,
-        base: Version | None,
-        mode: int | None,
-        mtime_ns: int | None,
-        deleted_before: bool,
-        *,
-        overwrite: bool,
+        self, place: Place, data: bytes, overwrite: bool, deleted_before: bool, **terms: Unpack[Terms]
     ) -> bool:
         assert place.location is not None
         return self.putter.put_document(
             place.location,
             place.name,
             data,
-            base=base,
             on_conflict="overwrite" if overwrite else "reject",
             deleted_before=deleted_before,
             alone=True,
-            mtime_ns=mtime_ns,
-            mode=mode,
+            **terms,
         )
 
     # -- directories -----------------------------------------------------------------------------------

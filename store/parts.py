@@ -7,10 +7,11 @@ them is answered False, and is the namespace's affair.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Unpack
 
 from store import layout
 from store.core import Core
-from store.index import Version
+from store.index import Terms
 from store.mailbox import Mailboxes
 from store.places import Kind, Place
 from store.project_moves import ProjectMover
@@ -30,11 +31,11 @@ class Parts:
     projects: Projects
     mover: ProjectMover
 
-    def put(self, place: Place, data: bytes, base: Version | None, mode: int | None, mtime_ns: int | None) -> bool:
+    def put(self, place: Place, data: bytes, **terms: Unpack[Terms]) -> bool:
         """Commit a file as a whole; False if it is there already."""
         keepers = {Kind.MESSAGE: self.mail.put, Kind.RECORD: self.records.put, Kind.PAYLOAD: self.projects.put}
         put = keepers.get(place.kind, self.state.put)
-        return put(place, data, base=base, mode=mode, mtime_ns=mtime_ns)
+        return put(place, data, **terms)
 
     def remove(self, place: Place, *, keep: bool = True) -> bool:
         """Take a file away; to the trash, unless it lives on under another name. False if it is none of these."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
 from store import codec, layout, trash
 from store.atomic import NewFile, Stamp
@@ -21,7 +21,7 @@ from store.commits import Commits
 from store.core import Core
 from store.derived import Derived
 from store.errors import Conflict, Corrupt, InvalidContent, InvalidName, NotFound, ReadOnly
-from store.index import Version
+from store.index import Terms, Version
 from store.journal import Commit
 from store.layout import PROJECTS, Location
 from store.places import Kind, Place, place_of
@@ -247,19 +247,11 @@ class Projects:
 
     # -- what the mount asks for -----------------------------------------------------------------------------
 
-    def put(
-        self,
-        place: Place,
-        raw: bytes,
-        *,
-        base: Version | None = None,
-        mode: int | None = None,
-        mtime_ns: int | None = None,
-    ) -> bool:
+    def put(self, place: Place, raw: bytes, **terms: Unpack[Terms]) -> bool:
         """A payload as someone wrote it, byte for byte; False if it is there already."""
         member = _member_at(place)
         with self._locked(member.key):
-            return self._put(member, raw, base=base, mode=mode, mtime_ns=mtime_ns)
+            return self._put(member, raw, **terms)
 
     def remove(self, place: Place, *, keep: bool = True) -> None:
         """Take a payload away, with its entries; to the trash, unless it lives on under another name."""

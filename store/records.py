@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from store import artifacts, codec, layout, trash
 from store.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
@@ -18,7 +18,7 @@ from store.atomic import File, NewFile
 from store.commits import Commits
 from store.core import Core
 from store.errors import Corrupt, Flaw, InvalidContent, NotFound
-from store.index import Version
+from store.index import Terms
 from store.journal import Commit
 from store.layout import ARTIFACTS, TRACES, VERIFICATION, Location
 from store.places import Place
@@ -85,24 +85,14 @@ class Records:
 
     # -- what the mount asks for -------------------------------------------------------------------------
 
-    def put(
-        self,
-        place: Place,
-        raw: bytes,
-        *,
-        base: Version | None = None,
-        mode: int | None = None,
-        mtime_ns: int | None = None,
-    ) -> bool:
+    def put(self, place: Place, raw: bytes, **terms: Unpack[Terms]) -> bool:
         """Commit a record byte for byte; False if it is there already. `base` is what its writer started from."""
         assert place.location is not None
         self.core.check_writable()
         record = artifacts.parse_record(place.name, raw, place.path, limit=self.core.limit_bytes)
         artifacts.check_statuses(place.name, record, raw, place.path)
         with self.core.locked(place.location):
-            return self.commits.put_file(
-                place.location, place.path, raw, "record", base=base, mode=mode, mtime_ns=mtime_ns
-            )
+            return self.commits.put_file(place.location, place.path, raw, "record", **terms)
 
     def remove(self, place: Place) -> None:
         """Take a record away, into the trash."""

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Unpack
 
 import apsw
 
@@ -20,7 +21,7 @@ from store.atomic import Entry, File
 from store.commits import Commits
 from store.core import UNREADABLE, Core
 from store.errors import Corrupt, Flaw, InvalidContent, InvalidName, NotFound
-from store.index import Version
+from store.index import Terms
 from store.journal import Commit
 from store.layout import STATE, Location
 from store.places import Kind, Place, is_category_name, is_state_name, place_of
@@ -121,31 +122,15 @@ class State:
 
     # -- what the mount asks for -----------------------------------------------------------------------------
 
-    def put(
-        self,
-        place: Place,
-        raw: bytes,
-        *,
-        base: Version | None = None,
-        mode: int | None = None,
-        mtime_ns: int | None = None,
-    ) -> bool:
+    def put(self, place: Place, raw: bytes, **terms: Unpack[Terms]) -> bool:
         """A document as someone wrote it, byte for byte; JSON is checked. False if it is there already."""
         assert place.location is not None
         codec.check_size(len(raw), place.path, self.core.limit_bytes)
         if place.kind is Kind.STATE_JSON:
             codec.parse_value(raw, place.path, limit=self.core.limit_bytes)
         with self.core.locked(place.location):
-            return self.commits.put_file(
-                place.location,
-                place.path,
-                raw,
-                "state",
-                base=base,
-                mode=mode,
-                mtime_ns=mtime_ns,
-                index=lambda db: self._index(db, place.path, raw),
-            )
+            index = partial(self._index, path=place.path, raw=raw)
+            return self.commits.put_file(place.location, place.path, raw, "state", index=index, **terms)
 
     def remove(self, place: Place, *, keep: bool = True) -> None:
         """Take a document away; to the trash, unless it lives on under another name."""
