@@ -343,7 +343,7 @@ class _Work:
             data = b"".join(self.tree.sure_chunks(wanted.path))
             if self.core.disk.look(wanted.path) is not None:
                 self.restores.parts.remove(place)  # to the trash
-            self.restores.parts.put(place, data, None, wanted.mode, wanted.mtime_ns)
+            self.restores.parts.put(place, data, mode=wanted.mode, mtime_ns=wanted.mtime_ns)
             return
         directory = wanted.path.rpartition("/")[0]
         self.core.disk.make_dirs(directory)
