@@ -122,7 +122,11 @@ class FailingDisk:
             (self.path / "probe").touch()
 
     def mend(self) -> None:
+        """What is on it now, on a new disk: the kernel may hold on to the old one a while, and to its damage."""
         _sh("umount", self.path)
+        copy = self._image.with_name("copy")
+        _sh("cp", "--sparse=always", self._image, copy)
+        copy.replace(self._image)
         assert subprocess.run(["e2fsck", "-fy", self._image], capture_output=True).returncode in (0, 1)
         self.mount()
 
