@@ -97,7 +97,8 @@ def measure_build(home: Path, number: int, size: int, meter: Progress) -> list[R
         started = time.process_time()
         store.trigrams.rebuild(lambda done, _: meter.update(task, completed=number + done // 2))
         trigrams = time.process_time() - started
-    segments = sum(path.stat().st_size for path in (home / ".grovefs/trigrams").iterdir())
+        # Not those in the directory that were merged into another: they are removed later.
+        segments = sum(size for (size,) in store._core.db.reader.execute("SELECT bytes FROM grep_segments"))
     database = (home / ".grovefs/index.db").stat().st_size
     text = text_bytes(home)
     what = f"{number:,} sessions, {size / MB:,.0f} MB"

@@ -33,8 +33,8 @@ log = logging.getLogger("grovefs.store")
 # What one file's fault is, and must not keep a whole home shut.
 UNREADABLE = (errno.EACCES, errno.EPERM, errno.EIO)
 # Sessions indexed in one transaction: others wait for them meanwhile, for about a second at most.
-BATCH = 128
-BATCH_BYTES = 4 << 20
+BATCH = 512
+BATCH_BYTES = 8 << 20
 
 
 @dataclass

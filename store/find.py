@@ -135,7 +135,7 @@ class _Asked:
             f"SELECT f.rowid, bm25(search) FROM {self._source()} WHERE {where} ORDER BY f.rowid DESC LIMIT {CAP}",
             values,
         )
-        return [_Match(*row) for row in rows]
+        return list(map(_Match._make, rows))
 
     def _older(self, number: int) -> list[_Match]:
         where, values = self._where()

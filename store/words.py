@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any
 
@@ -165,6 +166,7 @@ def _without_accents(text: str) -> tuple[str, list[int]]:
     return "".join(letters), [*places, len(text)]
 
 
+@lru_cache(maxsize=64)
 def _pattern(phrase: str) -> str:
     """`src/main.rs` is found in the index where the text says "src main rs", and so it is in the text."""
     pieces: list[str] = _PIECE.findall(phrase)[:_MOST_PIECES]
