@@ -51,6 +51,7 @@ class Options:
     limbo_s: float = LIMBO_S
     debug: bool = False
     profile: Path | None = None  # where to write what the time went into
+    kernel_options: frozenset[str] = frozenset()  # nosuid and the like
 
 
 def check_place(options: Options) -> None:
@@ -60,15 +61,19 @@ def check_place(options: Options) -> None:
         raise MountError("there is no /dev/fuse: the kernel module is missing, or the container may not use it")
     _check_fusermount()
     clear_dead(mountpoint)
-    home, place = options.home.resolve(), mountpoint.resolve()
-    if place == home or home in place.parents:
-        raise MountError(f"{mountpoint} lies inside the home {options.home}: that would deadlock")
+    check_apart(options)
     if not mountpoint.is_dir():
         raise MountError(f"{mountpoint} is not a directory; make it first")
     if os.path.ismount(mountpoint):
         raise MountError(f"{mountpoint} is mounted already; `grovefs umount {mountpoint}` ends it")
     if any(mountpoint.iterdir()):
         raise MountError(f"{mountpoint} is not empty")
+
+
+def check_apart(options: Options) -> None:
+    home, place = options.home.resolve(), options.mountpoint.resolve()
+    if place == home or home in place.parents:
+        raise MountError(f"{options.mountpoint} lies inside the home {options.home}: that would deadlock")
 
 
 def _check_fusermount() -> None:
@@ -150,7 +155,11 @@ def make_views(store: Store, stats: Callable[[], dict[str, object]]) -> dict[str
 
 
 def _fuse_options(options: Options) -> set[str]:
-    wanted = set(pyfuse3.default_options) | {"fsname=grovefs", "subtype=grovefs", "default_permissions"}
+    wanted = (
+        set(pyfuse3.default_options)
+        | {"fsname=grovefs", "subtype=grovefs", "default_permissions"}
+        | options.kernel_options
+    )
     if options.allow_other:
         wanted.add("allow_other")
     if options.read_only:

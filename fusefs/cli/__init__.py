@@ -37,6 +37,11 @@ def main() -> None:
         from fusefs.cli.grep import main as grep_main
 
         sys.exit(grep_main(sys.argv[2:]))
+    if len(sys.argv) > 2 and ("/" in sys.argv[1] or "/mount." in sys.argv[0]):
+        from fusefs.cli import fstab
+
+        if fstab.is_call(sys.argv):
+            sys.argv[1:] = fstab.run(sys.argv[1:])
     import apsw
 
     from fusefs.cli.app import app

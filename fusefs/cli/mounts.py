@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
+import socket
 import sys
 from collections.abc import Callable
 from io import RawIOBase
 from pathlib import Path
-from typing import Annotated, Literal
+from shutil import which
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from fusefs.cli.app import Home, app
+from fusefs.cli.completion import files
 from fusefs.writers import LIMBO_S
 from store import layout
-from store.errors import StoreError
+from store.errors import NotFound, StoreError
+
+if TYPE_CHECKING:
+    from fusefs.mount import Options
 
 Durability = Literal["full", "normal"]
 LOG = f"{layout.PRIVATE}/mount.log"
@@ -23,7 +30,7 @@ LOG = f"{layout.PRIVATE}/mount.log"
 
 @app.command()
 def mount(
-    mountpoint: Annotated[Path, typer.Argument(help="An empty directory.")],
+    mountpoint: Annotated[Path, typer.Argument(help="An empty directory.", autocompletion=files)],
     home: Home,
     foreground: Annotated[
         bool, typer.Option("--foreground", "-f", help="Stay; do not go into the background.")
@@ -47,8 +54,24 @@ def mount(
     profile: Annotated[
         Path | None, typer.Option(help="Write there, at the end, what the daemon's time went into; slows it down.")
     ] = None,
+    kernel_options: Annotated[list[str] | None, typer.Option("--kernel-option", hidden=True)] = None,  # of mount(8)
+    install_unit: Annotated[
+        bool, typer.Option("--install-unit", help="Mount nothing now: write a systemd unit that mounts at each login.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --install-unit: replace a unit that was changed by hand.")
+    ] = False,
 ) -> None:
-    """Show a home as a filesystem. Returns when it is ready, and goes on in the background."""
+    """Show a home as a filesystem. Returns when it is ready, and goes on in the background.
+
+    With --install-unit it is mounted at each login and unmounted at each
+    logout, with the home and the options that are given along with it.
+
+    With grovefs in /usr/local/bin, a line in /etc/fstab does it too:
+    /home/ada/.grovefs /home/ada/grove fuse.grovefs setuid=ada,nofail 0 0
+
+    Example: grovefs mount ~/grove
+    """
     from fusefs.mount import Options, check_place, serve
 
     options = Options(
@@ -62,11 +85,15 @@ def mount(
         limbo_s=limbo_seconds,
         debug=debug,
         profile=profile.expanduser().absolute() if profile else None,
+        kernel_options=frozenset(kernel_options or ()),
     )
+    if install_unit:
+        _install_unit(options, log_file, force=force)
+        return
     check_place(options)
     if foreground:
         _log_to(log_file, debug=debug)
-        serve(options, lambda: None)
+        serve(options, _tell_systemd)
         return
 
     def work(ready: Callable[[], None]) -> None:
@@ -76,8 +103,66 @@ def mount(
     sys.exit(_in_background(work))
 
 
+def _install_unit(options: Options, log_file: Path | None, *, force: bool) -> None:
+    from fusefs.cli import unit
+    from fusefs.mount import check_apart, is_dead
+
+    check_apart(options)
+    if not options.mountpoint.is_dir() and not is_dead(options.mountpoint):
+        raise NotFound(f"{options.mountpoint} is not a directory; make it first")
+    name = unit.unit_name(options.mountpoint)
+    text = unit.render(present_command(), _said(options, log_file), options.home, options.mountpoint)
+    path, state = unit.install(name, text, force=force)
+    quoted = shlex.quote(name)
+    typer.echo(f"{path}: {state}")
+    typer.echo("")
+    typer.echo("Mount it now, and at each login from now on:")
+    typer.echo(f"  systemctl --user daemon-reload && systemctl --user enable --now {quoted}")
+    typer.echo("At logout it is unmounted, because then your services end. To have it from boot on, and when you are")
+    typer.echo("logged out, let them linger:")
+    typer.echo("  loginctl enable-linger")
+    typer.echo("What it logs, and how to be rid of it:")
+    typer.echo(f"  journalctl --user -u {quoted}")
+    typer.echo(f"  systemctl --user disable --now {quoted} && rm {shlex.quote(str(path))}")
+
+
+def _said(options: Options, log_file: Path | None) -> list[str]:
+    """The options of `mount` that say the same."""
+    flags = {
+        "--read-only": options.read_only,
+        "--allow-other": options.allow_other,
+        "--beside-bamboo": options.beside_bamboo,
+        "--debug": options.debug,
+    }
+    values = {
+        "--durability": options.durability if options.durability != "full" else None,
+        "--on-conflict": "overwrite" if options.overwrite else None,
+        "--log-file": str(log_file.expanduser().absolute()) if log_file else None,
+    }
+    said = [flag for flag, is_set in flags.items() if is_set]
+    return [*said, *(word for name, value in values.items() if value is not None for word in (name, value))]
+
+
+def present_command() -> list[str]:
+    """How this very program is started, from wherever: the script, or Python with our module."""
+    script = which(sys.argv[0])
+    if script is not None and Path(script).name == "grovefs":
+        return [os.path.abspath(script)]
+    return [sys.executable, "-m", "fusefs.cli"]
+
+
+def _tell_systemd() -> None:
+    """That all is ready, where a unit of type notify has started us; see sd_notify(3)."""
+    address = os.environ.pop("NOTIFY_SOCKET", None)
+    if address is None:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as door:
+        door.connect("\0" + address[1:] if address.startswith("@") else address)
+        door.send(b"READY=1")
+
+
 @app.command()
-def umount(mountpoint: Annotated[Path, typer.Argument(help="Where it is mounted.")]) -> None:
+def umount(mountpoint: Annotated[Path, typer.Argument(help="Where it is mounted.", autocompletion=files)]) -> None:
     """End a mount."""
     from fusefs.mount import is_dead, unmount
 
