@@ -15,6 +15,7 @@ FAMILIES = (
     "finding",
     "health",
     "mail",
+    "man",
     "mounts",
     "projects",
     "prune",
