@@ -26,7 +26,8 @@ SHOWN = 20  # damages and problems; --json has them all
 @app.command()
 def backup(
     dest: Annotated[
-        Path, typer.Argument(help="A new or empty directory, or a backup of this home.", autocompletion=files)
+        Path,
+        typer.Argument(metavar="DEST", help="A new or empty directory, or this home's backup.", autocompletion=files),
     ],
     home: Home,
     verify: Annotated[
@@ -149,7 +150,7 @@ def restore(
     home: Home,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SESSION]...", help=f"As in the backup: {NAMED} All, if none is named."),
+        typer.Argument(metavar="SESSION", help=f"As in the backup: {NAMED} All, if none is named."),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Also what was changed here since; that goes to the trash.")
