@@ -45,11 +45,13 @@ class Renamer:
         data = names.read(source) if self.writers.hidden(source.path) is None else None
         if info is None or data is None:
             raise NotFound(f"{source.path} does not exist")
+        base = names.version(target)  # first: a version that comes while this one waits is not to be overwritten
         try:
             self._refuse_outdated(source, target, node, data)
             changed = names.commit(
                 target,
                 data,
+                base=base,
                 overwrite=self.overwrite,
                 deleted_before=self.writers.was_deleted(target.path),
                 mode=info.st_mode & 0o7777,

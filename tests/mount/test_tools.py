@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -556,6 +557,23 @@ def test_a_writer_overtaken_by_the_api_is_refused(bench: Bench) -> None:
     temporary.unlink()
     bench.path.write_text(bench.text_with('"Newer"'))
     bench.check_landed("Newer")
+
+
+def test_a_rename_that_waits_does_not_replace_what_it_waited_for(bench: Bench) -> None:
+    """Rule 8: whoever has the session's lock meanwhile commits a version that the renamed file cannot know."""
+    temporary, theirs = bench.dir / "t", bench.text_with('"Theirs"').encode()
+    temporary.write_text(bench.text_with('"Ours"'))
+    with bench.mount.store() as store, ThreadPoolExecutor(1) as pool:
+        location = store.location(bench.id)
+        assert location is not None
+        with store.names.core.locked(location):
+            ours = pool.submit(temporary.rename, bench.path)
+            time.sleep(0.5)  # long enough for it to look, and to wait for the lock
+            store.put_document(location, "session.json", theirs)
+        with pytest.raises(OSError, match="Stale file handle"):
+            ours.result(timeout=30)
+    assert bench.path.read_bytes() == theirs
+    temporary.unlink()
 
 
 def test_who_reads_and_writes_reads_one_version(bench: Bench) -> None:
