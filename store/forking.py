@@ -29,6 +29,11 @@ _CHUNK = 1 << 20
 _NOT_COPIED = (layout.RECEIPT, *layout.BAMBOO_FILES)
 
 
+def _is_children_of_child(path: str) -> bool:
+    place = layout.locate_path(path)
+    return place is not None and place[0].child is not None and place[1] == layout.CHILDREN
+
+
 @dataclass(frozen=True)
 class Forker:
     core: Core
@@ -81,6 +86,8 @@ class Forker:
             here, there, name = f"{source}/{entry.name}", f"{draft}/{entry.name}", f"{target}/{entry.name}"
             if entry.name in _NOT_COPIED or layout.is_leftover(entry.name):
                 continue
+            if entry.is_dir and _is_children_of_child(name) and not self.core.disk.entries(here):
+                continue  # the place for a root's children, of which there are none
             if entry.is_dir:
                 yield from self._copied(here, there, name)
             elif entry.is_symlink:  # a foreign one; it leads where it led

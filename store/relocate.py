@@ -34,6 +34,8 @@ class Relocator:
             self._refuse(source, target)
             # An empty directory may be in the way. It goes first: to recovery, a target that is there means done.
             self.core.disk.remove_dirs([target.dir])
+            if target.child is not None:  # a root's own, and empty; a child has none
+                self.core.disk.remove_dirs([source.path(layout.CHILDREN)])
             changes = dict(self._changes(source, target))
             files = [file for location, members in changes.items() for file in self._rewritten(location, members)]
             self._run(source, target, files, list(changes))

@@ -77,6 +77,13 @@ def test_foreign_files_go_along_and_a_receipt_does_not(family: Store) -> None:
     (directory / ".import.json").unlink()
 
 
+def test_a_root_forked_as_a_child_has_no_children_directory(family: Store) -> None:
+    family.save(make_session("lone"))
+    family.fork("lone", "root/tame")
+    assert not (family.home / "sessions/root/children/tame/children").exists()
+    assert not family.check().findings
+
+
 def test_a_child_is_forked_alone(family: Store) -> None:
     assert family.fork("child", "free") == [Location("free")]
     free = family.load("free")

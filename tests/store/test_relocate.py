@@ -80,6 +80,13 @@ def test_a_child_becomes_a_root_and_a_childless_root_a_child(family: Store) -> N
     assert relations(family, "other/bound") == ("bound", "child", "other", "other", 1)
 
 
+def test_a_root_that_becomes_a_child_has_no_children_directory(family: Store) -> None:
+    """Where it is then none may be made either, and `check` would speak of a foreign file."""
+    family.rename("other", "root/tame")
+    assert not (family.home / "sessions/root/children/tame/children").exists()
+    assert not family.check().findings
+
+
 def test_what_it_holds_goes_along(family: Store) -> None:
     """Attachments and logs; references in the messages are spelled anew and still lead somewhere."""
     attachment = family.attach("root", b"bytes", "image/png")
