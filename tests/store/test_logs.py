@@ -57,6 +57,35 @@ def test_who_fails_afterwards_has_appended_nothing(disk: Disk, tmp_path: Path, p
     assert (path.read_bytes() if path.exists() else None) == present
 
 
+def test_a_line_that_is_just_being_written_is_waited_for(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel shows a line that crosses a page before it has all of it; an end of ours would be one too many."""
+    path = tmp_path / "log"
+    path.write_bytes(b"half of ")
+    monkeypatch.setattr("time.sleep", lambda seconds: path.write_bytes(b"half of a line\n"))
+    append(disk, b"next\n")
+    assert path.read_bytes() == b"half of a line\nnext\n"
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_what_others_append_meanwhile_is_theirs(disk: Disk, tmp_path: Path, is_late: bool) -> None:
+    """A mount appends without the session's lock; whatever fails here, its line was promised to someone."""
+
+    def fail_beside() -> None:
+        with appending(disk, "log") as add, (tmp_path / "log").open("ab", buffering=0) as other:
+            if not is_late:
+                other.write(b"theirs\n")
+            add(b"ours\n")
+            if is_late:
+                other.write(b"theirs\n")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_beside()
+    assert (tmp_path / "log").read_bytes() == (b"ours\ntheirs\n" if is_late else b"theirs\n")
+
+
 @pytest.mark.parametrize("make", [lambda p: p.symlink_to("elsewhere"), os.mkfifo], ids=["link", "fifo"])
 def test_what_is_no_plain_file_is_not_written_to(disk: Disk, tmp_path: Path, make: object) -> None:
     make(tmp_path / "log")  # type: ignore[operator]
