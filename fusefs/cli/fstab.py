@@ -26,9 +26,10 @@ class UnknownOption(ValueError):
 
 
 def is_call(arguments: Sequence[str]) -> bool:
-    """Whether it is mount(8) that calls: no command has a slash in its name."""
+    """Whether it is mount(8) that calls: no command has a slash in its name, and it always says -o."""
     is_by_name = os.path.basename(arguments[0]).startswith("mount.")
-    return is_by_name or (len(arguments) >= 3 and "/" in arguments[1] and not arguments[1].startswith("-"))
+    is_place = len(arguments) >= 3 and "/" in arguments[1] and not arguments[1].startswith("-")
+    return is_by_name or (is_place and "-o" in arguments[3:])
 
 
 def translate(arguments: Sequence[str]) -> list[str]:

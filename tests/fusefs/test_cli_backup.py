@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fusefs.cli import main
-from store import Message, Session, Store
+from store import Message, Session, Store, backup
 from tests.builders import files_below, make_session
 from tests.fusefs.test_cli import grovefs
 from tests.store.test_backup import spoil
@@ -38,30 +35,6 @@ def dest(tmp_path: Path) -> Path:
     return tmp_path / "usb"
 
 
-def test_there_and_back(home: Path, dest: Path, tmp_path: Path) -> None:
-    first = grovefs(home, "backup", str(dest))
-    assert (first.returncode, first.stderr) == (0, "")
-    assert re.fullmatch(
-        rf"{dest}: 3 sessions, 3 of them copied now; 7 files copied \([\d.]+ kB\), 0 unchanged, 0 removed\n",
-        first.stdout,
-    )
-    told = json.loads(grovefs(home, "backup", "--verify", "--json", str(dest)).stdout)
-    assert (told["sessions"], told["mended"], told["problems"]) == (3, [], [])
-    assert grovefs(home, "backup", "--check", str(dest)).stdout == f"{dest}: 0 files damaged\n"
-    second = tmp_path / "second"
-    assert grovefs(second, "restore", "--dry-run", str(dest)).stdout.splitlines()[-1] == (
-        "would be 3 restored, 0 same, 0 kept, 0 skipped"
-    )
-    assert not second.exists()
-    result = grovefs(second, "restore", str(dest))
-    assert result.stdout == (
-        "restored\tfix-login\nrestored\tfix-login/child\nrestored\tother\n3 restored, 0 same, 0 kept, 0 skipped\n"
-    )
-    assert files_below(second) == files_below(home)
-    assert grovefs(second, "restore", str(dest)).stdout == "0 restored, 3 same, 0 kept, 0 skipped\n"
-    assert grovefs(second, "restore", str(dest), "fix").stdout.splitlines()[0] == "same\tfix-login"
-
-
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -79,6 +52,30 @@ def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
         return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), *capfd.readouterr())
 
     return run
+
+
+def test_there_and_back(home: Path, dest: Path, tmp_path: Path, here: Run) -> None:
+    first = grovefs(home, "backup", str(dest))
+    assert (first.returncode, first.stderr) == (0, "")
+    assert re.fullmatch(
+        rf"{dest}: 3 sessions, 3 of them copied now; 7 files copied \([\d.]+ kB\), 0 unchanged, 0 removed\n",
+        first.stdout,
+    )
+    told = json.loads(here(home, "backup", "--verify", "--json", str(dest)).stdout)
+    assert (told["sessions"], told["mended"], told["problems"]) == (3, [], [])
+    assert here(home, "backup", "--check", str(dest)).stdout == f"{dest}: 0 files damaged\n"
+    second = tmp_path / "second"
+    assert here(second, "restore", "--dry-run", str(dest)).stdout.splitlines()[-1] == (
+        "would be 3 restored, 0 same, 0 kept, 0 skipped"
+    )
+    assert not second.exists()
+    result = grovefs(second, "restore", str(dest))
+    assert result.stdout == (
+        "restored\tfix-login\nrestored\tfix-login/child\nrestored\tother\n3 restored, 0 same, 0 kept, 0 skipped\n"
+    )
+    assert files_below(second) == files_below(home)
+    assert here(second, "restore", str(dest)).stdout == "0 restored, 3 same, 0 kept, 0 skipped\n"
+    assert here(second, "restore", str(dest), "fix").stdout.splitlines()[0] == "same\tfix-login"
 
 
 def test_what_is_newer_here_is_said_and_kept(home: Path, dest: Path, here: Run) -> None:
@@ -142,26 +139,23 @@ def test_a_tree_without_a_manifest_is_said_to_be_one(home: Path, dest: Path, tmp
     assert here(home, "backup", "--check", str(dest)).returncode == 1
 
 
-def test_ctrl_c_leaves_a_backup_that_goes_on(home: Path, dest: Path) -> None:
-    with Store.open(home, background=False, durability="normal") as store:
-        for number in range(600):
-            store.save(make_session(f"s{number:03}"))
-    code = "from fusefs.cli import main; main()"
-    command = [sys.executable, "-c", code, "backup", str(dest), "--home", str(home)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60
-        while not (dest / ".grovefs-backup/journal.jsonl").exists():
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.001)
-        os.kill(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (
-        130,
-        "interrupted; what was copied stays, and the next run goes on from there\n",
-    )
-    result = grovefs(home, "backup", str(dest))
-    assert result.returncode == 0
-    assert "603 sessions" in result.stdout
-    assert ", 0 unchanged" not in result.stdout
+def test_ctrl_c_leaves_a_backup_that_goes_on(
+    home: Path, dest: Path, here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = backup._Run._take
+
+    def taken(self: backup._Run, unit: str) -> None:
+        if unit == "sessions/other":
+            raise KeyboardInterrupt
+        take(self, unit)
+
+    monkeypatch.setattr(backup, "BATCH_UNITS", 1)
+    monkeypatch.setattr(backup._Run, "_take", taken)
+    result = here(home, "backup", str(dest))
+    assert (result.returncode, result.stdout) == (130, "")
+    assert result.stderr == "interrupted; what was copied stays, and the next run goes on from there\n"
+    assert here(home, "backup", "--check", str(dest)).returncode == 0
+    monkeypatch.setattr(backup._Run, "_take", take)
+    told = json.loads(here(home, "backup", "--json", str(dest)).stdout)
+    assert (told["sessions"], told["copied_sessions"], told["unchanged_files"]) == (3, 1, 4)
     assert files_below(dest) == files_below(home)

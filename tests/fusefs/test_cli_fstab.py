@@ -31,4 +31,5 @@ def test_a_call_of_mount_is_told_from_a_command() -> None:
     assert fstab.is_call(["grovefs", "/home/ada/.grovefs", "/mnt", "-o", "rw"])
     assert fstab.is_call(["/sbin/mount.grovefs", "home", "/mnt"])
     assert not fstab.is_call(["grovefs", "show", "root/child"])
+    assert not fstab.is_call(["grovefs", "root/child", "show"])  # a slip, which must not make a home
     assert not fstab.is_call(["grovefs", "--home=/x", "ls", "-o"])
