@@ -1,128 +1,259 @@
-"""A demo home: a dozen varied sessions, made through the store's own API."""
+"""A demo home: a dozen varied sessions of the last two weeks, made through the store's own API.
+
+The same ids, texts and distances in time each time; only message ids and the present moment differ.
+"""
 
 from __future__ import annotations
 
-import math
-import struct
 import sys
-import zlib
+import time
 
-from store import AgentRuntimeState, Message, PendingQuestion, Session, Store, ToolCall
+import orjson
+
+from fusefs.cli.png import png
+from store import (
+    AgentRuntimeState,
+    InboxMessage,
+    Message,
+    PendingQuestion,
+    Session,
+    Store,
+    Timestamp,
+    ToolCall,
+    TrajectoryStep,
+)
 from store.models import FunctionCall, ImageUrl, MessagePart
 
+OAK, BIRCH = "oak-large", "birch-mini"
+DAY_S = 86_400
+MIDNIGHT_S = time.time_ns() // 10**9 // DAY_S * DAY_S  # of today, in UTC
+# Shaped like a key, and none: what someone pasted and should not have. In two halves, so that no scanner is alarmed.
+LEAKED = "ghp_" + "0Grove1Demo2" * 3
+LATENCIES = (61, 70, 66, 142, 180, 171, 69), (58, 61, 60, 63, 59, 62, 57)  # of a week, twice
 
-def picture(width: int = 160, height: int = 100, hue: float = 0.0) -> bytes:
-    """A small PNG with rings in it."""
-    rows = bytearray()
-    for y in range(height):
-        rows.append(0)
-        for x in range(width):
-            ring = math.sin(math.hypot(x - width / 2, y - height / 2) / 6 + hue)
-            rows += bytes((int(128 + 100 * ring), int(128 + 100 * math.sin(x / 20 + hue)), int(255 * y / height)))
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+def moment(days_ago: int, clock: str) -> int:
+    """The second at which a clock showed `hh:mm`, some days ago."""
+    hours, minutes = map(int, clock.split(":"))
+    return MIDNIGHT_S - days_ago * DAY_S + hours * 3600 + minutes * 60
 
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(rows))) + chunk(b"IEND", b"")
+
+def stamp(second: int) -> Timestamp:
+    return Timestamp.from_ns(second * 10**9)
+
+
+class Talk:
+    """A conversation as it goes on: each thing said half a minute after the one before."""
+
+    def __init__(self, session: Session, title: str, started_s: int, status: str | None = "completed") -> None:
+        self.session = session
+        self.at_s = started_s
+        self.steps: list[TrajectoryStep] = []
+        session.title = title
+        session.created_at = stamp(started_s)
+        if status is not None:
+            session.last_run_status = status
+        self.add(Message.system("You are a careful engineer."))
+
+    def add(self, message: Message) -> Message:
+        message.created_at = stamp(self.at_s)
+        self.session.messages.append(message)
+        self.session.updated_at = stamp(self.at_s)
+        self.at_s += 30
+        return message
+
+    def say(self, *turns: str) -> Talk:
+        """The user and the assistant in turn, whoever was not last."""
+        for text in turns:
+            is_users = self.session.messages[-1].role != "user"
+            self.add(Message.user(text) if is_users else Message.assistant(text))
+        return self
+
+    def answer(self, text: str) -> Talk:
+        self.add(Message.assistant(text))
+        return self
+
+    def use(self, tool: str, arguments: dict[str, str], output: str, *, success: bool = True) -> Talk:
+        """A tool is called and answers; the step goes into the trajectory too."""
+        call = ToolCall(
+            id=f"call_{len(self.session.messages)}",
+            type="function",
+            function=FunctionCall(name=tool, arguments=orjson.dumps(arguments).decode()),
+        )
+        self.steps.append(
+            TrajectoryStep(
+                tool_name=tool,
+                tool_args=arguments,
+                output_summary=output.splitlines()[0],
+                duration_ms=40 + 7 * len(output),
+                is_error=not success,
+                tool_call_id=call.id,
+                timestamp=stamp(self.at_s),
+            )
+        )
+        self.add(Message.assistant("", [call]))
+        self.add(Message.tool_result(call.id, output, success))
+        return self
+
+    def save(self, store: Store, *, usage: bool = True) -> Session:
+        store.save(self.session)
+        if self.steps:
+            store.trajectory.append(self.session.id, self.steps)
+        if usage:
+            self._use_tokens(store)
+        return self.session
+
+    def _use_tokens(self, store: Store) -> None:
+        """One record for each answer: what came before is read from the cache."""
+        cached = 0
+        for message in self.session.messages:
+            fresh = 40 + len(message.content) // 4
+            if message.role == "assistant":
+                record = {
+                    "ts": message.created_at,
+                    "session_id": self.session.id,
+                    "model": self.session.model,
+                    "cache_read_input_tokens": cached,
+                    "input_tokens": 900,
+                    "output_tokens": fresh,
+                    "total_tokens": cached + 900 + fresh,
+                }
+                store.append_token_usage(self.session.id, record)
+            cached += fresh
+
+
+def root(id: str, title: str, days_ago: int, clock: str, *, model: str = OAK, status: str | None = "completed") -> Talk:
+    return Talk(Session.new(id, model), title, moment(days_ago, clock), status)
+
+
+def child(id: str, parent: Session, kind: str, title: str, started_s: int) -> Talk:
+    session = Session.new_child_of(id, parent, BIRCH, title)
+    session.subagent_type = kind
+    return Talk(session, title, started_s)
+
+
+# -- the sessions ----------------------------------------------------------------------------------------
+
+
+def fix_login(store: Store) -> None:
+    """A root with two children and a grandchild; in a project, with steps."""
+    talk = root("fix-login", "Fix the blank login page", 1, "09:12")
+    talk.session.workspace_path, talk.session.project_id = "/home/me/src/shop", "shop"
+    talk.say("The login page is blank since Tuesday. Can you find out why?", "I'll look at the page first.")
+    talk.use("Read", {"path": "src/login.tsx"}, "export function Login() { return <Form onSubmit={redirect}/> }\n")
+    talk.use("Bash", {"command": "git log --oneline -3"}, "4f1c2aa Redirect before the cookie is set\n9be01d7 Tidy\n")
+    talk.answer("There is a race condition between the session cookie and the redirect: who is redirected first, sees")
+    talk.session.messages[-1].content += " a blank page. Commit 4f1c2aa brought it."
+    talk.say("Please mend it, and let someone review it.")
+    login = talk.save(store)
+    child("login-plan", login, "plan", "Plan the fix", talk.at_s).say(
+        "Plan the fix.", "1. Wait for the cookie. 2. Redirect. 3. A test that is slow on purpose."
+    ).save(store)
+    review = child("login-review", login, "review", "Review the patch", talk.at_s + 600)
+    review.say("Review the patch.", "It waits for the cookie now; I let the tests run.").save(store)
+    tests = child("login-review-tests", review.session, "test", "Run the tests", talk.at_s + 900)
+    tests.use("Bash", {"command": "npm test"}, "42 passed, 0 failed\n").answer("All 42 pass.").save(store)
+
+
+def draw_chart(store: Store) -> None:
+    """Pictures that a viewer opens: in attachments/, and as links in the transcript."""
+    days = [stamp(moment(ago, "00:00"))[:10] for ago in range(10, 3, -1)]
+    talk = root("draw-chart", "Draw the latency chart 📈", 3, "14:30").say("Plot last week's latencies, twice.")
+    pictures = [png(dict(zip(days, ms, strict=True)), "ms per day") for ms in LATENCIES]
+    drawn = [store.attach(talk.session, picture, "image/png") for picture in pictures]
+    reply = talk.add(Message.assistant("Here they are: before the fix, and after it."))
+    reply.content_parts = [MessagePart(type="image_url", image_url=ImageUrl(url=one.url)) for one in drawn]
+    talk.save(store)
+
+
+def flaky_deploy(store: Store) -> None:
+    """A run that failed."""
+    talk = root("flaky-deploy", "Deploy to staging", 1, "16:40", status="error")
+    talk.session.project_id = "shop"
+    talk.say("Deploy the branch to staging.", "Starting.")
+    talk.use("Bash", {"command": "make deploy"}, "make: *** [deploy] Error 2: staging is full\n", success=False)
+    talk.session.last_run_error = "make: *** [deploy] Error 2: staging is full"
+    talk.save(store)
+
+
+def wire_up_ci(store: Store) -> None:
+    """Someone pasted a key: `grovefs check --secrets` finds it."""
+    talk = root("wire-up-ci", "Wire up the nightly build", 5, "11:05", model=BIRCH)
+    talk.say("Here is the token for the build: " + LEAKED, "Thank you. I'll put it into the vault, not into a file.")
+    talk.use("Bash", {"command": "vault put ci token=" + LEAKED}, "stored\n").save(store)
+
+
+def small_ones(store: Store) -> None:
+    rules = root("house-rules", "House rules for this project", 12, "08:00", model=BIRCH)
+    rules.session.pinned = True
+    rules.say("How do we name branches?", "topic/short-words, always.", "And commits?", "Imperative, fifty letters.")
+    rules.save(store)
+    root("nihongo", "日本語の質問", 8, "19:20").say(
+        "吾輩は猫である。続きは？", "名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
+    ).save(store)
+    root("zhongwen", "解释竞态条件", 6, "10:10").say(
+        "什么是竞态条件？", "两个进程以不可预知的顺序访问同一数据，结果取决于谁先到。"
+    ).save(store)
+    fib = "def fib(n: int) -> int:\n    a, b = 0, 1\n    for _ in range(n):\n        a, b = b, a + b\n    return a\n"
+    root("fib-in-python", "Fibonacci, quickly", 4, "21:45", model=BIRCH).say(
+        "Write fib in Python, without recursion.", f"```python\n{fib}```\n\nIt takes n additions."
+    ).save(store)
+    empty = Session.new("empty-thought", BIRCH)
+    empty.created_at = empty.updated_at = stamp(moment(9, "23:59"))
+    store.save(empty)
+
+
+def which_database(store: Store) -> None:
+    """It waits for an answer."""
+    talk = root("which-database", "Choose a database", 2, "13:15", status="suspended")
+    talk.say("Which database shall we take for the orders?")
+    question = "PostgreSQL or SQLite?"
+    options = ["PostgreSQL", "SQLite"]
+    talk.use("AskUser", {"question": question}, "waiting for the user\n")
+    talk.session.pending_question = PendingQuestion(
+        tool_call_id="call_2", tool_name="AskUser", question=question, options=options, allow_custom=True
     )
+    talk.save(store)
 
 
-def conversation(session: Session, *turns: str) -> Session:
-    """Turns of user and assistant, one after the other."""
-    session.add_message(Message.system("You are a careful engineer."))
-    for number, text in enumerate(turns):
-        session.add_message(Message.assistant(text) if number % 2 else Message.user(text))
-    return session
+def nightly_triage(store: Store) -> None:
+    """A run that goes on: `grovefs tail -f nightly-triage`. A message waits in its mailbox."""
+    talk = root("nightly-triage", "Triage the new issues", 0, "00:00", status="running")
+    talk.session.agent_runtime_state = AgentRuntimeState.new("run-7")
+    talk.say("Go through the new issues, and label them.")
+    for number, title in enumerate(("Crash on empty input", "Typo in the manual", "Slow on Mondays"), 311):
+        talk.use("Issue", {"number": str(number)}, f"{title}\n")
+    talk.answer("311 is a bug, 312 belongs to the manual, 313 needs a profile. Going on with 314.")
+    talk.save(store)
+    store.mail.at("nightly-triage").deliver(InboxMessage.new("house-rules", "steer", {"text": "label typos as docs"}))
 
 
-def root(id: str, title: str, *turns: str, status: str = "completed") -> Session:
-    session = conversation(Session.new(id, "demo-model"), *turns)
-    session.title = title
-    session.last_run_status = status
-    return session
+def port_the_parser(store: Store) -> None:
+    """A long one, of a few MB."""
+    talk = root("port-the-parser", "Port the parser to Rust", 10, "07:30")
+    talk.say("Let's port the parser, file by file.", "I am ready.")
+    talk.at_s -= 60
+    for number in range(2_400):
+        name = f"part_{number:04}"
+        body = "".join(f"    let token_{n} = lexer.next_{n % 7}()?; // line {n} of {name}.c\n" for n in range(10))
+        talk.say(f"Next file: src/parser/{name}.c", f"```rust\npub fn {name}(lexer: &mut Lexer) {{\n{body}}}\n```")
+        talk.at_s -= 50
+    talk.save(store, usage=False)
 
 
-def use_tool(session: Session, name: str, arguments: str, output: str, *, success: bool = True) -> None:
-    call = ToolCall(
-        id=f"call_{len(session.messages)}", type="function", function=FunctionCall(name=name, arguments=arguments)
-    )
-    session.add_message(Message.assistant("", [call]))
-    session.add_message(Message.tool_result(call.id, output, success))
+def documents(store: Store) -> None:
+    """What agents remember and people note."""
+    store.state.save_json("memory/facts", "style", {"prefers": "short answers", "language": "en"})
+    store.state.save_markdown("notes", "today", "# Today\n\n- ask about the database\n- look at the failed deploy\n")
 
 
 def fill(store: Store) -> None:
-    login = root(
-        "fix-login", "Fix the blank login page", "The login page is blank since Tuesday.", "I'll look at the bundle."
-    )
-    use_tool(login, "Read", '{"path":"src/login.tsx"}', "export function Login() { return <Form/> }")
-    login.add_message(Message.assistant("There is a race condition between the session cookie and the redirect."))
-    login.workspace_path = "/home/me/src/shop"
-    store.save(login)
-    for kind, task in (("plan", "Plan the fix"), ("review", "Review the patch")):
-        child = conversation(
-            Session.new_child_of(f"login-{kind}", login, "demo-model", task), task, "Done; see the notes."
-        )
-        child.subagent_type = kind
-        store.save(child)
-    reviewer = store.load("login-review")
-    assert reviewer is not None
-    tests = conversation(
-        Session.new_child_of("login-review-tests", reviewer, "demo-model", "Run the tests"), "Run them.", "42 passed."
-    )
-    store.save(tests)
-
-    chart = root("draw-chart", "Draw the latency chart", "Plot last week's latencies.")
-    pictures = [store.attach(chart, picture(hue=hue), "image/png") for hue in (0.0, 2.0)]
-    reply = Message.assistant("Here are both versions.")
-    reply.content_parts = [MessagePart(type="image_url", image_url=ImageUrl(url=p.url)) for p in pictures]
-    chart.add_message(reply)
-    store.save(chart)
-
-    failed = root("flaky-deploy", "Deploy to staging", "Deploy the branch.", "Starting.", status="error")
-    use_tool(failed, "Bash", '{"command":"make deploy"}', "make: *** [deploy] Error 2", success=False)
-    failed.last_run_error = "make: *** [deploy] Error 2"
-    store.save(failed)
-
-    pinned = root(
-        "house-rules", "House rules for this project", "How do we name branches?", "topic/short-words, always."
-    )
-    pinned.pinned = True
-    store.save(pinned)
-
-    store.save(
-        root(
-            "nihongo", "日本語の質問", "吾輩は猫である。続きは？", "名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
-        )
-    )
-    store.save(root("zhongwen", "解释竞态条件", "什么是竞态条件？", "两个进程以不可预知的顺序访问同一数据。"))
-    code = "def fib(n: int) -> int:\n    a, b = 0, 1\n    for _ in range(n):\n        a, b = b, a + b\n    return a\n"
-    store.save(root("fib-in-python", "Fibonacci, quickly", "Write fib in Python.", f"```python\n{code}```"))
-
-    waiting = root("which-database", "Choose a database", "Which database shall we take?", status="suspended")
-    question = PendingQuestion(
-        tool_call_id="q1", question="PostgreSQL or SQLite?", options=["PostgreSQL", "SQLite"], allow_custom=True
-    )
-    waiting.set_pending_question(question)
-    store.save(waiting)
-
-    running = root("nightly-triage", "Triage the new issues", "Go through them.", status="running")
-    running.agent_runtime_state = AgentRuntimeState.new("run-7")
-    store.save(running)
-    for number in range(5):
-        usage = {"model": "demo-model", "input_tokens": 1200 + 300 * number, "output_tokens": 90, "total_tokens": 1290}
-        store.append_token_usage("nightly-triage", usage)
-
-    long = root("port-the-parser", "Port the parser to Rust", "Let's go file by file.")
-    for number in range(1500):
-        long.add_message(Message.user(f"Next file: src/parser/part_{number:04}.c"))
-        long.add_message(Message.assistant(f"Ported part {number}. " + "The borrow checker is content. " * 20))
-    store.save(long)
-    store.save(Session.new("empty-thought", "demo-model"))
+    makers = (fix_login, draw_chart, flaky_deploy, wire_up_ci, small_ones, which_database, nightly_triage)
+    for make in (*makers, port_the_parser, documents):
+        make(store)
 
 
 if __name__ == "__main__":
     with Store.open(sys.argv[1]) as opened:
         fill(opened)
-        print(f"made {opened.count()} sessions in {sys.argv[1]}")
+        print(f"made {opened.count()} sessions to look at")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from html import escape
 
+from fusefs.cli.png import short
+
 WIDTH = 40  # characters of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _BAR, _GAP, _HEIGHT, _MARGIN = 24, 6, 160, 48  # of the picture, in pixels
@@ -46,14 +48,6 @@ def _upright(x: int, name: str, value: int, longest: int) -> list[str]:
     return [
         f'<rect x="{x}" y="{bottom - height:.1f}" width="{_BAR}" height="{height:.1f}" fill="#3a7d44">'
         f"<title>{escape(name)}: {value}</title></rect>",
-        f'<text x="{middle}" y="{bottom - height - 4:.1f}" text-anchor="middle" font-size="8">{_short(value)}</text>',
+        f'<text x="{middle}" y="{bottom - height - 4:.1f}" text-anchor="middle" font-size="8">{short(value)}</text>',
         f'<text transform="translate({middle + 3},{bottom + 8}) rotate(90)">{escape(name)}</text>',
     ]
-
-
-def _short(value: int) -> str:
-    """In three or four characters, rounded down."""
-    for limit, sign in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if value >= limit:
-            return f"{value // limit}{sign}"
-    return str(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,7 +10,7 @@ import typer
 
 from fusefs.cli.app import Home, Json, app, counted, open_store, print_json, print_table
 from fusefs.cli.chart import bars, svg
-from store import NotFound, StoreError, Timestamp
+from store import Timestamp
 from store.usage import Usage, Used, parse_prices
 
 DAY_NS = 86_400 * 10**9
@@ -29,7 +28,7 @@ def stats(
         typer.Option(help='A JSON file: {"MODEL": {"input_tokens": 3, "output_tokens": 15}}, for a million tokens.'),
     ] = None,
     picture: Annotated[Path | None, typer.Option("--svg", help="Write the chart there, as a picture.")] = None,
-    png: Annotated[Path | None, typer.Option("--png", help="The same as PNG; needs rsvg-convert.")] = None,
+    png_picture: Annotated[Path | None, typer.Option("--png", help="The same as PNG.")] = None,
     as_json: Json = False,
 ) -> None:
     """Count sessions begun, messages, and tokens by day and by model.
@@ -46,23 +45,14 @@ def stats(
     by_day = {day: _value(used, what) for day, used in usage.by_day().items()}
     if picture is not None:
         picture.write_text(svg(by_day, f"{what} per day"))
-    if png is not None:
-        _write_png(png, svg(by_day, f"{what} per day"))
+    if png_picture is not None:
+        from fusefs.cli.png import png
+
+        png_picture.write_bytes(png(by_day, f"{what} per day"))
     if as_json:
         print_json(_as_dict(usage))
     else:
         _print(usage, by_day, what)
-
-
-def _write_png(path: Path, text: str) -> None:
-    """By a tool that most desktops have; a library for it would weigh more than all the rest."""
-    try:
-        made = subprocess.run(["rsvg-convert"], input=text.encode(), capture_output=True, check=False)
-    except FileNotFoundError:
-        raise NotFound("a PNG needs rsvg-convert (apt install librsvg2-bin); --svg needs nothing") from None
-    if made.returncode != 0:
-        raise StoreError(f"rsvg-convert made no PNG: {' '.join(made.stderr.decode(errors='replace').split())}")
-    path.write_bytes(made.stdout)
 
 
 def _value(used: Used, what: What) -> int:
