@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import typer
+
 # Importing a family registers its commands. One a line: they come from many hands.
 FAMILIES = (
     "adding",
@@ -33,7 +37,7 @@ FAMILIES = (
 
 
 def main() -> None:
-    """Run the command line. A refusal is one line and exit code 1; a bug keeps its traceback."""
+    """Run the command line. What goes wrong is one line and an exit code; a bug keeps its traceback."""
     if sys.argv[1:2] == ["grep"]:  # before anything that takes time is imported
         from fusefs.cli.grep import main as grep_main
 
@@ -43,19 +47,19 @@ def main() -> None:
 
         if fstab.is_call(sys.argv):
             sys.argv[1:] = fstab.run(sys.argv[1:])
-    import apsw
+    from fusefs.cli.trouble import run
 
+    app = load()
+    sys.exit(run(lambda: app(prog_name="grovefs", standalone_mode=False)))
+
+
+def load() -> typer.Typer:
+    """The application with all its commands."""
     from fusefs.cli.app import app
-    from store.errors import StoreError
+    from fusefs.cli.teaching import arrange
 
     for family in FAMILIES:
         import_module(f"fusefs.cli.{family}")
     import_module("fusefs.cli.grep").register(app)
-    try:
-        app()
-    except (StoreError, OSError) as error:
-        print(f"grovefs: {error}", file=sys.stderr)
-        sys.exit(1)
-    except apsw.CorruptError as error:
-        print(f"grovefs: index.db is damaged ({error}); delete it, it is made anew from the sessions", file=sys.stderr)
-        sys.exit(1)
+    arrange(app)
+    return app

@@ -19,7 +19,14 @@ from store import Location, NotFound, Store, layout
 
 app = typer.Typer(
     name="grovefs",
-    help="Keep AI-agent sessions: look into them, search them, check them.",
+    help="""Keep AI-agent sessions: look into them, change them, search them, mount them.
+
+    A session is named by its id, a beginning of it that no other has, or its title; root/child is exact. - reads
+    standard input. No command needs a mount, and each explains itself, with an example: grovefs COMMAND --help.
+
+    Begin with: grovefs new, grovefs import ~/.claude, or grovefs mount DIR.""",
+    epilog="Exit codes: 0 fine; 1 refused, or nothing was found; 2 wrong usage; 130 interrupted. check exits as "
+    "fsck(8) does: 0 clean, 1 all mended, 4 damage left, 8 could not run. Errors are one line on standard error.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -59,7 +66,12 @@ SessionNames = Annotated[
 @app.callback(invoke_without_command=True)
 def start(
     show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    home: Annotated[
+        Path | None, typer.Option("--home", "-H", help="The directory that holds the sessions; here or after COMMAND.")
+    ] = None,
 ) -> None:
+    if home is not None:
+        os.environ["GROVEFS_HOME"] = str(home)  # where every command looks that is not told otherwise
     if show_version:
         typer.echo(f"grovefs {version('grovefs')}")
         raise typer.Exit
@@ -78,20 +90,33 @@ def located(store: Store, names: Iterable[str]) -> list[Location]:
     return list(dict.fromkeys(store.resolve(line) for line in lines if line.strip()))
 
 
+UNBROKEN = 40  # columns: a cell of so many stays on one line
+# How a word in the column "status" looks on a terminal.
+_STATUS_STYLES = {"completed": "green", "running": "yellow", "suspended": "magenta", "error": "bold red"}
+
+
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Columns and colours for people; where it is piped, one line a row with tabs between."""
     if not sys.stdout.isatty():
         for row in rows:
             typer.echo("\t".join(row))
         return
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*heads, box=None)
-    for row in rows:
-        table.add_row(*map(Text, row))  # as text: brackets in a title are no style
+    table, lines = Table(box=None, pad_edge=False), list(rows)
+    for place, head in enumerate(heads):  # ids and times are to be copied: only what comes last is broken into lines
+        longest = max((cell_len(row[place]) for row in lines), default=0)
+        table.add_column(head, min_width=longest if longest <= UNBROKEN and place < len(heads) - 1 else None)
+    for row in lines:  # as text: brackets in a title are no style
+        table.add_row(*(Text(cell, _style(head, cell)) for head, cell in zip(heads, row, strict=True)))
     Console().print(table)
+
+
+def _style(head: str, cell: str) -> str:
+    return _STATUS_STYLES.get(cell, "") if head == "status" else ""
 
 
 def agrees(question: str, instead: str = "--yes, or --dry-run to look first") -> bool:
@@ -113,7 +138,8 @@ def print_json(value: Any) -> None:
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal that knows how far it is, from the first progress on; nothing where no one looks."""
     with ExitStack() as shown:
-        yield _Bar(label, shown) if sys.stderr.isatty() else lambda done, total: None
+        is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"  # which cannot take it away again
+        yield _Bar(label, shown) if is_shown else lambda done, total: None
 
 
 class _Bar:

@@ -27,9 +27,10 @@ def check(
 ) -> None:
     """Look for damage of every kind.
 
-    Exit codes are those of fsck: 0 nothing wrong, 1 all mended, 4 damage left,
-    8 could not run. A likely key counts as damage left: only you can tell
-    whether it is one, revoke it, and take it out of the conversation.
+    Exit codes are those of fsck(8): 0 nothing wrong, 1 all mended, 4 damage left, 8 could not run. A likely key counts
+    as damage left: only you can tell whether it is one, revoke it, and take it out of the conversation.
+
+    Example: grovefs check --repair
     """
     try:
         with progress_bar("checking") as progress, open_store(home) as store:
@@ -55,7 +56,12 @@ def check(
 
 @app.command()
 def rebuild(home: Home, as_json: Json = False) -> None:
-    """Make the index anew from the files alone."""
+    """Make the index anew from the files alone: that of sessions, of words, and of trigrams for grep.
+
+    Nothing is missing meanwhile, and conversations are not touched.
+
+    Example: grovefs rebuild
+    """
     with progress_bar("rebuilding") as progress, open_store(home, progress) as store:
         count = store.rebuild(progress)
     print_json({"sessions": count}) if as_json else typer.echo(f"{count} sessions indexed")

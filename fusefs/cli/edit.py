@@ -1,7 +1,8 @@
 """Edit a session's document in an editor: edit.
 
-What was typed is never lost: it lies in a file of its own until it is saved, and is kept there, and said where, if it
-is not. The store is not held while the editor is open; whether the session changed meanwhile is seen when saving.
+What was typed is never lost: it lies in a file of its own until it is saved; what is refused is kept in the home, where
+the mount keeps it too, or if that cannot be in that file, and it is said where. The store is not held while the editor
+is open; whether the session changed meanwhile is seen when saving.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json
-from store import Conflict, InvalidContent, Location, NotFound, StoreError, Version, layout
-from store.rejects import excerpt
+from store import Conflict, InvalidContent, Location, NotFound, Store, StoreError, Version, layout
+from store.places import place_of
+from store.rejects import REJECTED, excerpt
 
 _INSTEAD = ("VISUAL", "EDITOR")
 
@@ -32,13 +34,17 @@ def edit(
     runtime: Annotated[
         bool, typer.Option("--runtime", help="Edit runtime.json, all but the messages, instead of session.json.")
     ] = False,
+    rejected: Annotated[
+        bool, typer.Option("--rejected", help="Go on with what was refused last, here or through a mount.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Open a session's document in $VISUAL or $EDITOR, and save it when the editor ends.
 
     A document that its agent could not load is refused, with the line in question, and you may go on editing. If
     someone else changed the session meanwhile, theirs stands and yours is kept beside it. Nothing changed, nothing
-    saved.
+    saved. What is refused in the end is kept in the home, shown by a mount as session.json.rejected, and --rejected
+    goes on with it.
 
     Example: EDITOR=nano grovefs edit fix-login
     """
@@ -46,7 +52,7 @@ def edit(
     with open_store(home) as store:
         location = store.resolve(session)
     draft = _Draft(home, location, name)
-    draft.begin()
+    draft.begin(rejected=rejected)
     saved = draft.edit()
     place = str(location)
     if as_json:
@@ -66,19 +72,24 @@ class _Draft:
     original: bytes = b""
     path: Path = Path()
 
-    def begin(self) -> None:
+    def begin(self, *, rejected: bool) -> None:
         """A copy to work on, named so that an editor knows what it is."""
         self.path = Path(tempfile.mkdtemp(prefix="grovefs-edit-")) / self.name
-        self._take()
+        self._take(rejected=rejected)
 
-    def _take(self) -> None:
+    def _take(self, *, rejected: bool = False) -> None:
         with open_store(self.home) as store:
             self.base = store.version(self.location)
-            raw = store.get_document(self.location, self.name)
+            raw = self._refused(store) if rejected else store.get_document(self.location, self.name)
         if raw is None:
-            raise NotFound(f"{self.location.path(self.name)} does not exist; {self._advice()}")
+            missing = "nothing refused is kept of" if rejected else "there is no"
+            raise NotFound(f"{missing} {self.location.path(self.name)}; {self._advice()}")
         self.original = raw
         self.path.write_bytes(raw)
+
+    def _refused(self, store: Store) -> bytes | None:
+        path = store.names.rejects.path(self.location, f"{self.name}{REJECTED}")
+        return (store.home / path).read_bytes() if path is not None else None
 
     def _advice(self) -> str:
         others = [path for path in self._files() if path.stat().st_size]
@@ -104,7 +115,7 @@ class _Draft:
                 return True
             self._explain(raw, error)
             if not _wants("Open the editor again?"):
-                self.give_up()
+                self.give_up(raw)
             if isinstance(error, Conflict):
                 self._begin_anew(raw)
 
@@ -118,11 +129,12 @@ class _Draft:
             raise StoreError(f"{error}; nothing was changed") from None
 
     def _save(self, raw: bytes) -> StoreError | OSError | None:
+        """As the mount would: what is refused is kept in the home, and gone with the next good save."""
         try:
             with open_store(self.home) as store:
                 if store.get_document(self.location, self.name) is None:
                     return Conflict(f"session {self.location} was deleted meanwhile; `grovefs undelete` lists it")
-                store.put_document(self.location, self.name, raw, base=self.base)
+                store.names.commit(place_of(self.location.path(self.name)), raw, base=self.base)
         except (StoreError, OSError) as error:
             return error
         return None
@@ -145,7 +157,7 @@ class _Draft:
         return next(path for path in numbered if not path.exists())
 
     def discard(self) -> None:
-        """It is saved, or was never changed. What a conflict has set aside stays."""
+        """It is saved, kept elsewhere, or was never changed. What a conflict has set aside stays."""
         self.path.unlink(missing_ok=True)
         for leftover in self._files():
             if leftover.name.endswith("~") or leftover.suffix in (".swp", ".bak"):  # what editors leave behind
@@ -155,9 +167,23 @@ class _Draft:
         else:
             self.path.parent.rmdir()
 
-    def give_up(self) -> NoReturn:
-        print(f"grovefs: not saved; what you typed is in {self.path}", file=sys.stderr)
+    def give_up(self, raw: bytes) -> NoReturn:
+        if self._is_kept(raw):
+            self.discard()
+            runtime = " --runtime" if self.name == layout.RUNTIME else ""
+            again = f"`grovefs edit{runtime} --rejected {self.location}` goes on with it"
+            print(f"grovefs: not saved; what you typed is kept: {again}", file=sys.stderr)
+        else:
+            print(f"grovefs: not saved; what you typed is in {self.path}", file=sys.stderr)
         raise typer.Exit(1)
+
+    def _is_kept(self, raw: bytes) -> bool:
+        """Not if the disk is full, say, or the session is gone."""
+        try:
+            with open_store(self.home) as store:
+                return self._refused(store) == raw
+        except (StoreError, OSError):
+            return False
 
 
 def run_editor(path: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
 
-from fusefs.cli.app import Home, Json, app, open_store, print_json, progress_bar
+from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table, progress_bar
 from store import Hit, Timestamp
 from store.words import printable
 
@@ -23,21 +24,29 @@ def search(
 
     All words must occur, in any order: login blank. A "phrase" in that order; a prefix* of two letters or more;
     this OR that; -not; (groups). Text, reasoning, tool calls and their results are searched, and text in
-    pictures. Chinese, Japanese and Korean text is found by any two characters or more.
+    pictures. Chinese, Japanese and Korean text is found by any two characters or more, emoji as words. Any text is a
+    query. The best come first, then the newest; of a word that is in more than 1,000 messages the newest 1,000 are
+    ranked.
 
     Filters: role:user model:gpt title:plan kind:root pinned:yes status:error project:ID before:2026-02
     after:2026-01-31; each can be negated, as in -role:tool.
 
-    A line says session#message, role, and the text around the match. Exit code 1 if nothing was found.
+    A line says session#message, role, and the text around the match. Exit code 1 if nothing was found. In a mount,
+    search/<query>/ links to the sessions found and results.md has the places; a slash is written %2F, a percent sign
+    %25; up to 1,000 sessions are linked.
+
+    Example: grovefs search 'condition role:assistant -deploy'
     """
     with progress_bar("indexing") as progress, open_store(home, progress) as store:
         hits = store.search(" ".join(query), limit=limit, by_session=sessions)
     if as_json:
         print_json([_record(hit) for hit in hits])
     else:
-        for hit in hits:
-            typer.echo("\t".join(_session_line(hit) if sessions else _line(hit)))
+        heads = ("updated", "session", "title", "match") if sessions else ("where", "role", "match")
+        print_table(heads, [_session_line(hit) if sessions else _line(hit) for hit in hits])
     if not hits:
+        if sys.stdout.isatty():  # a program looks at the exit code
+            typer.echo("nothing was found", err=True)
         raise typer.Exit(1)
 
 

@@ -30,6 +30,8 @@ def health(
     to and read through; what a crash left is finished; the room left is
     measured. Exit code 0 if all is well, 1 if anything is not, also if the
     home cannot be opened. Damage in sessions is the affair of `grovefs check`.
+
+    Example: grovefs health --fast --json
     """
     try:
         with open_store(home) as store:

@@ -8,20 +8,28 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from fusefs.cli.app import Home, Json, app, open_store, print_json
-from store import Delivered, InboxMessage, NotFound
+from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
+from store import Delivered, InboxMessage, Mailbox, NotFound, Store, layout
 
 mail = typer.Typer(
     help="""Send messages to sessions, and take them in.
 
     Every session has a mailbox. A message waits in `mailbox/new/` until it is drained, then in `mailbox/cur/` until
-    it is acknowledged: what was drained and never acknowledged is there for `drain --again`. SESSION is an id,
-    root/child, or the path of a project's session: projects/<key>/sessions/<id>.""",
+    it is acknowledged: so it arrives at least once, whoever is killed, and what was drained and never acknowledged is
+    there for `drain --again`. One that cannot be read ends in `mailbox/corrupt/`. A file may also be copied or moved
+    into `new/` by hand.
+
+    SESSION is an id, a unique beginning of it, a title, or the path of a project's session:
+    projects/<key>/sessions/<id>.
+
+    Example: grovefs mail send fix-login "please test it on Firefox too" --kind steer --from reviewer""",
     no_args_is_help=True,
 )
 app.add_typer(mail, name="mail")
 
-Session = Annotated[str, typer.Argument(metavar="SESSION", help="Whose mailbox.")]
+Session = Annotated[
+    str, typer.Argument(metavar="SESSION", help="Whose mailbox: an id, a unique beginning of it, or a title.")
+]
 # What a plain text is to these kinds, as their readers expect it.
 _TEXT_MEMBER = {"ask": "question", "reply": "answer", "steer": "text"}
 
@@ -42,8 +50,13 @@ def send(
     content = sys.stdin.read() if text == "-" else text
     message = InboxMessage.new(sender, kind, _body(content, kind, is_json=is_json), role=role, correlation_id=reply_to)
     with open_store(home) as store:
-        path = store.mail.at(session).deliver(message)
+        path = _box(store, session).deliver(message)
     print_json({"id": message.id, "path": path}) if as_json else typer.echo(message.id)
+
+
+def _box(store: Store, session: str) -> Mailbox:
+    is_project = session.startswith(f"{layout.PROJECTS}/")
+    return store.mail.at(session if is_project else str(store.resolve(session)))
 
 
 def _body(content: str, kind: str, *, is_json: bool) -> Any:
@@ -59,7 +72,7 @@ def _body(content: str, kind: str, *, is_json: bool) -> Any:
 def list_mail(session: Session, home: Home, as_json: Json = False) -> None:
     """Show what waits in a mailbox, without taking it."""
     with open_store(home) as store:
-        _print(store.mail.at(session).pending(), as_json=as_json)
+        _print(_box(store, session).pending(), as_json=as_json)
 
 
 @mail.command()
@@ -74,7 +87,7 @@ def drain(
 ) -> None:
     """Take in what waits in a mailbox, the oldest first. Exit code 1 if there is nothing."""
     with open_store(home) as store:
-        box = store.mail.at(session)
+        box = _box(store, session)
         found = box.recover() if again else []
         found += box.receive(wait, limit) if wait > 0 and not found else box.drain(limit)
         _print(found, as_json=as_json)
@@ -86,18 +99,25 @@ def drain(
 
 
 @mail.command("ack")
-def acknowledge(session: Session, message: Annotated[str, typer.Argument(help="Its id.")], home: Home) -> None:
+def acknowledge(
+    session: Session, message: Annotated[str, typer.Argument(help="Its id.")], home: Home, as_json: Json = False
+) -> None:
     """A drained message is done with: take it away."""
     with open_store(home) as store:
-        if not store.mail.at(session).ack(message):
+        if not _box(store, session).ack(message):
             raise NotFound(f"no message {message!r} is waiting to be acknowledged in the mailbox of {session}")
+    if as_json:
+        print_json({"session": session, "acknowledged": message})
 
 
 def _print(found: list[Delivered], *, as_json: bool) -> None:
     if as_json:
         print_json([{"path": delivered.path, "message": delivered.message.model_dump()} for delivered in found])
         return
-    for message in (delivered.message for delivered in found):
-        body = message.body if isinstance(message.body, str) else orjson.dumps(message.body).decode()
-        first = body.splitlines()[0] if body else ""
-        typer.echo(f"{message.created_at[:19]}\t{message.id}\t{message.kind}\t{message.sender.session_id}\t{first}")
+    print_table(("sent", "id", "kind", "from", "body"), [_row(delivered.message) for delivered in found])
+
+
+def _row(message: InboxMessage) -> tuple[str, ...]:
+    body = message.body if isinstance(message.body, str) else orjson.dumps(message.body).decode()
+    first = body.splitlines()[0] if body else ""
+    return message.created_at[:19], message.id, message.kind, message.sender.session_id, first

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fusefs.cli.app import Home, app
+from fusefs.cli.app import Home, Json, app, print_json
 from fusefs.cli.completion import files
+from fusefs.cli.status import MOUNTINFO, iter_mountpoints
 from fusefs.writers import LIMBO_S
 from store import layout
 from store.errors import NotFound, StoreError
@@ -30,7 +31,7 @@ LOG = f"{layout.PRIVATE}/mount.log"
 
 @app.command()
 def mount(
-    mountpoint: Annotated[Path, typer.Argument(help="An empty directory.", autocompletion=files)],
+    mountpoint: Annotated[Path, typer.Argument(metavar="DIR", help="An empty directory.", autocompletion=files)],
     home: Home,
     foreground: Annotated[
         bool, typer.Option("--foreground", "-f", help="Stay; do not go into the background.")
@@ -61,8 +62,13 @@ def mount(
     force: Annotated[
         bool, typer.Option("--force", help="With --install-unit: replace a unit that was changed by hand.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Show a home as a filesystem. Returns when it is ready, and goes on in the background.
+
+    DIR/README.md in the mount says what is where. `grovefs umount DIR` ends it, and so does SIGTERM; after a kill -9
+    the next mount clears the dead mountpoint. .grovefs/stats.json in the mount counts and times the requests, and
+    GROVEFS_WITHOUT=loop,companion,timeouts,pages,listings turns off what makes it fast, to measure it or to doubt it.
 
     With --install-unit it is mounted at each login and unmounted at each
     logout, with the home and the options that are given along with it.
@@ -100,7 +106,10 @@ def mount(
         _log_to(log_file or options.home / LOG, debug=debug, delay=log_file is None)
         serve(options, ready)
 
-    sys.exit(_in_background(work))
+    code = _in_background(work)
+    if as_json and code == 0:
+        print_json({"home": str(options.home), "mountpoint": str(options.mountpoint)})
+    raise typer.Exit(code)
 
 
 def _install_unit(options: Options, log_file: Path | None, *, force: bool) -> None:
@@ -162,12 +171,22 @@ def _tell_systemd() -> None:
 
 
 @app.command()
-def umount(mountpoint: Annotated[Path, typer.Argument(help="Where it is mounted.", autocompletion=files)]) -> None:
-    """End a mount."""
+def umount(
+    mountpoint: Annotated[Path, typer.Argument(metavar="DIR", help="Where it is mounted.", autocompletion=files)],
+    as_json: Json = False,
+) -> None:
+    """End a mount, a dead one too. `grovefs status` lists them.
+
+    Example: grovefs umount ~/grove
+    """
     from fusefs.mount import is_dead, unmount
 
     place = mountpoint.expanduser().absolute()
+    if place not in dict(iter_mountpoints(MOUNTINFO.read_bytes())):
+        raise NotFound(f"there is no mount of GroveFS at {place}; `grovefs status` lists them")
     unmount(place, lazily=is_dead(place))
+    if as_json:
+        print_json({"mountpoint": str(place)})
 
 
 def _log_to(path: Path | None, *, debug: bool, delay: bool = False) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fusefs.cli.app import Home, Json, app, open_store, print_json
+from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
 from store import Member, NotFound, Store
 from store.projects import project_key
 
@@ -15,7 +15,11 @@ projects = typer.Typer(
     help="""Look into projects: sessions kept by the workspace they belong to.
 
     PROJECT is a key, or the path of a workspace, which a key is made from: `grovefs projects key .` prints it. (Keys
-    mostly begin with a dash: put -- before one.) Each session has a payload, any JSON object.""",
+    mostly begin with a dash: put -- before one.) Each session has a payload, any JSON object. index.json and
+    children.json list them and are derived: every write, by API or by hand, keeps them in step, lost ones come back,
+    and nobody else can write them. To restore with rsync leave them out: --exclude index.json --exclude children.json.
+
+    Example: grovefs projects list ~/src/shop""",
     no_args_is_help=True,
 )
 app.add_typer(projects, name="projects")
@@ -36,8 +40,8 @@ def list_projects(
     if as_json:
         print_json(rows)
         return
-    for row in rows:
-        typer.echo("\t".join(str(value) for value in row.values()))
+    if rows:
+        print_table(list(rows[0]), [[str(value) for value in row.values()] for row in rows])
 
 
 def _projects(store: Store) -> list[dict[str, object]]:
@@ -58,7 +62,7 @@ def _sessions(store: Store, key: str) -> list[dict[str, object]]:
 
 
 @projects.command()
-def show(project: Project, session: Session, home: Home) -> None:
+def show(project: Project, session: Session, home: Home, as_json: Json = True) -> None:  # it is JSON anyway
     """Print the payload of a session."""
     with open_store(home) as store:
         payload = _payload(store, _key(store, project), session)
@@ -75,16 +79,21 @@ def _payload(store: Store, key: str, session: str) -> dict[str, Any] | None:
 
 
 @projects.command("key")
-def print_key(workspace: Annotated[Path, typer.Argument(help="The directory someone works in.")]) -> None:
+def print_key(
+    workspace: Annotated[Path, typer.Argument(help="The directory someone works in.")], as_json: Json = False
+) -> None:
     """Print the key of a workspace."""
-    typer.echo(project_key(workspace))
+    key = project_key(workspace)
+    print_json({"key": key}) if as_json else typer.echo(key)
 
 
 @projects.command("rebuild")
-def rebuild_indices(project: Project, home: Home) -> None:
+def rebuild_indices(project: Project, home: Home, as_json: Json = False) -> None:
     """Make index.json and every children.json of a project anew, from the payloads alone."""
     with open_store(home) as store:
-        store.projects.rebuild(_key(store, project))
+        key = _key(store, project)
+        store.projects.rebuild(key)
+    print_json({"rebuilt": key}) if as_json else typer.echo(f"{key}: rebuilt")
 
 
 def _key(store: Store, project: str) -> str:

@@ -38,6 +38,8 @@ def prune(
 
     Nothing is ever pruned by itself, unless someone runs this from a timer
     (--every) or opens a store with auto_prune.
+
+    Example: grovefs prune --days 90 --keep 500 --dry-run
     """
     if days is None and newest is None:
         raise typer.BadParameter("say what to keep: --days, --keep, or both")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +21,10 @@ def list_sessions(
     user: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List sessions, the newest first. One without a title is shown by the first words of its user."""
+    """List sessions, the newest first. One without a title is shown by the first words of its user.
+
+    Example: grovefs ls --status error --limit 10
+    """
     where: dict[str, Any] = {"pinned": True if pinned else None, "status": status, "title": title, "user": user}
     with open_store(home) as store:
         if as_json:
@@ -28,6 +32,8 @@ def list_sessions(
             return
         summaries = store.summaries(limit=limit, **where)
     _print_table(summaries)
+    if len(summaries) == limit and sys.stdout.isatty():
+        typer.echo(f"These are the newest {limit}; --limit says how many.", err=True)
 
 
 def _print_table(summaries: list[Summary]) -> None:

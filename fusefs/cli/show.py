@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated
 
+import orjson
 import typer
 
-from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json
-from store import NotFound, Session
+from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json, print_table
+from store import NotFound, Session, Store, TrajectoryStep
 from store.pages import pick
 
 # How a line of a transcript looks on a terminal, by how it begins.
@@ -35,11 +36,23 @@ def show(
         typer.Option("--message", "-m", help="Only this one: 0 is the first, as search counts, -1 the last."),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Plain Markdown, on a terminal too.")] = False,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="What the agent did instead of what was said: trajectory.jsonl as a table.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print a conversation, to read. Piped, or with --markdown, it is the text that the mount has in transcripts/."""
+    """Print a conversation, to read. Piped, or with --markdown, it is the text that the mount has in transcripts/.
+
+    With --steps it is a line for each call of a tool: its number, when, which, how it ended, how long it took, what it
+    was given and what came of it.
+
+    Example: grovefs show fix-login -m -1
+    """
     with open_store(home) as store:
         place = str(store.resolve(session))
+        if steps:
+            _print_steps(store, place, message, as_json=as_json)
+            return
         found = store.load(place) if as_json else store.transcript(place, message)
     if found is None:
         raise NotFound(f"session {place} is gone")
@@ -49,6 +62,23 @@ def show(
         sys.stdout.buffer.write(found.encode())
     else:
         print_styled(found)
+
+
+def _print_steps(store: Store, place: str, message: int | None, *, as_json: bool) -> None:
+    if message is not None:
+        raise typer.BadParameter("--steps are those of the whole session; --message is for what was said")
+    steps = store.trajectory.read(place) or []
+    if as_json:
+        print_json([step.model_dump() for step in steps])
+    else:
+        heads = ("step", "began", "tool", "status", "took", "given", "came of it")
+        print_table(heads, [_step_row(number, step) for number, step in enumerate(steps)])
+
+
+def _step_row(number: int, step: TrajectoryStep) -> tuple[str, ...]:
+    status, took = "error" if step.is_error else "ok", f"{step.duration_ms} ms"
+    given = orjson.dumps(step.tool_args).decode()
+    return str(number), step.timestamp[:19], step.tool_name, status, took, given, " ".join(step.output_summary.split())
 
 
 def print_styled(text: str) -> None:

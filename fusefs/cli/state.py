@@ -16,7 +16,10 @@ state = typer.Typer(
     help="""Keep plain documents beside the sessions: notes, facts, configuration.
 
     DOCUMENT is category/name.json or category/name.md; a category may be nested, as in memory/facts/f1.json. JSON is
-    checked, markdown is any text. `grovefs search` finds both.""",
+    checked, markdown is any text. `grovefs search` finds both, a mount has them in state/, and deleted ones are in the
+    trash for seven days.
+
+    Example: echo '{"prefers": "short answers"}' | grovefs state save memory/facts/style.json""",
     no_args_is_help=True,
 )
 app.add_typer(state, name="state")
@@ -41,30 +44,37 @@ def list_documents(
 
 
 @state.command()
-def show(document: Document, home: Home) -> None:
-    """Print a document as it is."""
+def show(document: Document, home: Home, as_json: Json = False) -> None:
+    """Print a document as it is; with --json, one that is Markdown as a JSON text."""
     with open_store(home) as store:
         raw = store.names.read(place_of(_path(document)))
     if raw is None:
         raise NotFound(f"there is no state document {document!r}; `grovefs state list` lists them")
-    sys.stdout.buffer.write(raw)
+    if as_json and document.endswith(MARKDOWN):
+        print_json(raw.decode(errors="replace"))
+    else:
+        sys.stdout.buffer.write(raw)
 
 
 @state.command()
-def save(document: Document, home: Home) -> None:
+def save(document: Document, home: Home, as_json: Json = False) -> None:
     """Save standard input as a document: whole, or not at all."""
     path, raw = _path(document), sys.stdin.buffer.read()
     with open_store(home) as store:
-        store.names.commit(place_of(path), raw)
+        changed = store.names.commit(place_of(path), raw)
+    if as_json:
+        print_json({"document": document, "changed": changed})
 
 
 @state.command()
-def delete(document: Document, home: Home) -> None:
+def delete(document: Document, home: Home, as_json: Json = False) -> None:
     """Delete a document. It is kept in the trash for seven days."""
     path = _path(document)
     with open_store(home) as store:
         _require(store, path, document)
         store.names.remove_file(place_of(path))
+    if as_json:
+        print_json({"document": document, "deleted": True})
 
 
 def _require(store: Store, path: str, document: str) -> None:

@@ -55,14 +55,20 @@ def status(home: Home, as_json: Json = False) -> None:
 
 
 def iter_mounts(mountinfo: bytes) -> Iterator[Mount]:
-    """Those of ours in the text of a mountinfo, see proc(5)."""
+    """Those of ours in the text of a mountinfo, and how each answers."""
+    for place, read_only in iter_mountpoints(mountinfo):
+        yield Mount(place, read_only, _state(place))
+
+
+def iter_mountpoints(mountinfo: bytes) -> Iterator[tuple[Path, bool]]:
+    """Where ours are, and whether they are read-only, see proc(5)."""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(b" - ")
         fields = before.split()
         if after.split()[:1] != [_TYPE] or len(fields) < 6:
             continue
         place = Path(os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8)]), fields[4])))
-        yield Mount(place, b"ro" in fields[5].split(b","), _state(place))
+        yield place, b"ro" in fields[5].split(b",")
 
 
 def _state(place: Path) -> State:

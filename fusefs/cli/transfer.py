@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fusefs.cli.app import Home, Json, app, open_store, print_json, progress_bar
+from fusefs.cli.app import NAMED, Home, Json, app, located, open_store, print_json, progress_bar
 from fusefs.cli.completion import files
 from store import Corrupt, NotFound, Store, StoreError, layout
 
@@ -36,17 +36,22 @@ def import_sessions(
 ) -> None:
     """Take in the sessions of other agents.
 
-    Recognised are Claude Code (~/.claude), Codex (~/.codex), a ChatGPT
-    export, a Bamboo home, an oxios workspace and an A3S store. Nothing in
-    SOURCE is changed.
+    Recognised are Claude Code (~/.claude), Codex (~/.codex), an unpacked ChatGPT export, a Bamboo home, an oxios
+    workspace and an A3S store, or a part of one of them. Nothing in SOURCE is changed, no link in it is followed, and
+    ids that cannot be ours (../x) are replaced by their digest.
 
-    May be repeated: what is here already is left alone, what has grown in
-    SOURCE grows here, and what was edited here is kept and reported. A
-    session is taken in whole or not at all. What cannot be read is reported
-    by file and line; what has no place of its own is kept in the messages'
-    metadata or as an attachment.
+    May be repeated: what is here already is left alone, what has grown in SOURCE grows here, and what was edited here
+    is kept and reported, and so is what SOURCE has lost (.import.json beside a session remembers what it was). A
+    session is taken in whole or not at all; after Ctrl-C or a crash the next run completes the rest.
+
+    Nothing is lost: sub-agents become children, so does every branch of a ChatGPT conversation; images, long tool
+    results and files become attachments; what else a record holds is in its message's metadata, and records that are
+    no message are in the attachment records.jsonl, line by line; other documents of an oxios workspace become state
+    documents. What cannot be read is reported by file and line. Only API keys are left out, and that is reported.
 
     Exit code 1 if there were problems, or something was kept.
+
+    Example: grovefs import ~/.claude
     """
     tally = _Tally()
     with progress_bar("importing") as progress:
@@ -145,7 +150,8 @@ class _Tally:
 @app.command("export")
 def export_sessions(
     names: Annotated[
-        list[str], typer.Argument(metavar="[ID]... DEST", help="Sessions, roots with all below them; and where to.")
+        list[str],
+        typer.Argument(metavar="[SESSION]... DEST", help=f"Sessions, roots with all below them; and where to. {NAMED}"),
     ],
     home: Home,
     everything: Annotated[bool, typer.Option("--all", help="All sessions.")] = False,
@@ -157,14 +163,13 @@ def export_sessions(
 ) -> None:
     """Write sessions as files that need no GroveFS.
 
-    `grovefs export fix-login out` writes out/fix-login.json, its children
-    as out/fix-login/CHILD.json, and its attachments below
-    out/fix-login/attachments. With DEST `-` they go to standard output, as
-    JSON one session a line.
+    `grovefs export fix-login out` writes out/fix-login.json, its children as out/fix-login/CHILD.json, and its
+    attachments below out/fix-login/attachments. With DEST - they go to standard output, as JSON one session a line.
 
-    `--format bamboo` makes DEST a Bamboo home, or adds to one: everything is
-    copied byte for byte. It may be repeated, and what was changed in DEST
-    since is kept and reported.
+    --format bamboo makes DEST a Bamboo home, or adds to one: everything is copied byte for byte. It may be repeated,
+    and what was changed in DEST since is kept and reported.
+
+    Example: grovefs export fix-login --format markdown out
     """
     *ids, dest = names
     if bool(ids) == everything:
@@ -172,7 +177,7 @@ def export_sessions(
     if format == "bamboo" and dest == "-":
         raise typer.BadParameter("a home is a directory; it cannot go to standard output")
     with open_store(home) as store:
-        selected = store.exports.select(None if everything else ids)
+        selected = store.exports.select(None if everything else map(str, located(store, ids)))
         if format == "bamboo":
             tally: _Tally | _Written = _copy(store, selected, Path(dest))
         elif dest == "-":

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
-from fusefs.cli.app import Home, Json, app, open_store, print_json
+from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
 from store import Ambiguous, NotFound, Timestamp
 from store.trash import KEPT_DAYS, Deleted
+
+PAUSE_NS = 10 * 10**9  # between two deletions of one `rm -r`, on a slow machine
 
 
 @app.command()
@@ -17,15 +20,18 @@ def trash(home: Home, as_json: Json = False) -> None:
 
     `grovefs undelete` has it back, by the name in the first column or by
     the id of the session. After seven days it is gone for good.
+
+    Example: grovefs trash
     """
     with open_store(home) as store:
         found = store.deleted()
     if as_json:
         print_json([_as_dict(slot) for slot in found])
         return
-    for slot in found:
-        typer.echo("\t".join((slot.name, _moment(slot)[:19], slot.session_id, slot.what)))
-    if not found:
+    if found:
+        rows = [(slot.name, _moment(slot)[:19], slot.session_id, slot.what) for slot in found]
+        print_table(("name", "deleted", "session", "what"), rows)
+    else:
         typer.echo(f"nothing was deleted in the last {KEPT_DAYS} days")
 
 
@@ -37,13 +43,32 @@ def undelete(
 ) -> None:
     """Have a deletion back: a session with its children, a document, pruned agent records.
 
-    Of several deletions of one session the latest is taken. Refused if
-    something else lies in its place by now; nothing is changed then.
+    Of several deletions of one session the latest is taken, and with it what went in the same go: the children and
+    sidecars that `rm -r` in a mount took away one after the other. Refused if something else lies in its place by now;
+    nothing is changed then.
+
+    Example: grovefs undelete second-try
     """
     with open_store(home) as store:
-        slot = _find_slot(store.deleted(), name)
-        restored = [str(location) for location in store.undelete(slot.name)]
+        slots = store.deleted()
+        found = _find_slot(slots, name)
+        together = [found, *_in_the_same_go(slots, found)] if name != found.name else [found]
+        places = [location for slot in together for location in store.undelete(slot.name)]
+    restored = list(dict.fromkeys(map(str, places)))
     print_json({"restored": restored}) if as_json else typer.echo(f"restored: {', '.join(restored)}")
+
+
+def _in_the_same_go(slots: list[Deleted], last: Deleted) -> Iterator[Deleted]:
+    """What was deleted of the same session and below it just before, with no pause between: the newest first."""
+    if last.what != "deleted":
+        return
+    below, before_ns = f"{last.session_id}/", last.deleted_at_ns
+    for slot in slots[slots.index(last) + 1 :]:
+        if slot.what in ("deleted", "document deleted") and f"{slot.session_id}/".startswith(below):
+            if before_ns - slot.deleted_at_ns > PAUSE_NS:
+                return
+            before_ns = slot.deleted_at_ns
+            yield slot
 
 
 def _find_slot(slots: list[Deleted], name: str) -> Deleted:

@@ -9,12 +9,16 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
-from store import Message, Store
+from fusefs.cli import load, trouble
+from store import Message, Store, Timestamp
 from tests.builders import make_session
 
 
@@ -190,6 +194,79 @@ def test_a_home_is_not_made_by_looking_for_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_usage_errors_exit_with_2(filled: Path) -> None:
-    assert grovefs(filled, "no-such-command").returncode == 2
-    assert grovefs(filled, "--version").stdout.startswith("grovefs ")
+WRONG = {
+    "no-such-command": "no such command 'no-such-command'; `grovefs --help` explains",
+    "show": "missing argument 'SESSION'; `grovefs show --help` explains",
+    "ls --limit many": "invalid value for '--limit' / '-n': ",
+    "ls --colour": "no such option: --colour",
+    "mail send first": "missing argument 'TEXT'; `grovefs mail send --help` explains",
+    "mv first": "say what it shall be called: an id, --title, or --project; `grovefs mv --help` explains",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_wrong_usage_is_one_line_and_exits_with_2(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert here(*line.split()) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert shown.err.startswith(f"grovefs: {WRONG[line]}")
+
+
+def here(*arguments: str) -> int:
+    """The command without a process of its own, which takes a while to start."""
+    app = load()
+    return trouble.run(lambda: app(list(arguments), prog_name="grovefs", standalone_mode=False))
+
+
+def test_the_home_may_stand_before_or_behind_the_command(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line in (["ls", "--home", str(filled)], ["--home", str(filled), "ls"]):
+        monkeypatch.setenv("GROVEFS_HOME", str(tmp_path / "nowhere"))
+        assert here(*line) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 2
+    found = grovefs(tmp_path / "nowhere", "--home", str(filled), "grep", "-l", "foo-bar").stdout
+    assert found == "sessions/first/session.json\n"
+
+
+def test_who_reads_no_more_is_not_told_of_it(filled: Path) -> None:
+    """`grovefs ls | head -1` is quiet, whatever was still to come."""
+    command = [sys.executable, "-c", "from fusefs.cli import main; main()", "ls", "--home", str(filled)]
+    reads, writes = os.pipe()
+    os.close(reads)
+    result = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writes)
+    assert (result.returncode, result.stderr) == (1, "")
+
+
+def commands(group: Any, *names: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *names, name)
+        else:
+            yield " ".join((*names, name)), command
+
+
+def test_every_command_is_of_one_kind() -> None:
+    """It has an example in its help, or its group has, and speaks JSON to programs; not grep, nor man."""
+    group: Any = get_command(load())
+    for name, command in commands(group):
+        above = group.commands[name.split()[0]]
+        if name not in ("grep", "man"):
+            assert "Example: " in (command.help or "") + (above.help or ""), name
+            assert "--json" in {option for parameter in command.params for option in parameter.opts}, name
+
+
+def test_steps_are_shown_and_counted(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the agent did, a line for each call of a tool."""
+    step = {"tool_name": "Bash", "tool_args": {"command": "make"}, "output_summary": "made\nit", "duration_ms": 7}
+    with Store.open(filled, background=False) as store:
+        more = {"is_error": True, "tool_call_id": "c1", "timestamp": Timestamp.now()}
+        store.trajectory.append("first", [{**step, **more}])
+    assert here("show", "--home", str(filled), "first", "--steps") == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.split("\t")[2:] == ["Bash", "error", "7 ms", '{"command":"make"}', "made it"]
+    [told] = json.loads(grovefs(filled, "show", "first", "--steps", "--json").stdout)
+    assert told["tool_args"] == {"command": "make"}
+    assert here("show", "--home", str(filled), "second", "--steps") == 0
+    assert capsys.readouterr().out == ""

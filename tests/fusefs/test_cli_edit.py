@@ -93,15 +93,24 @@ def test_a_refusal_shows_the_line_and_offers_to_go_on(filled: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("answers", ["n\n", ""])
 def test_who_gives_up_finds_what_was_typed(filled: Path, tmp_path: Path, answers: str) -> None:
-    """Rule 3: the old version stands, and the typed one is where the last line says."""
+    """Rule 3: the old version stands, and the typed one is kept in the home; the last line says how to go on."""
     before = files_below(filled)
-    editor = Editor(tmp_path, "path.write_text('{ half a thought')")
+    mended = "assert path.read_text() == '{ half a thought'\n" + (
+        f"path.write_text(open({str(filled / 'sessions/one/session.json')!r}).read().replace('Before', 'After'))"
+    )
+    editor = Editor(tmp_path, "path.write_text('{ half a thought')", mended)
     result = editor.edit(filled, "one", answers=answers)
     assert result.returncode == 1
     assert files_below(filled) == before
-    (kept,) = editor.left
-    assert kept.read_text() == "{ half a thought"
-    assert result.stderr.endswith(f"grovefs: not saved; what you typed is in {kept}\n")
+    assert editor.left == []
+    again = "`grovefs edit --rejected one` goes on with it"
+    assert result.stderr.endswith(f"grovefs: not saved; what you typed is kept: {again}\n")
+    assert editor.edit(filled, "one", "--rejected").stdout == "one: saved\n"
+    assert title(filled) == "After"
+    gone = editor.edit(filled, "one", "--rejected")
+    expected = "grovefs: nothing refused is kept of sessions/one/session.json; nothing was changed\n"
+    assert (gone.returncode, gone.stderr) == (1, expected)
+    assert editor.left == []
 
 
 def appended_meanwhile(home: Path) -> str:

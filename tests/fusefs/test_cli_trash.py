@@ -58,3 +58,17 @@ def test_nothing_is_put_over_what_came_since(emptied: Path) -> None:
     assert result.returncode == 1
     assert "exists again" in result.stderr
     assert ids(emptied) == ["first", "second"]
+
+
+def test_what_went_in_the_same_go_comes_back_with_it(emptied: Path) -> None:
+    """As `rm -r` in a mount deletes, child by child; but not what had been deleted long before."""
+    with Store.open(emptied, background=False) as store:
+        for kid in ("old", "young"):
+            store.save(Session.new_child(kid, "second", "m", "A child"))
+            store.delete(f"second/{kid}")
+        [slot] = [slot for slot in store.deleted() if slot.session_id == "second/old"]
+        info = emptied / f".grovefs/trash/{slot.name}/info.json"
+        info.write_text(info.read_text().replace(str(slot.deleted_at_ns), str(slot.deleted_at_ns - 3600 * 10**9)))
+        store.delete("second")
+    assert grovefs(emptied, "undelete", "second").stdout == "restored: second, second/young\n"
+    assert ids(emptied) == ["second", "second/young"]
