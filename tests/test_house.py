@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -85,18 +86,6 @@ def test_every_rule_has_a_test_that_names_it() -> None:
     assert set(range(1, 11)) <= cited
 
 
-def test_the_program_in_the_readme_runs_as_printed(tmp_path: Path) -> None:
-    """The first Python block of the README, in a home of its own."""
-    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert block is not None
-    program = block[1].replace("~/agent-home", str(tmp_path / "home"))
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60)
-    assert result.returncode == 0, result.stderr
-    printed = re.search(r"prints\n\n```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert printed is not None
-    assert result.stdout == printed[1]
-
-
 # Only these may know pyfuse3: the rest of the mount is plain to test, and `check` runs where libfuse is absent.
 KNOW_PYFUSE3 = {"errors", "loop", "attrs", "invalidate", "operations", "mount"}
 
@@ -108,13 +97,19 @@ def test_only_a_few_modules_know_pyfuse3() -> None:
             assert "pyfuse3" not in {m.split(".")[0] for m in imports_of(path)}, path
 
 
-def test_commands_of_the_readme_exist() -> None:
-    """Every `grovefs COMMAND` that the README shows can be asked for help."""
-    shown = set(re.findall(r"^\$? ?(?:\.venv/bin/)?grovefs ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
-    assert shown
-    for command in shown:
-        code = "from fusefs.cli import main; main()"
-        result = subprocess.run(
-            [sys.executable, "-c", code, command, "--help"], capture_output=True, cwd=ROOT, timeout=60
-        )
-        assert result.returncode == 0, command
+def test_the_readme_lists_the_commands_there_are() -> None:
+    """In its table, all of them and no others. (What it shows of them is run by tests/mount/test_readme.py.)"""
+    code = "from typer.main import get_command; from fusefs.cli import load; print(*get_command(load()).commands)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    table = (ROOT / "README.md").read_text().partition("\n## Commands\n")[2].partition("\n## ")[0]
+    listed = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall("`(.*?)`", row)}
+    assert listed == set(result.stdout.split()), result.stderr
+
+
+def test_the_wheel_has_every_package_and_file() -> None:
+    """`pip install .` brings what a clone has: packages are listed by name, and nothing in them is left out."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    files = subprocess.run(["git", "ls-files", "store", "fusefs"], capture_output=True, text=True, cwd=ROOT, check=True)
+    paths = [Path(line) for line in files.stdout.splitlines()]
+    assert {".".join(path.parent.parts) for path in paths} == set(listed)
+    assert [path for path in paths if path.suffix != ".py"] == []  # a data file would need package-data

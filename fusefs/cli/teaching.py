@@ -14,7 +14,7 @@ PANELS = {
     "Make and change": ("new", "append", "attach", "edit", "mv", "fork", "pin", "unpin"),
     "Take away, and have back": ("rm", "clear", "cleanup", "prune", "trash", "undelete"),
     "Come, go and keep": ("import", "export", "backup", "restore"),
-    "Care": ("check", "rebuild", "health", "schema"),
+    "Care": ("check", "rebuild", "health", "schema", "man"),
     "Beside the conversations": ("mail", "state", "projects"),
 }
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
