@@ -30,7 +30,7 @@ VOUCHER = b".grovefs/voucher"
 SCHEMA_VERSION = 2
 _ONE_BY_ONE = 8  # times as long to look up one row as to pass it by
 _BUSY_MS = 2_000
-_WORTH_SHARING_BYTES = 16 << 20  # of an index.db
+_WORTH_SHARING_BYTES = 64 << 20  # of an index.db: below, a second process costs as much as it saves
 _PATIENCE_S = 0.5  # with who vouches; comparing every file takes no longer
 
 
