@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -334,25 +334,27 @@ def _splice_object(
     removed = {spelled[k] for k in before if k not in after}
     if not changed and not removed:
         return raw
+    originals: dict[str, Any] = {}
+    for key, value in before.items():
+        originals.setdefault(spelled[key], value)
     chunks: dict[str, bytes] = {}
     for m in old:
         if m.key in removed:
             continue
         if m.key in changed:
-            original = next((before[k] for k in before if spelled[k] == m.key), None)
-            value = _splice_value(raw[m.start : m.end], original, changed[m.key], style, aliases)
+            value = _splice_value(raw[m.start : m.end], originals.get(m.key), changed[m.key], style, aliases)
             chunks[m.key] = raw[m.chunk_start : m.start] + value
         else:
             chunks[m.key] = raw[m.chunk_start : m.end]
         if m is not old[-1]:
             chunks[m.key] += raw[m.end : m.chunk_end]
-    order = list(chunks)
-    wanted = [spelled[k] for k in after]
+    kept = list(chunks)
     is_spaced = style.indent is not None or bool(old and raw[old[0].start - 1 : old[0].start] == b" ")
-    for key in [k for k in changed if k not in present]:
-        colon = b": " if is_spaced else b":"
-        chunks[key] = style.lead + render_compact(key) + colon + _render_as(changed[key], style)
-        order.insert(_place(key, wanted, order), key)
+    colon = b": " if is_spaced else b":"
+    added = {key: value for key, value in changed.items() if key not in present}
+    for key, value in added.items():
+        chunks[key] = style.lead + render_compact(key) + colon + _render_as(value, style)
+    order = _order(kept, added.keys(), [spelled[k] for k in after])
     return _join(b"{", [chunks[k] for k in order], style.tail, b"}")
 
 
@@ -365,12 +367,19 @@ def _spelled(keys: Mapping[str, Any], present: set[str], aliases: Mapping[str, s
     return spelled
 
 
-def _place(key: str, wanted: list[str], order: list[str]) -> int:
-    """Behind the nearest neighbour that the declared order puts in front of it."""
-    for neighbour in reversed(wanted[: wanted.index(key)]):
-        if neighbour in order:
-            return order.index(neighbour) + 1
-    return 0
+def _order(kept: list[str], added: Collection[str], wanted: list[str]) -> list[str]:
+    """What was there as it was, and each new key behind the nearest that the declared order puts in front of it.
+
+    In one pass: an object may have a hundred thousand new members.
+    """
+    known, leader = set(kept), None
+    followers: dict[str | None, list[str]] = {}
+    for key in wanted:
+        if key in known:
+            leader = key
+        elif key in added:
+            followers.setdefault(leader, []).append(key)
+    return [*followers.get(None, ()), *(k for key in kept for k in (key, *followers.get(key, ())))]
 
 
 def _splice_array(

@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -652,3 +653,13 @@ def test_parse_value_refuses_what_parse_does(raw: bytes, where: str) -> None:
     with pytest.raises(InvalidContent) as refused:
         codec.parse_value(raw, "x")
     assert str(refused.value).startswith(where)
+
+
+def test_a_hundred_thousand_new_members_are_spliced_in_one_pass() -> None:
+    """It took minutes: for each the whole object was looked through. The order is the declared one."""
+    before = {f"k{n:06}": n for n in range(0, 100_000, 2)}
+    after = {f"k{n:06}": n + 1 for n in range(100_000)}
+    began = time.process_time()
+    spliced = codec.splice(codec.render(before), before, after)
+    assert time.process_time() - began < 10
+    assert list(json.loads(spliced).items()) == list(after.items())
