@@ -75,8 +75,9 @@ class InboxMessage(Record):
         """InvalidName if the id cannot be part of one."""
         ns = self.created_at.ns if 0 <= self.created_at.ns < 2**63 else 0  # as the ancestor writes it
         name = f"{ns:020d}-{self.id}.json"
-        if not self.id or _UNUSABLE.search(self.id):
-            raise InvalidName(f"{self.id!r} cannot be a message's id: it is empty, or has '/' or control characters")
+        if not self.id or _UNUSABLE.search(self.id) or not layout.is_text(self.id):
+            reason = "it is empty, not Unicode, or has '/' or control characters"
+            raise InvalidName(f"{self.id!r} cannot be a message's id: {reason}")
         if len(name.encode()) > layout.MAX_NAME_BYTES:
             raise InvalidName(f"{self.id[:40]!r}… cannot be a message's id: it is too long for a file name")
         return name

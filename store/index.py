@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import apsw
 import orjson
 
-from store import codec, labels, search, transcript
+from store import codec, labels, layout, search, transcript
 from store.anchors import Anchors
 from store.atomic import Stamp
 from store.gist import Gist
@@ -322,6 +322,8 @@ class Filter:
             ("updated_ns < ?", _clip(self.updated_before.ns) if self.updated_before else None),
         ]
         used = [(text, value) for text, value in parts if value is not None]
+        if not all(layout.is_text(value) for _, value in used if isinstance(value, str)):
+            return "WHERE 0", []  # no entry says what is no text
         return ("WHERE " + " AND ".join(t for t, _ in used) if used else "", [v for _, v in used])
 
 

@@ -116,10 +116,15 @@ class Location(NamedTuple):
         return self.root if self.child is None else f"{self.root}/{self.child}"
 
 
+def is_text(text: str) -> bool:
+    """Whether it can be stored: a name on disk may be any bytes, and then is no Unicode."""
+    return not _SURROGATE.search(text)
+
+
 def is_session_id(text: str) -> bool:
     """Bamboo's rule, which decides what already lies on disk; and what no document could name is none."""
     bamboo = bool(text) and "/" not in text and "\\" not in text and ".." not in text
-    return bamboo and text != "." and "\0" not in text and not _SURROGATE.search(text)
+    return bamboo and text != "." and "\0" not in text and is_text(text)
 
 
 def check_id(text: str) -> str:

@@ -177,7 +177,8 @@ def is_category_name(part: str) -> bool:
 
 def is_state_name(stem: str) -> bool:
     """Whether a file there can be a document, by its name without the ending; `.#name` is the lock of an Emacs."""
-    return not stem.startswith(".#") and ".." not in stem and "/" not in stem and "\\" not in stem
+    is_clear = ".." not in stem and "/" not in stem and "\\" not in stem and layout.is_text(stem)
+    return is_clear and not stem.startswith(".#")
 
 
 def listing_order(name: str) -> tuple[bool, str]:

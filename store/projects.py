@@ -51,7 +51,8 @@ def project_key(workspace: str | os.PathLike[str]) -> str:
 
 def check_key(key: str) -> str:
     """Refuse what can be no directory below projects/."""
-    if place_of(f"{PROJECTS}/{key}").kind is not Kind.PROJECT or len(key.encode()) > layout.MAX_NAME_BYTES:
+    is_name = "/" not in key and place_of(f"{PROJECTS}/{key}").kind is Kind.PROJECT
+    if not is_name or len(key.encode()) > layout.MAX_NAME_BYTES:
         raise InvalidName(f"{key[:80]!r} cannot be a project's key: it is no name, begins with a dot, or is too long")
     return key
 

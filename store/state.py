@@ -199,7 +199,7 @@ class State:
 
     def _index_all(self, db: apsw.Connection, paths: list[str]) -> None:
         """What lies at these paths, or did."""
-        known = {path for top in paths for path, _ in self._indexed(top)} | set(paths)
+        known = {path for top in paths for path, _ in self._indexed(top)} | set(filter(layout.is_text, paths))
         for path in known | {path for top in paths if top.startswith(f"{STATE}/") for path in self.paths(top)}:
             self._reindex(db, path)
 

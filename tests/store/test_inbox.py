@@ -124,3 +124,8 @@ def test_the_oldest_ids_make_room() -> None:
 def test_a_broken_set_says_so(text: bytes) -> None:
     with pytest.raises(InvalidContent):
         AdmittedSet.parse(text)
+
+
+def test_an_id_that_is_no_text_is_refused() -> None:
+    with pytest.raises(InvalidName, match="not Unicode"):
+        assert InboxMessage.new("s", "task", 1).model_copy(update={"id": "\udcff"}).file_name

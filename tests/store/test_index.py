@@ -343,3 +343,9 @@ def test_a_root_and_its_child_of_the_same_moment_are_swept(home: Path) -> None:
         os.utime(path, ns=(10**18, 10**18))
     with Store.open(home, background=False) as store:
         assert store.count() == 2
+
+
+def test_a_filter_that_is_no_text_finds_nothing(store: Store) -> None:
+    """What a shell gives for bytes that are no UTF-8."""
+    store.save(make_session("s1"))
+    assert store.entries(title="\udcff") == store.entries(model="\udcff") == []

@@ -395,3 +395,11 @@ def test_a_removed_mark_taken_away_by_hand_brings_the_child_back(projects: Proje
     projects.remove_child(KEY, "p", "c")
     store.names.remove_file(place_of(CHILD.mark))
     assert titles(projects) == {"c": "Child"}
+
+
+def test_a_key_is_one_name(store: Store, home: Path) -> None:
+    """A slash at its end made a directory that nobody found again."""
+    for key in ("k/", "k//", "a/b"):
+        with pytest.raises(InvalidName, match="cannot be a project's key"):
+            store.projects.save(Member(key, "p"), {"title": "t"})
+    assert not (home / "projects").exists()

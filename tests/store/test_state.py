@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from store import Conflict, Corrupt, InvalidContent, InvalidName, NotFound, Protected, Store
-from store.places import place_of
+from store.places import Kind, place_of
 from store.state import JSON, MARKDOWN, State, document_path
 
 processes = multiprocessing.get_context("fork")
@@ -299,3 +299,16 @@ def test_git_beside_the_documents_is_left_alone(store: Store, state: State, home
     assert place_of("state/.git/x.json").kind.name == "PLAIN"
     with pytest.raises(InvalidName):
         state.save_json(".git", "x", 1)
+
+
+def test_a_name_that_is_no_text_is_none_of_ours(store: Store, home: Path) -> None:
+    """Whatever bytes it has: it is moved like any foreign file, and what is in it is not indexed."""
+    odd = "state/\udcff"
+    store.names.make_stored()
+    store.names.make_dir(place_of("state/facts"))
+    (home / "state/facts/f.json").write_text("1")
+    store.names.move(place_of("state/facts"), place_of(odd))
+    assert place_of(f"{odd}/f.json").kind is Kind.PLAIN
+    store.names.move(place_of(odd), place_of("state/facts"))
+    assert store.state.load_json("facts", "f") == 1
+    store.sweep()
