@@ -67,6 +67,7 @@ class Node:
     place: Place | None  # what the store says of the path; None of what exists only in the mount
     info: os.stat_result | None = None  # as it was when looked up; what a version's attributes stay
     item: Item | None = None  # of what exists only in the mount
+    shown_to: int = 0o700  # of what exists only in the mount: who may see it, as the mode of sessions/ says it
     children: dict[str, Node] = field(default_factory=dict)  # the names in it that the kernel knows
     listing: Listing | None = None  # of a directory in which nothing changed since
     changes: int = 0  # how often something changed in this directory: a listing made meanwhile is not to be remembered

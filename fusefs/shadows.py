@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from store import Store, layout
@@ -47,7 +46,7 @@ class Shadow:
     base: Version | None  # what the document was when the writer came; None for a new one
     info: os.stat_result | None  # of the committed file
     fd: int = -1
-    path: Path | None = None
+    path: str | None = None
     version_fd: int = -1  # the version that its writer read before it wrote
     failure: OSError | None = None  # bytes are missing since a full disk: whatever follows, they make no version
     writes: int = 0  # how often it was changed
@@ -72,8 +71,7 @@ class Shadow:
         """Begin with a copy of the committed bytes, or with nothing."""
         if self.fd >= 0:
             return
-        self.path = self.store.names.new_shadow()
-        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self.fd, self.path = self.store.names.new_shadow()
         if not empty and self._open_version():
             self._keep_failure(self._copy_version)
 
@@ -201,5 +199,5 @@ class Shadow:
             os.close(self.fd)
             self.fd = -1
         if self.path is not None:
-            self.path.unlink(missing_ok=True)
+            self.store.names.drop_shadow(self.path)
             self.path = None

@@ -34,7 +34,10 @@ class Tree:
         self.nodes = Nodes()
         self.nodes.dropped = self._dropped  # type: ignore[method-assign]
         self._views = views  # by the name of the directory at the top; "" for the files there
-        self.root = self.nodes.add(Node(ROOT_INODE, None, "", "", None, item=Folder(time.time_ns())))
+        # What is made here shows what the sessions say: who may not read those has no business here either.
+        self._shown_to = store.names.mode_of_sessions
+        root = Node(ROOT_INODE, None, "", "", None, item=Folder(time.time_ns()), shown_to=self._shown_to)
+        self.root = self.nodes.add(root)
 
     def _dropped(self, node: Node) -> None:
         if node.is_watched:
@@ -120,7 +123,7 @@ class Tree:
                 present.item, present.encoded = item, None
             return present
         number = self.nodes.number(path, _version(item))
-        return self.nodes.add(Node(number, parent, name, path, None, item=item))
+        return self.nodes.add(Node(number, parent, name, path, None, item=item, shown_to=self._shown_to))
 
     def move_item(self, source: Node, name: str, target: Node, new_name: str) -> None:
         """What `mv` within a view means, if anything."""

@@ -255,8 +255,9 @@ class Disk:
     def remove_dirs(self, paths: Iterable[str]) -> None:
         """Take back directories made in vain, innermost last in `paths`; what is not empty stays."""
         for path in reversed(list(paths)):
-            with suppress(OSError):
-                os.rmdir(self.home / path)
+            directory, _, name = path.rpartition("/")
+            with suppress(OSError, Corrupt), self.opened(directory) as parent:
+                os.rmdir(name, dir_fd=parent)
 
     def write_temp(self, parts: Iterable[bytes | memoryview], like: File | None = None) -> str:
         """Write one new file under tmp/ and sync it; returns its path."""
@@ -272,16 +273,16 @@ class Disk:
         try:
             for file in files:
                 self.step("write-temp")
-                path = self.temp_path()
-                fds.append(os.open(self.home / path, _CREATE, 0o600))
+                fd, path = self.open_temp()
+                fds.append(fd)
                 made.append(path)
-                self._fill(fds[-1], file)
+                self._fill(fd, file)
             for fd in fds:
                 self.fsync(fd, "sync-temp")
         except BaseException:
             for path in made:
                 with suppress(OSError):  # it is what failed first that counts; the next opening clears the rest away
-                    os.unlink(self.home / path)
+                    self.drop_temp(path)
             raise
         finally:
             for fd in fds:
@@ -309,6 +310,21 @@ class Disk:
             with suppress(OSError):  # as above
                 self.remove(temp)
             raise
+
+    def open_temp(self) -> tuple[int, str]:
+        """A new file under tmp/: its descriptor and path. Gone at the next opening if forgotten."""
+        path = self.temp_path()
+        with self.opened(layout.TMP) as parent:
+            return os.open(path.rpartition("/")[2], _CREATE, 0o600, dir_fd=parent), path
+
+    def drop_temp(self, path: str) -> None:
+        """What was made under tmp/ in vain. Not a step: nobody knows of it."""
+        name = path.rpartition("/")[2]
+        with suppress(FileNotFoundError), self.opened(layout.TMP) as parent:
+            try:
+                os.unlink(name, dir_fd=parent)
+            except IsADirectoryError:
+                shutil.rmtree(name, dir_fd=parent)
 
     def temp_path(self) -> str:
         return f"{layout.TMP}/{os.getpid()}-{uuid.uuid4().hex}"
@@ -366,15 +382,17 @@ class Disk:
         if info is None:
             return
         if stat.S_ISDIR(info.st_mode):
-            self.step("remove-tree")
-            shutil.rmtree(self.home / path)
+            directory, _, name = path.rpartition("/")
+            with self.opened(directory) as parent:
+                self.step("remove-tree")
+                shutil.rmtree(name, dir_fd=parent)
         else:
             self.remove(path)
 
     def prove_moves(self) -> None:
         """A trial rename from tmp/ to sessions/: a commit is nothing else. No backup shall see that we looked."""
         probe = self.write_temp([b""])
-        before = os.stat(self.home / layout.SESSIONS)
+        before = os.stat(layout.SESSIONS, dir_fd=self._fd, follow_symlinks=False)
         name = f".grovefs-probe-{uuid.uuid4().hex}"
         target = f"{layout.SESSIONS}/{name}"
         try:
@@ -388,7 +406,8 @@ class Disk:
                 str(self.home),
             ) from error
         self.remove(target)
-        os.utime(self.home / layout.SESSIONS, ns=(before.st_atime_ns, before.st_mtime_ns))
+        times = (before.st_atime_ns, before.st_mtime_ns)
+        os.utime(layout.SESSIONS, ns=times, dir_fd=self._fd, follow_symlinks=False)
 
     def fsync(self, fd: int, name: str) -> None:
         if self.durability == "full":

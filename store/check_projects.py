@@ -10,21 +10,24 @@ from store.check_parts import check_mailbox
 from store.core import Core
 from store.errors import Corrupt, InvalidContent
 from store.findings import Finding
-from store.layout import PROJECTS, Location
+from store.layout import Location
 from store.mailbox import Mailboxes
 from store.project_index import Member
 from store.projects import Projects
 
 
 def check_projects(core: Core, projects: Projects, mail: Mailboxes) -> Iterator[Finding]:
-    for key in projects.all_keys():
+    try:
+        keys = projects.all_keys()
+    except Corrupt:  # something else bears the name; `check_plants` tells of it
+        return
+    for key in keys:
         if core.journal.pending(layout.project_location(key).root):
             continue  # another check tells of what was interrupted
         for member in projects.members(key):
             yield from check_payload(core, member)
             yield from check_mailbox(core, mail.at(member.location))
         yield from check_indices(core, projects, key)
-    yield from check_strays(core)
 
 
 def check_payload(core: Core, member: Member) -> Iterator[Finding]:
@@ -50,12 +53,6 @@ def check_indices(core: Core, projects: Projects, key: str) -> Iterator[Finding]
         stale = projects.out_of_step(key)
     for path in stale:
         yield Finding("derived", path, "it says something else than the payloads", _follow(core, location))
-
-
-def check_strays(core: Core) -> Iterator[Finding]:
-    for entry in core.disk.entries(PROJECTS):
-        if entry.is_symlink:
-            yield Finding("not-plain", f"{PROJECTS}/{entry.name}", "a link; links are not followed")
 
 
 def _follow(core: Core, location: Location) -> Callable[[], None]:

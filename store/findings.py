@@ -28,10 +28,11 @@ Kind = Literal[
     "message",
     "set-aside",
     "derived",
+    "hard-link",
 ]
 
 # Worth knowing, but nothing is wrong: these do not count as damage.
-NOTES: frozenset[Kind] = frozenset({"foreign-file", "incoming", "set-aside"})
+NOTES: frozenset[Kind] = frozenset({"foreign-file", "incoming", "set-aside", "hard-link"})
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ a single move, so that nobody sees half of it, and a crash leaves either all of 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -56,7 +55,8 @@ class Forker:
                 self._run(draft, target, arrived)
             except BaseException:
                 # The reason it failed counts; what cannot be removed from tmp/ now goes with the next opening.
-                shutil.rmtree(self.core.home / draft, ignore_errors=True)
+                with suppress(OSError):
+                    self.core.disk.drop_temp(draft)
                 raise
         return arrived
 
@@ -91,7 +91,7 @@ class Forker:
             if entry.is_dir:
                 yield from self._copied(here, there, name)
             elif entry.is_symlink:  # a foreign one; it leads where it led
-                os.symlink(os.readlink(self.core.home / here), self.core.home / there)
+                self._copy_link(source, draft, entry.name)
             elif entry.is_file:
                 self._copy_file(here, there, name)
 
@@ -107,8 +107,12 @@ class Forker:
             self.core.disk.move(temp, draft)
         except BaseException:
             with suppress(OSError):
-                os.unlink(self.core.home / temp)
+                self.core.disk.drop_temp(temp)
             raise
+
+    def _copy_link(self, source: str, draft: str, name: str) -> None:
+        with self.core.disk.opened(source) as here, self.core.disk.opened(draft) as there:
+            os.symlink(os.readlink(name, dir_fd=here), name, dir_fd=there)
 
     def _respelled(self, source: str, location: Location, name: str) -> bytes:
         file = self.core.disk.read(source, self.core.limit_bytes)

@@ -13,7 +13,6 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Unpack
 
 from store import codec, layout, trash
@@ -54,6 +53,11 @@ class Namespace:
     parts: Parts
 
     # -- looking ---------------------------------------------------------------------------------------
+
+    @property
+    def mode_of_sessions(self) -> int:
+        """Who may look into the sessions: 0700 unless the home says otherwise."""
+        return self.core.disk.dir_mode
 
     def stat(self, path: str) -> os.stat_result | None:
         return self.core.disk.stat(path)
@@ -103,9 +107,12 @@ class Namespace:
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             return os.readlink(place.name, dir_fd=parent)
 
-    def new_shadow(self) -> Path:
-        """Where bytes may gather that are not committed yet; gone at the next opening if forgotten."""
-        return self.core.disk.home / self.core.disk.temp_path()
+    def new_shadow(self) -> tuple[int, str]:
+        """A file in which bytes may gather that are not committed yet; gone at the next opening if forgotten."""
+        return self.core.disk.open_temp()
+
+    def drop_shadow(self, path: str) -> None:
+        self.core.disk.drop_temp(path)
 
     def make_stored(self) -> None:
         """What a filesystem shows of a home is there from the first, though nothing is in it yet."""
@@ -131,8 +138,7 @@ class Namespace:
 
     def truncate(self, place: Place, size: int, *, base: Version | None, overwrite: bool) -> None:
         """Cut or lengthen what is there, as a commit of its own; for a document seldom a good idea."""
-        path = self.new_shadow()
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd, path = self.new_shadow()
         try:
             old = self.open(place, os.O_RDONLY)
             try:
@@ -143,7 +149,7 @@ class Namespace:
             self.commit_file(place, fd, base=base, overwrite=overwrite)
         finally:
             os.close(fd)
-            path.unlink()
+            self.drop_shadow(path)
 
     def commit(
         self,
@@ -399,15 +405,23 @@ class Namespace:
         self, place: Place, mode: int | None, times_ns: tuple[int, int] | None, owner: tuple[int, int] | None
     ) -> None:
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
-            info = os.stat(place.name, dir_fd=parent, follow_symlinks=False)
             if owner is not None:
                 os.chown(place.name, *owner, dir_fd=parent, follow_symlinks=False)
             if mode is not None:
-                if stat.S_ISLNK(info.st_mode):
-                    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), place.path)
-                os.chmod(place.name, stat.S_IMODE(mode), dir_fd=parent)
+                _chmod(place, mode, parent)
             if times_ns is not None:
                 os.utime(place.name, ns=times_ns, dir_fd=parent, follow_symlinks=False)
+
+
+def _chmod(place: Place, mode: int, parent: int) -> None:
+    """By a descriptor of the file itself: chmod follows links, and what is no link now may be one the next moment."""
+    fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        if stat.S_ISLNK(os.fstat(fd).st_mode):
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), place.path)
+        os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(mode))
+    finally:
+        os.close(fd)
 
 
 def _chunks(fd: int) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +197,12 @@ def _fold(*values: Any) -> str:
     return words.fold(str(values[0]))
 
 
+def _make_ours_alone(path: Path) -> None:
+    """SQLite would make it readable for others; what it writes beside it takes its mode."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
 def set_aside(path: Path) -> None:
     """Keep a database that is of no use, beside where it was."""
     os.replace(path, path.with_name(f"{path.name}.spoiled"))
@@ -249,6 +255,7 @@ class Database:
     def _connect(self) -> apsw.Connection:
         connection: apsw.Connection | None = None
         try:
+            _make_ours_alone(self.path)
             connection = apsw.Connection(str(self.path))
             connection.set_busy_timeout(BUSY_MS)
             connection.create_scalar_function("fold", _fold, 1, deterministic=True)

@@ -15,6 +15,7 @@ from store.backup import Summary as BackupSummary
 from store.beside import Attachment
 from store.check import run_checks
 from store.check_parts import check_mail, check_records, check_state
+from store.check_plants import check_plants
 from store.check_projects import check_projects
 from store.check_secrets import check_secrets
 from store.check_trigrams import check_trigrams
@@ -316,6 +317,7 @@ class Store(OpenHome):
             check_records(self._core, self.records),
             check_state(self._core, self.state),
             check_trigrams(self.trigrams),
+            check_plants(self._core),
             *([check_secrets(self._core)] if secrets else []),
             check_projects(self._core, self.projects, self.mail),
         ]

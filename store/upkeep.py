@@ -24,6 +24,7 @@ from pyroaring import BitMap
 
 from store import known, stamps
 from store.atomic import Disk, NewFile
+from store.errors import Corrupt
 from store.leisure import Leisure
 from store.patterns import ANY
 from store.schema import Database, now_ns
@@ -121,15 +122,17 @@ class Upkeep:
 
     def look(self, folder: bytes) -> tuple[bytes, list[bytes], list[bytes]] | None:
         """A directory's stamp, plain files and directories; None if there is none to look into."""
+        before_ns = now_ns()
         try:
-            before_ns = now_ns()
-            stamp = stamps.pack_if_sure(os.lstat(self._prefix + folder), before_ns)
-            entries = list(known.entries_of(self._prefix, folder))
-        except OSError:
+            with self.disk.opened(os.fsdecode(folder)) as fd, os.scandir(fd) as found:
+                stamp = stamps.pack_if_sure(os.fstat(fd), before_ns)
+                entries = [(e.name, e.is_dir(follow_symlinks=False), e.is_file(follow_symlinks=False)) for e in found]
+        except (FileNotFoundError, NotADirectoryError, Corrupt):
             return None
-        if (folder, None) in entries:  # not to be looked into: never known
+        except OSError:  # not to be looked into: never known
             return stamps.NEVER, [], []
-        return stamp, [p for p, is_folder in entries if not is_folder], [p for p, is_folder in entries if is_folder]
+        files = [folder + b"/" + os.fsencode(name) for name, _, is_file in entries if is_file]
+        return stamp, files, [folder + b"/" + os.fsencode(name) for name, is_dir, _ in entries if is_dir]
 
     def _has(self, path: bytes, stamp: bytes) -> bool:
         """Whether a file is the version a stamp is of, and nobody could change it by another name."""
@@ -209,7 +212,8 @@ class Upkeep:
     def _alone(self) -> Iterator[bool]:
         """One process merges at a time; another would only do the same again."""
         self.disk.make_dirs(FOLDER)
-        fd = os.open(self.disk.home / FOLDER / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with self.disk.opened(FOLDER) as folder:
+            fd = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=folder)
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -258,10 +262,10 @@ class Upkeep:
     def read(self, path: bytes) -> tuple[bytes, bytes] | None:
         """A file and its stamp; None if it is to be read by grep every time."""
         try:
-            fd = os.open(self._prefix + path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = self.disk.open_to_read(os.fsdecode(path))
         except (FileNotFoundError, NotADirectoryError):
             raise
-        except OSError:  # grep shall say why
+        except (OSError, Corrupt):  # grep shall say why
             return None
         try:
             before_ns = now_ns()

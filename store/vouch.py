@@ -44,6 +44,7 @@ _MASK = _CHANGES | flags.MOVED_FROM | flags.MOVED_TO | flags.ONLYDIR | flags.DON
 _LOST = flags.Q_OVERFLOW | flags.UNMOUNT | flags.MOVE_SELF | flags.DELETE_SELF
 _APPEARED = flags.CREATE | flags.MOVED_TO | flags.ATTRIB
 _LOCAL = {b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs", b"tmpfs", b"zfs", b"bcachefs", b"overlay", b"jfs"}
+_LOCK = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _LARGEST_SHARE = 0.5  # of the watches a user may have
 
 
@@ -107,7 +108,7 @@ class Warden:
         with ExitStack() as stack:
             home = os.open(self._upkeep.disk.home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, home)
-            lock = os.open(f"{known.VOUCHER.decode()}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=home)
+            lock = os.open(f"{known.VOUCHER.decode()}.lock", _LOCK, 0o600, dir_fd=home)
             stack.callback(os.close, lock)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

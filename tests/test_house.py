@@ -30,7 +30,7 @@ STORE = [
     *["bamboo", "export", "findings", "parity", "check", "check_parts"],
     *["check_projects"],
     *["check_secrets"],
-    *["check_trigrams"],
+    *["check_trigrams", "check_plants"],
     *["find", "summaries", "trajectory", "keeper", "watch", "vouch", "opening"],
     *["health", "backend", "memory"],
     *["importers.source", "importers.shape", "importers.values", "importers.building", "importers.blocks"],

@@ -8,7 +8,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Callable
-from io import RawIOBase
+from io import FileIO, RawIOBase, TextIOWrapper
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -37,7 +37,15 @@ def mount(
         bool, typer.Option("--foreground", "-f", help="Stay; do not go into the background.")
     ] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Nothing can be changed.")] = False,
-    allow_other: Annotated[bool, typer.Option("--allow-other", help="Other users may look in too.")] = False,
+    allow_other: Annotated[
+        bool,
+        typer.Option(
+            "--allow-other",
+            help="Let other users in, as far as the modes of the home's files allow (0700 and 0600, unless you change "
+            "them). Without it only you can look in, not even root. Who is not root needs user_allow_other in "
+            "/etc/fuse.conf for this.",
+        ),
+    ] = False,
     durability: Annotated[
         Durability, typer.Option(help="full: a save survives a power cut; normal: only a crash.")
     ] = "full",
@@ -103,7 +111,7 @@ def mount(
         return
 
     def work(ready: Callable[[], None]) -> None:
-        _log_to(log_file or options.home / LOG, debug=debug, delay=log_file is None)
+        _log_to(log_file or options.home / LOG, debug=debug, is_ours=log_file is None)
         serve(options, ready)
 
     code = _in_background(work)
@@ -189,9 +197,18 @@ def umount(
         print_json({"mountpoint": str(place)})
 
 
-def _log_to(path: Path | None, *, debug: bool, delay: bool = False) -> None:
-    """`delay` opens the file with the first line: a home that is to be made does not exist yet."""
-    handler = logging.FileHandler(path, delay=delay) if path else logging.StreamHandler()
+class _OwnLog(logging.FileHandler):
+    """In the home, for its owner alone; what is planted in its place is neither followed nor waited for."""
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return TextIOWrapper(FileIO(os.open(self.baseFilename, flags, 0o600), "a"), write_through=True)
+
+
+def _log_to(path: Path | None, *, debug: bool, is_ours: bool = False) -> None:
+    """In a home that is yet to be made, ours is opened with the first line."""
+    kind = _OwnLog if is_ours else logging.FileHandler
+    handler = kind(path, delay=not path.parent.exists()) if path else logging.StreamHandler()
     logging.basicConfig(
         handlers=[handler],
         level=logging.DEBUG if debug else logging.INFO,

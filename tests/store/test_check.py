@@ -614,8 +614,8 @@ def test_repair_in_another_process_leaves_a_clean_home(opened: Store) -> None:
     see_gone(opened)
 
 
-# Found by the tests of those parts: test_mailbox.py, test_projects.py.
-OF_OTHER_PARTS = {"trigrams", "message", "set-aside", "derived", "secret"}
+# Found by the tests of those parts: test_mailbox.py, test_projects.py, test_check_plants.py.
+OF_OTHER_PARTS = {"trigrams", "message", "set-aside", "derived", "secret", "hard-link"}
 
 
 def test_every_kind_of_damage_has_a_test() -> None:

@@ -1,0 +1,188 @@
+"""Another user on the machine: what he may see, and that he may mount what is his."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from store import Store
+from tests.builders import make_session
+from tests.mount.conftest import CODE, Mount, daemons_of, grovefs, wait_until
+
+MountHome = Callable[..., Mount]
+USER = "grovefs-test"
+
+
+@pytest.fixture
+def user() -> Iterator[int]:
+    """A user made for the test, without a home or a password."""
+    if os.geteuid() != 0:
+        pytest.fail("to make a user for this test takes root")
+    done = subprocess.run(["useradd", "--no-create-home", "--system", USER], capture_output=True, text=True)
+    assert done.returncode in (0, 9), done.stderr  # 9: left behind by a test that was killed
+    uid = int(subprocess.run(["id", "-u", USER], check=True, capture_output=True, text=True).stdout)
+    yield uid
+    subprocess.run(["userdel", USER], check=True, capture_output=True)
+
+
+def as_user(uid: int, *command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    line = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *map(str, command)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def test_a_home_is_for_its_owner_alone(filled: Path) -> None:
+    """Directories are 0700, files 0600, also those of ours."""
+    with Store.open(filled, background=False) as store:
+        store.append_token_usage("root", {"n": 1})
+        store.state.save_json("facts", "f", 1)
+        store.trigrams.sweep()
+        store.trigrams.merge()
+    for path in [filled, *filled.rglob("*")]:
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        assert mode == (0o700 if path.is_dir() else 0o600), f"{path} is {mode:o}"
+
+
+def test_a_mount_is_for_its_owner_alone(mounted: Mount, user: int) -> None:
+    """Without --allow-other not even the names are seen, by the kernel's own rule."""
+    mounted.path.parent.chmod(0o755)
+    options = subprocess.run(
+        ["findmnt", "-no", "OPTIONS", mounted.path], check=True, capture_output=True, text=True
+    ).stdout
+    assert "default_permissions" in options
+    assert "allow_other" not in options
+    for command in (["ls", mounted.path], ["cat", mounted.path / "README.md"], ["touch", mounted.path / "x"]):
+        done = as_user(user, *command)
+        assert done.returncode != 0
+        assert "Permission denied" in done.stderr
+
+
+SHOWN = ("README.md", "sessions.json", "transcripts/root.md", "search/child/results.md", ".grovefs/status.json")
+
+
+def test_with_allow_other_the_modes_of_the_home_decide(filled: Path, mount_home: MountHome, user: int) -> None:
+    """Transcripts, views and sessions.json say what is in files that only their owner may read: so may those."""
+    mount = mount_home(filled, "--allow-other")
+    mount.path.parent.chmod(0o755)
+    for path in SHOWN:
+        assert (mount.path / path).read_bytes()
+        assert as_user(user, "cat", mount.path / path).returncode != 0, path
+    for path in ("", "sessions", "transcripts", "views", "search/child", "views/by-title"):
+        assert as_user(user, "ls", mount.path / path).returncode != 0, path
+    for command in (["touch", mount.path / "x"], ["mkdir", mount.sessions / "new"], ["rm", mount.path / "README.md"]):
+        assert as_user(user, *command).returncode != 0, command
+
+
+def test_a_home_that_others_may_read_is_shown_to_them(filled: Path, mount_home: MountHome, user: int) -> None:
+    """And no more than that: they can change nothing."""
+    subprocess.run(["chmod", "-R", "go+rX", filled / "sessions"], check=True)
+    mount = mount_home(filled, "--allow-other")
+    mount.path.parent.chmod(0o755)
+    for path in (*SHOWN, "sessions/root/session.json"):
+        done = as_user(user, "cat", mount.path / path)
+        assert done.returncode == 0, done.stderr
+    for command in (["touch", mount.sessions / "root/session.json"], ["mkdir", mount.sessions / "new"]):
+        assert as_user(user, *command).returncode != 0, command
+    assert os.listdir(mount.sessions) == ["pinned", "root"]
+
+
+def test_the_log_in_the_home_is_for_its_owner_alone(filled: Path, place: Path) -> None:
+    """And a link or a FIFO in its place is no log: said in one line, not followed, not waited for."""
+    log, mountpoint, outside = filled / ".grovefs/mount.log", place / "mnt", place / "outside"
+    mountpoint.mkdir()
+    assert grovefs("mount", "--home", filled, mountpoint).returncode == 0
+    assert grovefs("umount", mountpoint).returncode == 0
+    wait_until(lambda: not daemons_of(mountpoint))
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    for plant in (lambda: log.symlink_to(outside), lambda: os.mkfifo(log)):
+        log.unlink()
+        plant()
+        done = grovefs("mount", "--home", filled, mountpoint)
+        assert done.returncode == 1
+        assert len(done.stderr.splitlines()) == 1
+        assert "mount.log" in done.stderr
+        assert not outside.exists()
+
+
+def test_help_says_what_allow_other_means() -> None:
+    said = " ".join(grovefs("mount", "--help", env={**os.environ, "COLUMNS": "200"}).stdout.replace("│", " ").split())
+    assert "--allow-other" in said
+    assert "only you" in said.lower()
+
+
+# Run as the other user, in a mount namespace of its own where /dev/fuse is for everybody, as on most machines.
+SCRIPT = """
+import json, os, subprocess, sys
+from pathlib import Path
+place = Path(sys.argv[1])
+command = [sys.executable, "-c", sys.argv[2]]
+def grovefs(*arguments):
+    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+grovefs("mount", "--home", place / "home", place / "mnt")
+path = place / "mnt/sessions/mine/session.json"
+document = json.loads(path.read_text())
+document["title"] = "Edited by another user"
+path.write_text(json.dumps(document))
+assert json.loads(path.read_text())["title"] == "Edited by another user"
+assert path.stat().st_uid == os.getuid() != 0
+grovefs("umount", place / "mnt")
+print(grovefs("check", "--home", place / "home"))
+"""
+
+
+def test_who_is_not_root_may_mount_too(place: Path, user: int) -> None:
+    """By way of fusermount3, which is set-uid for that."""
+    with Store.open(place / "home", background=False) as store:
+        store.save(make_session("mine"))
+    (place / "mnt").mkdir()
+    for path in [place, *place.rglob("*")]:
+        os.chown(path, user, user)
+    shutil.copytree(Path(__file__).parents[2] / "store", place / "code/store")
+    shutil.copytree(Path(__file__).parents[2] / "fusefs", place / "code/fusefs")
+    packages, prefix = place / "packages", place / "python"
+    packages.mkdir()
+    prefix.mkdir()
+    prepare = [
+        "mount -t tmpfs -o mode=755 tmpfs /dev",
+        "mknod -m 666 /dev/null c 1 3",
+        "mknod -m 666 /dev/urandom c 1 9",
+        "mknod -m 666 /dev/fuse c 10 229",
+        f"mount --bind {sysconfig.get_path('purelib')} {packages}",
+        f"mount --bind {sys.base_prefix} {prefix}",  # it may be where only root can go
+        f"chmod 755 {place} {place}/code",
+    ]
+    python = f"{prefix}/bin/{os.path.basename(os.path.realpath(sys.executable))}"
+    work = [
+        "setpriv",
+        f"--reuid={user}",
+        f"--regid={user}",
+        "--clear-groups",
+        "env",
+        "-i",
+        f"PATH={os.environ['PATH']}",
+    ]
+    work += [
+        f"PYTHONPATH={place}/code:{packages}",
+        f"HOME={place}",
+        "PYTHONDONTWRITEBYTECODE=1",
+        f"LD_LIBRARY_PATH={prefix}/lib",
+        python,
+        "-c",
+        SCRIPT,
+    ]
+    work += [str(place), CODE]
+    script = " && ".join([*prepare, 'exec "$@"'])
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", *work], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, f"is /dev/fuse forbidden here, or fusermount3 not set-uid? {done.stderr}"
+    assert "clean" in done.stdout.lower() or "no damage" in done.stdout.lower(), done.stdout

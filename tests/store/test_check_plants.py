@@ -1,0 +1,35 @@
+"""What `check` tells of links and the like; what is done with them, and what is not: tests/torture/neighbours.py."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from store import Store
+from store.places import place_of
+from tests.builders import make_session
+
+
+@pytest.mark.parametrize("name", ["session.json", "runtime.json", "token-usage.jsonl", "attachments/a.bin"])
+def test_a_file_with_another_name_is_told_of(store: Store, home: Path, tmp_path: Path, name: str) -> None:
+    """A hard link, as `cp -al` makes them: worth knowing, but no damage."""
+    store.save(make_session("s1"))
+    store.append_token_usage("s1", {"n": 1})
+    store.names.commit(place_of("sessions/s1/attachments/a.bin"), b"bytes")
+    os.link(home / "sessions/s1" / name, tmp_path / "other")
+    (found,) = store.check().findings
+    assert (found.kind, found.path, found.is_damage) == ("hard-link", f"sessions/s1/{name}", False)
+    (tmp_path / "other").unlink()
+    assert store.check().findings == []
+
+
+@pytest.mark.parametrize("name", ["projects", "state", "state/facts", "projects/k", ".sessions-index.lock"])
+def test_a_link_in_the_place_of_something_is_told_of(store: Store, home: Path, tmp_path: Path, name: str) -> None:
+    (home / name).parent.mkdir(exist_ok=True)
+    (home / name).unlink(missing_ok=True)
+    (home / name).symlink_to(tmp_path)
+    (found,) = store.check().findings
+    assert (found.kind, found.path) == ("not-plain", name)
+    (home / name).unlink()
