@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture import disks, doubles, recoveries, steps, syscalls
+from tests.torture import disks, doubles, fuzz, fuzz_mount, life, load, neighbours, recoveries, steps, syscalls
 from tests.torture.attack import Attack
 
 ATTACKS: list[Attack] = [
@@ -13,4 +13,14 @@ ATTACKS: list[Attack] = [
     Attack("recoveries", "killed and failed while it recovers from a crash", recoveries.cases, minutes=1.0),
     Attack("full-disk", "a full disk, page by page", disks.full, minutes=1.2),
     Attack("faults", "an error at every system call that changes the disk", syscalls.faults, minutes=2.0),
+    Attack("names", "names that lead elsewhere, or nowhere", fuzz.names, 0.3, fuzz.NAMES),
+    Attack("mount-names", "names through a mount", fuzz_mount.names, 0.2, fuzz_mount.BATCH),
+    Attack("giants", "documents that are too much of something", fuzz.giants, minutes=0.5),
+    Attack("documents", "documents that are not what they should be", fuzz.documents, 3.6, fuzz.BATCH * fuzz.AT_ONCE),
+    Attack("mount-documents", "the same through a mount", fuzz_mount.documents, 0.8, fuzz_mount.BATCH),
+    Attack("plants", "links, FIFOs, devices where a file should be", neighbours.plants, minutes=0.6),
+    Attack("mount-plants", "the same below a mount", neighbours.below_a_mount, minutes=0.3),
+    Attack("swaps", "a directory swapped with a link while it is used", neighbours.swaps, minutes=0.4),
+    Attack("life", "signals, unmounting, a home that moves, a clock set back", life.lives, minutes=0.7),
+    Attack("load", "stress-ng, fio and writers that sync, reading back what they wrote", load.loads, minutes=0.6),
 ]

@@ -1,0 +1,485 @@
+"""Hostile neighbours: what somebody with access to the home may plant there, and swap while it is being used.
+
+Whatever lies where something else should: it is never followed, what it leads to is neither read nor written,
+nobody waits for it, and `check` tells of it once. To tell what was read, everything outside the home says SECRET.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from store import InboxMessage, Member, Message, Session, Store, StoreError
+from store.findings import Finding
+from tests.builders import make_session
+from tests.crash.scenarios import make_home
+from tests.torture.attack import Case
+from tests.torture.mounts import Mounted, mounted, new_place
+
+SECRET = "SECRETSECRET"
+PATIENCE_S = 60
+FOLLOWS = ("search-rows", "derived", "missing-row", "extra-row", "stale-row")
+
+
+# -- outside ---------------------------------------------------------------------------------------------------
+
+
+def make_outside(home: Path, outside: Path) -> None:
+    """A copy of the home in which every file says something that must never be seen."""
+    shutil.copytree(home, outside)
+    for path in outside.rglob("*"):
+        if path.is_file() and not path.name.startswith("index.db"):
+            raw = path.read_bytes()
+            path.write_bytes(
+                raw.replace(b"msg-", f"{SECRET}-".encode()) + f"\n{SECRET}\n".encode() * (b"msg-" not in raw)
+            )
+
+
+def seen_from_outside(outside: Path) -> dict[str, object]:
+    """Everything that writing there would change."""
+    found: dict[str, object] = {}
+    for path in [outside, *sorted(outside.rglob("*"))]:
+        info = path.lstat()
+        content = path.read_bytes() if stat.S_ISREG(info.st_mode) else b""
+        found[str(path)] = (info.st_mode, info.st_uid, info.st_nlink, info.st_size, info.st_mtime_ns, content)
+    return found
+
+
+def leaked(home: Path) -> list[str]:
+    """Files of the home, the index and the trigrams among them, that say what was only said outside."""
+    return [str(p) for p in home.rglob("*") if not p.is_symlink() and p.is_file() and SECRET.encode() in p.read_bytes()]
+
+
+@contextmanager
+def nobody_waits(seconds: int = PATIENCE_S) -> Iterator[None]:
+    """Whoever opens a FIFO waits for ever; this ends it."""
+
+    def fail(number: int, frame: object) -> None:
+        raise AssertionError("somebody waits for what never comes")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# -- planting --------------------------------------------------------------------------------------------------
+
+
+def _away(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _socket(path: Path, target: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        short = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            made.bind(f"/proc/self/fd/{short}/{path.name}")
+        finally:
+            os.close(short)
+
+
+def _other_kind(path: Path, target: Path) -> None:
+    """A directory for a file, a file for a directory."""
+    path.mkdir() if target.is_file() else path.write_bytes(b"no directory")
+
+
+PLANTS: dict[str, Callable[[Path, Path], object]] = {  # by what is planted at a path, given its counterpart outside
+    "link": lambda path, target: path.symlink_to(target),
+    "link-to-itself": lambda path, target: path.symlink_to(path.name),
+    "link-to-nothing": lambda path, target: path.symlink_to("/nowhere/at/all"),
+    "link-to-etc": lambda path, target: path.symlink_to("/etc" if target.is_dir() else "/etc/passwd"),
+    "fifo": lambda path, target: os.mkfifo(path),
+    "socket": _socket,
+    "device": lambda path, target: os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5)),  # /dev/zero has no end
+    "other-kind": _other_kind,
+    "hard-link": lambda path, target: os.link(target, path),
+}
+
+# Everything that has a meaning, by its path in the home of `make_home`.
+SPOTS = [
+    *("sessions/root", "sessions/root/session.json", "sessions/root/runtime.json", "sessions/root/children"),
+    *("sessions/root/children/child", "sessions/root/children/child/session.json", "sessions/root/attachments"),
+    *("sessions/root/attachments/*", "sessions/root/traces.json", "sessions/root/mailbox", "sessions/root/mailbox/new"),
+    *("sessions/root/mailbox/new/*", "sessions/root/token-usage.jsonl", "sessions/root/trajectory.jsonl"),
+    *("state", "state/facts", "state/facts/f.json", "projects", "projects/k", "projects/k/sessions"),
+    *("projects/k/sessions/p", "projects/k/sessions/p/session.json", "projects/k/index.json"),
+    *("projects/k/sessions/p/children.json", "sessions.json", ".sessions-index.lock", ".session-lifecycle.lock"),
+]
+# Ours alone: what is planted there may keep the home shut, in plain words, but leads nobody out.
+PRIVATE_SPOTS = [
+    *(".grovefs/locks", ".grovefs/open.lock", ".grovefs/index.db", ".grovefs/rejects", ".grovefs/rejects/recent.jsonl"),
+    *(".grovefs/trigrams", ".grovefs/trash/*", ".grovefs/tmp", ".grovefs", "sessions", ".grovefs/mount.log"),
+    *(".grovefs/voucher", ".grovefs/voucher.lock", ".grovefs/index.db-wal", ".grovefs/trigrams/lock"),
+]
+
+
+def _spot(home: Path, spot: str) -> str:
+    """The path itself, or the first that it stands for."""
+    if not spot.endswith("/*"):
+        return spot
+    parent = home / spot.removesuffix("/*")
+    return f"{parent.relative_to(home)}/{sorted(os.listdir(parent))[0]}"
+
+
+def prepare(place: Path) -> tuple[Path, Path]:
+    home, outside = place / "home", place / "outside"
+    make_home(home)
+    with Store.open(home, background=False) as store:
+        store.append_token_usage("root", {"n": 1})
+        store.trigrams.sweep()
+        store.trigrams.merge()
+        with suppress(StoreError):
+            store.names.commit(_place_of("sessions/root/session.json"), b"{")
+    (home / "sessions/root/trajectory.jsonl").write_bytes(b'{"x": 1}\n')
+    make_outside(home, outside)
+    return home, outside
+
+
+def _place_of(path: str) -> Any:
+    from store.places import place_of
+
+    return place_of(path)
+
+
+def plant(home: Path, outside: Path, spot: str, kind: str) -> Path:
+    """Put something else in the place of what is there. The counterpart outside stands for what it should be."""
+    path, target = home / spot, outside / spot
+    if not target.exists():  # a lock file, say: nothing is there before someone asks for it
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(SECRET.encode())
+    if kind == "hard-link" and target.is_dir():
+        raise Inapplicable
+    _away(path)
+    PLANTS[kind](path, target)
+    return path
+
+
+class Inapplicable(Exception):
+    """There is no such thing to plant there."""
+
+
+# -- using -----------------------------------------------------------------------------------------------------
+
+
+def calls(store: Store) -> list[Callable[[], object]]:
+    """Everything that reads or writes; what is not to be repeated last."""
+    places = [_place_of(p) for p in ("sessions/root/session.json", "sessions/root/attachments/new.txt")]
+    root = store.names
+    return [
+        lambda: store.load("root"),
+        lambda: store.load("root/child"),
+        lambda: store.load_runtime("root"),
+        lambda: [store.get_document("root", name) for name in ("session.json", "runtime.json")],
+        lambda: store.transcript("root"),
+        lambda: [store.read_attachment("root", name.partition(".")[0]) for name in _names(store, "root/attachments")],
+        lambda: store.records.load_traces("root"),
+        lambda: list(store.exports.write(store.exports.select(), "markdown", store.home.parent / "exported")),
+        lambda: store.mail.at("root").pending(),
+        lambda: store.mail.at("root").drain(),
+        lambda: store.mail.at("root").deliver(InboxMessage.new("x", "task", "y")),
+        lambda: store.state.load_json("facts", "f"),
+        lambda: store.state.save_json("facts", "f", {"new": 1}),
+        lambda: store.state.save_json("facts", "g", {"new": 1}),
+        lambda: store.projects.load(Member("k", "p")),
+        lambda: store.projects.save(Member("k", "p"), {"title": "new"}),
+        lambda: store.projects.save(Member("k", "p", "c"), {"title": "new"}),
+        lambda: store.search(SECRET),
+        lambda: [store.append_token_usage("root", {"n": 2})],
+        lambda: store.attach("root", b"new", "image/png"),
+        lambda: root.commit(places[1], b"by name"),
+        lambda: root.commit(places[0], b"{"),
+        lambda: store.append("root", [Message.user("new")]),
+        lambda: store.update("root", lambda session: setattr(session, "title", "newer")),
+        lambda: store.save(make_session("root"), overwrite=True, shorten=True),
+        lambda: store.save(Session.new_child("fresh", "root", "m", "new")),
+        lambda: store.fork("root", "forked"),
+        lambda: store.rename("forked", "moved"),
+        lambda: [store.delete("moved"), store.undelete(store.deleted()[0].name)],
+        lambda: store.trigrams.sweep(),
+        lambda: store.trigrams.merge(),
+        lambda: store.sweep(),
+        lambda: store.export(),
+        lambda: store.check(repair=True),
+        lambda: store.rebuild(),
+        lambda: store.clear("root"),
+        lambda: store.delete("root", force=True),
+    ]
+
+
+def _names(store: Store, path: str) -> list[str]:
+    return [entry.name for entry in store.names.entries(f"sessions/{path}")]
+
+
+def use_all(store: Store, *, may_read: bool = False) -> None:
+    """Errors are answers; anything that is no error of the store or the disk is a fault."""
+    for call in calls(store):
+        try:
+            answer: object = call()
+        except (StoreError, OSError) as error:
+            answer = error
+        assert may_read or SECRET not in repr(answer), f"read from outside: {answer!r}"
+
+
+def _check(store: Store, path: Path) -> list[Finding] | None:
+    """What is told of it; None if nothing is left to tell of, because opening the home put it right."""
+    is_left = path.is_symlink() or not path.is_file() or path.stat().st_nlink > 1
+    findings = store.check().findings
+    return findings if is_left else None
+
+
+def opened(home: Path) -> Store:
+    return Store.open(home, background=False, durability="normal", lock_timeout_s=2.0)
+
+
+def planted(spot: str, kind: str, *, while_open: bool) -> None:
+    """Plant it before the home is opened, or while it is; then do everything that can be done."""
+    with new_place("planted", in_memory=True) as place, nobody_waits():
+        home, outside = prepare(place)
+        spot = _spot(home, spot)
+        is_private = spot in PRIVATE_SPOTS or spot.startswith(".grovefs")
+        store = opened(home) if while_open else None
+        try:
+            path = plant(home, outside, spot, kind)
+        except Inapplicable:
+            if store is not None:
+                store.close()
+            return
+        before = seen_from_outside(outside)
+        told: list[Finding] | None = None
+        try:
+            store = store or opened(home)
+        except (StoreError, OSError) as error:
+            if not is_private:
+                raise AssertionError(f"{spot} keeps the home shut: {error}") from error
+        else:
+            with store:
+                told = _check(store, path) if not is_private else None
+                use_all(store, may_read=kind == "hard-link")  # a file with two names is of the home as well
+        assert _unless_linked(seen_from_outside(outside), kind, outside / spot) == _unless_linked(
+            before, kind, outside / spot
+        ), "written outside"
+        _away(path)
+        assert kind == "hard-link" or not leaked(home), leaked(home)
+        if told is not None and not while_open:
+            _told_once(told, spot, kind)
+
+
+def _unless_linked(seen: dict[str, object], kind: str, target: Path) -> dict[str, object]:
+    """A file with two names is one file: what the log it is grows by is seen under both."""
+    return {path: what for path, what in seen.items() if kind != "hard-link" or path != str(target)}
+
+
+def _told_once(findings: list[Finding], spot: str, kind: str) -> None:
+    """One finding names it; others may tell what follows from it."""
+    if kind == "other-kind" and spot in ("state/facts", "projects/k"):
+        return  # a file like any other that is none of ours
+    expected = [f for f in findings if f.kind not in FOLLOWS]
+    named = [f for f in expected if f.path == spot and (kind != "hard-link" or f.kind in (kind, "export"))]
+    assert len(named) == 1, f"{kind} at {spot}: {[str(f) for f in findings]}"
+
+
+def plants(seed: int) -> Iterator[Case]:
+    combinations = [
+        (spot, kind, while_open) for spot in [*SPOTS, *PRIVATE_SPOTS] for kind in PLANTS for while_open in (False, True)
+    ]
+    random.Random(seed).shuffle(combinations)
+    for spot, kind, while_open in combinations:
+        name = f"{kind} at {spot}{' while open' if while_open else ''}"
+        yield Case(name, lambda s=spot, k=kind, w=while_open: planted(s, k, while_open=w))  # type: ignore[misc]
+
+
+# -- through a mount -------------------------------------------------------------------------------------------
+
+
+def walk(mount: Mounted) -> None:
+    """Read everything there is, as a backup does; what cannot be read is an error and no more."""
+    for directory, folders, files in os.walk(mount.path):
+        for name in [*folders, *files]:
+            path = Path(directory, name)
+            with suppress(OSError):
+                if stat.S_ISREG(path.lstat().st_mode):
+                    assert SECRET not in path.read_text(errors="replace"), f"{path} was read from outside"
+
+
+def write_all(mount: Mounted) -> None:
+    """Write, append to, chmod, touch, rename and remove everything there is."""
+    for directory, folders, files in os.walk(mount.sessions, topdown=False):
+        for name in [*files, *folders]:
+            path = Path(directory, name)
+            deeds: list[Callable[[], object]] = [
+                lambda p=path: os.utime(p, follow_symlinks=False),  # type: ignore[misc]
+                lambda p=path: os.chmod(p, 0o600, follow_symlinks=False),  # type: ignore[misc]
+                lambda p=path: _append(p),  # type: ignore[misc]
+                lambda p=path: p.rename(p.with_name("renamed")),  # type: ignore[misc]
+                lambda p=path: p.with_name("renamed").rename(p),  # type: ignore[misc]
+                lambda p=path: p.unlink(),  # type: ignore[misc]
+                lambda p=path: p.rmdir(),  # type: ignore[misc]
+            ]
+            for deed in deeds:
+                with suppress(OSError, NotImplementedError):
+                    deed()
+
+
+def _append(path: Path) -> None:
+    """Not through a link that the kernel itself would follow: that is the caller's own affair."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        os.write(fd, b"{}\n")
+    finally:
+        os.close(fd)
+
+
+def planted_below_a_mount(kind: str, *, while_mounted: bool) -> None:
+    """All places of one session each, planted before or behind the mount's back."""
+
+    def fill(home: Path) -> None:
+        prepare(home.parent)
+        if not while_mounted:
+            _plant_all(home, kind)
+
+    with nobody_waits(), mounted(fill) as mount:
+        walk(mount) if while_mounted else None
+        outside = mount.place / "outside"
+        before = seen_from_outside(outside)
+        if while_mounted:
+            _plant_all(mount.home, kind)
+            before = seen_from_outside(outside)
+        walk(mount)
+        write_all(mount)
+        walk(mount)
+        assert mount.daemon
+        assert kind == "hard-link" or seen_from_outside(outside) == before, "written outside"
+
+
+def _plant_all(home: Path, kind: str) -> None:
+    """From the innermost outwards, each where its directory is still one."""
+    for spot in sorted(SPOTS, key=lambda s: -s.count("/")):
+        if not spot.startswith("sessions/"):
+            continue
+        for copy in range(2):  # one session for each place would be one mount for each: these are enough
+            source = home / "sessions/root"
+            target = home / f"sessions/v{copy}-{abs(hash(spot)) % 10_000}"
+            if not source.is_dir():
+                return
+            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+            inside = _spot(home, spot).removeprefix("sessions/root").strip("/")
+            place = target / inside if inside else target
+            with suppress(Inapplicable):
+                counterpart = home.parent / "outside" / _spot(home, spot)
+                if kind == "hard-link" and counterpart.is_dir():
+                    raise Inapplicable
+                _away(place)
+                PLANTS[kind](place, counterpart)
+
+
+def below_a_mount(seed: int) -> Iterator[Case]:
+    for kind in PLANTS:
+        for late in (False, True):
+            name = f"{kind}{' while mounted' if late else ''}"
+            yield Case(name, lambda k=kind, w=late: planted_below_a_mount(k, while_mounted=w))  # type: ignore[misc]
+
+
+# -- swapped while it is used --------------------------------------------------------------------------------------
+
+SWAPPER = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+one, other = (os.fsencode(name) for name in sys.argv[1:3])
+while os.getppid() == int(sys.argv[3]):
+    libc.renameat2(-100, one, -100, other, 2)
+"""
+
+
+@contextmanager
+def swapped(path: Path, target: Path) -> Iterator[None]:
+    """A process that makes a name lead here and there, as fast as it can."""
+    decoy = path.parent / f".decoy-{path.name}"
+    decoy.symlink_to(target)
+    process = subprocess.Popen([sys.executable, "-c", SWAPPER, path, decoy, str(os.getpid())])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        if path.is_symlink():
+            ctypes.CDLL(None).renameat2(-100, os.fsencode(path), -100, os.fsencode(decoy), 2)
+        decoy.unlink(missing_ok=True)
+
+
+SWAPPED = [
+    *("sessions/root", "sessions/root/session.json", "sessions/root/attachments", "sessions/root/children"),
+    *("sessions/root/children/child", "sessions/root/mailbox", "state/facts", "projects/k", ".grovefs/tmp"),
+    *(".grovefs/trash", ".grovefs/rejects", "sessions"),
+]
+
+
+def swap(spot: str, rounds: int = 6) -> None:
+    """Use the store, and a mount where it can be, while a name leads here and there."""
+
+    def fill(home: Path) -> None:
+        prepare(home.parent)
+
+    with nobody_waits(240), mounted(fill) as mount:
+        outside = mount.place / "outside"
+        before = seen_from_outside(outside)
+        stop = threading.Event()
+        faults: list[BaseException] = []
+        walker = threading.Thread(target=_walk_until, args=(mount, stop, faults))
+        with opened(mount.home) as store:
+            with swapped(mount.home / spot, outside / spot):
+                walker.start()
+                try:
+                    for _ in range(rounds):
+                        _restore(mount.home)
+                        use_all(store)
+                finally:
+                    stop.set()
+                    walker.join()
+            assert not faults, faults
+            assert seen_from_outside(outside) == before, _difference(before, seen_from_outside(outside))
+        _away(mount.place / "exported")
+        assert not leaked(mount.home), leaked(mount.home)
+
+
+def _restore(home: Path) -> None:
+    """What the last round deleted is needed again."""
+    (home / "sessions/root").mkdir(exist_ok=True)
+
+
+def _walk_until(mount: Mounted, stop: threading.Event, faults: list[BaseException]) -> None:
+    try:
+        while not stop.is_set():
+            walk(mount)
+            write_all(mount)
+    except BaseException as error:
+        faults.append(error)
+
+
+def _difference(before: dict[str, object], after: dict[str, object]) -> str:
+    gone, new = sorted(before.keys() - after), sorted(after.keys() - before)
+    changed = [path for path in before.keys() & after if before[path] != after[path]]
+    return f"written outside: gone {gone}, new {new}, changed {changed}"
+
+
+def swaps(seed: int) -> Iterator[Case]:
+    for spot in SWAPPED:
+        yield Case(f"swap {spot}", lambda s=spot: swap(s))  # type: ignore[misc]
