@@ -64,6 +64,7 @@ class Daemon:
     log: Path
     fuse: Fuse = field(default_factory=Fuse)
     pid: int = 0
+    was_stuck: bool = False
 
     def start(self) -> None:
         reads, writes = os.pipe()
@@ -114,6 +115,18 @@ class Daemon:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
             self.pid = 0
+
+    def abort(self) -> None:
+        """Let go of all who wait for an answer, if the daemon is dead and will give none.
+
+        A daemon that is killed while a thread of it is waiting in the kernel, to have it forget a name in a
+        directory that a request holds locked, keeps the connection open, and the request waits for ever.
+        """
+        assert self.pid, "it was not killed"
+        state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        assert state == "Z", f"the daemon lives ({state}), and does not answer"
+        subprocess.run(["umount", "-f", self.path], capture_output=True)  # refused, but the connection is closed
+        self.was_stuck = True
 
     def unmount(self) -> None:
         """As a user does; the daemon then ends by itself, in peace."""

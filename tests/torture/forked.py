@@ -11,8 +11,11 @@ from collections.abc import Callable
 PATIENCE_S = 60.0  # on a busy machine; what is done here takes milliseconds
 
 
-def in_child(work: Callable[[], object], patience_s: float = PATIENCE_S) -> OSError | None:
-    """Do it there; the OSError it was answered, if any. Whatever else it raised, or a hang, fails here."""
+def in_child(work: Callable[[], object], rescue: Callable[[], None] | None = None) -> OSError | None:
+    """Do it there; the OSError it was answered, if any. Whatever else it raised, or a hang, fails here.
+
+    Who hangs in the kernel cannot be killed either: `rescue` is called first, to end what it waits for.
+    """
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -21,7 +24,9 @@ def in_child(work: Callable[[], object], patience_s: float = PATIENCE_S) -> OSEr
     os.close(writes)
     try:
         with os.fdopen(reads, "rb") as pipe:
-            if not select.select([pipe], [], [], patience_s)[0]:
+            if rescue is not None and not select.select([pipe], [], [], PATIENCE_S / 2)[0]:
+                rescue()
+            if not select.select([pipe], [], [], PATIENCE_S)[0]:
                 raise AssertionError(f"it hangs: {where(pid)}")
             said = pipe.read().decode()
     finally:

@@ -40,8 +40,8 @@ def tree_below(home: Path) -> Tree:
 
 
 def files_of(tree: Tree) -> Tree:
-    """Without the directories: a kill may leave an empty one, in which no session is."""
-    return {path: data for path, data in tree.items() if data is not None}
+    """What says something: a kill may leave a directory in which no session is, and a log without a line."""
+    return {path: data for path, data in tree.items() if data}
 
 
 def flaws(store: Store) -> list[Finding]:

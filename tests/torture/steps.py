@@ -44,7 +44,7 @@ class Ground:
         try:
             with mounted(home, self.place, at) as daemon:
                 daemon.fuse.light()
-                error = in_child(lambda: writer.write(daemon.path))
+                error = in_child(lambda: writer.write(daemon.path), daemon.abort)
                 steps = daemon.fuse.steps
             self.through[writer.name] = len(steps) < at
             self.hit.update(steps[at - 1 : at])
