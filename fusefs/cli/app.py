@@ -107,6 +107,8 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.text import Text
 
     table, lines = Table(box=None, pad_edge=False), list(rows)
+    if not lines:  # heads above nothing say nothing
+        return
     for place, head in enumerate(heads):  # ids and times are to be copied: only what comes last is broken into lines
         longest = max((cell_len(row[place]) for row in lines), default=0)
         table.add_column(head, min_width=longest if longest <= UNBROKEN and place < len(heads) - 1 else None)
