@@ -17,6 +17,7 @@ import orjson
 from store import codec, labels, layout, search, transcript
 from store.anchors import Anchors
 from store.atomic import Stamp
+from store.errors import NotFound
 from store.gist import Gist
 from store.layout import Location
 from store.models import IndexEntry
@@ -166,7 +167,8 @@ class Index:
         anchors: Anchors | None,
         gist: Gist,
     ) -> int:
-        assert version.main is not None
+        if version.main is None:  # a commit that comes to this keeps its mark, and the session is read again
+            raise NotFound(f"{location.path(layout.SESSION)} was taken away right after it was saved")
         columns = {
             "root": location.root,
             "child": location.child or "",

@@ -304,3 +304,26 @@ def test_an_interrupt_behind_the_last_move_undoes_nothing(home: Path) -> None:
         assert again is not None
         assert again.title == "new"
         assert store.check().findings == []
+
+
+@pytest.mark.warns
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_is_taken_away_before_it_is_indexed_is_no_session(home: Path, is_new: bool) -> None:
+    """By somebody else, straight on the disk, between the last move and the index: the index follows the files."""
+
+    def step(name: str) -> None:
+        if name == "index" and (home / "sessions/s1/session.json").exists() and is_hostile:
+            (home / "sessions/s1/session.json").unlink()
+
+    is_hostile = False
+    with Store.open(home, background=False, step=step) as store:
+        if not is_new:
+            store.save(make_session())
+        is_hostile = True
+        store.save(make_session(title="new"), overwrite=True)
+        is_hostile = False
+        assert store.load("s1") is None
+        assert store.check(repair=True).is_clean
+        assert store.entries() == []
+        store.save(make_session(title="again"), overwrite=True)
+        assert store.check().findings == []

@@ -356,7 +356,7 @@ def planted_below_a_mount(kind: str, *, while_mounted: bool) -> None:
         if not while_mounted:
             _plant_all(home, kind)
 
-    with nobody_waits(), mounted(fill) as mount:
+    with nobody_waits(300), mounted(fill) as mount:
         walk(mount) if while_mounted else None
         outside = mount.place / "outside"
         before = seen_from_outside(outside)
@@ -371,24 +371,16 @@ def planted_below_a_mount(kind: str, *, while_mounted: bool) -> None:
 
 
 def _plant_all(home: Path, kind: str) -> None:
-    """From the innermost outwards, each where its directory is still one."""
-    for spot in sorted(SPOTS, key=lambda s: -s.count("/")):
-        if not spot.startswith("sessions/"):
+    """Each place in a copy of the session of its own."""
+    for number, spot in enumerate(s for s in SPOTS if s.startswith("sessions/")):
+        target = home / f"sessions/v{number}"
+        shutil.copytree(home / "sessions/root", target, symlinks=True)
+        counterpart = home.parent / "outside" / _spot(home, spot)
+        if kind == "hard-link" and counterpart.is_dir():
             continue
-        for copy in range(2):  # one session for each place would be one mount for each: these are enough
-            source = home / "sessions/root"
-            target = home / f"sessions/v{copy}-{abs(hash(spot)) % 10_000}"
-            if not source.is_dir():
-                return
-            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
-            inside = _spot(home, spot).removeprefix("sessions/root").strip("/")
-            place = target / inside if inside else target
-            with suppress(Inapplicable):
-                counterpart = home.parent / "outside" / _spot(home, spot)
-                if kind == "hard-link" and counterpart.is_dir():
-                    raise Inapplicable
-                _away(place)
-                PLANTS[kind](place, counterpart)
+        place = target / _spot(home, spot).removeprefix("sessions/root").strip("/")
+        _away(place)
+        PLANTS[kind](place, counterpart)
 
 
 def below_a_mount(seed: int) -> Iterator[Case]:
