@@ -180,9 +180,13 @@ class Nodes:
             self.drop_unused(node)
 
     def drop_unused(self, node: Node) -> None:
-        """A private node also lives while its writer is expected or at work, a directory while it has children."""
+        """A private node also lives while its writer is expected or at work, a directory while it has children.
+
+        A directory may be gone before an old version that was in it, and its number be another node's by then.
+        """
         while (
             node.lookups <= 0
+            and self._by_inode.get(node.inode) is node
             and node.parent is not None
             and not node.children
             and (node.shadow is None or node.shadow.is_idle)
