@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.torture import disks, doubles, fuzz, fuzz_mount, life, load, neighbours, recoveries, steps, syscalls
 from tests.torture.attack import Attack
+from tests.torture.stateful import CROWD, LONG_LIFE, MODEL
 
 ATTACKS: list[Attack] = [
     Attack("read-only", "a disk that turns read-only", disks.read_only, minutes=0.7),
@@ -23,4 +24,7 @@ ATTACKS: list[Attack] = [
     Attack("swaps", "a directory swapped with a link while it is used", neighbours.swaps, minutes=0.4),
     Attack("life", "signals, unmounting, a home that moves, a clock set back", life.lives, minutes=0.7),
     Attack("load", "stress-ng, fio and writers that sync, reading back what they wrote", load.loads, minutes=0.6),
+    LONG_LIFE,
+    CROWD,
+    MODEL,
 ]

@@ -1,0 +1,531 @@
+"""A state machine that uses a mounted home as people and programs do, beside the model that says what must be.
+
+After every step the files on disk and in the mount, the index, the search rows, sessions.json and `check` are
+compared with the model. Hypothesis draws the steps, and shortens a sequence that fails to the steps that matter.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from store import Message, Protected, Session
+from store.layout import ATTACHMENTS, CHILDREN, RUNTIME, SESSION, TOKEN_USAGE, Location
+from tests.mount.conftest import wait_until
+from tests.torture.grove import PATIENCE_S, Grove
+from tests.torture.model import Doc, File, Model
+from tests.torture.witness import Witness
+
+LIMBO_S = "3600"  # it ends when the mount does, and not at a moment nobody can foretell
+BACKUP, TEMP, NOTE = "session.json~", "t.json", "notes.txt"
+
+_examples = itertools.count(1)
+
+pick = st.integers(0, 11)  # one of those that are there, see `_one`
+root_names = st.sampled_from("abc")
+names = st.one_of(st.tuples(root_names, st.none()), st.tuples(root_names, st.sampled_from("xy")))
+edits = st.sampled_from(["title", "message", "title", "same", "pin", "broken", "type", "stranger", "older", "empty"])
+ways = st.sampled_from(["in place", "r+", "rename", "unlink", "away"])
+short_bytes = st.binary(min_size=1, max_size=40)
+
+
+def text_of(data: dict[str, Any]) -> bytes:
+    return json.dumps(data, indent=2, ensure_ascii=False).encode()
+
+
+def errno_of(work: Callable[[], object]) -> int:
+    try:
+        work()
+    except OSError as error:
+        return error.errno or -1
+    return 0
+
+
+class GroveMachine(RuleBasedStateMachine):
+    grove: ClassVar[Grove]  # shared by all examples: a mount is slow to make
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grove.revive()
+        self.prefix = f"e{next(_examples)}-"
+        self.model = Model()
+        self.words = itertools.count(1)
+        self.used: list[str] = []
+        self.texts: dict[bytes, dict[str, Any]] = {}  # what bytes say that may become a document
+        self.readers: list[tuple[int, bytes]] = []
+        self.ends = 0
+        self.store = self.grove.store
+        self.witness = Witness(self.grove, self.prefix)
+
+    # -- what there is ---------------------------------------------------------------------------------
+
+    def word(self) -> str:
+        self.used.append(f"{self.prefix.replace('-', 'word')}{next(self.words)}")
+        return self.used[-1]
+
+    def place(self, name: tuple[str, str | None]) -> Location:
+        return Location(self.prefix + name[0], name[1])
+
+    def _one(self, number: int, among: list[Location]) -> Location | None:
+        return among[number % len(among)] if among else None
+
+    def some_dir(self, number: int) -> Location | None:
+        return self._one(number, list(self.model.dirs))
+
+    def some_session(self, number: int) -> Location | None:
+        return self._one(number, list(self.model.sessions()))
+
+    def path(self, location: Location, name: str = "") -> str:
+        return os.path.join(self.grove.mounts[0].path, location.path(name) if name else location.dir)
+
+    def agree(self, wanted: int, work: Callable[[], object]) -> None:
+        got = errno_of(work)
+        assert got == wanted, f"answered {_named(got)}, not {_named(wanted)}"
+
+    # -- documents ---------------------------------------------------------------------------------------
+
+    def fresh(self, location: Location, parent: str | None = None) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "id": location.id,
+            "title": f"About {self.word()}",
+            "note": {"kept": [1, 2.50, "ü"]},
+            "kind": location.kind,
+            "root_session_id": location.root,
+        }
+        if location.child is not None:
+            data |= {"parent_session_id": parent or location.root, "spawn_depth": 2 if parent else 1}
+        data |= {"messages": [self.message()], "created_at": _stamp(0), "updated_at": _stamp(0)}
+        return data
+
+    def message(self) -> dict[str, Any]:
+        word = self.word()
+        return {"id": f"m-{word}", "role": "user", "content": f"said {word}", "created_at": _stamp(0)}
+
+    def edited(self, location: Location, what: str) -> tuple[bytes, dict[str, Any] | None]:
+        """A new text for session.json, and what it says: None if it may not become one."""
+        main = self.model.dirs[location].main
+        data = dict(main.data) if main is not None else self.fresh(location)
+        if what == "same" and main is not None:
+            assert main.raw is not None
+            return main.raw, main.data
+        data["updated_at"] = _later(data["updated_at"])
+        if what == "broken":
+            return text_of(data)[:-20] + self.word().encode(), None
+        if what == "type":
+            return text_of({**data, "title": 5}), None
+        if what == "stranger":
+            data |= {"id": "somebody-else", "root_session_id": "somebody-else", "kind": "root"}
+        elif what == "older":
+            data["updated_at"] = "2001-01-01T00:00:00.5Z"
+        elif what == "pin":
+            data["pinned"] = not data.get("pinned", False)
+        if what == "message":
+            data["messages"] = [*data["messages"], self.message()]
+        else:
+            data["title"] = f"About {self.word()}"
+        self.texts[text_of(data)] = data
+        return text_of(data), data
+
+    def write_in(self, path: str, raw: bytes, way: str) -> None:
+        if way == "r+" and os.path.exists(path):
+            with open(path, "r+b", buffering=0) as file:
+                file.write(raw)
+                file.truncate()
+        else:
+            with open(path, "wb", buffering=0) as file:
+                file.write(raw)
+
+    @rule(number=pick, what=edits, way=ways)
+    def edit(self, number: int, what: str, way: str) -> None:
+        """session.json by any of the ways that tools have."""
+        location = self.some_dir(number)
+        if location is None:
+            return
+        if what == "empty":
+            return self.empty(location)
+        raw, data = self.edited(location, what)
+        path, model = self.path(location, SESSION), self.model
+        if way == "unlink" and model.is_shown(location):
+            self.agree(model.unlink(location), lambda: os.unlink(path))
+        if way == "away" and model.is_shown(location):
+            self.agree(model.rename_away(location, BACKUP), lambda: os.rename(path, self.path(location, BACKUP)))
+        if way == "rename":
+            self.make_temp(location, raw)
+            return self.onto(location, TEMP)
+        self.agree(model.write(location, raw, data), lambda: self.write_in(path, raw, way))
+
+    def empty(self, location: Location) -> None:
+        """Truncated and closed: nothing was written, so nothing is committed."""
+        self.agree(0, lambda: open(self.path(location, SESSION), "wb").close())
+
+    def make_temp(self, location: Location, raw: bytes) -> None:
+        path, files = self.path(location, TEMP), self.model.dirs[location].files
+        if TEMP in files:
+            os.unlink(path)
+        self.model_file(location, TEMP, raw)
+        self.write_in(path, raw, "in place")
+
+    def model_file(self, location: Location, name: str, raw: bytes) -> None:
+        self.model.dirs[location].files.pop(name, None)
+        self.model.dirs[location].files[name] = File(raw, self.model.tick())
+
+    def onto(self, location: Location, name: str) -> None:
+        raw = self.model.dirs[location].files[name].data
+        wanted = self.model.rename_onto(location, name, self.texts.get(raw))
+        self.agree(wanted, lambda: os.rename(self.path(location, name), self.path(location, SESSION)))
+
+    @rule(number=pick, what=edits)
+    def prepare_temp(self, number: int, what: str) -> None:
+        """A file that waits to be renamed, while other things happen."""
+        location = self.some_dir(number)
+        if location is not None and what != "empty":
+            self.make_temp(location, self.edited(location, what)[0])
+
+    @rule(number=pick, name=st.sampled_from([TEMP, BACKUP]))
+    def rename_onto(self, number: int, name: str) -> None:
+        location = self._one(number, [where for where, place in self.model.dirs.items() if name in place.files])
+        if location is not None:
+            self.onto(location, name)
+
+    @rule(number=pick, by_rename=st.booleans())
+    def take_away(self, number: int, by_rename: bool) -> None:
+        location = self.some_session(number)
+        if location is None:
+            return
+        path = self.path(location, SESSION)
+        if by_rename:
+            wanted = self.model.rename_away(location, BACKUP)
+            self.agree(wanted, lambda: os.rename(path, self.path(location, BACKUP)))
+        else:
+            self.agree(self.model.unlink(location), lambda: os.unlink(path))
+
+    @rule(number=pick, tail=st.sampled_from([b"\n", b" \n", b"}", b"x"]))
+    def append(self, number: int, tail: bytes) -> None:
+        """`>>`: white space makes a new version, anything else is refused."""
+        location = self._one(number, [where for where in self.model.dirs if self.model.is_shown(where)])
+        if location is None:
+            return
+        main = self.model.dirs[location].main
+        assert main is not None
+        assert main.raw is not None
+        raw, data = main.raw + tail, main.data if tail.isspace() else None
+        if data is not None:
+            self.texts[raw] = data
+        wanted = self.model.write(location, raw, data)
+        self.agree(wanted, lambda: _append(self.path(location, SESSION), tail))
+
+    @rule(number=pick, cut=st.sampled_from([0, 1, 30]))
+    def truncate(self, number: int, cut: int) -> None:
+        """truncate(2) is a commit of its own; only what was appended may go."""
+        location = self._one(number, [where for where in self.model.dirs if self.model.is_shown(where)])
+        if location is None:
+            return
+        main = self.model.dirs[location].main
+        assert main is not None
+        assert main.raw is not None
+        raw = main.raw[: len(main.raw) - cut]
+        data = main.data if raw.rstrip() == main.raw.rstrip() else None
+        if data is not None:
+            self.texts[raw] = data
+        wanted = self.model.write(location, raw, data)
+        self.agree(wanted, lambda: os.truncate(self.path(location, SESSION), len(raw)))
+
+    @rule(number=pick, what=st.sampled_from(["title", "broken", "messages", "unlink"]))
+    def edit_side(self, number: int, what: str) -> None:
+        location = self.some_dir(number)
+        if location is None:
+            return
+        path, place = self.path(location, RUNTIME), self.model.dirs[location]
+        if what == "unlink":
+            return self.agree(self.model.unlink_side(location), lambda: os.unlink(path))
+        base = place.side or place.main
+        data = dict(base.data) if base is not None else self.fresh(location)
+        newest = max([data["updated_at"], *([place.main.data["updated_at"]] if place.main else [])])
+        data |= {"messages": [], "updated_at": _later(newest), "title": f"About {self.word()}"}
+        if what == "messages":
+            data["messages"] = [self.message()]
+        raw = text_of(data) if what != "broken" else text_of(data)[:-9]
+        wanted = self.model.write_side(location, raw, data if what != "broken" else None)
+        self.agree(wanted, lambda: self.write_in(path, raw, "in place"))
+
+    # -- directories and other files ---------------------------------------------------------------------
+
+    @rule(name=names)
+    def mkdir(self, name: tuple[str, str | None]) -> None:
+        location = self.place(name)
+        self.agree(self.model.make_dir(location), lambda: os.mkdir(self.path(location)))
+
+    @rule(number=pick, name=st.sampled_from([ATTACHMENTS, CHILDREN]))
+    def mkdir_inside(self, number: int, name: str) -> None:
+        location = self.some_dir(number)
+        if location is not None:
+            self.agree(self.model.make_inner(location, name), lambda: os.mkdir(self.path(location, name)))
+
+    @rule(name=names)
+    def rmdir(self, name: tuple[str, str | None]) -> None:
+        location = self.place(name)
+        self.agree(self.model.remove_dir(location), lambda: os.rmdir(self.path(location)))
+
+    @rule(number=pick)
+    def rm_r(self, number: int) -> None:
+        location = self.some_dir(number)
+        if location is None or self.model.is_protected(location) or self._has_news_in_limbo(location):
+            return
+        self.model.remove_tree(location)
+        shutil.rmtree(self.path(location))
+
+    def _has_news_in_limbo(self, location: Location) -> bool:
+        """What nobody sees in a directory keeps it from being removed."""
+        hidden = [h for h in self.model.hidden if h == location or (location.child is None and h.root == location.root)]
+        return any(self.model.dirs[h].main is not self.model.hidden[h].doc for h in hidden if h in self.model.dirs)
+
+    @rule(number=pick, name=names)
+    def mv(self, number: int, name: tuple[str, str | None]) -> None:
+        source, target = self.some_dir(number), self.place(name)
+        if source is not None:
+            self.agree(self.model.move(source, target), lambda: os.rename(self.path(source), self.path(target)))
+
+    @rule(number=pick, name=names)
+    def cp_r(self, number: int, name: tuple[str, str | None]) -> None:
+        source, target = self.some_dir(number), self.place(name)
+        if source is None or target in self.model.dirs or not self.model.has_place(target):
+            return
+        if source.kind != target.kind or self._has_temporaries(source):
+            return
+        self.model.copy(source, target)
+        subprocess.run(["cp", "-r", self.path(source), self.path(target)], check=True, capture_output=True)
+
+    def _has_temporaries(self, source: Location) -> bool:
+        """cp goes by the order on disk: what of them would be older in the copy, nobody can foretell."""
+        inside = [source, *(self.model.children(source) if source.child is None else [])]
+        return any(name in self.model.dirs[where].files for where in inside for name in (TEMP, BACKUP))
+
+    @rule(number=pick, name=st.sampled_from(["one.png", "two"]), data=short_bytes, what=st.sampled_from("wwur"))
+    def attach(self, number: int, name: str, data: bytes, what: str) -> None:
+        """Any bytes, whole; `u` takes one away, `r` gives it another name."""
+        location = self._one(
+            number, [where for where, place in self.model.dirs.items() if place.attachments is not None]
+        )
+        if location is None:
+            return
+        attached, path = self.model.dirs[location].attachments, self.path(location, f"{ATTACHMENTS}/{name}")
+        assert attached is not None
+        if what == "w":
+            attached[name] = data
+            self.write_in(path, data, "in place")
+        elif name in attached:
+            renamed = self.path(location, f"{ATTACHMENTS}/renamed")
+            wanted = errno.EPERM if self.model.is_protected(location) else 0
+            self.agree(wanted, lambda: os.unlink(path) if what == "u" else os.rename(path, renamed))
+            if not wanted:
+                old = attached.pop(name)
+                attached |= {"renamed": old} if what == "r" else {}
+
+    @rule(number=pick, data=short_bytes, unlink=st.booleans())
+    def foreign(self, number: int, data: bytes, unlink: bool) -> None:
+        location = self.some_dir(number)
+        if location is None:
+            return
+        files, path = self.model.dirs[location].files, self.path(location, NOTE)
+        if unlink and NOTE in files:
+            del files[NOTE]
+            os.unlink(path)
+        else:
+            self.model_file(location, NOTE, data)
+            self.write_in(path, data, "in place")
+
+    @rule(number=pick, by_api=st.booleans())
+    def log(self, number: int, by_api: bool) -> None:
+        """One line more at the end of a log, by the mount or by the API."""
+        location = self.some_session(number)
+        if location is None:
+            return
+        line = json.dumps({"event": self.word()})
+        files = self.model.dirs[location].files
+        before = files[TOKEN_USAGE].data if TOKEN_USAGE in files else b""
+        files[TOKEN_USAGE] = File(before + line.encode() + b"\n", self.model.tick())
+        if by_api:
+            assert self.store.append_token_usage(str(location), line)
+        else:
+            _append(self.path(location, TOKEN_USAGE), line.encode() + b"\n")
+
+    # -- the API, in another process than the mount's ------------------------------------------------------
+
+    @rule(name=names, below=st.booleans())
+    def api_create(self, name: tuple[str, str | None], below: bool) -> None:
+        location = self.place(name)
+        if (location in self.model.dirs and self.model.dirs[location].main is not None) or self._is_headless(location):
+            return
+        other = Location(location.root, "x" if location.child == "y" else "y")
+        data = self.fresh(location, other.child if below and other in self.model.sessions() else None)
+        self.model.api_create(location, data)
+        self.store.save(Session.model_validate(data))
+
+    def _is_headless(self, location: Location) -> bool:
+        """A child of nobody: possible, but seldom meant."""
+        return location.child is not None and Location(location.root) not in self.model.dirs
+
+    def _api(self, number: int, change: Callable[[dict[str, Any]], None], work: Callable[[str], object]) -> None:
+        location = self.some_session(number)
+        if location is None:
+            return
+        self.model.api_change(location, change)
+        work(str(location))
+
+    @rule(number=pick)
+    def api_title(self, number: int) -> None:
+        title = f"About {self.word()}"
+        self._api(
+            number,
+            lambda record: record.update(title=title),
+            lambda name: self.store.update(name, lambda session: setattr(session, "title", title)),
+        )
+
+    @rule(number=pick)
+    def api_append(self, number: int) -> None:
+        location, message = self.some_session(number), self.message()
+        if location is not None:
+            self.model.api_append(location, message)
+            self.store.append(str(location), [Message.model_validate(message)])
+
+    @rule(number=pick)
+    def api_pin(self, number: int) -> None:
+        def turn(session: Session) -> None:
+            session.pinned = not session.pinned
+
+        self._api(
+            number,
+            lambda record: record.update(pinned=not record.get("pinned", False)),
+            lambda name: self.store.update(name, turn),
+        )
+
+    @rule(number=pick)
+    def api_runtime(self, number: int) -> None:
+        """The sidecar alone."""
+        location = self.some_session(number)
+        if location is None:
+            return
+        record = self.model.record(location)
+        assert record is not None
+        title = f"About {self.word()}"
+        data = {**record, "title": title, "messages": []}
+        self.model.dirs[location].side = Doc(data, None, self.model.tick(), is_loose=True)
+        session = self.store.load_runtime(str(location))
+        assert session is not None
+        session.title = title
+        self.store.save_runtime(session)
+
+    @rule(number=pick, data=short_bytes)
+    def api_attach(self, number: int, data: bytes) -> None:
+        location = self.some_session(number)
+        if location is None:
+            return
+        made = self.store.attach(str(location), data, "image/png")
+        place = self.model.dirs[location]
+        place.attachments = {**(place.attachments or {}), f"{made.id}.png": data}
+
+    @rule(number=pick)
+    def api_delete(self, number: int) -> None:
+        location = self.some_session(number)
+        if location is None:
+            return
+        wanted = self.model.api_delete(location)
+        try:
+            assert self.store.delete(str(location))
+        except Protected:
+            assert wanted
+        else:
+            assert not wanted
+
+    # -- the mount's own life, and readers who stay -------------------------------------------------------------
+
+    @precondition(lambda self: self.ends < 2)
+    @rule(by_kill=st.booleans(), number=pick)
+    def remount(self, by_kill: bool, number: int) -> None:
+        """Ended as a user does, or killed while a writer has written half a document."""
+        self.ends += 1
+        self.release_readers()
+        if not by_kill:
+            self.model.end_limbo()
+            return self.grove.remount(self.grove.mounts[0])
+        location = self._one(number, [where for where in self.model.dirs if self.model.is_shown(where)])
+        fd = os.open(self.path(location, SESSION), os.O_WRONLY | os.O_TRUNC) if location else os.open("/", os.O_RDONLY)
+        if location:
+            os.write(fd, b'{"id": "half a docu')
+        self.model.forget_limbo()
+        try:
+            self.grove.kill(self.grove.mounts[0])
+        finally:
+            errno_of(lambda: os.close(fd))
+        self.witness.clear_temporaries(self.model)
+
+    @rule(number=pick)
+    def hold_reader(self, number: int) -> None:
+        location = self._one(number, [where for where in self.model.dirs if self.model.is_shown(where)])
+        if location is not None and len(self.readers) < 3:
+            main = self.model.dirs[location].main
+            assert main is not None
+            assert main.raw is not None
+            self.readers.append((os.open(self.path(location, SESSION), os.O_RDONLY), main.raw))
+
+    @rule()
+    def release_readers(self) -> None:
+        """Rule 4: whatever happened since, it is the version that was opened."""
+        readers, self.readers = self.readers, []
+        found = [(os.pread(fd, 1 << 20, 0), raw) for fd, raw in readers]
+        for fd, _ in readers:
+            os.close(fd)
+        for got, raw in found:
+            assert got == raw
+
+    # -- what must agree ---------------------------------------------------------------------------------------
+
+    @initialize()
+    def begin(self) -> None:
+        """A tree made by the API, a root that came through the mount."""
+        self.api_create(("a", None), False)
+        self.api_create(("a", "x"), False)
+        self.mkdir(("b", None))
+        self.edit(len(self.model.dirs) - 1, "title", "in place")
+
+    @invariant()
+    def everything_agrees(self) -> None:
+        self.witness.see(self.model, self.used[-30:], self.texts)
+
+    def teardown(self) -> None:
+        for fd, _ in self.readers:
+            os.close(fd)
+        self.readers = []
+        self.store.reset()
+        wait_until(lambda: not any(n.startswith(self.prefix) for n in os.listdir(self.grove.sessions)), PATIENCE_S)
+
+
+def _append(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+def _stamp(second: int) -> str:
+    return time.strftime("2026-01-01T%H:%M:%S.000000001Z", time.gmtime(second))
+
+
+def _later(stamp: str) -> str:
+    """A later moment, spelled with all nine digits as the API does, so that texts compare as moments do."""
+    return f"{int(stamp[:4]) + 1}{stamp[4:]}"
+
+
+def _named(number: int) -> str:
+    return errno.errorcode.get(number, "success") if number else "success"

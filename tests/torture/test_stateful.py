@@ -1,0 +1,45 @@
+"""The first cases of the attacks that hold a mount open: the same ones each time, within seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.torture.crowd import ROLES, crowd, log_by_all, many_on_one
+from tests.torture.grove import Grove
+from tests.torture.long_life import Life
+from tests.torture.machine import LIMBO_S
+from tests.torture.stateful import run_model
+
+
+@pytest.fixture
+def grove(request: pytest.FixtureRequest) -> Iterator[Grove]:
+    made = Grove(*request.param)
+    try:
+        made.mount()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("grove", [("--limbo-seconds", LIMBO_S)], indirect=True)
+def test_a_mounted_home_is_what_the_model_says(grove: Grove) -> None:
+    run_model(grove, 1, examples=4, steps=25)
+
+
+@pytest.mark.parametrize("grove", [()], indirect=True)
+def test_a_crowd_is_promised_nothing_that_is_not_kept(grove: Grove) -> None:
+    grove.mount()
+    assert crowd(grove, 6.0, 1) > len(ROLES)
+    log_by_all(grove, 100)
+    many_on_one(grove, 8)
+
+
+@pytest.mark.parametrize("grove", [()], indirect=True)
+def test_a_long_life_leaves_nothing_behind(grove: Grove) -> None:
+    life = Life(grove)
+    life.run(40)
+    before, nodes = life.size(), life.nodes()
+    life.run(40)
+    life.see_flat(before, nodes)
