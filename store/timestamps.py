@@ -74,6 +74,11 @@ class Timestamp(str):
         self._ns = ns
         return self
 
+    @classmethod
+    def nearest(cls, ns: int) -> Self:
+        """As `from_ns`; beyond the years 1 to 9999, where a leap second or an offset may lead, their first or last."""
+        return cls.from_ns(max(_MIN_NS, min(ns, _MAX_NS)))
+
     @property
     def ns(self) -> int:
         """Nanoseconds since 1970-01-01T00:00:00Z, exact; digits past the ninth are ignored."""

@@ -403,3 +403,10 @@ def test_a_key_is_one_name(store: Store, home: Path) -> None:
         with pytest.raises(InvalidName, match="cannot be a project's key"):
             store.projects.save(Member(key, "p"), {"title": "t"})
     assert not (home / "projects").exists()
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:60Z", "9999-12-31T23:59:59-23:59", "0000-01-01T00:00:00Z"])
+def test_a_payload_at_the_ends_of_the_calendar_is_taken(store: Store, moment: str) -> None:
+    """Its instant may lie outside the years that can be written; the index has the nearest."""
+    store.names.commit(place_of("projects/k/sessions/p/session.json"), b'{"updated_at": "%s"}' % moment.encode())
+    assert store.projects.load(Member("k", "p")) == {"updated_at": moment}
