@@ -402,10 +402,15 @@ while os.getppid() == int(sys.argv[3]):
 
 
 @contextmanager
-def swapped(path: Path, target: Path) -> Iterator[None]:
-    """A process that makes a name lead here and there, as fast as it can."""
+def swapped(home: Path, spot: str) -> Iterator[None]:
+    """A process that makes a name lead here and there, as fast as it can.
+
+    The link leads out only from the home itself, by a directory that no mount shows: in a mount it is a link like any
+    other, and whoever goes there by path is led by the kernel, not by us.
+    """
+    path, inside = home / spot, ".grovefs/trash" if spot == ".grovefs/tmp" else ".grovefs/tmp"
     decoy = path.parent / f".decoy-{path.name}"
-    decoy.symlink_to(target)
+    decoy.symlink_to(f"{os.path.relpath(home, path.parent)}/{inside}/../../../outside/{spot}")
     process = subprocess.Popen([sys.executable, "-c", SWAPPER, path, decoy, str(os.getpid())])
     try:
         yield
@@ -437,7 +442,7 @@ def swap(spot: str, rounds: int = 6) -> None:
         faults: list[BaseException] = []
         walker = threading.Thread(target=_walk_until, args=(mount, stop, faults))
         with opened(mount.home) as store:
-            with swapped(mount.home / spot, outside / spot):
+            with swapped(mount.home, spot):
                 walker.start()
                 try:
                     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""Some of what `scripts/torture plants mount-plants swaps` tries."""
+"""Some of what `scripts/torture plants` tries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,3 @@ pytestmark = pytest.mark.warns  # whatever is planted is told of
 )
 def test_what_is_planted_is_not_followed_and_is_told_once(spot: str, kind: str, while_open: bool) -> None:
     neighbours.planted(spot, kind, while_open=while_open)
-
-
-def test_a_directory_swapped_with_a_link_leads_nobody_out() -> None:
-    neighbours.swap("sessions/root", rounds=1)
