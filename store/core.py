@@ -117,8 +117,12 @@ class Core:
             return exact if self.disk.stat(exact.path(layout.SESSION)) is not None else None
         layout.check_id(session_id)
         found = self.index.locate(session_id)
+        stuck: OSError | None = None
         if not found and self.journal.all_pending():  # it may be saved, and only its row be missing yet
-            self.recover_all()
+            try:
+                self.recover_all()
+            except OSError as error:  # a full disk; what lies where its name says can be read all the same
+                stuck = error
             found = self.index.locate(session_id)
         if Location(session_id) in found:  # a root's id is its exact name, whoever else bears it
             return Location(session_id)
@@ -128,8 +132,11 @@ class Core:
             return found[0]
         root = Location(session_id)  # written behind our back, perhaps
         if self.disk.stat(root.path(layout.SESSION)) is None:
+            if stuck is not None:  # it would be untrue to say that there is none
+                raise stuck
             return None
-        self.refresh(root)
+        if stuck is None:
+            self.refresh(root)
         return root
 
     def read(self, location: Location) -> Snapshot:

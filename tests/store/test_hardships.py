@@ -327,3 +327,30 @@ def test_what_is_taken_away_before_it_is_indexed_is_no_session(home: Path, is_ne
         assert store.entries() == []
         store.save(make_session(title="again"), overwrite=True)
         assert store.check().findings == []
+
+
+@pytest.mark.warns
+def test_a_session_whose_row_waits_for_room_can_be_loaded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saved on a disk that is full by now: it is there, whoever else is not known to be there or not."""
+    is_full = False
+
+    def step(name: str) -> None:
+        if is_full and name == "index":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def recover(root: str, child: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Store.open(home, background=False, step=step) as store:
+        is_full = True
+        with monkeypatch.context() as full:
+            full.setattr(store._core.journal, "recover", recover)
+            store.save(make_session(title="saved"))
+            loaded = store.load("s1")
+            assert loaded is not None
+            assert loaded.title == "saved"
+            with pytest.raises(OSError, match="No space left"):
+                store.load("another")
+        is_full = False
+        assert store.load("another") is None
+        assert store.check().is_clean

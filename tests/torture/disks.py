@@ -65,7 +65,7 @@ class Ground:
                 error = attempt(store, scenario)
                 judge_result(store, scenario, errno.ENOSPC, error, before, is_lasting=True)
                 self.small.free()
-                judge_after(store, scenario)
+                judge_after(store, scenario, reported=error is None)
         except OSError as error:
             raise AssertionError(repr(error)) from error
 
