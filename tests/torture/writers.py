@@ -50,9 +50,13 @@ def _rename_onto(mounted: Path) -> None:
 
 def _as_vim(mounted: Path) -> None:
     path = mounted / "sessions/root/session.json"
-    path.rename(path.with_name("session.json~"))
-    save(path, _document("root"), sync=True)
-    path.with_name("session.json~").unlink()
+    backup = path.rename(path.with_name("session.json~"))
+    try:
+        save(path, _document("root"), sync=True)
+    except OSError:
+        backup.rename(path)
+        raise
+    backup.unlink()
 
 
 def _log(mounted: Path) -> None:
