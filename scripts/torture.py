@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import sys
 import time
 import traceback
@@ -54,7 +55,7 @@ def run_attack(attack: Attack, seed: int, seconds: float, only: str | None, prog
                 attempt(attack, case, seed, tally)
             spent = time.monotonic() - began
             progress.update(task, completed=min(spent, seconds), description=f"{attack.name}: {tally.cases:,} cases")
-            if spent > seconds and only is None:
+            if case.name == only or (only is None and spent > seconds):
                 break
         else:
             tally.is_complete = True
@@ -93,6 +94,7 @@ def torture(
         for attack in chosen:
             print(f"{attack.name:14} {attack.about}")
         return
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # attacks take their mounts away
     seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
     console.print(f"seed {seed}", highlight=False)
     tallies: list[Tally] = []
