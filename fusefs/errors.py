@@ -30,6 +30,7 @@ ERRNOS: dict[type[errors.StoreError], int] = {
     errors.InvalidContent: errno.EBADMSG,  # "Bad message": refused, nothing changed
     errors.TooLarge: errno.EFBIG,
     errors.Protected: errno.EPERM,
+    errors.MustBeCopied: errno.EXDEV,  # mv(1) copies then, as from another filesystem
     errors.ReadOnly: errno.EROFS,
     errors.Conflict: errno.ESTALE,
     LookAgain: errno.ESTALE,  # the kernel tries once more

@@ -94,6 +94,10 @@ class Protected(StoreError):
     pass
 
 
+class MustBeCopied(StoreError):
+    """It cannot come in by one rename: what it holds has to be checked, file by file."""
+
+
 class ReadOnly(StoreError):
     pass
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Unpack
 
-from store import codec, layout, trash
+from store import arrivals, codec, layout, trash
 from store.atomic import Entry, NewFile, write_all
 from store.beside import Beside
 from store.core import Core
@@ -300,10 +300,12 @@ class Namespace:
             raise Protected(f"{source.path} belongs where it is")
         if target.kind in VERSIONED and target.kind is not Kind.ATTACHMENT:
             return self._commit_move(source, target, info)
-        if self.parts.move(source, target, is_dir=is_dir):
-            return self.rejects.rename(source.path, target.path) if is_dir else None
         if is_dir and target.kind is Kind.SESSION and target.location is not None:
             layout.check_new(target.location)
+        if is_dir:
+            arrivals.refuse_unchecked(self.core, source, target)
+        if self.parts.move(source, target, is_dir=is_dir):
+            return self.rejects.rename(source.path, target.path) if is_dir else None
         if source.kind is not Kind.PLAIN:
             self.refuse_pinned(source)
         attached = {p.location for p in (source, target) if p.kind is Kind.ATTACHMENT and p.location is not None}

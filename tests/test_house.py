@@ -26,7 +26,7 @@ STORE = [
     *["derived", "projects", "project_moves"],
     *["saves", "owners", "puts", "beside", "records"],
     *["parts"],
-    *["removal", "pruning", "agents", "relocate", "forking", "namespace"],
+    *["removal", "pruning", "agents", "relocate", "forking", "arrivals", "namespace"],
     *["bamboo", "export", "findings", "parity", "check", "check_parts"],
     *["check_projects"],
     *["check_secrets"],

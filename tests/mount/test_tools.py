@@ -996,3 +996,19 @@ def test_a_read_only_mount(filled: Path, mount_home: Callable[..., Mount]) -> No
         assert refused.value.errno == errno.EROFS
     assert path.read_bytes() == text
     assert sh("cat sessions.json; find . -type f -exec cat {} + | wc -c", made.path)
+
+
+def test_a_foreign_directory_is_checked_when_it_becomes_a_session(bench: Bench) -> None:
+    """`mv` is told to copy: a fork gets its own id, and what is no document is refused and stays where it was."""
+    kept, fork = bench.mount.sessions / f".{bench.id}", bench.mount.sessions / f"{bench.id}-fork"
+    shutil.copytree(bench.dir, kept)
+    assert subprocess.run(["mv", kept, fork], check=False).returncode == 0
+    assert json.loads((fork / "session.json").read_bytes())["id"] == fork.name
+    assert not kept.exists()
+    kept.mkdir()
+    (kept / "session.json").write_text("{")
+    assert subprocess.run(["mv", kept, f"{fork}-2"], capture_output=True, check=False).returncode != 0
+    assert (kept / "session.json").read_text() == "{"
+    shutil.rmtree(kept)
+    assert not Path(f"{fork}-2/session.json").exists()
+    shutil.rmtree(f"{fork}-2", ignore_errors=True)

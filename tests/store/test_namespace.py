@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
 import pytest
 
 from store import AlreadyExists, Conflict, InvalidContent, InvalidName, Location, NotEmpty, NotFound, Protected, Store
+from store.errors import MustBeCopied
 from store.namespace import Namespace
 from store.places import Kind, Place, place_of
 from tests.builders import files_below, make_document, make_session
@@ -296,3 +298,28 @@ def test_a_rename_that_was_answered_lasts(home: Path) -> None:
         steps.clear()
         store.names.put_plain(place_of("sessions/s1/copy"), b"x", attached.stat())
         assert steps[-1] == "sync-dir"
+
+
+@pytest.mark.parametrize("foreign", ["sessions/.kept", "sessions/root/kept"])
+@pytest.mark.parametrize("target", ["sessions/other", "sessions/root/children/other"])
+@pytest.mark.parametrize("document", [make_document("root"), b"{", b""], ids=["of another", "broken", "empty"])
+def test_a_foreign_directory_becomes_no_session_unchecked(
+    foreign: str, target: str, document: bytes, store: Store
+) -> None:
+    """`mv` copies it then, and every document is checked, or forked."""
+    store.save(make_session("root"))
+    for path in (foreign, "sessions/root/children"):
+        (store.home / path).mkdir(exist_ok=True)
+    (store.home / foreign / "session.json").write_bytes(document)
+    with pytest.raises(MustBeCopied):
+        store.names.move(place_of(foreign), place_of(target))
+    assert (store.home / foreign / "session.json").read_bytes() == document
+    assert not (store.home / target).exists()
+    shutil.rmtree(store.home / foreign)
+
+
+def test_a_foreign_directory_without_documents_may_become_anything(store: Store) -> None:
+    store.names.make_dir(place_of("sessions/.new"))
+    (store.home / "sessions/.new/notes.txt").write_text("mine")
+    store.names.move(place_of("sessions/.new"), place_of("sessions/other"))
+    assert (store.home / "sessions/other/notes.txt").read_text() == "mine"
