@@ -208,7 +208,7 @@ class _OwnLog(logging.FileHandler):
 def _log_to(path: Path | None, *, debug: bool, is_ours: bool = False) -> None:
     """In a home that is yet to be made, ours is opened with the first line."""
     kind = _OwnLog if is_ours else logging.FileHandler
-    handler = kind(path, delay=not path.parent.exists()) if path else logging.StreamHandler()
+    handler = kind(path, delay=is_ours and not path.parent.exists()) if path else logging.StreamHandler()
     logging.basicConfig(
         handlers=[handler],
         level=logging.DEBUG if debug else logging.INFO,
