@@ -323,13 +323,13 @@ def test_it_starts_without_what_takes_time() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_several_greps_share_a_walk(merged_home: Path, tmp_path: Path) -> None:
+def test_several_greps_share_a_walk(merged_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all must be read, into a pipe: the same, in the same order; not into a file that grep would notice."""
+    monkeypatch.chdir(merged_home)
     shared = 0
     for line in LINES:
         options = parse([os.fsencode(part) for part in line])
         if options.by_folders and not options.pattern_files:
-            os.chdir(merged_home)
             shared += in_parts(options) is not None
             if options.narrowable:  # in parts all the same
                 parts = in_parts(options)
