@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from store import Store
 # The suite answers the same each time it is asked, on a busy machine too; GROVEFS_TEST_RANDOM=1 looks further.
 settings.register_profile("suite", deadline=None, derandomize=not os.environ.get("GROVEFS_TEST_RANDOM"))
 settings.load_profile("suite")
+
+# A job in the background ignores Ctrl-C, and so would all that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -74,8 +73,7 @@ def test_ctrl_c_says_how_far_it_got_and_leaves_no_half_session(home: Path, tmp_p
         write_lines(tmp_path / f"p/s{number:03}.jsonl", say)
     code = "from fusefs.cli import main; main()"
     command = [sys.executable, "-c", code, "import", str(tmp_path / "p"), "--home", str(home)]
-    by_a_terminal = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a job in the background ignores it
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=by_a_terminal) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
         while not (home / "sessions/s003/session.json").exists():
             assert time.monotonic() < deadline

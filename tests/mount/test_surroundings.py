@@ -62,12 +62,12 @@ def test_a_mount_that_the_kernel_does_not_grant_is_one_line(filled: Path, place:
         assert store.check().is_clean
 
 
-@pytest.mark.parametrize("what", [("mount", "--home"), ("umount",)])
-def test_a_missing_fusermount_is_one_line(filled: Path, place: Path, what: tuple[str, ...]) -> None:
+def test_a_missing_fusermount_is_one_line(filled: Path, place: Path, mount_home: MountHome) -> None:
     (place / "mnt").mkdir()
-    arguments = [*what, *([filled] if len(what) > 1 else []), place / "mnt"]
-    result = grovefs(*arguments, env={**os.environ, "PATH": str(place)})
-    assert one_line(result) == "grovefs: fusermount3 is missing: install the package fuse3\n"
+    made = mount_home(filled)
+    for arguments in (["mount", "--home", filled, place / "mnt"], ["umount", made.path]):
+        result = grovefs(*arguments, env={**os.environ, "PATH": str(place)})
+        assert one_line(result) == "grovefs: fusermount3 is missing: install the package fuse3\n"
 
 
 def test_a_mountpoint_that_something_else_is_mounted_on_is_one_line(filled: Path, place: Path) -> None:
