@@ -31,7 +31,7 @@ from store.waiting import wait_for_change
 
 log = logging.getLogger("grovefs.store")
 
-LONGEST_WAIT_S = 30.0  # then look again anyway: a watch can be lost, a message cannot
+LONGEST_WAIT_S = 2.0  # then look again: a watch can be lost, and a session that goes takes the directory along untold
 _ATTEMPTS = 5  # at claiming what someone takes away by hand meanwhile
 
 

@@ -24,11 +24,12 @@ ROUNDS = 4
 
 
 def make_home(home: Path, roots: int) -> Path:
-    """A home made as plain files, which a store has looked at once."""
+    """A home made as plain files, which a store has looked at once, for grep too: nothing is left to be done later."""
     (home / "sessions").mkdir(parents=True)
     write_tree(home / "sessions", Shape(roots=roots, with_child=0.0, median_bytes=1_000, rare_every=roots // 10))
     with Store.open(home, background=False, durability="normal") as store:
         assert store.count() == roots
+        store.trigrams.rebuild()
     return home
 
 

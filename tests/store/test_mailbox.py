@@ -299,8 +299,10 @@ def test_waiting_ends_when_the_time_is_up(box: Mailbox) -> None:
 
 def test_waiting_ends_when_the_session_goes(store: Store, box: Mailbox) -> None:
     threading.Timer(0.3, lambda: store.delete("s1")).start()
+    began = time.monotonic()
     with pytest.raises(NotFound, match="gone"):
         box.receive(DEADLINE_S)
+    assert time.monotonic() - began < DEADLINE_S  # it learns of it, and not by the end of its patience
 
 
 def test_without_inotify_it_looks_now_and_then(store: Store, box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
