@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from store import documents, layout, secrets
+from store import codec, documents, layout, secrets
 from store.core import Core
 from store.documents import parse_document
 from store.errors import InvalidContent, MustBeCopied
@@ -38,16 +38,22 @@ def _files_below(core: Core, path: str) -> Iterator[str]:
 
 
 def _belongs(core: Core, old: Place, new: Place) -> bool:
-    if new.kind is not Kind.DOCUMENT or new.location is None:
-        return False
+    file = core.disk.read(old.path, core.limit_bytes)
+    if file is None:
+        return True  # gone meanwhile
     try:
-        file = core.disk.read(old.path, core.limit_bytes)
-        if file is None:
-            return True  # gone meanwhile
-        document = parse_document(file.data, old.path, limit=core.limit_bytes)
-        secrets.refuse_keys(file.data, document.data, old.path)
-        documents.check_authority(document, new.path)
+        if new.kind is Kind.STATE_JSON:
+            codec.parse_value(file.data, old.path, limit=core.limit_bytes)
+            return True
+        return new.kind is Kind.DOCUMENT and _is_document(core, file.data, new)
     except InvalidContent:
         return False
-    is_whole = new.name == layout.SESSION or not document.data["messages"]
-    return is_whole and documents.identity_flaw(document, new.location) is None
+
+
+def _is_document(core: Core, raw: bytes, place: Place) -> bool:
+    assert place.location is not None
+    document = parse_document(raw, place.path, limit=core.limit_bytes)
+    secrets.refuse_keys(raw, document.data, place.path)
+    documents.check_authority(document, place.path)
+    is_whole = place.name == layout.SESSION or not document.data["messages"]
+    return is_whole and documents.identity_flaw(document, place.location) is None
