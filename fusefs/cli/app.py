@@ -84,10 +84,10 @@ def open_store(home: Path, progress: Callable[[int, int], None] | None = None) -
     return Store.open(home, background=False, progress=progress)
 
 
-def located(store: Store, names: Iterable[str]) -> list[Location]:
-    """All sessions that are named, before anything is done to the first of them; each once."""
+def located(store: Store, names: Iterable[str]) -> dict[Location, str]:
+    """All sessions that are named, before anything is done to the first of them; each once, and as it was named."""
     lines = (line for name in names for line in (sys.stdin.read().splitlines() if name == "-" else [name]))
-    return list(dict.fromkeys(store.resolve(line) for line in lines if line.strip()))
+    return {store.resolve(line): line.strip() for line in lines if line.strip()}
 
 
 UNBROKEN = 40  # columns: a cell of so many stays on one line

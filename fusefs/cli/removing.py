@@ -28,16 +28,23 @@ def remove(
     sessions: SessionNames,
     home: Home,
     force: Annotated[bool, typer.Option("--force", "-f", help="Pinned ones too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask where a name is not the whole id.")] = False,
     as_json: Json = False,
 ) -> None:
     """Delete sessions, each with all that descends from it. They are in the trash for seven days.
 
-    If one is refused, because it or a descendant is pinned, the others go all the same, and the exit code is 1.
+    One that is named by a beginning of its id, or by its title, goes only after a question, or with --yes: said twice,
+    such a name might mean another session. If one is refused, because it or a descendant is pinned, the others go all
+    the same, and the exit code is 1.
 
     Example: grovefs rm second-try
     """
     with open_store(home) as store:
-        results = [_removed(store, location, force=force) for location in located(store, sessions)]
+        doomed = located(store, sessions)
+        guessed = [str(location) for location, name in doomed.items() if name not in (str(location), location.id)]
+        if guessed and not yes and not agrees(f"Delete {', '.join(guessed)}?", f"--yes, or the whole id: {guessed[0]}"):
+            raise typer.Exit(1)
+        results = [_removed(store, location, force=force) for location in doomed]
     if as_json:
         print_json(results)
     for result in results:

@@ -218,6 +218,16 @@ def test_rm_goes_on_past_a_pinned_one(filled: Path) -> None:
     assert run(filled, "rm", "--force", "fix-login").returncode == 0
 
 
+def test_what_is_not_the_whole_id_is_deleted_only_if_that_is_meant(filled: Path) -> None:
+    """A command that is run again must not go on with the next session of a like name."""
+    result = run(filled, "rm", "fix-logi")
+    assert result.returncode == 2
+    assert "fix-login" in result.stderr
+    assert run(filled, "show", "fix-login").returncode == 0
+    assert run(filled, "rm", "fix-logi", "--yes").returncode == 0
+    assert run(filled, "show", "fix-login").returncode == 1
+
+
 def test_the_latest_deletion_is_the_one_had_back(filled: Path) -> None:
     run(filled, "rm", "fix-logout")
     run(filled, "new", "fix-logout", "--title", "The second")
