@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,10 +28,7 @@ def page() -> str:
 @pytest.fixture(scope="module")
 def shown(page: str) -> str:
     """As a reader sees it, on one line."""
-    tool = shutil.which("groff")
-    if tool is None:
-        pytest.skip("there is no groff here")
-    command = [tool, "-man", "-Tutf8", "-ww", "-rLL=200n", "-P-cbou"]
+    command = ["groff", "-man", "-Tutf8", "-ww", "-rLL=200n", "-P-cbou"]
     result = subprocess.run(command, input=page, capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stderr) == (0, "")
     return " ".join(re.sub("\u2010\n\\s*", "", result.stdout).replace("\u2010", "-").split())

@@ -216,7 +216,7 @@ def test_fifty_writers_of_fifty_sessions(mounted: Mount) -> None:
     assert all(titles[f"s{number}"] == f"Title {number} 2" for number in range(50))
 
 
-def test_forty_writers_of_one_session(mounted: Mount) -> None:
+def test_fifty_writers_of_one_session(mounted: Mount) -> None:
     """Each commits or is told that it was outdated; what stands is one that was told it had committed."""
     path = mounted.sessions / "root/session.json"
     text = path.read_text()
@@ -229,7 +229,7 @@ def test_forty_writers_of_one_session(mounted: Mount) -> None:
             return error.errno or -1
         return 0
 
-    answers = in_threads(40, write)
+    answers = in_threads(50, write)
     counted = Counter(answers)
     assert set(counted) <= {0, errno.ESTALE}, counted
     assert counted[0] >= 1
