@@ -27,6 +27,7 @@ _REFUSED = {errno.EBADMSG, errno.ESTALE, errno.EFBIG}
 _NAME_REFUSED = {
     *(errno.EINVAL, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EPERM),
     *(errno.EROFS, errno.ENOTEMPTY, errno.EBADMSG, errno.ENOSYS, errno.ELOOP),
+    errno.EXDEV,  # a directory with a document that nobody checked: mv(1) copies it then
 }
 
 
