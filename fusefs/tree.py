@@ -108,9 +108,11 @@ class Tree:
 
     def _find_item(self, path: str) -> Item | None:
         view, rest = self._view(path)
-        return view.find(rest) if _is_text(path) else None
+        return view.find(rest)
 
     def _view(self, path: str) -> tuple[View, str]:
+        if not layout.is_text(path):
+            raise NotFound(f"{path!r} does not exist: what is made up is named in UTF-8")
         top, _, rest = path.partition("/")
         return (self._views[top], rest) if top in self._views else (self._views[""], path)
 
@@ -264,15 +266,6 @@ def _is_same(known: Node, info: os.stat_result) -> bool:
 def _is_equal(was: os.stat_result, info: os.stat_result) -> bool:
     """Whether the kernel would see no difference. Every change but a read's changes the ctime."""
     return (was.st_ctime_ns, was.st_size, was.st_nlink) == (info.st_ctime_ns, info.st_size, info.st_nlink)
-
-
-def _is_text(path: str) -> bool:
-    """What is made up is named in UTF-8; other bytes lead nowhere."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _version(item: Item) -> object:

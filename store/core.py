@@ -264,7 +264,7 @@ class Core:
         except PermissionError as error:
             log.warning("not looked into: %s", error)
             return
-        yield from (Location(root, child) for child in children if layout.is_session_id(child))
+        yield from layout.children_among(root, children)
 
     def sweep(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Compare every session's stamps with its row and read again what differs; returns how many."""

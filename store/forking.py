@@ -73,8 +73,7 @@ class Forker:
     def _children(self, source: Location, target: Location) -> list[Location]:
         if source.child is not None:
             return []
-        names = self.core.disk.directories(source.path(layout.CHILDREN))
-        return [Location(target.root, name) for name in names if layout.is_session_id(name)]
+        return layout.children_among(target.root, self.core.disk.directories(source.path(layout.CHILDREN)))
 
     # -- copying ------------------------------------------------------------------------------------------
 

@@ -15,6 +15,8 @@ can be: a root that begins with "/" is another part of the home, and "//" in a c
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from store.errors import InvalidName
@@ -181,6 +183,12 @@ def locate_path(path: str) -> tuple[Location, str] | None:
     return Location(parts[1]), "/".join(parts[2:])
 
 
+def children_among(root: str, names: Iterable[str]) -> list[Location]:
+    """The children of a root, by the names in its `children/`. What can be no id there is foreign, whatever its bytes:
+    a location is text always, for it is kept in the index."""
+    return [Location(root, name) for name in names if is_session_id(name)]
+
+
 def project_location(key: str, parent: str | None = None, child: str | None = None) -> Location:
     """A project, a session of it, or a child of that session."""
     rest = None if parent is None else f"{SESSIONS}/{parent}" + (f"/{CHILDREN}/{child}" if child is not None else "")
@@ -200,8 +208,9 @@ def locate_project(path: str) -> tuple[Location, str] | None:
 
 
 def state_location(category: str = "") -> Location:
-    """The directory of a category of state documents."""
-    return Location(f"/{STATE}", category or None)
+    """The directory of a category of state documents. What lies below a name that is no text is in none, and counts
+    to the directory above it."""
+    return Location(f"/{STATE}", "/".join(takewhile(is_text, category.split("/"))) or None)
 
 
 def is_leftover(name: str) -> bool:

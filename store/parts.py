@@ -11,6 +11,7 @@ from typing import Unpack
 
 from store import layout
 from store.core import Core
+from store.errors import MustBeCopied
 from store.index import Terms
 from store.mailbox import Mailboxes
 from store.places import Kind, Place
@@ -56,6 +57,8 @@ class Parts:
         if source.kind is Kind.PAYLOAD:
             self.projects.move_away(source, target)
         elif is_dir and any(place.kind in (Kind.PROJECT, Kind.MEMBER) for place in (source, target)):
+            if _is_state(source):  # both search and the project's index would have to follow, in one commit
+                raise MustBeCopied(f"{source.path} holds state documents: they have to be copied to be none")
             self.mover.move(source, target)
         elif source.kind in _STATE or (is_dir and any(map(_is_state, (source, target)))):
             self.state.move(source, target)

@@ -55,14 +55,14 @@ class Relocator:
             raise NotFound(f"{source.dir} does not exist")
         if self.core.disk.entries(target.dir):
             raise AlreadyExists(f"{target.dir} exists and is not empty")
-        if source.child is None and target.child is not None and self._children(source):
+        below = source.path(layout.CHILDREN) if source.child is None and target.child is not None else None
+        if below is not None and self.core.disk.directories(below):  # also a foreign one: it would lie in a child
             raise NotEmpty(f"{source} has children, so it cannot become a child itself")
         if target.child is not None and self.core.disk.stat(Location(target.root).dir) is None:
             raise NotFound(f"there is no session {target.root!r} to become a child of")
 
     def _children(self, root: Location) -> list[Location]:
-        names = self.core.disk.directories(root.path(layout.CHILDREN))
-        return [Location(root.root, name) for name in names]
+        return layout.children_among(root.root, self.core.disk.directories(root.path(layout.CHILDREN)))
 
     # -- who has to say something else ------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class Remover:
             found = self.core.disk.directories(f"{directory}/{layout.CHILDREN}")
         except Corrupt:  # a link of that name leads to nobody's children
             return []
-        return [Location(root, child) for child in found if layout.is_session_id(child)]
+        return layout.children_among(root, found)
 
     def _refuse_pinned(self, location: Location, going: Sequence[Location]) -> None:
         pinned = [p for p in self.core.index.pinned_in(location.root) if p in going]

@@ -454,3 +454,18 @@ def test_names_that_cannot_be(mounted: Mount) -> None:
     os.mkdir(odd)
     os.rmdir(odd)
     assert title(mounted.sessions / "root/session.json") == "The root"
+
+
+def test_a_rename_beside_or_to_a_name_that_is_no_text_works_or_says_why(mounted: Mount) -> None:
+    """Such a directory among children is nobody's child; a session cannot take such a name, and no project has one."""
+    children = os.fsencode(mounted.sessions) + b"/root/children"
+    os.mkdir(children + b"/\xff")
+    os.rename(children + b"/child", children + b"/renamed")
+    assert sorted(os.listdir(children)) == [b"grandchild", b"renamed", b"\xff"]
+    with pytest.raises(PermissionError):
+        os.rename(children + b"/renamed", children + b"/\xc3")
+    projects = os.fsencode(mounted.path) + b"/views/projects/none/"
+    link = os.listdir(projects)[0]
+    for source, target in ((link, b"\xff"), (b"\xff", link), (link, b"../\xff/" + link)):
+        with pytest.raises(FileNotFoundError):
+            os.rename(projects + source, projects + target)

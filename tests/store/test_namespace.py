@@ -34,6 +34,15 @@ def attachment_of(store: Store, session_id: str) -> Place:
     return place_of(f"sessions/{session_id}/attachments/{name}")
 
 
+def test_state_that_is_to_be_a_project_has_to_be_copied(store: Store, names: Namespace) -> None:
+    store.state.save_json("facts", "n", {"x": "whale"})
+    for target in ("projects/k", "projects/k/sessions/p"):
+        (store.home / "projects/k/sessions").mkdir(parents=True, exist_ok=True)
+        with pytest.raises(MustBeCopied):
+            names.move(place_of("state/facts"), place_of(target))
+    assert store.state.load_json("facts", "n") == {"x": "whale"}
+
+
 # -- what a path means -------------------------------------------------------------------------------------------
 
 
