@@ -1,75 +1,69 @@
-"""Run the attacks of tests/torture/, each in its share of the time, and tell what fell and how to see it again."""
+"""Run the attacks of tests/torture/, as many at a time as there are processors, and tell what fell and how to see it
+again."""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import sys
-import time
-import traceback
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.torture.attack import Attack, Case
+from tests.torture.arena import run_all
+from tests.torture.attack import Attack, Fall, Tally
 from tests.torture.attacks import ATTACKS
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-console = Console(stderr=True)
 
 
-@dataclass
-class Tally:
-    attack: str
-    cases: int = 0
-    seconds: float = 0.0
-    failures: list[str] = field(default_factory=list)
-    is_complete: bool = False  # nothing was left to try
+class Screen:
+    """What people see meanwhile: a line for each attack under way, one for each that is over, and all that fell."""
+
+    def __init__(self, seed: int, console: Console) -> None:
+        self.seed, self.console = seed, console
+        # No thread of its own: attacks are forked from here.
+        self.progress = Progress("{task.description}", console=console, transient=True, auto_refresh=False)
+        self.tasks: dict[str, TaskID] = {}
+
+    def began(self, attack: Attack) -> None:
+        self.tasks[attack.name] = self.progress.add_task(f"{attack.name}: {attack.about}", total=None)
+        self.progress.refresh()
+
+    def saw(self, tally: Tally, now: str) -> None:
+        told = f"{tally.attack}: {tally.cases:,} cases, {now}"
+        self.progress.update(self.tasks[tally.attack], description=told[: self.console.width - 1])
+        self.progress.refresh()
+
+    def fell(self, fall: Fall) -> None:
+        self.console.print(f"[red]{fall.attack}: {fall.case} fell[/red]", highlight=False)
+        self.console.print(fall.how, markup=False, highlight=False)
+        self.console.print(f"again: {fall.again(self.seed)}\n", markup=False, highlight=False, soft_wrap=True)
+
+    def ended(self, tally: Tally) -> None:
+        self.progress.remove_task(self.tasks.pop(tally.attack))
+        told = f"{tally.attack}: {tally.cases:,} cases in {tally.seconds:.0f} s, {_how_far(tally)}"
+        self.console.print(told, highlight=False)
 
 
-def attempt(attack: Attack, case: Case, seed: int, tally: Tally) -> None:
-    tally.cases += attack.cases_at_once
-    try:
-        case.run()
-    except Exception:
-        tally.failures.append(case.name)
-        console.print(f"[red]{attack.name}: {case.name} fell[/red]", highlight=False)
-        console.print(traceback.format_exc(), markup=False, highlight=False)
-        console.print(f"again: scripts/torture {attack.name} --seed {seed} --case '{case.name}'\n", highlight=False)
-
-
-def run_attack(attack: Attack, seed: int, seconds: float, only: str | None, progress: Progress) -> Tally:
-    tally, began = Tally(attack.name), time.monotonic()
-    task = progress.add_task(f"{attack.name}: {attack.about}", total=seconds)
-    stream = attack.cases(seed)
-    try:
-        for case in stream:
-            if only is None or case.name == only:
-                attempt(attack, case, seed, tally)
-            spent = time.monotonic() - began
-            progress.update(task, completed=min(spent, seconds), description=f"{attack.name}: {tally.cases:,} cases")
-            if case.name == only or (only is None and spent > seconds):
-                break
-        else:
-            tally.is_complete = True
-    finally:
-        getattr(stream, "close", lambda: None)()
-    tally.seconds = time.monotonic() - began
-    progress.update(task, completed=seconds)
-    return tally
+def _how_far(tally: Tally) -> str:
+    if tally.is_endless:
+        return "without end"
+    return "complete" if tally.is_complete else "time was up"
 
 
 def tell(tallies: list[Tally], seed: int) -> None:
     table = Table("attack", "cases", "seconds", "complete", "fell", title=f"seed {seed}")
     for tally in tallies:
-        complete = "yes" if tally.is_complete else "time was up"
+        complete = _how_far(tally).replace("complete", "yes")
         table.add_row(
             tally.attack, f"{tally.cases:,}", f"{tally.seconds:.0f}", complete, str(len(tally.failures) or "none")
         )
@@ -81,6 +75,7 @@ def torture(
     attacks: Annotated[list[str] | None, typer.Argument(help="Which; all without.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed, the same cases. Drawn and printed without.")] = None,
     minutes: Annotated[float, typer.Option(help="For all together.")] = 30.0,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Attacks at a time; a processor each without.")] = None,
     case: Annotated[str | None, typer.Option(help="Only the case of this name.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     names: Annotated[bool, typer.Option("--list", help="What there is.")] = False,
@@ -92,20 +87,18 @@ def torture(
     chosen = [attack for attack in ATTACKS if not attacks or attack.name in attacks]
     if names:
         for attack in chosen:
-            print(f"{attack.name:14} {attack.about}")
+            print(f"{attack.name:16} {attack.about}")
         return
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # attacks take their mounts away
     seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
-    console.print(f"seed {seed}", highlight=False)
-    tallies: list[Tally] = []
-    ends = time.monotonic() + minutes * 60
-    with Progress(console=console, transient=True) as progress:
-        for number, attack in enumerate(chosen):
-            wanted = sum(other.minutes for other in chosen[number:])
-            share = (ends - time.monotonic()) * attack.minutes / wanted
-            tallies.append(run_attack(attack, seed, max(share, 1.0), case, progress))
+    jobs = jobs or os.cpu_count() or 1
+    screen = Screen(seed, Console(stderr=True))
+    screen.console.print(f"seed {seed}, {jobs} at a time", highlight=False)
+    with screen.progress:
+        tallies = run_all(chosen, seed, minutes * 60, case, jobs, screen)
     if as_json:
-        print(json.dumps({"seed": seed, "attacks": [asdict(tally) for tally in tallies]}))
+        told = {"seed": seed, "jobs": jobs, "minutes": minutes, "attacks": [asdict(tally) for tally in tallies]}
+        print(json.dumps(told))
     else:
         tell(tallies, seed)
     raise typer.Exit(1 if any(tally.failures for tally in tallies) else 0)

@@ -21,9 +21,9 @@ from tests.builders import make_session
 CODE = "from fusefs.cli import main; main()"
 
 
-def grovefs(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+def grovefs(*arguments: str | Path, program: str = CODE, **options: object) -> subprocess.CompletedProcess[str]:
     """The command as a user would run it."""
-    command = [sys.executable, "-c", CODE, *map(str, arguments)]
+    command = [sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload, no-any-return]
 
 

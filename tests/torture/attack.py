@@ -8,8 +8,12 @@ a seed and a name are enough to see a failure again.
 
 from __future__ import annotations
 
+import time
+import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+AROUND = "before the first case, between two, or after the last"
 
 
 @dataclass(frozen=True)
@@ -23,5 +27,84 @@ class Attack:
     name: str
     about: str
     cases: Callable[[int], Iterator[Case]]  # of a seed
-    minutes: float  # the most it may take of a full run; what is left when the cases end goes to the others
+    minutes: float  # what it takes of one processor; of one without end, what it should have at least
     cases_at_once: int = 1  # how many tries a case stands for, where one mount or process serves many
+    is_endless: bool = False  # it takes what time the others leave
+
+
+@dataclass
+class Tally:
+    """How far an attack has come."""
+
+    attack: str
+    cases: int = 0
+    seconds: float = 0.0
+    failures: list[str] = field(default_factory=list)  # the names of the cases that fell
+    is_complete: bool = False  # nothing was left to try
+    is_endless: bool = False
+
+
+@dataclass(frozen=True)
+class Fall:
+    """What fell, and how."""
+
+    attack: str
+    case: str
+    how: str
+
+    def again(self, seed: int) -> str:
+        alone = f" --case '{self.case}'" if self.case != AROUND else ""
+        return f"scripts/torture {self.attack} --seed {seed}{alone}"
+
+
+Tell = Callable[["Tally | Fall | str"], object]  # how far it has come, what fell, or the name of the case that begins
+
+
+@dataclass
+class Run:
+    """An attack under way, from a seed; nothing is begun that is likely to end after `until` (monotonic)."""
+
+    attack: Attack
+    seed: int
+    until: float
+    only: str | None  # the one case that is wanted
+    tell: Tell
+    longest: float = 0.0  # of the cases so far
+
+    def __post_init__(self) -> None:
+        self.began = time.monotonic()
+        self.tally = Tally(self.attack.name, is_endless=self.attack.is_endless)
+
+    def all(self) -> Tally:
+        self._attempt(AROUND, self._cases)
+        return self.tally
+
+    def _cases(self) -> None:
+        stream = self.attack.cases(self.seed)
+        try:
+            for case in stream:
+                if time.monotonic() + self.longest > self.until:
+                    return
+                if self.only in (None, case.name):
+                    self._case(case)
+                if self.only == case.name:
+                    return
+            self.tally.is_complete = True
+        finally:
+            getattr(stream, "close", lambda: None)()
+
+    def _case(self, case: Case) -> None:
+        self.tell(case.name)
+        self.tally.cases += self.attack.cases_at_once
+        began = time.monotonic()
+        self._attempt(case.name, case.run)
+        self.longest = max(self.longest, time.monotonic() - began)
+        self.tell(self.tally)
+
+    def _attempt(self, name: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception:
+            self.tally.failures.append(name)
+            self.tell(Fall(self.attack.name, name, traceback.format_exc()))
+        self.tally.seconds = time.monotonic() - self.began

@@ -1,4 +1,4 @@
-"""All attacks, in the order in which they run: the quick and certain ones first."""
+"""All attacks, with what each takes of a processor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ATTACKS: list[Attack] = [
     Attack("names", "names that lead elsewhere, or nowhere", fuzz.names, 0.3, fuzz.NAMES),
     Attack("mount-names", "names through a mount", fuzz_mount.names, 0.2, fuzz_mount.BATCH),
     Attack("giants", "documents that are too much of something", fuzz.giants, minutes=0.5),
-    Attack("documents", "documents that are not what they should be", fuzz.documents, 3.6, fuzz.BATCH * fuzz.AT_ONCE),
+    Attack("documents", "documents that are not what they should be", fuzz.documents, 3.6, fuzz.BATCH),
     Attack("mount-documents", "the same through a mount", fuzz_mount.documents, 0.8, fuzz_mount.BATCH),
     Attack("plants", "links, FIFOs, devices where a file should be", neighbours.plants, minutes=0.6),
     Attack("mount-plants", "the same below a mount", neighbours.below_a_mount, minutes=0.3),

@@ -27,8 +27,9 @@ from typing import Any
 from store import Message, Session, Store
 from store.layout import SESSION, SESSIONS, TOKEN_USAGE
 from tests.builders import make_document, make_session
-from tests.mount.conftest import CODE, Mount, wait_until
+from tests.mount.conftest import CODE, wait_until
 from tests.torture.grove import PATIENCE_S, Grove
+from tests.torture.mounts import Mounted
 
 processes = multiprocessing.get_context("fork")
 HANG_S = 120.0  # for one step, on the busiest of machines
@@ -292,7 +293,7 @@ def crowd(grove: Grove, seconds: float, seed: int, roles: dict[str, Callable[[Wo
             _watch(workers, grove)
             if time.monotonic() > scene.began + seconds / 3:
                 for mount in grove.mounts:
-                    sizes[mount.path].append(Size.of(grove.daemon(mount)))
+                    sizes[mount.path].append(Size.of(mount.daemon))
     finally:
         for worker in workers:
             worker.process.kill()
@@ -333,12 +334,12 @@ def _stacks(workers: list[Worker], grove: Grove) -> str:
             os.kill(worker.process.pid, signal.SIGUSR1)
     time.sleep(1.0)
     told = [f"{worker.name}:\n{worker.path('stacks').read_text()}" for worker in workers]
-    return "\n".join([*told, *(_waits(grove, mount) for mount in grove.mounts), grove.said()])
+    return "\n".join([*told, *(_waits(mount) for mount in grove.mounts), grove.said()])
 
 
-def _waits(grove: Grove, mount: Mount) -> str:
+def _waits(mount: Mounted) -> str:
     """Where the daemon's threads wait, as far as the kernel tells."""
-    pid = grove.daemon(mount)
+    pid = mount.daemon
     waits = Counter((task / "wchan").read_text() for task in Path(f"/proc/{pid}/task").iterdir())
     return f"daemon of {mount.path}: {dict(waits)}"
 

@@ -15,17 +15,31 @@ import pytest
 from store import Store
 from store.findings import Finding
 
-MEMORY = Path("/dev/shm")  # where a sync costs nothing
+DISK, MEMORY = Path("/var/tmp"), Path("/dev/shm")  # in memory a sync costs nothing
 PAGE_BYTES = 4096
 
 Tree = dict[str, bytes | None]
 
 
+def new_place(*, in_memory: bool = False) -> Path:
+    """A directory of its own; mounts lie outside /tmp, where editors save in other ways."""
+    base = MEMORY if in_memory and os.access(MEMORY, os.W_OK) else DISK
+    return Path(tempfile.mkdtemp(prefix=f"{_prefix(os.getsid(0))}-", dir=base))
+
+
+def places_of(session: int) -> list[Path]:
+    """Those that the processes of a session have made and not taken away."""
+    return [place for base in (DISK, MEMORY) for place in base.glob(f"{_prefix(session)}-*")]
+
+
+def _prefix(session: int) -> str:
+    return f"grovefs-torture-{session}"
+
+
 @contextmanager
 def scratch(*, in_memory: bool = False) -> Iterator[Path]:
-    """A directory of its own; mounts lie outside /tmp, where editors save in other ways."""
-    base = MEMORY if in_memory and MEMORY.is_dir() else Path("/var/tmp")
-    place = Path(tempfile.mkdtemp(prefix="grovefs-torture-", dir=base))
+    """A place that goes at the end."""
+    place = new_place(in_memory=in_memory)
     try:
         yield place
     finally:

@@ -6,12 +6,13 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 from pathlib import Path
 
 from store import Store
 from store.layout import SESSIONS
-from tests.mount.conftest import Mount, daemons_of, grovefs, wait_until
+from tests.mount.conftest import daemons_of, wait_until
+from tests.torture.ground import new_place
+from tests.torture.mounts import Mounted
 
 PATIENCE_S = 30.0  # for what must come soon, on a machine that may be busy with something else
 
@@ -20,9 +21,9 @@ class Grove:
     """Close it, whatever happened: nothing stays mounted, no process and no file is left."""
 
     def __init__(self, *options: str) -> None:
-        self.base = Path(tempfile.mkdtemp(prefix="grovefs-torture-", dir="/var/tmp"))
+        self.base = new_place()
         self.options = options
-        self.mounts: list[Mount] = []
+        self.mounts: list[Mounted] = []
         self.store = Store.open(self.base / "home", background=False)
 
     @property
@@ -33,45 +34,37 @@ class Grove:
     def sessions(self) -> Path:
         return self.mounts[0].path / SESSIONS
 
-    def mount(self) -> Mount:
+    def mount(self) -> Mounted:
         """Another mount of the home; the first is the one that is worked in."""
         number = len(self.mounts)
-        made = Mount(self.home, self.base / f"mnt{number}", self.base / f"log{number}")
+        made = Mounted(self.home, self.base / f"mnt{number}", self.base / f"log{number}")
         made.path.mkdir()
-        self._serve(made)
+        made.mount(*self.options)
         self.mounts.append(made)
         return made
 
-    def _serve(self, mount: Mount) -> None:
-        result = grovefs("mount", "--home", mount.home, "--log-file", mount.log, *self.options, mount.path)
-        assert result.returncode == 0, result.stderr
-
-    def daemon(self, mount: Mount) -> int:
-        (pid,) = daemons_of(mount.path)
-        return pid
-
-    def end(self, mount: Mount) -> None:
+    def end(self, mount: Mounted) -> None:
         """As a user does: fusermount3 -u; the daemon is gone when this returns."""
         wait_until(lambda: _is_unmounted(mount.path), PATIENCE_S)
         wait_until(lambda: not daemons_of(mount.path), PATIENCE_S)
 
-    def remount(self, mount: Mount) -> None:
+    def remount(self, mount: Mounted) -> None:
         self.end(mount)
-        self._serve(mount)
+        mount.mount(*self.options)
 
-    def kill(self, mount: Mount) -> None:
+    def kill(self, mount: Mounted) -> None:
         """kill -9, and mount again."""
-        os.kill(self.daemon(mount), signal.SIGKILL)
+        os.kill(mount.daemon, signal.SIGKILL)
         wait_until(lambda: not daemons_of(mount.path), PATIENCE_S)
         self.end(mount)
-        self._serve(mount)
+        mount.mount(*self.options)
 
     def revive(self) -> None:
         """After an example that failed half-way, the next one has its mount again."""
         for mount in self.mounts:
             if not daemons_of(mount.path):
                 self.end(mount)
-                self._serve(mount)
+                mount.mount(*self.options)
 
     def said(self) -> str:
         """What the daemons logged."""

@@ -22,7 +22,8 @@ from store import Message, Session, Store
 from tests.builders import make_session
 from tests.mount.conftest import CODE, daemons_of, wait_until
 from tests.torture.attack import Case
-from tests.torture.mounts import PATIENCE_S, Mounted, mounted, new_place
+from tests.torture.ground import scratch
+from tests.torture.mounts import PATIENCE_S, Mounted, mounted
 
 GONE = {errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.ENOENT}
 
@@ -212,7 +213,7 @@ time.time = lambda: time_ns() / 1e9
 
 def clock_set_back() -> None:
     """Every way to save still works, updated_at never goes back, and nobody is in conflict with himself."""
-    with new_place("clock") as place, mounted(fill, program=CLOCK.format(switch=str(place / "back")) + CODE) as mount:
+    with scratch() as place, mounted(fill, program=CLOCK.format(switch=str(place / "back")) + CODE) as mount:
         path = mount.sessions / "s1/session.json"
         retitle(path, "before")
         (place / "back").touch()

@@ -18,9 +18,10 @@ import pytest
 from store import Message
 from store.layout import ATTACHMENTS, SESSION, SESSIONS, TMP, TOKEN_USAGE
 from tests.builders import make_document, make_session
-from tests.mount.conftest import Mount, wait_until
+from tests.mount.conftest import wait_until
 from tests.torture.crowd import Size
 from tests.torture.grove import PATIENCE_S, Grove
+from tests.torture.mounts import Mounted
 
 NAME = "lasting"
 MORE_DESCRIPTORS = 32
@@ -33,7 +34,7 @@ class Life:
 
     def __init__(self, grove: Grove) -> None:
         self.grove = grove
-        self.mount: Mount = grove.mounts[0]
+        self.mount: Mounted = grove.mounts[0]
         self.directory = grove.sessions / NAME
         self.turn = 0
         grove.store.save(make_session(NAME, messages=20))
@@ -110,7 +111,7 @@ class Life:
 
     def size(self) -> Size:
         Path("/proc/sys/vm/drop_caches").write_text("2")  # else the kernel's own memory of names keeps nodes alive
-        return Size.of(self.grove.daemon(self.mount))
+        return Size.of(self.mount.daemon)
 
     def nodes(self) -> int:
         stats = json.loads((self.mount.path / ".grovefs/stats.json").read_bytes())

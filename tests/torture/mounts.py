@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from store import Store
-from tests.mount.conftest import CODE, daemons_of, wait_until
+from tests.mount.conftest import CODE, Mount, daemons_of, grovefs, wait_until
+from tests.torture.ground import scratch
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PATIENCE_S = 60.0  # with a daemon on a busy machine
 
 
-@dataclass(frozen=True)
-class Mounted:
-    """A home, where it is shown, and the log of who shows it."""
-
-    place: Path
-    home: Path
-    path: Path
-    log: Path
+class Mounted(Mount):
+    """A mount whose daemon is watched, and may be ended and begun again."""
 
     @property
-    def sessions(self) -> Path:
-        return self.path / "sessions"
+    def place(self) -> Path:
+        """Where all of it lies; nothing else does."""
+        return self.path.parent
 
     @property
     def daemon(self) -> int:
@@ -43,19 +35,7 @@ class Mounted:
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def mount(self, *options: str, program: str = CODE) -> None:
-        command = [
-            sys.executable,
-            "-c",
-            program,
-            "mount",
-            "--home",
-            self.home,
-            "--log-file",
-            self.log,
-            *options,
-            self.path,
-        ]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE_S)
+        done = grovefs("mount", "--home", self.home, "--log-file", self.log, *options, self.path, program=program)
         assert done.returncode == 0, done.stderr
 
     def unmount(self, *, lazily: bool = False) -> None:
@@ -67,26 +47,15 @@ class Mounted:
         assert "Traceback" not in self.log.read_text(), self.log.read_text()[-4000:]
 
     def damage(self) -> list[str]:
-        with Store.open(self.home, background=False) as store:
+        with self.store() as store:
             return [str(f) for f in store.check().findings if f.is_damage]
-
-
-@contextmanager
-def new_place(prefix: str = "torture", *, in_memory: bool = False) -> Iterator[Path]:
-    """A directory outside /tmp: below it some tools save in other ways. In memory, where no disk is in question."""
-    base = "/dev/shm" if in_memory and os.access("/dev/shm", os.W_OK) else "/var/tmp"
-    place = Path(tempfile.mkdtemp(prefix=f"grovefs-{prefix}-", dir=base))
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place)
 
 
 @contextmanager
 def mounted(fill: Callable[[Path], object], *options: str, program: str = CODE) -> Iterator[Mounted]:
     """A new home, filled and mounted."""
-    with new_place() as place:
-        made = Mounted(place, place / "home", place / "mnt", place / "log")
+    with scratch() as place:
+        made = Mounted(place / "home", place / "mnt", place / "log")
         fill(made.home)
         made.path.mkdir()
         made.mount(*options, program=program)

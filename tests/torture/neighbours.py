@@ -26,7 +26,8 @@ from store.findings import Finding
 from tests.builders import make_session
 from tests.crash.scenarios import make_home
 from tests.torture.attack import Case
-from tests.torture.mounts import Mounted, mounted, new_place
+from tests.torture.ground import scratch
+from tests.torture.mounts import Mounted, mounted
 
 SECRET = "SECRETSECRET"
 PATIENCE_S = 60
@@ -252,7 +253,7 @@ def opened(home: Path) -> Store:
 
 def planted(spot: str, kind: str, *, while_open: bool) -> None:
     """Plant it before the home is opened, or while it is; then do everything that can be done."""
-    with new_place("planted", in_memory=True) as place, nobody_waits():
+    with scratch(in_memory=True) as place, nobody_waits():
         home, outside = prepare(place)
         spot = _spot(home, spot)
         is_private = spot in PRIVATE_SPOTS or spot.startswith(".grovefs")

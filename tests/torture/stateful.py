@@ -89,9 +89,14 @@ def _long_life(number: int) -> Iterator[Case]:
 
 
 MODEL = Attack(
-    "model", "a mounted home beside a plain model of it, step by step", _model, minutes=5.9, cases_at_once=EXAMPLES
+    "model",
+    "a mounted home beside a plain model of it, step by step",
+    _model,
+    minutes=5.9,
+    cases_at_once=EXAMPLES,
+    is_endless=True,
 )
-CROWD = Attack("crowd", "eight processes and two mounts on one home", _crowd, minutes=4.0)
+CROWD = Attack("crowd", "eight processes and two mounts on one home", _crowd, minutes=4.0, is_endless=True)
 LONG_LIFE = Attack(
     "long-life", "an hour of edits: memory and descriptors flat", _long_life, minutes=2.0, cases_at_once=EDITS
 )

@@ -1,17 +1,26 @@
-"""The frame of the torture itself: what fell is told, with how to see it again."""
+"""The frame of the torture itself: what fell is told, with how to see it again, and nothing stays behind."""
 
 from __future__ import annotations
 
 import io
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torture
 from rich.console import Console
-from rich.progress import Progress
 
-from tests.torture.attack import Attack, Case
+from tests.mount.conftest import wait_until
+from tests.torture import arena
+from tests.torture.attack import AROUND, Attack, Case
 from tests.torture.attacks import ATTACKS
+from tests.torture.ground import places_of, scratch, small_disk
 
 
 def _fall() -> None:
@@ -24,28 +33,94 @@ def _cases(seed: int) -> Iterator[Case]:
     yield Case(f"stands-too-{seed}", lambda: None)
 
 
+def _endless(seed: int) -> Iterator[Case]:
+    while True:
+        yield Case("again", partial(time.sleep, 0.01))
+
+
+def _dying(seed: int) -> Iterator[Case]:
+    yield Case("last", lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def _broken(seed: int) -> Iterator[Case]:
+    yield Case("stands", lambda: None)
+    raise AssertionError("not taken away")
+
+
 TOY = Attack("toy", "nothing", _cases, minutes=1.0)
+ENDLESS = Attack("endless", "nothing", _endless, minutes=1.0, is_endless=True)
 
 
-def _run(only: str | None, monkeypatch: pytest.MonkeyPatch) -> tuple[torture.Tally, str]:
+def _run(*attacks: Attack, only: str | None = None, seconds: float = 60.0) -> tuple[list[torture.Tally], str]:
     console = Console(record=True, file=io.StringIO(), width=200)
-    monkeypatch.setattr(torture, "console", console)
-    return torture.run_attack(TOY, 7, 60.0, only, Progress(console=console)), console.export_text()
+    screen = torture.Screen(7, console)
+    return arena.run_all(list(attacks), 7, seconds, only, 2, screen), console.export_text()
 
 
-def test_a_failure_is_counted_and_told_with_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    tally, said = _run(None, monkeypatch)
+def test_a_failure_is_counted_and_told_with_how_to_see_it_again() -> None:
+    (tally,), said = _run(TOY)
     assert (tally.cases, tally.failures, tally.is_complete) == (3, ["falls-7"], True)
     assert "AssertionError: torn" in said
     assert "scripts/torture toy --seed 7 --case 'falls-7'" in said
 
 
-def test_one_case_can_be_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    tally, _ = _run("falls-7", monkeypatch)
+def test_one_case_can_be_run_alone() -> None:
+    (tally,), _ = _run(TOY, only="falls-7")
     assert (tally.cases, tally.failures) == (1, ["falls-7"])
+
+
+def test_what_has_no_end_takes_the_time_that_is_left() -> None:
+    tallies, _ = _run(ENDLESS, TOY, seconds=1.0)
+    by_name = {tally.attack: tally for tally in tallies}
+    assert by_name["toy"].is_complete
+    assert by_name["endless"].cases > 1
+    assert not by_name["endless"].is_complete
+
+
+def test_an_attack_that_dies_or_cannot_be_ended_fell() -> None:
+    tallies, said = _run(
+        Attack("dying", "itself", _dying, minutes=1.0), Attack("broken", "itself", _broken, minutes=1.0)
+    )
+    by_name = {tally.attack: tally for tally in tallies}
+    assert by_name["dying"].failures == ["last"]
+    assert by_name["broken"].failures == [AROUND]
+    assert "not taken away" in said
+    assert "scripts/torture broken --seed 7\n" in said
+
+
+MOUNTS = """
+import sys
+from tests.torture import test_frame
+test_frame.hold_a_mount(sys.argv[1])
+"""
+
+
+def _held(mark: str, seed: int) -> Iterator[Case]:
+    with scratch() as place, small_disk(place) as disk:
+        Path(mark).write_text(f"{os.getsid(0)} {disk.path}")
+        yield Case("held", partial(time.sleep, 600))
+
+
+def hold_a_mount(mark: str) -> None:
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    _run(Attack("holds", "a mount", partial(_held, mark), minutes=1.0), seconds=600.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_is_told_to_end_takes_all_mounts_away(tmp_path: Path, number: signal.Signals) -> None:
+    mark = tmp_path / "mark"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.Popen([sys.executable, "-c", MOUNTS, mark], stderr=subprocess.DEVNULL, env=environment)
+    wait_until(lambda: mark.exists() and " " in mark.read_text(), 60.0)
+    session, _, path = mark.read_text().partition(" ")
+    assert os.path.ismount(path)
+    run.send_signal(number)
+    assert run.wait(60.0) != 0
+    assert path not in Path("/proc/self/mountinfo").read_text()
+    assert not places_of(int(session))
 
 
 def test_attacks_have_names_of_their_own_and_fit_into_the_time() -> None:
     names = [attack.name for attack in ATTACKS]
     assert len(set(names)) == len(names)
-    assert sum(attack.minutes for attack in ATTACKS) <= 30
+    assert sum(attack.minutes for attack in ATTACKS) <= 2 * 30, "on two processors"
