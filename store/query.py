@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
 from store import words
@@ -36,6 +37,7 @@ class Query:
     condition: str  # on `texts t`, `sessions s` and `state_documents d`; "" if there is none
     values: list[Any]  # of the condition
     words: list[str]  # what a snippet should show; with a * at the end if the word may go on
+    notes: tuple[str, ...] = ()  # what was probably meant otherwise, and how it was read: sentences for people
 
     @property
     def is_empty(self) -> bool:
@@ -73,16 +75,17 @@ def parse_query(text: str) -> Query:
     if "\0" in clean:
         raise InvalidQuery("the query holds a NUL byte, which is no text; leave it out")
     tokens = [m for m in _TOKEN.finditer(clean) if m.lastgroup != "space"]
+    notes = tuple(dict.fromkeys(note for token in tokens for note in _doubts(token)))
     node = _Parser(_without_deep_brackets(tokens)).everything()
     if node is None:
-        return Query("", "", [], [])
+        return Query("", "", [], [], notes)
     parts = node.parts if isinstance(node, _Group) and node.joint == "AND" else (node,)
     # The terms rank; a NOT needs something to be taken from, and without it is a condition too.
     terms, others = _partition(parts)
     match = _match(_group("AND", terms)) or ""
     rest = _group("AND", others) if match else node
     condition, values = _condition(rest) if rest is not None else ("", [])
-    return Query(match, condition, values, list(dict.fromkeys(_words(node))))
+    return Query(match, condition, values, list(dict.fromkeys(_words(node))), notes)
 
 
 def _partition(parts: Iterable[_Node]) -> tuple[list[_Node], list[_Node]]:
@@ -256,7 +259,7 @@ _FILTERS = {
 def _filter(name: str, value: str) -> tuple[str, list[Any]]:
     bound: Any = value
     if name == "pinned":
-        bound = int(value.lower() in ("1", "true", "yes"))
+        bound = int(value.lower() in _YES)
     elif name in ("before", "after"):
         bound = _moment(value)
     return _FILTERS[name], [bound]
@@ -267,8 +270,69 @@ _ANY_PRECISION = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?")
 
 def _moment(text: str) -> int:
     """A date, an instant, or the beginning of one, in UTC; what is neither lies at the beginning of time."""
+    return _find_moment(text) or 0
+
+
+def _find_moment(text: str) -> int | None:
     padded = text + "2000-01-01T00:00:00Z"[len(text) :] if _ANY_PRECISION.fullmatch(text) else text
     try:
         return clip_ns(Timestamp(padded).ns)
     except ValueError:
-        return 0
+        return None
+
+
+# -- what was probably meant otherwise -------------------------------------------------------------------
+# Any text is a query, so nothing is refused here; but who mistypes a filter is to hear more than "nothing found".
+
+ROLES = ("system", "user", "assistant", "tool")
+KINDS = ("root", "child", "state")
+# What agents say of a last run. It is free text, so others may be right as well.
+STATUSES = ("completed", "error", "running", "suspended", "cancelled", "pending", "skipped")
+_YES, _NO = ("1", "true", "yes"), ("0", "false", "no")
+# `foo:bar`, but no URL, no `std::vector`, no time or port: those are plainly words.
+_LIKE_A_FILTER = re.compile(r"([A-Za-z_]+):(?![/:\\\d])(.*)")
+_LONGEST_QUOTED = 40  # characters of what was typed: a note is one line
+
+
+def _doubts(token: re.Match[str]) -> Iterator[str]:
+    if '"' in token[0] and not token[0].endswith(('"', '"*')):
+        behind = _quoted(token["phrase"] or token["quoted"])
+        yield f"the quote before {behind} is not closed; all behind it is one phrase"
+    elif token[0] == '"':
+        yield "a quote is not closed; there is nothing behind it"
+    if token["filter"]:
+        yield from _doubts_of_filter(token["filter"], token["quoted"] or token["value"] or "")
+    elif token["word"]:
+        yield from _doubts_of_word(token["word"])
+
+
+def _doubts_of_filter(name: str, value: str) -> Iterator[str]:
+    closed = {"role": ROLES, "kind": KINDS}
+    if not value:
+        yield f"{name}: has no value; one follows in the same word, as in role:user"
+    elif name in closed and value.lower() not in closed[name]:
+        yield f"no {name} is called {_quoted(value)}; there are {', '.join(closed[name])}"
+    elif name == "status" and value.casefold() not in STATUSES:
+        yield f"{_quoted(value)} is no usual status; those are {', '.join(STATUSES)}"
+    elif name == "pinned" and value.lower() not in (*_YES, *_NO):
+        yield f"pinned: wants yes or no; {_quoted(value)} was read as no"
+    elif name in ("before", "after") and _find_moment(value) is None:
+        effect = "nothing lies before it" if name == "before" else "all lies after it"
+        yield f"{name}: wants a date such as 2026-11-16 or 2026-11; {_quoted(value)} is none, and {effect}"
+
+
+def _doubts_of_word(word: str) -> Iterator[str]:
+    found = _LIKE_A_FILTER.fullmatch(word)
+    if found is not None and found[1] in _FILTERS:
+        yield f"{found[1]}: has no value, and was searched as a word; one follows without a space, as in role:user"
+    elif found is not None and found[2]:
+        near = get_close_matches(found[1].lower(), _FILTERS, 1, 0.75)
+        meant = f"; did you mean {near[0]}:?" if near else f"; filters are {', '.join(f'{name}:' for name in _FILTERS)}"
+        yield f"{_quoted(found[1] + ':')} is no filter, and was searched as words{meant}"
+    elif word.endswith("*") and sum(map(str.isalnum, word)) == 1:
+        yield f"a prefix has two letters or more; {_quoted(word)} was searched without the star"
+
+
+def _quoted(text: str | None) -> str:
+    shown = words.printable(text or "")
+    return repr(shown if len(shown) <= _LONGEST_QUOTED else f"{shown[:_LONGEST_QUOTED]}…")

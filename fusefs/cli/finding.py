@@ -9,6 +9,7 @@ import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table, progress_bar
 from store import Hit, Timestamp
+from store.query import parse_query
 from store.words import printable
 
 
@@ -25,8 +26,9 @@ def search(
     All words must occur, in any order: login blank. A "phrase" in that order; a prefix* of two letters or more;
     this OR that; -not; (groups). Text, reasoning, tool calls and their results are searched, and text in
     pictures. Chinese, Japanese and Korean text is found by any two characters or more, emoji as words. Any text is a
-    query. The best come first, then the newest; of a word that is in more than 1,000 messages the newest 1,000 are
-    ranked.
+    query; what was probably meant otherwise is said on standard error. One that begins with a minus stands behind --,
+    as in grovefs search -- -deploy. The best come first, then the newest; of a word that is in more than 1,000
+    messages the newest 1,000 are ranked.
 
     Filters: role:user model:gpt title:plan kind:root pinned:yes status:error project:ID before:2026-02
     after:2026-01-31; each can be negated, as in -role:tool.
@@ -37,8 +39,11 @@ def search(
 
     Example: grovefs search 'condition role:assistant -deploy'
     """
+    text = " ".join(query)
+    for note in parse_query(text).notes:
+        typer.echo(f"grovefs: {note}", err=True)
     with progress_bar("indexing") as progress, open_store(home, progress) as store:
-        hits = store.search(" ".join(query), limit=limit, by_session=sessions)
+        hits = store.search(text, limit=limit, by_session=sessions)
     if as_json:
         print_json([_record(hit) for hit in hits])
     else:

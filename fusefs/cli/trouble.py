@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -57,4 +58,15 @@ def _not_done(error: BaseException) -> int:
 def _usage(error: Any) -> str:
     said = " ".join(_NOISE.sub("", error.format_message()).split()).rstrip(".")
     where = error.ctx.command_path if error.ctx is not None else "grovefs"
-    return f"{said[:1].lower()}{said[1:]}; `{where} --help` explains"
+    return f"{said[:1].lower()}{said[1:]}; {_as_a_word(error)}`{where} --help` explains"
+
+
+def _as_a_word(error: Any) -> str:
+    """What begins with a minus may be meant as a word: how that is said, where words are taken."""
+    name, command = getattr(error, "option_name", None), error.ctx and error.ctx.command
+    takes_words = command is not None and any(param.param_type_name == "argument" for param in command.params)
+    if name is None or name.startswith("--") or getattr(error, "possibilities", None) or not takes_words:
+        return ""
+    at = next((place for place, given in enumerate(sys.argv) if place and given.startswith(name)), len(sys.argv))
+    line = shlex.join(["grovefs", *sys.argv[1:at], "--", *sys.argv[at:]])
+    return f"if {sys.argv[at] if sys.argv[at:] else name} is no option, put -- before it: `{line}`; "

@@ -24,9 +24,12 @@ def links_of(hits: Sequence[Hit]) -> dict[str, Link]:
     }
 
 
-def render(query: str, sessions: Sequence[Hit], places: Sequence[Hit], *, is_all: bool) -> str:
+def render(
+    query: str, sessions: Sequence[Hit], places: Sequence[Hit], *, is_all: bool, notes: Sequence[str] = ()
+) -> str:
     """The best places, under the session each lies in; then the sessions of which nothing is shown."""
-    return "\n".join([*_head(query, len(sessions), is_all=is_all), *_shown(places), *_others(sessions, places), ""])
+    head = [*_head(query, len(sessions), is_all=is_all), *_doubts(notes)]
+    return "\n".join([*head, *_shown(places), *_others(sessions, places), ""])
 
 
 def _head(query: str, count: int, *, is_all: bool) -> Iterator[str]:
@@ -37,6 +40,13 @@ def _head(query: str, count: int, *, is_all: bool) -> Iterator[str]:
     else:
         number = f"{count}" if is_all else f"The first {count}"
         yield f"{number} found, the best first; a match is in [brackets]."
+
+
+def _doubts(notes: Sequence[str]) -> Iterator[str]:
+    """What was probably meant otherwise."""
+    if notes:
+        yield ""
+        yield from (f"Note: {note}{'' if note.endswith('?') else '.'}" for note in notes)
 
 
 def _shown(places: Sequence[Hit]) -> Iterator[str]:

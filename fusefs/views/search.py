@@ -92,7 +92,8 @@ class Search(View):
         """`cursor` was read before: what is committed meanwhile makes the next one look again."""
         sessions = self._store.search(query, limit=MOST_SESSIONS, by_session=True, snippets=0)
         places = self._store.search(query, limit=SHOWN)
-        data = render(query, sessions, places, is_all=len(sessions) < MOST_SESSIONS).encode(errors="replace")
+        is_all, notes = len(sessions) < MOST_SESSIONS, parse_query(query).notes
+        data = render(query, sessions, places, is_all=is_all, notes=notes).encode(errors="replace")
         version = blake2b(data, digest_size=8).hexdigest()
         page = Page(len(data), self._folder().mtime_ns, version, lambda: data, is_lasting=False)
         return Found(cursor, time.monotonic(), links_of(sessions), page)

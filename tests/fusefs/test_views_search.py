@@ -41,6 +41,14 @@ def page(view: Search, query: str) -> str:
     return data.decode()
 
 
+def test_the_page_says_what_was_probably_meant_otherwise(store: Store) -> None:
+    said(store, "s1", "a needle")
+    assert page(Search(store), "needle roles:user").endswith(
+        "Note: 'roles:' is no filter, and was searched as words; did you mean role:?\n"
+    )
+    assert "Note" not in page(Search(store), "needle role:user")
+
+
 def test_best_session_comes_first_by_a_name_that_says_what_it_is(store: Store) -> None:
     """Numbers in the order of rank, the title, the id; safe in a shell; leading into sessions/."""
     said(store, "long", "needle " + "hay " * 300, title="Much hay")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from store import EmptyQuery, InvalidQuery, Location, Message, Session, Store, Timestamp, ToolCall, search
@@ -890,3 +890,42 @@ def test_message_text_holds_a_text_once() -> None:
     message = Message.user("same")
     message.content_parts = [MessagePart(type="text", text="same"), MessagePart(type="text", text="more")]
     assert message_text(message.model_dump()) == "same\nmore"
+
+
+# -- what was probably meant otherwise -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "note"),
+    [
+        ("role:bogus", "no role is called 'bogus'; there are system, user, assistant, tool"),
+        ("-kind:leaf", "no kind is called 'leaf'; there are root, child, state"),
+        ("before:nonsense", "before: wants a date such as 2026-11-16 or 2026-11; 'nonsense' is none"),
+        ("after:2026-13", "after: wants a date"),
+        ("pinned:maybe", "pinned: wants yes or no; 'maybe' was read as no"),
+        ("status:eror", "'eror' is no usual status"),
+        ("model:", "model: has no value, and was searched as a word"),
+        ("foo:bar", "'foo:' is no filter, and was searched as words; filters are role:"),
+        ("Role:user", "'Role:' is no filter, and was searched as words; did you mean role:?"),
+        ('say "it all', "the quote before 'it all' is not closed; all behind it is one phrase"),
+        ("a*", "a prefix has two letters or more"),
+    ],
+)
+def test_what_was_probably_meant_otherwise_is_said(query: str, note: str) -> None:
+    (told,) = parse_query(query).notes
+    assert told.startswith(note)
+
+
+def test_of_what_is_plain_nothing_is_said() -> None:
+    for query in (
+        *("login blank", '"a phrase" -not (a OR b) pre*', "https://x.org/y", "std::vector", "localhost:80", "12:30"),
+        *("TypeError: x", "role:USER kind:root pinned:no status:Error before:2026-02 after:2026-01-31T10", "C:\\x"),
+        *('title:"two words"', "foo-bar", "it's", "AND", "*", "NEAR(", "🙂", ""),
+    ):
+        assert parse_query(query).notes == (), query
+
+
+@given(st.text(max_size=60))
+def test_a_note_is_one_line_whatever_was_typed(query: str) -> None:
+    assume("\0" not in query)
+    assert all(note.isprintable() for note in parse_query(query).notes)
