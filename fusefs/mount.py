@@ -7,8 +7,8 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
@@ -63,11 +63,32 @@ def check_place(options: Options) -> None:
     clear_dead(mountpoint)
     check_apart(options)
     if not mountpoint.is_dir():
-        raise MountError(f"{mountpoint} is not a directory; make it first")
+        raise MountError(f"{mountpoint} is not a directory")
     if os.path.ismount(mountpoint):
         raise MountError(f"{mountpoint} is mounted already; `grovefs umount {mountpoint}` ends it")
     if any(mountpoint.iterdir()):
         raise MountError(f"{mountpoint} is not empty")
+
+
+@contextmanager
+def made_mountpoint(options: Options) -> Iterator[None]:
+    """A directory to mount at: made where none is, and taken away again if nothing comes of the mount. Only the last
+    name of it: who mistypes a path is told so, and has no directories to clean up."""
+    place = options.mountpoint
+    check_apart(options)
+    if os.path.lexists(place) or is_dead(place):
+        yield
+        return
+    try:
+        place.mkdir()
+    except FileNotFoundError:
+        raise MountError(f"{place} cannot be made: {place.parent} is not there either") from None
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # it is in use after all
+            place.rmdir()
+        raise
 
 
 def check_apart(options: Options) -> None:

@@ -49,7 +49,9 @@ def backup(
     DEST becomes a plain tree with the layout of the home, which any tool can
     read and copy from, and grovefs-backup.json, which lists every file with
     its size, time and SHA-256. A second run copies what has changed and
-    removes what is gone. Each session is copied as it was at one moment,
+    removes what is gone: a backup follows deletions, also those that were
+    a mistake, and says how many sessions went. With --keep-deleted they stay
+    there, and `grovefs restore DEST SESSION` has them back. Each session is copied as it was at one moment,
     while agents go on writing. If it is interrupted, DEST can be restored
     and the next run goes on from there.
 
@@ -103,6 +105,10 @@ def _print(summary: Summary) -> None:
         f"{counted(summary.copied_files, 'file')} copied ({_size(summary.copied_bytes)}), "
         f"{summary.unchanged_files} unchanged, {summary.gone_files} removed"
     )
+    if summary.gone_sessions:
+        typer.echo(
+            f"{counted(summary.gone_sessions, 'session')} removed there too, as deleted here; --keep-deleted keeps such"
+        )
 
 
 def _as_dict(summary: Summary) -> dict[str, Any]:

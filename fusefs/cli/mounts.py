@@ -31,7 +31,9 @@ LOG = f"{layout.PRIVATE}/mount.log"
 
 @app.command()
 def mount(
-    mountpoint: Annotated[Path, typer.Argument(metavar="DIR", help="An empty directory.", autocompletion=files)],
+    mountpoint: Annotated[
+        Path, typer.Argument(metavar="DIR", help="An empty directory; made if there is none.", autocompletion=files)
+    ],
     home: Home,
     foreground: Annotated[
         bool, typer.Option("--foreground", "-f", help="Stay; do not go into the background.")
@@ -74,8 +76,9 @@ def mount(
 ) -> None:
     """Show a home as a filesystem. Returns when it is ready, and goes on in the background.
 
-    DIR/README.md in the mount says what is where. `grovefs umount DIR` ends it, and so does SIGTERM; after a kill -9
-    the next mount clears the dead mountpoint. .grovefs/stats.json in the mount counts and times the requests, and
+    DIR is made if it is not there, and stays when the mount has ended. DIR/README.md in the mount says what is where.
+    `grovefs umount DIR` ends it, and so does SIGTERM; after a kill -9 the next mount clears the dead mountpoint.
+    .grovefs/stats.json in the mount counts and times the requests, and
     GROVEFS_WITHOUT=loop,companion,timeouts,pages,listings turns off what makes it fast, to measure it or to doubt it.
 
     With --install-unit it is mounted at each login and unmounted at each
@@ -86,7 +89,7 @@ def mount(
 
     Example: grovefs mount ~/grove
     """
-    from fusefs.mount import Options, check_place, serve
+    from fusefs.mount import Options, made_mountpoint
 
     options = Options(
         home.expanduser().absolute(),
@@ -101,32 +104,40 @@ def mount(
         profile=profile.expanduser().absolute() if profile else None,
         kernel_options=frozenset(kernel_options or ()),
     )
-    if install_unit:
-        _install_unit(options, log_file, force=force)
-        return
+    with made_mountpoint(options):
+        if install_unit:
+            _install_unit(options, log_file, force=force)
+            return
+        code = _mount(options, log_file, foreground=foreground)
+        if code:
+            raise typer.Exit(code)
+    if as_json and not foreground:
+        print_json({"home": str(options.home), "mountpoint": str(options.mountpoint)})
+
+
+def _mount(options: Options, log_file: Path | None, *, foreground: bool) -> int:
+    """Until it is unmounted, or in the background; 0 if all went well."""
+    from fusefs.mount import check_place, serve
+
     check_place(options)
     if foreground:
-        _log_to(log_file, debug=debug)
+        _log_to(log_file, debug=options.debug)
         serve(options, _tell_systemd)
-        return
+        return 0
 
     def work(ready: Callable[[], None]) -> None:
-        _log_to(log_file or options.home / LOG, debug=debug, is_ours=log_file is None)
+        _log_to(log_file or options.home / LOG, debug=options.debug, is_ours=log_file is None)
         serve(options, ready)
 
-    code = _in_background(work)
-    if as_json and code == 0:
-        print_json({"home": str(options.home), "mountpoint": str(options.mountpoint)})
-    raise typer.Exit(code)
+    return _in_background(work)
 
 
 def _install_unit(options: Options, log_file: Path | None, *, force: bool) -> None:
     from fusefs.cli import unit
-    from fusefs.mount import check_apart, is_dead
+    from fusefs.mount import is_dead
 
-    check_apart(options)
     if not options.mountpoint.is_dir() and not is_dead(options.mountpoint):
-        raise NotFound(f"{options.mountpoint} is not a directory; make it first")
+        raise NotFound(f"{options.mountpoint} is not a directory")
     name = unit.unit_name(options.mountpoint)
     text = unit.render(present_command(), _said(options, log_file), options.home, options.mountpoint)
     path, state = unit.install(name, text, force=force)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,7 +35,8 @@ def stats(
     """Count sessions begun, messages, and tokens by day and by model.
 
     Tokens are those in token-usage.jsonl; what a fork copied counts once. A cost is shown only where records carry one,
-    or your price file covers all that a call used: nothing is guessed. Days are those of UTC.
+    or your price file covers all that a call used: nothing is guessed. Days are those of UTC. Piped, it is two tables
+    with tabs and a line of heads each, and an empty line between them: by model, then by day.
 
     Example: grovefs stats --days 7 --prices prices.json --svg week.svg
     """
@@ -59,16 +61,19 @@ def _value(used: Used, what: What) -> int:
     return {"tokens": used.total, "messages": used.messages, "sessions": used.sessions}[what]
 
 
+_HEADS = ("model", "sessions", "messages", "calls", "tokens in", "out", "cached", "cost")
+
+
 def _print(usage: Usage, by_day: dict[str, int], what: What) -> None:
-    heads = ("", "sessions", "messages", "calls", "tokens in", "out", "cached", "cost")
+    """Two tables; on a terminal the second is a chart. Piped, each says what its columns are: there are two."""
     rows = [_row(model or "(no model)", used) for model, used in usage.by_model().items()]
-    print_table(heads, [*rows, _row("total", usage.total())])
+    is_piped = not sys.stdout.isatty()
+    print_table(_HEADS, [*([_HEADS] if is_piped else []), *rows, _row("total", usage.total())])
     if by_day:
-        typer.echo(f"\n{what} per day")
-        for line in bars(by_day):
-            typer.echo(line)
+        days = [f"{day}\t{value}" for day, value in by_day.items()] if is_piped else bars(by_day)
+        typer.echo("\n".join(["", f"day\t{what}" if is_piped else f"{what} per day", *days]))
     for note in _notes(usage):
-        typer.echo(note)
+        typer.echo(f"grovefs: {note}" if is_piped else note, err=is_piped)
 
 
 def _row(name: str, used: Used) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from store.importing import Outcome
 
 INTERRUPTED = 130
+FormatName = Literal["claude-code", "codex", "chatgpt", "bamboo", "oxios", "a3s"]  # those in store.importers.formats
 SHOWN_PROBLEMS = 20
 
 
@@ -29,7 +30,7 @@ def import_sessions(
     source: Annotated[Path, typer.Argument(help="A directory or a file, for example ~/.claude", autocompletion=files)],
     home: Home,
     format: Annotated[
-        str | None, typer.Option(help="What it is, if that is not to be recognised: claude-code, codex, …")
+        FormatName | None, typer.Option(help="What it is, if that is not to be recognised.", case_sensitive=False)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
     as_json: Json = False,

@@ -40,11 +40,52 @@ def grovefs(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def on_a_terminal(home: Path, *arguments: str) -> str:
+    """What a person sees, colours and all."""
+    leader, follower = pty.openpty()
+    code = "from fusefs.cli import main; main()"
+    environment = {**os.environ, "GROVEFS_HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "200"}
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, stdout=follower)
+    os.close(follower)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the other end is closed
+        while chunk := os.read(leader, 65536):
+            shown += chunk
+    os.close(leader)
+    assert process.wait(60) == 0
+    return shown.decode()
+
+
 def test_ls_lists_newest_first_and_filters(filled: Path) -> None:
     lines = grovefs(filled, "ls").stdout.splitlines()
     assert [line.split("\t")[1] for line in lines] == ["first", "second"]
     assert "second" in grovefs(filled, "ls", "--pinned").stdout
     assert [e["id"] for e in json.loads(grovefs(filled, "ls", "--status", "error", "--json").stdout)] == ["second"]
+
+
+def test_a_status_that_nothing_ever_has_is_mistyped(filled: Path) -> None:
+    """Not silence, and exit code 0; but one that merely no session has now is a fair question."""
+    result = grovefs(filled, "ls", "--status", "eror")
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "no run ends with 'eror'; there are error, completed" in result.stderr
+    assert grovefs(filled, "ls", "--status", "suspended").returncode == 0
+
+
+def test_what_begins_with_a_minus_is_told_how_to_be_a_word(filled: Path) -> None:
+    result = grovefs(filled, "search", "--sessions", "-race", "x y")
+    assert result.returncode == 2
+    assert "put -- before it: `grovefs search --sessions -- -race 'x y'`" in result.stderr
+    assert "put --" not in grovefs(filled, "ls", "-race").stderr  # takes no words
+    assert grovefs(filled, "search", "--", "-race").returncode == 0
+
+
+def test_what_a_query_was_probably_meant_to_be_is_said(filled: Path) -> None:
+    result = grovefs(filled, "search", "role:bogus", "trees")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "grovefs: no role is called 'bogus'; there are system, user, assistant, tool\n"
+    result = grovefs(filled, "search", "--json", '"trees')
+    assert [hit["location"] for hit in json.loads(result.stdout)] == ["first"]
+    assert result.stderr == "grovefs: the quote before 'trees' is not closed; all behind it is one phrase\n"
 
 
 def test_ls_names_a_session_without_a_title_by_its_first_words(filled: Path) -> None:
@@ -100,19 +141,9 @@ def test_show_on_a_terminal_has_the_same_lines(filled: Path) -> None:
         store.append("first", [Message.user("[red]not a style[/red]\nnext line\n```\n  # code\n```")])
         text = store.transcript("first")
     assert text is not None
-    leader, follower = pty.openpty()
-    code = "from fusefs.cli import main; main()"
-    environment = {**os.environ, "GROVEFS_HOME": str(filled), "TERM": "xterm-256color", "COLUMNS": "200"}
-    process = subprocess.Popen([sys.executable, "-c", code, "show", "first"], env=environment, stdout=follower)
-    os.close(follower)
-    shown = b""
-    with contextlib.suppress(OSError):  # EIO: the other end is closed
-        while chunk := os.read(leader, 65536):
-            shown += chunk
-    os.close(leader)
-    assert process.wait(60) == 0
-    plain = re.sub(rb"\x1b\[[0-9;]*m", b"", shown).decode().replace("\r\n", "\n")
-    assert b"\x1b[" in shown
+    shown = on_a_terminal(filled, "show", "first")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r\n", "\n")
+    assert "\x1b[" in shown
     assert [line.rstrip() for line in plain.split("\n")] == [line.rstrip() for line in text.split("\n")]
 
 

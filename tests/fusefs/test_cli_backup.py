@@ -78,6 +78,17 @@ def test_there_and_back(home: Path, dest: Path, tmp_path: Path, here: Run) -> No
     assert here(second, "restore", str(dest), "fix").stdout.splitlines()[0] == "same\tfix-login"
 
 
+def test_a_backup_says_that_it_followed_a_deletion(home: Path, dest: Path, here: Run) -> None:
+    """And how it had not: who deletes by mistake loses the backup too."""
+    here(home, "backup", str(dest))
+    with Store.open(home, background=False) as store:
+        store.delete("other")
+    assert here(home, "backup", "--keep-deleted", str(dest)).stdout.count("\n") == 1
+    assert here(home, "backup", str(dest)).stdout.splitlines()[1] == (
+        "1 session removed there too, as deleted here; --keep-deleted keeps such"
+    )
+
+
 def test_what_is_newer_here_is_said_and_kept(home: Path, dest: Path, here: Run) -> None:
     here(home, "backup", str(dest))
     with Store.open(home, background=False) as store:

@@ -16,6 +16,7 @@ from fusefs.cli.chart import bars, svg
 from fusefs.cli.png import _DOTS, png
 from store import Store, Timestamp
 from tests.builders import make_session
+from tests.fusefs.test_cli import on_a_terminal
 from tests.fusefs.test_cli_sessions import run
 
 
@@ -30,13 +31,20 @@ def used(home: Path) -> Path:
     return home
 
 
-def test_a_table_and_a_chart_are_printed(used: Path) -> None:
-    lines = run(used, "stats").stdout.splitlines()
-    assert lines[0].split("\t") == ["big", "1", "3", "1", "1000", "50", "0", ""]
-    assert lines[1].split("\t")[0] == "total"
-    assert lines[3] == "tokens per day"
-    assert lines[4].split()[::2] == [Timestamp.now()[:10], "1050"]
-    assert "2020-01-01" in run(used, "stats", "--all").stdout
+def test_two_tables_with_heads_are_piped(used: Path) -> None:
+    by_model, by_day = run(used, "stats").stdout.split("\n\n")
+    rows = [line.split("\t") for line in by_model.splitlines()]
+    assert rows[0] == ["model", "sessions", "messages", "calls", "tokens in", "out", "cached", "cost"]
+    assert rows[1] == ["big", "1", "3", "1", "1000", "50", "0", ""]
+    assert [row[0] for row in rows[2:]] == ["total"]
+    assert [line.split("\t") for line in by_day.splitlines()] == [["day", "tokens"], [Timestamp.now()[:10], "1050"]]
+    assert "2020-01-01\t7\n" in run(used, "stats", "--all").stdout
+
+
+def test_a_table_and_a_chart_are_shown_to_people(used: Path) -> None:
+    shown = on_a_terminal(used, "stats")
+    assert "tokens per day" in shown
+    assert "█" * 40 in shown
 
 
 def test_programs_get_rows_and_costs_from_prices(used: Path, tmp_path: Path) -> None:

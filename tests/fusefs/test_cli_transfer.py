@@ -10,10 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from fusefs.cli import transfer
 from store import Store
+from store.importers.formats import FORMATS
 from tests.fusefs.test_cli import grovefs
 from tests.store.foreign import CLAUDE_ID, claude_line, make_claude, write_lines
 
@@ -21,6 +24,13 @@ from tests.store.foreign import CLAUDE_ID, claude_line, make_claude, write_lines
 @pytest.fixture
 def claude(tmp_path: Path) -> Path:
     return make_claude(tmp_path / "dot-claude")
+
+
+def test_all_formats_can_be_named(home: Path) -> None:
+    assert list(get_args(transfer.FormatName)) == [format.name for format in FORMATS]
+    result = grovefs(home, "import", "--format", "bogus", str(home))
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "'claude-code', 'codex'" in result.stderr
 
 
 def test_import_says_what_it_did(home: Path, claude: Path) -> None:

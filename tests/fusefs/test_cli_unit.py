@@ -115,9 +115,9 @@ def test_what_cannot_be_a_unit_is_refused(tmp_path: Path) -> None:
             unit.quote(word)
     with pytest.raises(StoreError, match="too long"):
         unit.unit_name(Path("/" + "x" * 300))
-    result = grovefs("mount", "--install-unit", "--home", tmp_path / "home", tmp_path / "absent")
+    result = grovefs("mount", "--install-unit", "--home", tmp_path / "home", tmp_path / "absent/absent")
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
-    assert "make it first" in result.stderr
+    assert "is not there either" in result.stderr
     (tmp_path / "home/mnt").mkdir(parents=True)
     assert (
         "lies inside" in grovefs("mount", "--install-unit", "--home", tmp_path / "home", tmp_path / "home/mnt").stderr

@@ -174,8 +174,25 @@ def refused(*arguments: str | Path) -> str:
     return lines[0]
 
 
-def test_a_missing_mountpoint_is_refused(filled: Path, place: Path) -> None:
-    assert "is not a directory" in refused("--home", filled, place / "nowhere")
+def test_a_missing_mountpoint_is_made_but_not_its_parents(filled: Path, place: Path) -> None:
+    assert "is not there either" in refused("--home", filled, place / "no/where")
+    assert not (place / "no").exists()
+    assert grovefs("mount", "--home", filled, place / "new").returncode == 0
+    assert (place / "new/sessions/root").is_dir()
+    assert grovefs("umount", place / "new").returncode == 0
+    wait_until(lambda: not daemons_of(place / "new"))
+    assert (place / "new").is_dir()  # it stays
+
+
+def test_a_mountpoint_that_was_made_in_vain_goes_again(place: Path) -> None:
+    (place / "file").touch()
+    refused("--home", place / "file", place / "new")
+    assert not (place / "new").exists()
+
+
+def test_a_mountpoint_that_is_a_file_is_refused(filled: Path, place: Path) -> None:
+    (place / "file").touch()
+    assert "is not a directory" in refused("--home", filled, place / "file")
 
 
 def test_a_filled_mountpoint_is_refused(filled: Path, place: Path) -> None:
