@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 from store import layout
 from store.errors import Corrupt, Flaw, InvalidName
-from store.kernel import READ, TO_READ, birth_ns, exchange, open_beneath
+from store.kernel import TO_READ, birth_ns, exchange, open_beneath
 
 Durability = Literal["full", "normal"]
 
@@ -129,15 +129,15 @@ class Disk:
 
     def read(self, path: str, limit: int | None = None) -> File | None:
         """The file at `path`, whole; None if there is none. What is not a plain file is Corrupt."""
-        directory, _, name = path.rpartition("/")
         try:
-            with self.opened(directory) as parent:
-                fd = os.open(name, READ, dir_fd=parent)
+            fd = self.open_to_read(path)
         except FileNotFoundError:
             return None
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a socket
-                raise Corrupt(path, Flaw("not a plain file; links are not followed")) from None
+            if error.errno == errno.ENXIO:  # a socket
+                raise Corrupt(path, Flaw("not a plain file")) from None
+            if error.errno == errno.ENOTDIR:
+                raise Corrupt(path, Flaw("it lies in what is no directory; links are not followed")) from None
             raise OSError(error.errno, error.strerror, path) from error
         try:
             info = os.fstat(fd)
@@ -195,7 +195,7 @@ class Disk:
             return open_beneath(self._fd, path, TO_READ)
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise Corrupt(path, Flaw("links are not followed")) from None
+                raise Corrupt(path, Flaw("not a plain file; links are not followed")) from None
             raise
 
     def entries(self, path: str) -> list[Entry]:

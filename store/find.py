@@ -46,9 +46,7 @@ class EmptyQuery(InvalidQuery):
     """A query in which there is nothing to look for."""
 
 
-class _Match(NamedTuple):
-    number: int
-    rank: float
+_Ranks = dict[int, float]  # the numbers of texts that match, newest first, and how well
 
 
 class _Found(NamedTuple):
@@ -122,28 +120,27 @@ class _Asked:
         page, full = self._ranked(), CAP
         best = _first_of_each(self._described(page), limit)
         while len(page) == full and len(best) < limit:
-            page, full = self._older(page[-1].number), _PAGE
+            page, full = self._older(next(reversed(page))), _PAGE
             known = {match.owner for match in best}
             further = [match for match in self._described(page) if match.owner not in known]
             best += _first_of_each(further, limit - len(best))
         return best
 
-    def _ranked(self) -> list[_Match]:
-        """The newest matches with their rank, newest first."""
+    def _ranked(self) -> _Ranks:
         where, values = self._where()
         rows = self._db.execute(
             f"SELECT f.rowid, bm25(search) FROM {self._source()} WHERE {where} ORDER BY f.rowid DESC LIMIT {CAP}",
             values,
         )
-        return list(map(_Match._make, rows))
+        return dict(rows)
 
-    def _older(self, number: int) -> list[_Match]:
+    def _older(self, number: int) -> _Ranks:
         where, values = self._where()
         rows = self._db.execute(
             f"SELECT f.rowid FROM {self._source()} WHERE {where} AND f.rowid < ? ORDER BY f.rowid DESC LIMIT {_PAGE}",
             (*values, number),
         )
-        return [_Match(row[0], 0.0) for row in rows]
+        return {row[0]: 0.0 for row in rows}
 
     def _source(self) -> str:
         """The match first, always: it says in which order the rows come."""
@@ -153,9 +150,8 @@ class _Asked:
         condition = f" AND {self._query.condition}" if self._query.condition else ""
         return f"f.search MATCH ?{condition}", [self._query.match, *self._query.values]
 
-    def _described(self, matches: Sequence[_Match]) -> list[_Found]:
+    def _described(self, ranks: _Ranks) -> list[_Found]:
         """What matches stand for, the best first; a text that was removed meanwhile is left out."""
-        ranks = dict(matches)
         rows = self._db.execute(
             f"SELECT t.number, {_COLUMNS} FROM json_each(?) wanted CROSS JOIN texts t ON t.number = wanted.value "
             f"{_JOINED} WHERE coalesce(s.key, d.key) IS NOT NULL",
@@ -182,12 +178,12 @@ class _Asked:
                 left -= 1 if limit >= 0 else 0
 
 
-def _best(matches: list[_Match], limit: int) -> list[_Match]:
+def _best(ranks: _Ranks, limit: int) -> _Ranks:
     """So many with the best ranks, and all whose rank equals that of the last: the newest of them is not known yet."""
-    if len(matches) <= limit or limit <= 0:
-        return matches if limit > 0 else []
-    last = sorted(match.rank for match in matches)[limit - 1]
-    return [match for match in matches if match.rank <= last]
+    if len(ranks) <= limit or limit <= 0:
+        return ranks if limit > 0 else {}
+    last = sorted(ranks.values())[limit - 1]
+    return {number: rank for number, rank in ranks.items() if rank <= last}
 
 
 def _first_of_each(matches: Sequence[_Found] | Iterator[_Found], limit: int) -> list[_Found]:
