@@ -330,12 +330,14 @@ class Core:
         """
         held.enter_context(self.locked(waiting[0]))
         batch = [self._look(waiting.popleft())]
-        while waiting and len(batch) < BATCH and sum(seen.size_bytes for seen in batch) < BATCH_BYTES:
+        size_bytes = batch[0].size_bytes
+        while waiting and len(batch) < BATCH and size_bytes < BATCH_BYTES:
             try:
                 held.enter_context(self.locked(waiting[0], timeout_s=0))
             except Busy:
                 break  # it is the first of the next batch
             batch.append(self._look(waiting.popleft()))
+            size_bytes += batch[-1].size_bytes
         return batch
 
 

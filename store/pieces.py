@@ -27,15 +27,13 @@ class Change(NamedTuple):
 
     first: int
     last: int
-    gone: Sequence[tuple[int]]
+    stale: Sequence[tuple[int]]  # those that stood for something before
     changed: Sequence[tuple[int, Source]]
 
 
 def put(db: apsw.Connection, changes: Sequence[Change]) -> None:
     """Follow changes of search rows."""
-    before = [_sum(db, change.first, change.last) for change in changes]
-    for change in changes:
-        _remove(db, change)
+    before = [_remove(db, change) if change.stale else 0 for change in changes]
     measured = [[(row, measure(row, source)) for row, source in change.changed] for change in changes]
     db.executemany(
         "INSERT OR REPLACE INTO pieces VALUES (?, ?)", [(row, m.size_bytes) for some in measured for row, m in some]
@@ -43,20 +41,19 @@ def put(db: apsw.Connection, changes: Sequence[Change]) -> None:
     links = [link for some in measured for link in _links(some)]
     if links:
         db.executemany("INSERT OR REPLACE INTO links VALUES (?, ?, ?)", links)
-    added = [_sum(db, change.first, change.last) - was for change, was in zip(changes, before, strict=True)]
+    added = [sum(m.size_bytes for _, m in some) - was for some, was in zip(measured, before, strict=True)]
     db.executemany(
         "UPDATE sessions SET text_bytes = text_bytes + ? WHERE key = ?",
         [(more, change.first >> SHIFT) for change, more in zip(changes, added, strict=True) if more],
     )
 
 
-def _remove(db: apsw.Connection, change: Change) -> None:
+def _remove(db: apsw.Connection, change: Change) -> int:
+    """Forget what rows stood for before; returns how long that was."""
     between = (change.first, change.last)
     if db.execute("SELECT 1 FROM links WHERE row BETWEEN ? AND ? LIMIT 1", between).fetchone():
-        stale = [*change.gone, *((row,) for row, _ in change.changed)]
-        db.executemany("DELETE FROM links WHERE row = ?", stale)
-    if change.gone:
-        db.executemany("DELETE FROM pieces WHERE row = ?", change.gone)
+        db.executemany("DELETE FROM links WHERE row = ?", change.stale)
+    return sum(bytes_ for (bytes_,) in db.executemany("DELETE FROM pieces WHERE row = ? RETURNING bytes", change.stale))
 
 
 def measure(row: int, source: Source) -> Measure:
@@ -113,7 +110,3 @@ def linking(db: apsw.Connection) -> set[int]:
 
 def _links(measured: Iterable[tuple[int, Measure]]) -> Iterable[tuple[int, str, int]]:
     return ((row, url, times) for row, m in measured for url, times in m.links.items())
-
-
-def _sum(db: apsw.Connection, first: int, last: int) -> int:
-    return int(db.execute("SELECT coalesce(sum(bytes), 0) FROM pieces WHERE row BETWEEN ? AND ?", (first, last)).get)

@@ -171,7 +171,7 @@ def _present(db: apsw.Connection, first: int, last: int) -> dict[int, tuple[int,
 
 def _pieces_of(change: _Change) -> pieces.Change:
     told = [(row, text.told) for row, text in change.changed]
-    return pieces.Change(change.first, change.last, [(row,) for row in change.gone], told)
+    return pieces.Change(change.first, change.last, [(row,) for row in change.stale], told)
 
 
 def _execute_many(db: apsw.Connection, statement: str, values: list[tuple[Any, ...]]) -> None:
