@@ -22,7 +22,7 @@ Every directory below `sessions/` is a conversation. Read and edit it with the t
     vim sessions/<id>/session.json                edit; a broken edit is refused, the old text stands
     cp -r sessions/<id> sessions/<new-id>         fork a conversation
     mv sessions/<id> sessions/<better-name>       give it another id
-    rm -r sessions/<id>                           delete it (kept for seven days in the home's trash)
+    rm -r sessions/<id>                           delete it; `grovefs undelete <id>` has it back for seven days
     rsync -a --modify-window=-1 sessions/ /backup/sessions/
 
 To read instead of to edit, and to leaf through:

@@ -130,6 +130,6 @@ class Renamer:
         try:
             names.commit(document, new, base=base, overwrite=self.overwrite)
         except BaseException:  # also an interrupt: the copy is ours to take back
-            names.remove_file(kept)
+            names.remove_file(kept, keep=False)
             raise
         names.move(kept, file)

@@ -59,8 +59,8 @@ What can be asked of a store; `store.py` has it all:
     transcript(id)  transcript(id, message=-1)    Markdown to read
     resolve(name)                                 what a person means: an id, a unique beginning of it, a title
     rename(id, target)  fork(id, target)  move_to_project(id, project)
-    delete(id)  undelete(name)  clear(id)  deleted()     pinned sessions and their ancestors are protected; what goes is
-        in the trash for seven days
+    delete(id)  undelete(name)  clear(id)  deleted()  empty_trash()     pinned sessions and their ancestors are
+        protected; what goes is in the trash for seven days
     plan_cleanup(mode)  cleanup(plan)  pruner.plan(Keep(days=90, newest=500))  pruner.apply(plan)    look at it first;
         nothing goes by itself, unless a store is opened with auto_prune=AutoPrune(…)
     entry(id)  entries(…)  children(id)  summaries(…)  iter_changed(since)  ids()  exists(id)  count()     the index

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import uuid
 from collections.abc import Collection
 from contextlib import ExitStack
@@ -63,14 +65,34 @@ class Beside:
                 "attachment",
             )
 
-    def remove_file(self, location: Location, path: str) -> None:
-        """Take an attachment away, and note in the same commit whether others are left."""
+    def remove_file(self, location: Location, path: str, *, keep: bool = True) -> None:
+        """Take an attachment away, and note in the same commit whether others are left. It goes to the trash, unless
+        it lives on under another name, or never was anything."""
         self.core.check_writable()
         with self.core.locked(location):
-            if self.core.disk.stat(path) is None:
+            info = self.core.disk.stat(path)
+            if info is None:
                 raise NotFound(f"{path} does not exist")
             row = self.commits.current_row(location)
-            self.commits.discard(location, [path], "attachment", lambda db: self._note_present(db, location, row))
+
+            def note(db: apsw.Connection) -> None:
+                self._note_present(db, location, row)
+
+            if keep and _is_worth_keeping(path, info):
+                self.commits.set_aside(location, path, "attachment deleted", "attachment", note)
+            else:
+                self.commits.discard(location, [path], "attachment", note)
+
+    def remove_log(self, location: Location, path: str) -> None:
+        """Take a log away, into the trash."""
+        with self.core.locked(location):
+            info = self.core.disk.stat(path)
+            if info is None:
+                raise NotFound(f"{path} does not exist")
+            if _is_worth_keeping(path, info):
+                self.commits.set_aside(location, path, "log deleted", "log")
+            else:
+                self.commits.discard(location, [path], "log")
 
     def move_file(self, source: str, target: str, locations: Collection[Location]) -> None:
         """Rename among attachments, or to or from them; `locations` are the sessions that win or lose one."""
@@ -132,6 +154,12 @@ class Beside:
                 append(lines)
         self.core.changed()
         return True
+
+
+def _is_worth_keeping(path: str, info: os.stat_result) -> bool:
+    """What editors and rsync make and take away again is not, nor what is empty or no file."""
+    name = path.rpartition("/")[2]
+    return stat.S_ISREG(info.st_mode) and info.st_size > 0 and not name.startswith(".") and not name.endswith("~")
 
 
 def _line(record: str | dict[str, Any], name: str) -> bytes:

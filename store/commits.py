@@ -6,6 +6,7 @@ are replaced, and which part of the index has to follow.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -144,6 +145,26 @@ class Commits:
                 self.core.disk.remove_tree(temp)
             except OSError as error:  # it is gone from where it was, and goes for good at the next opening
                 log.info("a temporary stays until the next opening: %s", error)
+
+    def set_aside(
+        self,
+        location: Location,
+        path: str,
+        why: str,
+        what: What,
+        index: Callable[[apsw.Connection], None] = lambda db: None,
+    ) -> None:
+        """A file goes to the trash. Where the disk is full, files are deleted to make room: then it goes for good."""
+        slot = trash.new_slot(location)
+        moves = [(path, f"{slot}/{path.rpartition('/')[2]}")]
+        row = self.core.index.find(location)
+        info = trash.info_file(slot, location, why, moves, row.entry.title if row else None)
+        try:
+            self.run(Commit(location, [info], moves, dirs=[slot]), index, what)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or self.core.disk.stat(path) is None:
+                raise
+            self.discard(location, [path], what, index)
 
     def current_row(self, location: Location) -> Row | None:
         """The session's row, made from the files as they are now; None if it has no session.json."""

@@ -242,8 +242,9 @@ class Namespace:
 
     # -- files --------------------------------------------------------------------------------------------
 
-    def remove_file(self, place: Place) -> None:
-        """Take a file away. A document goes to the trash; session.json takes the session's rows with it."""
+    def remove_file(self, place: Place, *, keep: bool = True) -> None:
+        """Take a file away. What is the session's goes to the trash, unless it lives on under another name; its
+        session.json takes its rows along."""
         if place.kind is not Kind.DERIVED or not self.parts.projects.is_hollow(place):
             self.check_may_write(place)
         self.refuse_pinned(place)
@@ -252,7 +253,9 @@ class Namespace:
         if self.parts.remove(place):
             return
         if place.kind is Kind.ATTACHMENT and place.location is not None:
-            return self.beside.remove_file(place.location, place.path)
+            return self.beside.remove_file(place.location, place.path, keep=keep)
+        if place.kind is Kind.LOG and keep and place.location is not None and place.location.is_session:
+            return self.beside.remove_log(place.location, place.path)
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             os.unlink(place.name, dir_fd=parent)
         self._keep_name(place)
@@ -273,7 +276,8 @@ class Namespace:
                 raise NotFound(f"{place.path} does not exist")
             slot = trash.new_slot(location)
             moves = [(place.path, f"{slot}/{place.name}")]
-            info = trash.info_file(slot, location, "document deleted", moves)
+            row = self.core.index.find(location)
+            info = trash.info_file(slot, location, "document deleted", moves, row.entry.title if row else None)
             self.core.journal.run(Commit(location, [info], moves, dirs=[slot]), lambda db: self.core.reread(location))
             self.core.changed()
 
@@ -334,7 +338,7 @@ class Namespace:
         self.check_may_write(place)
         try:
             if not self.parts.remove(place, keep=False):
-                self.remove_file(place)
+                self.remove_file(place, keep=False)
         except OSError as error:  # they are committed there: it would be untrue to say that nothing was
             log.warning("%s stays beside what it became: %s", place.path, error)
 

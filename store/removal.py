@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +97,8 @@ class Remover:
                 self.core.index.forget(db, gone)
             self.core.feed.add(db, going, "deleted")
 
-        info = trash.info_file(slot, location, what, moves)
+        row = self.core.index.find(location)
+        info = trash.info_file(slot, location, what, moves, row.entry.title if row else None)
         commit = Commit(location, [info], moves, dirs=[slot], touched=going, whole_tree=True)
         self.core.journal.run(commit, finish)
         for gone in going:
@@ -177,6 +179,16 @@ class Remover:
             if not place[1] and place[0].child is None:
                 found += self._children_in(place[0].root, kept)
         return list(dict.fromkeys(found))
+
+    def empty_trash(self) -> int:
+        """Erase all slots, each alone with whom it belongs to: nobody is just having it back."""
+        self.core.check_writable()
+        slots = trash.deleted(self.core.disk)
+        for slot in slots:
+            owners = self._contents(slot)
+            with self.core.locked_tree(owners[0].root) if owners else nullcontext():
+                self.core.disk.remove_tree(f"{layout.TRASH}/{slot.name}")
+        return len(slots)
 
     # -- cleanup -----------------------------------------------------------------------------------------------
 

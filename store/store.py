@@ -178,6 +178,10 @@ class Store(OpenHome):
         """Have a deletion back, by its name in `deleted()`."""
         return self._remover.undelete(name)
 
+    def empty_trash(self) -> int:
+        """Erase for good what was deleted; returns how many slots went."""
+        return self._remover.empty_trash()
+
     def clear(self, session_id: str) -> bool:
         """Keep only a session's first system message; False for an unknown id."""
         location = self._core.locate(session_id)

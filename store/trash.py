@@ -2,6 +2,9 @@
 
 A deleted session is moved, never erased at once: a slot under `.grovefs/trash/` holds its directories,
 numbered, and `info.json`, which says where each of them belongs. Slots are emptied after seven days.
+
+A filesystem takes a tree away name by name, each into a slot of its own; what went in one go of the same session is one
+deletion to a person, and has a name to people: that of its last slot, the session's id, or its title.
 """
 
 from __future__ import annotations
@@ -10,14 +13,14 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import orjson
 
 from store import layout
 from store.atomic import Disk, NewFile
-from store.errors import Corrupt
+from store.errors import Ambiguous, Corrupt, NotFound
 from store.layout import Location
 
 log = logging.getLogger("grovefs.store")
@@ -34,6 +37,7 @@ class Deleted(NamedTuple):
     session_id: str
     what: str
     moves: list[tuple[str, str]]  # from the home into the slot
+    title: str = ""  # of the session, where it was known
 
 
 def new_slot(location: Location) -> str:
@@ -42,9 +46,12 @@ def new_slot(location: Location) -> str:
     return f"{layout.TRASH}/{time.time_ns():020d}-{readable}-{uuid.uuid4().hex[:8]}"
 
 
-def info_file(slot: str, location: Location, what: str, moves: Sequence[tuple[str, str]]) -> NewFile:
+def info_file(
+    slot: str, location: Location, what: str, moves: Sequence[tuple[str, str]], title: str | None = None
+) -> NewFile:
     info: dict[str, Any] = {
         "session_id": str(location),
+        **({"title": title} if title else {}),
         "what": what,
         "deleted_at_ns": time.time_ns(),
         "moves": [list(move) for move in moves],
@@ -65,7 +72,8 @@ def _parse(disk: Disk, name: str) -> Deleted | None:
         info = orjson.loads(file.data) if file else {"moves": []}
         kept = [(source, f"{layout.TRASH}/{name}/{target.rpartition('/')[2]}") for source, target in info["moves"]]
         moves = [move for move in kept if disk.stat(move[1]) is not None]
-        return Deleted(name, info["deleted_at_ns"], info["session_id"], info["what"], moves) if moves else None
+        title = str(info.get("title") or "")
+        return Deleted(name, info["deleted_at_ns"], info["session_id"], info["what"], moves, title) if moves else None
     except (Corrupt, ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning("%s/%s is left alone: its %s is broken: %s", layout.TRASH, name, _INFO, error)
         return None
@@ -85,3 +93,111 @@ def purge(disk: Disk, kept_days: float = KEPT_DAYS) -> int:
                 continue
             count += 1
     return count
+
+
+# -- what people call it -----------------------------------------------------------------------------------
+
+PAUSE_NS = 10 * 10**9  # between two names that one `rm -r` takes away, on a slow machine
+# A session's directory, and what of it a filesystem takes away by itself.
+_WHOLE = "deleted"
+BESIDE = ("record deleted", "attachment deleted", "log deleted")
+_SINGLE = ("document deleted", *BESIDE)
+
+
+class Deletion(NamedTuple):
+    """What went in one go: its slots, the last one first, as they have to come back."""
+
+    slots: tuple[Deleted, ...]
+
+    @property
+    def last(self) -> Deleted:
+        return self.slots[0]
+
+    @property
+    def paths(self) -> list[str]:
+        return [original for slot in self.slots for original, _ in slot.moves]
+
+    @property
+    def what(self) -> str:
+        """In words: what happened, and what went along by itself."""
+        if len(self.slots) == 1:
+            return self.last.what
+        if self.last.what != _WHOLE:
+            return f"{len(self.slots)} files deleted"
+        children = sum(slot.what == _WHOLE for slot in self.slots[1:])
+        files = sum(slot.what in BESIDE for slot in self.slots)
+        counts = ((children, "child" if children == 1 else "children"), (files, "file" if files == 1 else "files"))
+        along = " and ".join(f"{count} {noun}" for count, noun in counts if count)
+        return f"deleted, with {along}" if along else "deleted"
+
+
+def together(slots: Sequence[Deleted]) -> list[Deletion]:
+    """Deletions as people made them, the newest first, of slots in that order. Pure."""
+    by_root: dict[str, list[Deleted]] = {}
+    for slot in slots:
+        by_root.setdefault(slot.session_id.partition("/")[0], []).append(slot)
+    found = {deletion.last.name: deletion for tree in by_root.values() for deletion in _of_one_tree(tree)}
+    return [found[slot.name] for slot in slots if slot.name in found]
+
+
+def _of_one_tree(slots: list[Deleted]) -> Iterator[Deletion]:
+    taken: set[str] = set()
+    for place, last in enumerate(slots):
+        if last.name not in taken:
+            more = tuple(_in_the_same_go((s for s in slots[place + 1 :] if s.name not in taken), last))
+            taken.update(slot.name for slot in more)
+            yield Deletion((last, *more))
+
+
+def _in_the_same_go(older: Iterable[Deleted], last: Deleted) -> Iterator[Deleted]:
+    """What was deleted of the same session, and below it, just before, with no pause between."""
+    if last.what != _WHOLE and last.what not in _SINGLE:
+        return
+    is_whole, before_ns = last.what == _WHOLE, last.deleted_at_ns
+    for slot in older:
+        is_below = is_whole and slot.session_id.startswith(f"{last.session_id}/")
+        if slot.session_id != last.session_id and not is_below:
+            continue
+        if slot.what not in _SINGLE and (slot.what != _WHOLE or not is_below):
+            continue
+        if before_ns - slot.deleted_at_ns > PAUSE_NS:
+            return
+        before_ns = slot.deleted_at_ns
+        yield slot
+
+
+def choose(deletions: Sequence[Deletion], name: str) -> Deletion:
+    """The one that a person means: by its name in the trash, a path, or as sessions are named everywhere. Of several
+    deletions of one session the latest."""
+    for deletion in deletions:
+        if deletion.last.name == name:
+            return deletion
+    for slot in (slot for deletion in deletions for slot in deletion.slots):
+        if name == slot.name or name in (original for original, _ in slot.moves):
+            return Deletion((slot,))
+    found = _called(deletions, name)
+    if not found:
+        raise NotFound(f"there is no {name!r} in the trash; `grovefs trash` lists what is")
+    if len({deletion.last.session_id for deletion in found}) > 1:
+        raise Ambiguous(name, {deletion.last.session_id for deletion in found})
+    return found[0]
+
+
+def _called(deletions: Sequence[Deletion], name: str) -> list[Deletion]:
+    """An id that is there is meant as it stands; else a beginning of one, or a title, in any case."""
+    wanted = _folded(name)
+    if not wanted:
+        return []
+    exact = [d for d in deletions if name in (d.last.session_id, d.last.session_id.rpartition("/")[2])]
+    return exact or [d for d in deletions if _begins(d.last.session_id, name) or _folded(d.last.title) == wanted]
+
+
+def _begins(session_id: str, name: str) -> bool:
+    """Of `root/child` both may be shortened; a plain name is the beginning of an id."""
+    parts, wanted = session_id.split("/"), name.split("/")
+    shown = parts if len(wanted) > 1 else parts[-1:]
+    return len(shown) == len(wanted) and all(map(str.startswith, shown, wanted))
+
+
+def _folded(title: str) -> str:
+    return " ".join(title.split()).casefold()

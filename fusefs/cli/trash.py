@@ -2,96 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
-from store import Ambiguous, NotFound, Timestamp
-from store.trash import KEPT_DAYS, Deleted
-
-PAUSE_NS = 10 * 10**9  # between two deletions of one `rm -r`, on a slow machine
+from fusefs.cli.app import Home, Json, agrees, app, counted, open_store, print_json, print_table
+from fusefs.cli.trouble import tell
+from store import Store, StoreError, Timestamp
+from store.trash import BESIDE, KEPT_DAYS, Deletion, choose, together
+from store.words import printable
 
 
 @app.command()
-def trash(home: Home, as_json: Json = False) -> None:
-    """List what was deleted in the last seven days, the newest first.
+def trash(
+    home: Home,
+    empty: Annotated[bool, typer.Option("--empty", help="Erase it all for good: that makes room on the disk.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --empty: do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List what was deleted in the last seven days, the newest first; what went in one go is one line.
 
-    `grovefs undelete` has it back, by the name in the first column or by
-    the id of the session. After seven days it is gone for good.
+    `grovefs undelete` has it back, by the name in the first column, the id of
+    the session, a unique beginning of it, or its title. After seven days it
+    is gone for good; until then it takes as much of the disk as before.
 
     Example: grovefs trash
     """
     with open_store(home) as store:
-        found = store.deleted()
+        if empty:
+            _empty(store, yes=yes, as_json=as_json)
+            return
+        found = together(store.deleted())
     if as_json:
-        print_json([_as_dict(slot) for slot in found])
-        return
-    if found:
-        rows = [(slot.name, _moment(slot)[:19], slot.session_id, slot.what) for slot in found]
-        print_table(("name", "deleted", "session", "what"), rows)
+        print_json([_as_dict(deletion, home) for deletion in found])
+    elif found:
+        heads = ("name", "deleted", "bytes", "session", "what", "title")
+        print_table(heads, [_row(deletion, home) for deletion in found])
     else:
         typer.echo(f"nothing was deleted in the last {KEPT_DAYS} days")
 
 
+def _empty(store: Store, *, yes: bool, as_json: bool) -> None:
+    count = len(together(store.deleted()))
+    if count and not yes and not agrees(f"Erase {counted(count, 'deletion')} for good?", "--yes"):
+        raise typer.Exit(1)
+    store.empty_trash()
+    print_json({"erased": count}) if as_json else typer.echo(f"erased: {counted(count, 'deletion')}")
+
+
 @app.command()
 def undelete(
-    name: Annotated[str, typer.Argument(help="A name that `grovefs trash` lists, or the id of a session.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="As `grovefs trash` lists it: name, session, its unique beginning, title, or path."),
+    ],
     home: Home,
     as_json: Json = False,
 ) -> None:
-    """Have a deletion back: a session with its children, a document, pruned agent records.
+    """Have a deletion back: a session with its children and files, a single file, pruned agent records.
 
-    Of several deletions of one session the latest is taken, and with it what went in the same go: the children and
-    sidecars that `rm -r` in a mount took away one after the other. Refused if something else lies in its place by now;
-    nothing is changed then.
+    Of several deletions of one session the latest is taken, and with it what went in the same go: children, documents,
+    attachments and logs that `rm -r` in a mount took away one after the other. A single file of them is had back by its
+    path, as `grovefs trash --json` shows it. What has its place now goes to the trash in turn, if it is a file;
+    for a session that exists again it is refused, and nothing is changed. Foreign files that `rm` took are not kept.
 
     Example: grovefs undelete second-try
     """
     with open_store(home) as store:
-        slots = store.deleted()
-        found = _find_slot(slots, name)
-        together = [found, *_in_the_same_go(slots, found)] if name != found.name else [found]
-        places = [location for slot in together for location in store.undelete(slot.name)]
-    restored = list(dict.fromkeys(map(str, places)))
-    print_json({"restored": restored}) if as_json else typer.echo(f"restored: {', '.join(restored)}")
+        chosen = choose(together(store.deleted()), name)
+        restored, refused = _put_back(store, chosen)
+    if as_json:
+        print_json({"restored": restored, "refused": refused})
+    elif restored:
+        typer.echo(f"restored: {', '.join(restored)}{_files(chosen) if not refused else ''}")
+    for path, reason in refused.items():
+        tell(f"{path} stays in the trash: {reason}")
+    if refused:
+        raise typer.Exit(1)
 
 
-def _in_the_same_go(slots: list[Deleted], last: Deleted) -> Iterator[Deleted]:
-    """What was deleted of the same session and below it just before, with no pause between: the newest first."""
-    if last.what != "deleted":
-        return
-    below, before_ns = f"{last.session_id}/", last.deleted_at_ns
-    for slot in slots[slots.index(last) + 1 :]:
-        if slot.what in ("deleted", "document deleted") and f"{slot.session_id}/".startswith(below):
-            if before_ns - slot.deleted_at_ns > PAUSE_NS:
-                return
-            before_ns = slot.deleted_at_ns
-            yield slot
+def _put_back(store: Store, deletion: Deletion) -> tuple[list[str], dict[str, str]]:
+    """The session first, then what belongs into it; if that is refused, of the rest nothing is tried."""
+    restored = [str(place) for place in store.undelete(deletion.last.name)]
+    refused: dict[str, str] = {}
+    for slot in deletion.slots[1:]:
+        try:
+            restored += map(str, store.undelete(slot.name))
+        except StoreError as error:
+            refused[slot.moves[0][0]] = str(error)
+    return list(dict.fromkeys(restored)), refused
 
 
-def _find_slot(slots: list[Deleted], name: str) -> Deleted:
-    """By its name, the id of the session, or a unique beginning of that; the newest comes first in `slots`."""
-    exact = [slot for slot in slots if name in (slot.name, slot.session_id)]
-    found = exact or [slot for slot in slots if name and slot.session_id.startswith(name)]
-    if not found:
-        raise NotFound(f"there is no {name!r} in the trash; `grovefs trash` lists what is")
-    if len({slot.session_id for slot in found}) > 1:
-        raise Ambiguous(name, {slot.session_id for slot in found})
-    return found[0]
+def _files(deletion: Deletion) -> str:
+    """What came back besides the conversations: who deleted a tree wants to know that its pictures are there."""
+    files = [path for slot in deletion.slots if slot.what in BESIDE for path, _ in slot.moves]
+    return f" ({files[0] if len(files) == 1 else counted(len(files), 'file')})" if files else ""
 
 
-def _moment(slot: Deleted) -> Timestamp:
-    return Timestamp.from_ns(slot.deleted_at_ns)
+def _moment(deletion: Deletion) -> Timestamp:
+    return Timestamp.from_ns(deletion.last.deleted_at_ns)
 
 
-def _as_dict(slot: Deleted) -> dict[str, object]:
-    paths = [original for original, _ in slot.moves]
+def _row(deletion: Deletion, home: Path) -> tuple[str, ...]:
+    last = deletion.last
+    title = " ".join(printable(last.title).split())
+    size = str(_size_bytes(deletion, home))
+    return last.name, _moment(deletion)[:19], size, last.session_id, deletion.what, title
+
+
+def _size_bytes(deletion: Deletion, home: Path) -> int:
+    kept = [home / path for slot in deletion.slots for _, path in slot.moves]
+    return sum(file.lstat().st_size for path in kept for file in (path, *path.rglob("*")) if not file.is_dir())
+
+
+def _as_dict(deletion: Deletion, home: Path) -> dict[str, object]:
+    last = deletion.last
     return {
-        "name": slot.name,
-        "deleted_at": _moment(slot),
-        "session_id": slot.session_id,
-        "what": slot.what,
-        "paths": paths,
+        "name": last.name,
+        "deleted_at": _moment(deletion),
+        "session_id": last.session_id,
+        "title": last.title,
+        "what": deletion.what,
+        "size_bytes": _size_bytes(deletion, home),
+        "paths": deletion.paths,
     }

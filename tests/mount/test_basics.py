@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from store import Message
-from tests.mount.conftest import Mount, wait_until
+from tests.mount.conftest import Mount, grovefs, wait_until
 
 
 def title(path: Path) -> str:
@@ -262,3 +262,19 @@ def test_an_attachment_over_two_gigabytes_arrives_whole(mounted: Mount) -> None:
         file.seek(size - 3)
         assert file.read() == b"end"
     path.unlink()
+
+
+def test_rm_r_takes_nothing_that_cannot_be_had_back(mounted: Mount) -> None:
+    """Conversations, pictures and logs of a whole tree; one name at a time, and back at once."""
+    with mounted.store() as store:
+        store.append_token_usage("root", {"input_tokens": 1})
+    root = mounted.sessions / "root"
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    assert {path.suffix for path in before} == {".json", ".jsonl", ".png"}
+    subprocess.run(["rm", "-r", root], check=True)
+    assert not root.exists()
+    result = grovefs("undelete", "--home", mounted.home, "root")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "(2 files)" in result.stdout
+    wait_until(lambda: all(path.exists() for path in before))
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
