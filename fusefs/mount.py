@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import signal
@@ -17,8 +16,9 @@ from tempfile import TemporaryFile
 import pyfuse3
 import trio
 
-from fusefs import loop
+from fusefs import connection, loop
 from fusefs.generated import Generated
+from fusefs.guard import Guard
 from fusefs.operations import Operations
 from fusefs.profile import profiled
 from fusefs.views.search import Search
@@ -75,8 +75,9 @@ def made_mountpoint(options: Options) -> Iterator[None]:
     """A directory to mount at: made where none is, and taken away again if nothing comes of the mount. Only the last
     name of it: who mistypes a path is told so, and has no directories to clean up."""
     place = options.mountpoint
+    clear_dead(place)  # first: whatever looks at one whose daemon cannot even die would wait for it
     check_apart(options)
-    if os.path.lexists(place) or is_dead(place):
+    if os.path.lexists(place):
         yield
         return
     try:
@@ -105,16 +106,23 @@ def _check_fusermount() -> None:
 def clear_dead(mountpoint: Path) -> None:
     if is_dead(mountpoint):
         log.info("clearing a dead mount at %s", mountpoint)
-        unmount(mountpoint, lazily=True)
+        unmount_dead(mountpoint)
 
 
 def is_dead(mountpoint: Path) -> bool:
-    """After kill -9 of a daemon its mountpoint answers ENOTCONN until it is unmounted; while it dies, ECONNABORTED."""
-    try:
-        os.stat(mountpoint)
-    except OSError as error:
-        return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
-    return False
+    return connection.state_of(mountpoint) == "dead"
+
+
+def unmount_dead(mountpoint: Path) -> None:
+    """Also where someone has a file of it open, or waits for an answer that no daemon will give: they get errors."""
+    number = connection.find_number(mountpoint)
+    is_cut = number is None or connection.abort(mountpoint, number)
+    if not is_cut and connection.is_deserted(mountpoint):
+        raise MountError(
+            f"{mountpoint} has lost its daemon, and someone waits for it in vain; only root can end that: "
+            f"umount -f {mountpoint}"
+        )
+    unmount(mountpoint, lazily=True)
 
 
 def unmount(mountpoint: Path, *, lazily: bool = False) -> None:
@@ -141,13 +149,16 @@ def serve(options: Options, ready: Callable[[], None]) -> None:
             limbo_s=options.limbo_s,
         )
         instruments = loop.install(operations.companion)
+        mountpoint = options.mountpoint.resolve()
         _mount(operations, options)
+        guard = Guard(mountpoint)
         try:
             with profiled(options.profile):
                 trio.run(_main, operations, ready, instruments=instruments)
         finally:
             pyfuse3.close(unmount=True)
             operations.close()
+            guard.dismiss()
 
 
 def _mount(operations: Operations, options: Options) -> None:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from fusefs import connection
 from fusefs.cli.app import Home, Json, app, print_json
 from fusefs.cli.completion import files
-from fusefs.cli.status import MOUNTINFO, iter_mountpoints
 from fusefs.writers import LIMBO_S
 from store import layout
 from store.errors import NotFound, StoreError
@@ -32,7 +32,10 @@ LOG = f"{layout.PRIVATE}/mount.log"
 @app.command()
 def mount(
     mountpoint: Annotated[
-        Path, typer.Argument(metavar="DIR", help="An empty directory; made if there is none.", autocompletion=files)
+        Path,
+        typer.Argument(
+            metavar="DIR", help="An empty directory; made if there is none.", autocompletion=files, parser=Path
+        ),
     ],
     home: Home,
     foreground: Annotated[
@@ -191,19 +194,24 @@ def _tell_systemd() -> None:
 
 @app.command()
 def umount(
-    mountpoint: Annotated[Path, typer.Argument(metavar="DIR", help="Where it is mounted.", autocompletion=files)],
+    mountpoint: Annotated[  # by a parser that asks the mount nothing: its daemon may never answer
+        Path, typer.Argument(metavar="DIR", help="Where it is mounted.", autocompletion=files, parser=Path)
+    ],
     as_json: Json = False,
 ) -> None:
     """End a mount, a dead one too. `grovefs status` lists them.
 
     Example: grovefs umount ~/grove
     """
-    from fusefs.mount import is_dead, unmount
+    from fusefs.mount import is_dead, unmount, unmount_dead
 
     place = mountpoint.expanduser().absolute()
-    if place not in dict(iter_mountpoints(MOUNTINFO.read_bytes())):
+    if connection.find_number(place) is None:
         raise NotFound(f"there is no mount of GroveFS at {place}; `grovefs status` lists them")
-    unmount(place, lazily=is_dead(place))
+    if is_dead(place):
+        unmount_dead(place)
+    else:
+        unmount(place)
     if as_json:
         print_json({"mountpoint": str(place)})
 

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 import typer
 
 from fusefs.cli.app import Home, Json, app, counted, open_store, print_json
+from fusefs.connection import MOUNTINFO, State, iter_mounted, state_of
 from store import StoreError
-
-MOUNTINFO = Path("/proc/self/mountinfo")
-_OCTAL = re.compile(rb"\\([0-7]{3})")
-_TYPE = b"fuse.grovefs"
-
-
-State = Literal["mounted", "dead", "silent"]  # dead: its daemon is gone; silent: it does not answer
-ANSWER_S = 5.0  # a daemon under load may take a while
 
 
 class Mount(NamedTuple):
@@ -56,36 +46,8 @@ def status(home: Home, as_json: Json = False) -> None:
 
 def iter_mounts(mountinfo: bytes) -> Iterator[Mount]:
     """Those of ours in the text of a mountinfo, and how each answers."""
-    for place, read_only in iter_mountpoints(mountinfo):
-        yield Mount(place, read_only, _state(place))
-
-
-def iter_mountpoints(mountinfo: bytes) -> Iterator[tuple[Path, bool]]:
-    """Where ours are, and whether they are read-only, see proc(5)."""
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(b" - ")
-        fields = before.split()
-        if after.split()[:1] != [_TYPE] or len(fields) < 6:
-            continue
-        place = Path(os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8)]), fields[4])))
-        yield place, b"ro" in fields[5].split(b",")
-
-
-def _state(place: Path) -> State:
-    """Asked in a thread of its own: a daemon that hangs must not hang who wants to know."""
-    answers: list[State] = []
-    asking = threading.Thread(target=lambda: answers.append(_ask(place)), daemon=True)
-    asking.start()
-    asking.join(ANSWER_S)
-    return answers[0] if answers else "silent"
-
-
-def _ask(place: Path) -> State:
-    try:
-        os.stat(place)
-    except OSError as error:
-        return "dead" if error.errno in (errno.ENOTCONN, errno.ECONNABORTED) else "mounted"
-    return "mounted"
+    for place, _, read_only in iter_mounted(mountinfo):
+        yield Mount(place, read_only, state_of(place))
 
 
 def _line(mount: Mount) -> str:

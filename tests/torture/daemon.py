@@ -117,11 +117,7 @@ class Daemon:
             self.pid = 0
 
     def abort(self) -> None:
-        """Let go of all who wait for an answer, if the daemon is dead and will give none.
-
-        A daemon that is killed while a thread of it is waiting in the kernel, to have it forget a name in a
-        directory that a request holds locked, keeps the connection open, and the request waits for ever.
-        """
+        """Let go of all who wait for an answer, if the daemon is dead and will give none: its guard should have."""
         assert self.pid, "it was not killed"
         state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         assert state == "Z", f"the daemon lives ({state}), and does not answer"

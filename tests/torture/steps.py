@@ -46,6 +46,7 @@ class Ground:
                 daemon.fuse.light()
                 error = in_child(lambda: writer.write(daemon.path), daemon.abort)
                 steps = daemon.fuse.steps
+            assert not daemon.was_stuck, "its writer waited for the dead"
             self.through[writer.name] = len(steps) < at
             self.hit.update(steps[at - 1 : at])
             with mounted(home, self.place) as daemon:
