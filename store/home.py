@@ -94,6 +94,7 @@ class OpenHome:
     ) -> None:
         self.home = Path(home).expanduser().absolute()
         self._closed = self._is_shut = False
+        self._auto_prune = auto_prune
         self._watcher: Watcher | None = None
         self._warden: Warden | None = None
         make_home(self.home)
@@ -111,39 +112,7 @@ class OpenHome:
                 changed=self._changed,
                 used=self._used,
             )
-            commits = Commits(self._core)
-            self._saver = Saver(self._core, commits)
-            self._owners = Owners(self._core, self._saver)
-            self._putter = Putter(self._core, commits)
-            self._beside = Beside(self._core, commits)
-            self.records = Records(self._core, commits)
-            self.trajectory = Trajectory(self._core, self._beside)
-            self._summaries = Summaries(self._core)
-            self._remover = Remover(self._core)
-            self.pruner = Pruner(self._core, self._remover)
-            self._auto_prune = auto_prune
-            self.mail = Mailboxes(self._core, commits)
-            self.state = State(self._core, commits)
-            self.agents = Agents(self._core, commits, self.state)
-            self.projects = Projects(self._core, commits)
-            self._core.parts.update({layout.STATE: self.state.follow, layout.PROJECTS: self.projects.follow})
-            mover = ProjectMover(self._core, commits, self.projects)
-            self.names = Namespace(
-                self._core,
-                self._beside,
-                self._putter,
-                self._remover,
-                Relocator(self._core),
-                Rejects(self._disk),
-                Parts(self._core, self.mail, self.records, self.state, self.projects, mover),
-            )
-            self.imports = Imports(self._core, commits)
-            self.exports = Exports(self._core)
-            self.backups = Backups(self._core)
-            self.restores = Restores(self._core, commits, self.names.parts)
-            self.pages = Pages(self._core)
-            self.shelves = Shelves(self._core)
-            self.trigrams = self._core.upkeep
+            self._assemble(Commits(self._core))
             self._exporter = Exporter(self._core, self._neighbour)
             self._keeper = Keeper([self._export, self._tidy]) if background else None
             self._recover(alone=alone, progress=progress)
@@ -208,6 +177,40 @@ class OpenHome:
         return self._opened
 
     # -- opening ---------------------------------------------------------------------------------------
+
+    def _assemble(self, commits: Commits) -> None:
+        """All that can be done with a home, each family of operations an object of its own."""
+        self._saver = Saver(self._core, commits)
+        self._owners = Owners(self._core, self._saver)
+        self._putter = Putter(self._core, commits)
+        self._beside = Beside(self._core, commits)
+        self.records = Records(self._core, commits)
+        self.trajectory = Trajectory(self._core, self._beside)
+        self._summaries = Summaries(self._core)
+        self._remover = Remover(self._core)
+        self.pruner = Pruner(self._core, self._remover)
+        self.mail = Mailboxes(self._core, commits)
+        self.state = State(self._core, commits)
+        self.agents = Agents(self._core, commits, self.state)
+        self.projects = Projects(self._core, commits)
+        self._core.parts.update({layout.STATE: self.state.follow, layout.PROJECTS: self.projects.follow})
+        mover = ProjectMover(self._core, commits, self.projects)
+        self.names = Namespace(
+            self._core,
+            self._beside,
+            self._putter,
+            self._remover,
+            Relocator(self._core),
+            Rejects(self._disk),
+            Parts(self._core, self.mail, self.records, self.state, self.projects, mover),
+        )
+        self.imports = Imports(self._core, commits)
+        self.exports = Exports(self._core)
+        self.backups = Backups(self._core)
+        self.restores = Restores(self._core, commits, self.names.parts)
+        self.pages = Pages(self._core)
+        self.shelves = Shelves(self._core)
+        self.trigrams = self._core.upkeep
 
     def _recover(self, *, alone: bool, progress: Progress | None) -> None:
         """Bring index and files together, looking at as little as the way things ended allows."""

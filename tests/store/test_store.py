@@ -24,6 +24,7 @@ from store import (
     StoreError,
     Timestamp,
 )
+from store.atomic import Stamp
 from store.models import CompressionEvent, ConversationSummary
 from tests.builders import NINE_DIGITS, files_below, make_document, make_session, read_json
 
@@ -319,11 +320,11 @@ def test_appending_and_compressing_clear_nothing(store: Store) -> None:
 
 def test_a_runtime_save_touches_no_other_document(store: Store, home: Path) -> None:
     store.save(make_session(run_id="run-1"))
-    before = os.stat(home / "sessions/s1/session.json")
+    before = Stamp.of(os.stat(home / "sessions/s1/session.json"))  # without the time at which it was read
     session = load(store)
     session.set_pending_question(PendingQuestion(tool_call_id="c", question="?", options=[], allow_custom=True))
     store.save_runtime(session)
-    assert os.stat(home / "sessions/s1/session.json") == before
+    assert Stamp.of(os.stat(home / "sessions/s1/session.json")) == before
     entry = store.entry("s1")
     assert entry is not None
     assert entry.has_pending_question
