@@ -109,7 +109,7 @@ def batch(mount: Mounted, seed: int, number: int, size: int = BATCH) -> int:
 
 
 def documents(seed: int, batches: int = 50) -> Iterator[Case]:
-    with mounted(fill) as mount:
+    with mounted(fill, in_memory=True) as mount:
         for number in range(batches):
             yield Case(f"batch-{number}", lambda number=number: batch(mount, seed, number) and None)  # type: ignore[misc]
 
@@ -122,6 +122,11 @@ def _raw_name(draw: random.Random) -> bytes:
     return raw if draw.random() < 0.8 else raw + draw.choice([b"\xff", b"\xc3", b"\xed\xa0\x80"])
 
 
+def _around(mount: Mounted) -> list[str]:
+    """What lies beside the home and the mount: nothing may come there."""
+    return [*os.listdir(mount.home.parent), *os.listdir(mount.path.parent)]
+
+
 def one_name(mount: Mounted, draw: random.Random) -> bool:
     """Make, fill, look at, rename and remove something of a name that nobody would give it; True if it could be."""
     place = draw.choice([b"", b"sessions", b"sessions/s1", b"sessions/s1/children", b"sessions/s1/attachments"])
@@ -130,7 +135,7 @@ def one_name(mount: Mounted, draw: random.Random) -> bool:
     if name in (b"", b".", b".."):
         return False
     path = os.path.join(os.fsencode(mount.path), place, name)
-    before = sorted(os.listdir(mount.place))
+    before = sorted(_around(mount))
     try:
         if draw.random() < 0.5:
             os.mkdir(path)
@@ -146,7 +151,7 @@ def one_name(mount: Mounted, draw: random.Random) -> bool:
             raise
         return False
     finally:
-        assert sorted(os.listdir(mount.place)) == before, f"{path!r} left the mount"
+        assert sorted(_around(mount)) == before, f"{path!r} left the mount"
     return True
 
 
@@ -169,6 +174,6 @@ def names_batch(mount: Mounted, seed: int, number: int, size: int = BATCH) -> in
 
 
 def names(seed: int, batches: int = 20) -> Iterator[Case]:
-    with mounted(fill) as mount:
+    with mounted(fill, in_memory=True) as mount:
         for number in range(batches):
             yield Case(f"names-{number}", lambda number=number: names_batch(mount, seed, number) and None)  # type: ignore[misc]

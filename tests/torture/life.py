@@ -181,7 +181,7 @@ def unmounted_under_load() -> None:
 def home_moved() -> None:
     """The home gets another name and its old one back: what was answered with success is in it, wherever it is."""
     with mounted(fill) as mount:
-        path, elsewhere = mount.sessions / "s1/session.json", mount.place / "elsewhere"
+        path, elsewhere = mount.sessions / "s1/session.json", mount.home.parent / "elsewhere"
         mount.home.rename(elsewhere)
         saved = ""
         for number in range(5):

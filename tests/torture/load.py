@@ -102,9 +102,11 @@ def stress(name: str, seconds: int) -> None:
 def fio(seconds: int) -> None:
     need("fio")
     with mounted(fill) as mount:
-        job = mount.place / "job"
+        job = mount.path.parent / "job"
         job.write_text(FIO.format(directory=mount.sessions / "s1/attachments", seconds=seconds))
-        done = subprocess.run(["fio", job], capture_output=True, text=True, cwd=mount.place, timeout=seconds + 300)
+        done = subprocess.run(
+            ["fio", job], capture_output=True, text=True, cwd=mount.path.parent, timeout=seconds + 300
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "verify" not in done.stderr, done.stderr
         _clean(mount)

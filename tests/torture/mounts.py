@@ -20,11 +20,6 @@ class Mounted(Mount):
     """A mount whose daemon is watched, and may be ended and begun again."""
 
     @property
-    def place(self) -> Path:
-        """Where all of it lies; nothing else does."""
-        return self.path.parent
-
-    @property
     def daemon(self) -> int:
         (pid,) = daemons_of(self.path)
         return pid
@@ -52,10 +47,12 @@ class Mounted(Mount):
 
 
 @contextmanager
-def mounted(fill: Callable[[Path], object], *options: str, program: str = CODE) -> Iterator[Mounted]:
-    """A new home, filled and mounted."""
-    with scratch() as place:
-        made = Mounted(place / "home", place / "mnt", place / "log")
+def mounted(
+    fill: Callable[[Path], object], *options: str, program: str = CODE, in_memory: bool = False
+) -> Iterator[Mounted]:
+    """A new home, filled and mounted; alone in a directory. In memory, where it is not about disks."""
+    with scratch() as place, scratch(in_memory=in_memory) as inner:
+        made = Mounted(inner / "home", place / "mnt", place / "log")
         fill(made.home)
         made.path.mkdir()
         made.mount(*options, program=program)

@@ -357,9 +357,9 @@ def planted_below_a_mount(kind: str, *, while_mounted: bool) -> None:
         if not while_mounted:
             _plant_all(home, kind)
 
-    with nobody_waits(300), mounted(fill) as mount:
+    with nobody_waits(300), mounted(fill, in_memory=True) as mount:
         walk(mount) if while_mounted else None
-        outside = mount.place / "outside"
+        outside = mount.home.parent / "outside"
         before = seen_from_outside(outside)
         if while_mounted:
             _plant_all(mount.home, kind)
@@ -436,8 +436,8 @@ def swap(spot: str, rounds: int = 6) -> None:
     def fill(home: Path) -> None:
         prepare(home.parent)
 
-    with nobody_waits(240), mounted(fill) as mount:
-        outside = mount.place / "outside"
+    with nobody_waits(240), mounted(fill, in_memory=True) as mount:
+        outside = mount.home.parent / "outside"
         before = seen_from_outside(outside)
         stop = threading.Event()
         faults: list[BaseException] = []
@@ -454,7 +454,7 @@ def swap(spot: str, rounds: int = 6) -> None:
                     walker.join()
             assert not faults, faults
             assert seen_from_outside(outside) == before, _difference(before, seen_from_outside(outside))
-        _away(mount.place / "exported")
+        _away(mount.home.parent / "exported")
         assert not leaked(mount.home), leaked(mount.home)
 
 

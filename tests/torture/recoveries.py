@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from tests.torture import traced
 from tests.torture.attack import Case
 from tests.torture.ground import scratch
 from tests.torture.syscalls import VARIANTS, Ground, blows, changes, changing, check_after_kill, judge_after
-from tests.torture.traced import Act, Blow
+from tests.torture.traced import Act, Blow, Call
 
 # Killed before the last of its moves: the most is left to be done.
 INTERRUPTED = ("save", "clear", "fork a tree", "rename session", "delete child", "upsert a project's child")
@@ -50,9 +49,9 @@ class Crashed:
         outcome = traced.run(changing(self.origin, scenario), here.log, Blow("renameat", moves, "kill"))
         assert outcome.said is None, outcome
 
-    def count(self) -> Counter[str]:
+    def calls(self) -> list[Call]:
         with self.here.home(self.origin) as home:
-            return traced.count(opening(home, self.scenario), self.here.log)
+            return traced.calls(opening(home, self.scenario), self.here.log)
 
     def kill(self, blow: Blow) -> None:
         with self.here.home(self.origin) as home:
@@ -74,11 +73,10 @@ def cases(seed: int) -> Iterator[Case]:
         chosen = [scenario for scenario in changes(seed) if scenario.name in INTERRUPTED]
         for scenario in chosen:
             crashed = Crashed(here, scenario)
-            counts = crashed.count()
-            for call, count in sorted(counts.items()):
-                for number in range(1, count + 1):
-                    blow = Blow(call, number, "kill")
-                    yield Case(f"recovering {scenario.name}: {blow}", partial(crashed.kill, blow))
-            for turn in (seed, seed + len(VARIANTS) // 2):
-                for blow in blows(counts, turn):
+            calls = crashed.calls()
+            for call in calls:
+                blow = Blow(call.name, call.number, "kill")
+                yield Case(f"recovering {scenario.name}: {blow}", partial(crashed.kill, blow))
+            for turn in (0, len(VARIANTS) // 2):  # once, and from then on
+                for blow in blows(calls, seed, turn):
                     yield Case(f"recovering {scenario.name}: {blow}", partial(crashed.fail, blow))

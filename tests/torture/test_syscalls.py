@@ -38,7 +38,7 @@ def test_killed_at_any_call_it_is_the_old_one_or_the_new_one(here: Ground) -> No
 
 @pytest.mark.parametrize("name", ["rename-replace", "token usage"])
 def test_failing_at_any_call_it_says_so_and_changes_nothing(here: Ground, name: str) -> None:
-    assert fallen(faults_in(here, CHANGES[name], turn=0)) == {}
+    assert fallen(faults_in(here, CHANGES[name], seed=0)) == {}
 
 
 def test_the_blow_falls_where_it_was_aimed(here: Ground) -> None:

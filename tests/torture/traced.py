@@ -52,7 +52,8 @@ class Blow(NamedTuple):
 def held(pid: int, log: Path, blow: Blow | None = None) -> Iterator[None]:
     """strace has hold of a process, and lets it go at the end."""
     wanted = ",".join(f"?{call}" for call in CALLS)
-    command = ["strace", "-p", str(pid), "-o", str(log), "-e", f"trace={wanted}", *(["-e", blow.rule] if blow else [])]
+    command = ["strace", "-y", "-p", str(pid), "-o", str(log), "-e", f"trace={wanted}"]
+    command += ["-e", blow.rule] if blow else []
     strace = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert strace.stderr is not None
     try:
@@ -129,8 +130,23 @@ def run(prepare: Callable[[], Act], log: Path, blow: Blow | None = None, *, is_j
         os.waitpid(pid, 0)
 
 
-def count(prepare: Callable[[], Act], log: Path) -> Counter[str]:
-    """How often an act makes each call."""
+class Call(NamedTuple):
+    """One that an act makes if nothing befalls it: the `number`th of its name, on a file if it is given one."""
+
+    name: str
+    number: int
+    file: str
+    is_between: bool  # the one before it and the one after it are of the same name, on the same file
+
+
+def calls(prepare: Callable[[], Act], log: Path) -> list[Call]:
+    """Those that change the disk, in their order."""
     outcome = run(prepare, log)
     assert outcome.said == "over", outcome
-    return Counter(re.findall(r"^(\w+)\(", log.read_text(), re.MULTILINE))
+    made = re.findall(r"^(\w+)\((?:\d+<([^>]*)>)?", log.read_text(), re.MULTILINE)
+    so_far: Counter[str] = Counter()
+    found = []
+    for before, (name, file), after in zip([None, *made], made, [*made[1:], None], strict=False):
+        so_far[name] += 1
+        found.append(Call(name, so_far[name], file, bool(file) and before == (name, file) == after))
+    return found
