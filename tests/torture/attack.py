@@ -42,6 +42,8 @@ class Tally:
     failures: list[str] = field(default_factory=list)  # the names of the cases that fell
     is_complete: bool = False  # nothing was left to try
     is_endless: bool = False
+    longest_s: float = 0.0  # of the cases so far
+    longest: str = ""  # which that was
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,6 @@ class Run:
     until: float
     only: str | None  # the one case that is wanted
     tell: Tell
-    longest: float = 0.0  # of the cases so far
 
     def __post_init__(self) -> None:
         self.began = time.monotonic()
@@ -83,7 +84,7 @@ class Run:
         stream = self.attack.cases(self.seed)
         try:
             for case in stream:
-                if time.monotonic() + self.longest > self.until:
+                if time.monotonic() + self.tally.longest_s > self.until:
                     return
                 if self.only in (None, case.name):
                     self._case(case)
@@ -98,7 +99,8 @@ class Run:
         self.tally.cases += self.attack.cases_at_once
         began = time.monotonic()
         self._attempt(case.name, case.run)
-        self.longest = max(self.longest, time.monotonic() - began)
+        if (took := time.monotonic() - began) > self.tally.longest_s:
+            self.tally.longest_s, self.tally.longest = took, case.name
         self.tell(self.tally)
 
     def _attempt(self, name: str, work: Callable[[], None]) -> None:

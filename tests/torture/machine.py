@@ -7,29 +7,22 @@ compared with the model. Hypothesis draws the steps, and shortens a sequence tha
 from __future__ import annotations
 
 import errno
-import itertools
 import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from store import Message, Protected, Session
 from store.layout import ATTACHMENTS, CHILDREN, RUNTIME, SESSION, TOKEN_USAGE, Location
-from tests.mount.conftest import wait_until
-from tests.torture.grove import PATIENCE_S, Grove
-from tests.torture.model import Doc, File, Model
-from tests.torture.witness import Witness
+from tests.torture.hands import BACKUP, NOTE, TEMP, Hands, append_to, errno_of, later, text_of
+from tests.torture.pieces import Doc, File
 
 LIMBO_S = "3600"  # it ends when the mount does, and not at a moment nobody can foretell
-BACKUP, TEMP, NOTE = "session.json~", "t.json", "notes.txt"
-
-_examples = itertools.count(1)
 
 pick = st.integers(0, 11)  # one of those that are there, see `_one`
 root_names = st.sampled_from("abc")
@@ -39,112 +32,7 @@ ways = st.sampled_from(["in place", "r+", "rename", "unlink", "away"])
 short_bytes = st.binary(min_size=1, max_size=40)
 
 
-def text_of(data: dict[str, Any]) -> bytes:
-    return json.dumps(data, indent=2, ensure_ascii=False).encode()
-
-
-def errno_of(work: Callable[[], object]) -> int:
-    try:
-        work()
-    except OSError as error:
-        return error.errno or -1
-    return 0
-
-
-class GroveMachine(RuleBasedStateMachine):
-    grove: ClassVar[Grove]  # shared by all examples: a mount is slow to make
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.grove.revive()
-        self.prefix = f"e{next(_examples)}-"
-        self.model = Model()
-        self.words = itertools.count(1)
-        self.used: list[str] = []
-        self.texts: dict[bytes, dict[str, Any]] = {}  # what bytes say that may become a document
-        self.readers: list[tuple[int, bytes]] = []
-        self.ends = 0
-        self.store = self.grove.store
-        self.witness = Witness(self.grove, self.prefix)
-
-    # -- what there is ---------------------------------------------------------------------------------
-
-    def word(self) -> str:
-        self.used.append(f"{self.prefix.replace('-', 'word')}{next(self.words)}")
-        return self.used[-1]
-
-    def place(self, name: tuple[str, str | None]) -> Location:
-        return Location(self.prefix + name[0], name[1])
-
-    def _one(self, number: int, among: list[Location]) -> Location | None:
-        return among[number % len(among)] if among else None
-
-    def some_dir(self, number: int) -> Location | None:
-        return self._one(number, list(self.model.dirs))
-
-    def some_session(self, number: int) -> Location | None:
-        return self._one(number, list(self.model.sessions()))
-
-    def path(self, location: Location, name: str = "") -> str:
-        return os.path.join(self.grove.mounts[0].path, location.path(name) if name else location.dir)
-
-    def agree(self, wanted: int, work: Callable[[], object]) -> None:
-        got = errno_of(work)
-        assert got == wanted, f"answered {_named(got)}, not {_named(wanted)}"
-
-    # -- documents ---------------------------------------------------------------------------------------
-
-    def fresh(self, location: Location, parent: str | None = None) -> dict[str, Any]:
-        data: dict[str, Any] = {
-            "id": location.id,
-            "title": f"About {self.word()}",
-            "note": {"kept": [1, 2.50, "ü"]},
-            "kind": location.kind,
-            "root_session_id": location.root,
-        }
-        if location.child is not None:
-            data |= {"parent_session_id": parent or location.root, "spawn_depth": 2 if parent else 1}
-        data |= {"messages": [self.message()], "created_at": _stamp(0), "updated_at": _stamp(0)}
-        return data
-
-    def message(self) -> dict[str, Any]:
-        word = self.word()
-        return {"id": f"m-{word}", "role": "user", "content": f"said {word}", "created_at": _stamp(0)}
-
-    def edited(self, location: Location, what: str) -> tuple[bytes, dict[str, Any] | None]:
-        """A new text for session.json, and what it says: None if it may not become one."""
-        main = self.model.dirs[location].main
-        data = dict(main.data) if main is not None else self.fresh(location)
-        if what == "same" and main is not None:
-            assert main.raw is not None
-            return main.raw, main.data
-        data["updated_at"] = _later(data["updated_at"])
-        if what == "broken":
-            return text_of(data)[:-20] + self.word().encode(), None
-        if what == "type":
-            return text_of({**data, "title": 5}), None
-        if what == "stranger":
-            data |= {"id": "somebody-else", "root_session_id": "somebody-else", "kind": "root"}
-        elif what == "older":
-            data["updated_at"] = "2001-01-01T00:00:00.5Z"
-        elif what == "pin":
-            data["pinned"] = not data.get("pinned", False)
-        if what == "message":
-            data["messages"] = [*data["messages"], self.message()]
-        else:
-            data["title"] = f"About {self.word()}"
-        self.texts[text_of(data)] = data
-        return text_of(data), data
-
-    def write_in(self, path: str, raw: bytes, way: str) -> None:
-        if way == "r+" and os.path.exists(path):
-            with open(path, "r+b", buffering=0) as file:
-                file.write(raw)
-                file.truncate()
-        else:
-            with open(path, "wb", buffering=0) as file:
-                file.write(raw)
-
+class GroveMachine(Hands):
     @rule(number=pick, what=edits, way=ways)
     def edit(self, number: int, what: str, way: str) -> None:
         """session.json by any of the ways that tools have."""
@@ -163,26 +51,6 @@ class GroveMachine(RuleBasedStateMachine):
             self.make_temp(location, raw)
             return self.onto(location, TEMP)
         self.agree(model.write(location, raw, data), lambda: self.write_in(path, raw, way))
-
-    def empty(self, location: Location) -> None:
-        """Truncated and closed: nothing was written, so nothing is committed."""
-        self.agree(0, lambda: open(self.path(location, SESSION), "wb").close())
-
-    def make_temp(self, location: Location, raw: bytes) -> None:
-        path, files = self.path(location, TEMP), self.model.dirs[location].files
-        if TEMP in files:
-            os.unlink(path)
-        self.model_file(location, TEMP, raw)
-        self.write_in(path, raw, "in place")
-
-    def model_file(self, location: Location, name: str, raw: bytes) -> None:
-        self.model.dirs[location].files.pop(name, None)
-        self.model.dirs[location].files[name] = File(raw, self.model.tick())
-
-    def onto(self, location: Location, name: str) -> None:
-        raw = self.model.dirs[location].files[name].data
-        wanted = self.model.rename_onto(location, name, self.texts.get(raw))
-        self.agree(wanted, lambda: os.rename(self.path(location, name), self.path(location, SESSION)))
 
     @rule(number=pick, what=edits)
     def prepare_temp(self, number: int, what: str) -> None:
@@ -222,7 +90,7 @@ class GroveMachine(RuleBasedStateMachine):
         if data is not None:
             self.texts[raw] = data
         wanted = self.model.write(location, raw, data)
-        self.agree(wanted, lambda: _append(self.path(location, SESSION), tail))
+        self.agree(wanted, lambda: append_to(self.path(location, SESSION), tail))
 
     @rule(number=pick, cut=st.sampled_from([0, 1, 30]))
     def truncate(self, number: int, cut: int) -> None:
@@ -251,7 +119,7 @@ class GroveMachine(RuleBasedStateMachine):
         base = place.side or place.main
         data = dict(base.data) if base is not None else self.fresh(location)
         newest = max([data["updated_at"], *([place.main.data["updated_at"]] if place.main else [])])
-        data |= {"messages": [], "updated_at": _later(newest), "title": f"About {self.word()}"}
+        data |= {"messages": [], "updated_at": later(newest), "title": f"About {self.word()}"}
         if what == "messages":
             data["messages"] = [self.message()]
         raw = text_of(data) if what != "broken" else text_of(data)[:-9]
@@ -357,7 +225,7 @@ class GroveMachine(RuleBasedStateMachine):
         if by_api:
             assert self.store.append_token_usage(str(location), line)
         else:
-            _append(self.path(location, TOKEN_USAGE), line.encode() + b"\n")
+            append_to(self.path(location, TOKEN_USAGE), line.encode() + b"\n")
 
     # -- the API, in another process than the mount's ------------------------------------------------------
 
@@ -501,31 +369,3 @@ class GroveMachine(RuleBasedStateMachine):
     @invariant()
     def everything_agrees(self) -> None:
         self.witness.see(self.model, self.used[-30:], self.texts)
-
-    def teardown(self) -> None:
-        for fd, _ in self.readers:
-            os.close(fd)
-        self.readers = []
-        self.store.reset()
-        wait_until(lambda: not any(n.startswith(self.prefix) for n in os.listdir(self.grove.sessions)), PATIENCE_S)
-
-
-def _append(path: str, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        os.write(fd, data)
-    finally:
-        os.close(fd)
-
-
-def _stamp(second: int) -> str:
-    return time.strftime("2026-01-01T%H:%M:%S.000000001Z", time.gmtime(second))
-
-
-def _later(stamp: str) -> str:
-    """A later moment, spelled with all nine digits as the API does, so that texts compare as moments do."""
-    return f"{int(stamp[:4]) + 1}{stamp[4:]}"
-
-
-def _named(number: int) -> str:
-    return errno.errorcode.get(number, "success") if number else "success"

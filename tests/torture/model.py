@@ -2,82 +2,18 @@
 
 Nothing here knows how the store or the mount work; each operation says, in a few lines, what DESIGN promises of
 it. It changes the model and answers with the errno that the real one must answer with, 0 if it must succeed.
-A document whose new bytes the store decides (a fork, a carried sidecar, an API save) is known by its members alone,
-until what lies on disk has been compared with them; from then on it is known to the byte.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from store.layout import ATTACHMENTS, CHILDREN, RUNTIME, SESSION, TOKEN_USAGE, Location
-
-IDENTITY = ("id", "kind", "root_session_id", "parent_session_id", "spawn_depth")
-# What an API save may bring along, by rules that other tests prove; the model compares what it set itself.
-COMPARED = ("id", "kind", "root_session_id", "parent_session_id", "title", "pinned", "note", "metadata")
-
-
-@dataclass
-class Doc:
-    data: dict[str, Any]
-    raw: bytes | None  # None until it has been seen
-    number: int  # the moment of its commit
-    is_loose: bool = False  # written by the API: only COMPARED and what was said is foretold
-
-    def adopt(self, found: bytes) -> None:
-        """Compare with what is there; what was open is settled by it."""
-        data = json.loads(found)
-        view = _told if self.is_loose else _bare
-        assert view(data) == view(self.data), f"{view(data)} is there, {view(self.data)} was to be"
-        self.data, self.raw = data, found
-
-
-def _told(data: dict[str, Any]) -> dict[str, Any]:
-    told = {name: data.get(name) for name in COMPARED if name != "metadata"}
-    return told | {"metadata": data.get("metadata") or {}, "said": said(data), "pinned": bool(data.get("pinned"))}
-
-
-def _bare(data: dict[str, Any]) -> dict[str, Any]:
-    """Without members of identity that say nothing."""
-    return {k: v for k, v in data.items() if k not in IDENTITY or v not in (None, 0)}
-
-
-def said(data: dict[str, Any]) -> list[str]:
-    return [message["content"] for message in data["messages"]]
-
-
-@dataclass
-class File:
-    data: bytes
-    number: int  # the moment it was made
-
-
-@dataclass
-class Rejected:
-    data: bytes
-    reason: bytes | None = None  # until it has been read
-
-
-@dataclass
-class Dir:
-    """The directory of a session, or of what may become one."""
-
-    main: Doc | None = None
-    side: Doc | None = None
-    attachments: dict[str, bytes] | None = None  # None: not even a directory
-    has_children: bool = False  # the directory `children/`
-    files: dict[str, File] = field(default_factory=dict)  # foreign ones, and the log
-    rejected: dict[str, Rejected] = field(default_factory=dict)
-
-
-@dataclass
-class Hidden:
-    doc: Doc  # the version that was taken away; no other goes in its stead
-    was_deleted: bool  # by unlink, not by rename: who deletes first means what comes next
+from tests.torture import pieces
+from tests.torture.pieces import Dir, Doc, File, Hidden, Rejected
 
 
 @dataclass
@@ -136,7 +72,7 @@ class Model:
         if place.main is not None and place.main.raw == raw:
             self.hidden.pop(location, None)
             return 0
-        if place.main is not None and not _is_same_session(data, place.main.data):
+        if place.main is not None and not pieces.is_same_session(data, place.main.data):
             return self._refuse(location, SESSION, raw, errno.EBADMSG)
         if hidden is not None and place.main is not None and place.main is not hidden.doc:
             return self._refuse(location, SESSION, raw, errno.ESTALE)  # who took it away never saw what came since
@@ -171,9 +107,9 @@ class Model:
 
     def _placed(self, location: Location, raw: bytes, data: dict[str, Any]) -> Doc:
         """As it is, or, arriving at a path not its own, as a fork."""
-        if _is_at_home(data, location):
+        if pieces.is_at_home(data, location):
             return Doc(data, raw, self.tick())
-        return Doc(forked(data, location), None, self.tick())
+        return Doc(pieces.forked(data, location), None, self.tick())
 
     def write_side(self, location: Location, raw: bytes, data: dict[str, Any] | None) -> int:
         place = self.dirs[location]
@@ -301,8 +237,7 @@ class Model:
         if hidden is not None and place.main is not hidden.doc:
             self.hidden.pop(location)  # another version than the one that was taken away: it goes with nobody
             hidden = None
-        is_full = place.side or place.files or place.has_children or place.attachments is not None
-        if is_full or (place.main is not None and hidden is None):
+        if place.has_more or (place.main is not None and hidden is None):
             return errno.ENOTEMPTY
         if self.is_protected(location):
             return errno.EPERM
@@ -333,7 +268,7 @@ class Model:
             self._relocate(location, there, source, target)
         for location in orphaned:
             stays = source.root == target.root and target.child is not None
-            parent = {"parent_session_id": target.id} if stays else _below_root(source.root)
+            parent = {"parent_session_id": target.id} if stays else pieces.below_root(source.root)
             self._respell(self.dirs[location], parent)
         return 0
 
@@ -348,15 +283,11 @@ class Model:
             return errno.ENOTEMPTY
         if self.is_protected(source):
             return errno.EPERM
-        if target in self.dirs and self._is_full(target):
+        if target in self.dirs and (self.dirs[target].main or self.dirs[target].has_more):
             return errno.EEXIST
         if source.child is None and target.child is not None and self.children(source):
             return errno.ENOTEMPTY
         return 0
-
-    def _is_full(self, location: Location) -> bool:
-        place = self.dirs[location]
-        return bool(place.main or place.side or place.files or place.has_children or place.attachments is not None)
 
     def _below(self, source: Location) -> list[Location]:
         """Whose parent a child is."""
@@ -370,7 +301,7 @@ class Model:
         self.dirs[there] = place
         place.has_children = place.has_children and there.child is None
         if location == source:
-            self._respell(place, _identity(source, target))
+            self._respell(place, pieces.identity_at(source, target))
         else:
             follows = record.get("parent_session_id") == source.id
             self._respell(
@@ -384,7 +315,7 @@ class Model:
             doc = getattr(place, name)
             if doc is None:
                 continue
-            data = _spelled(doc.data, members)
+            data = pieces.spelled(doc.data, members)
             if data != doc.data:
                 setattr(place, name, Doc(data, None, self.tick()))
 
@@ -510,37 +441,3 @@ class Model:
                 found[location.path(f"{name}.rejected")] = rejected.data
                 found[location.path(f"{name}.error")] = rejected
         return found
-
-
-def _spelled(data: dict[str, Any], members: dict[str, Any]) -> dict[str, Any]:
-    """With other members of identity; None takes one away."""
-    return {k: v for k, v in {**data, **members}.items() if k not in members or v is not None}
-
-
-def _is_same_session(new: dict[str, Any], old: dict[str, Any]) -> bool:
-    return all(new.get(name) == old.get(name) for name in ("id", "kind", "root_session_id"))
-
-
-def _is_at_home(data: dict[str, Any], location: Location) -> bool:
-    return (data["id"], data["kind"], data["root_session_id"]) == (location.id, location.kind, location.root)
-
-
-def _below_root(root: str) -> dict[str, Any]:
-    return {"parent_session_id": root, "spawn_depth": 1}
-
-
-def forked(data: dict[str, Any], location: Location) -> dict[str, Any]:
-    """A document at a path that is not its own."""
-    own: dict[str, Any] = {"id": location.id, "kind": location.kind, "root_session_id": location.root}
-    if location.child is None:
-        own |= {"parent_session_id": None, "spawn_depth": 0}
-    elif data["kind"] == "root" or data["parent_session_id"] in (data["root_session_id"], location.id):
-        own |= _below_root(location.root)
-    return _spelled(data, own)
-
-
-def _identity(source: Location, target: Location) -> dict[str, Any]:
-    own: dict[str, Any] = {"id": target.id, "kind": target.kind, "root_session_id": target.root}
-    if target.child is None:
-        return own | {"parent_session_id": None, "spawn_depth": 0}
-    return own | (_below_root(target.root) if source.child is None or source.root != target.root else {})

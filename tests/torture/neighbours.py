@@ -214,7 +214,7 @@ def calls(store: Store) -> list[Callable[[], object]]:
         lambda: store.save(Session.new_child("fresh", "root", "m", "new")),
         lambda: store.fork("root", "forked"),
         lambda: store.rename("forked", "moved"),
-        lambda: [store.delete("moved"), store.undelete(store.deleted()[0].name)],
+        lambda: [store.delete("moved"), *(store.undelete(deleted.name) for deleted in store.deleted()[:1])],
         lambda: store.trigrams.sweep(),
         lambda: store.trigrams.merge(),
         lambda: store.sweep(),

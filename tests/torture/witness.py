@@ -10,7 +10,8 @@ from typing import Any
 
 from store.layout import SESSIONS
 from tests.torture.grove import Grove, read_tree
-from tests.torture.model import Doc, Model, Rejected, said
+from tests.torture.model import Model
+from tests.torture.pieces import Doc, Rejected, said
 
 SOON_S = 30.0  # another process's change is seen within a second, on a machine that has nothing else to do
 NAMED = ("title", "pinned", "updated_at", "parent_session_id")
