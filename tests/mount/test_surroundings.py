@@ -17,6 +17,7 @@ from store import Store
 from tests.builders import make_session
 from tests.mount.conftest import CODE, Mount, daemons_of, grovefs, wait_until
 from tests.mount.test_basics import edit, title
+from tests.torture.ground import FailingDisk, failing_disk
 
 MountHome = Callable[..., Mount]
 
@@ -82,41 +83,10 @@ def test_a_mountpoint_that_something_else_is_mounted_on_is_one_line(filled: Path
 # -- a disk that fails -----------------------------------------------------------------------------------------
 
 
-class Disk:
-    """An ext4 filesystem in a file, which can be made to find itself damaged: it becomes read-only then."""
-
-    def __init__(self, place: Path) -> None:
-        self.image, self.path = place / "image", place / "disk"
-        self.path.mkdir()
-        with self.image.open("wb") as file:
-            file.truncate(64 << 20)
-        subprocess.run(["mkfs.ext4", "-q", self.image], check=True)
-
-    def mount(self) -> None:
-        done = subprocess.run(
-            ["mount", "-o", "loop,errors=remount-ro", self.image, self.path], capture_output=True, text=True
-        )
-        if done.returncode:
-            pytest.fail(f"no disk can be made from a file here: {done.stderr.strip()}")
-
-    def fail(self) -> None:
-        found = subprocess.run(["findmnt", "-no", "SOURCE", self.path], check=True, capture_output=True, text=True)
-        Path(f"/sys/fs/ext4/{Path(found.stdout.strip()).name}/trigger_fs_error").write_text("1")
-        with pytest.raises(OSError, match="Read-only file system"):
-            (self.path / "probe").touch()
-
-    def mend(self) -> None:
-        subprocess.run(["umount", self.path], check=True)
-        assert subprocess.run(["e2fsck", "-fy", self.image], capture_output=True).returncode in (0, 1)
-        self.mount()
-
-
 @pytest.fixture
-def disk(place: Path) -> Iterator[Disk]:
-    made = Disk(place)
-    made.mount()
-    yield made
-    subprocess.run(["umount", made.path], check=True)
+def disk(place: Path) -> Iterator[FailingDisk]:
+    with failing_disk(place) as made:
+        yield made
 
 
 def ended(mount: Mount) -> None:
@@ -147,7 +117,7 @@ def refusals(sessions: Path) -> dict[str, int | None]:
     return answers
 
 
-def test_a_home_that_becomes_read_only(disk: Disk, mount_home: MountHome) -> None:
+def test_a_home_that_becomes_read_only(disk: FailingDisk, mount_home: MountHome) -> None:
     """Every change is EROFS and changes nothing, reading goes on, the daemon lives; mended, all works again."""
     with Store.open(disk.path / "home", background=False) as store:
         store.save(make_session("one", messages=3, title="Before"))

@@ -6,21 +6,29 @@ Every error is the right one and nothing has changed; the process lives; once th
 from __future__ import annotations
 
 import errno
-import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from store import Store
-from tests.crash.scenarios import Scenario, copy_home, make_lived_in_home
+from tests.crash.scenarios import Scenario, copy_home
 from tests.torture.attack import Case
 from tests.torture.daemon import Daemon, mounted
 from tests.torture.forked import in_child
-from tests.torture.ground import FailingDisk, SmallDisk, Tree, failing_disk, flaws, scratch, small_disk, tree_below
+from tests.torture.ground import (
+    FailingDisk,
+    Ground,
+    SmallDisk,
+    Tree,
+    failing_disk,
+    flaws,
+    scratch,
+    small_disk,
+    tree_below,
+)
 from tests.torture.syscalls import changes, judge_after, judge_result
 from tests.torture.traced import hush
 from tests.torture.writers import WRITERS, Writer, save
@@ -31,19 +39,12 @@ MOUNT_PAGES = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 MOUNT_NAMES = (0, 1, 2, 3, 4)
 
 
-@dataclass
-class Ground:
-    """A home to copy from, and the disk that the copies are made on."""
+class Filling(Ground):
+    """Copies are made on a disk that becomes full."""
 
-    place: Path
-    small: SmallDisk
-    origin: Path = field(init=False)
-    before: Tree = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.origin = self.place / "origin"
-        make_lived_in_home(self.origin)
-        self.before = tree_below(self.origin)
+    def __init__(self, place: Path, small: SmallDisk) -> None:
+        super().__init__(place)
+        self.small = small
 
     # -- by API --------------------------------------------------------------------------------------------------
 
@@ -126,12 +127,12 @@ def check_end(home: Path, writer: Writer, *, reported: bool) -> None:
 def full(seed: int) -> Iterator[Case]:
     """In an order of the seed's: where time is up, some of every kind were tried."""
     with scratch() as place, small_disk(place) as small:
-        cases = [*_all(Ground(place, small), seed)]
+        cases = [*_all(Filling(place, small), seed)]
         random.Random(seed).shuffle(cases)
         yield from cases
 
 
-def _all(here: Ground, seed: int) -> Iterator[Case]:
+def _all(here: Filling, seed: int) -> Iterator[Case]:
     fill, fill_names = here.small.fill, here.small.fill_names
     for scenario in changes(seed):
         for pages in PAGES:
@@ -151,23 +152,18 @@ def _all(here: Ground, seed: int) -> Iterator[Case]:
 # -- a disk that turned read-only --------------------------------------------------------------------------------------
 
 
-@dataclass
-class Failing:
-    place: Path
-    disk: FailingDisk
-    origin: Path = field(init=False)
-    before: Tree = field(init=False)
+class Failing(Ground):
+    """Copies are made on a disk that turns read-only."""
 
-    def __post_init__(self) -> None:
-        self.origin = self.place / "origin"
-        make_lived_in_home(self.origin)
-        self.before = tree_below(self.origin)
+    def __init__(self, place: Path, disk: FailingDisk) -> None:
+        super().__init__(place)
+        self.disk = disk
 
     def _copied(self) -> Path:
         home = self.disk.path / "home"
         shutil.rmtree(home, ignore_errors=True)
         copy_home(self.origin, home)
-        os.sync()
+        self.disk.sync()
         return home
 
     def change(self, scenario: Scenario) -> None:

@@ -15,7 +15,7 @@ from store import Store
 from tests.crash.scenarios import Scenario
 from tests.torture.attack import Case
 from tests.torture.ground import flaws, scratch, tree_below
-from tests.torture.syscalls import IN_PARTS, Ground, changes
+from tests.torture.syscalls import IN_PARTS, Struck, changes
 from tests.torture.traced import hush
 
 UNTOUCHED = 200  # more steps than any change has
@@ -41,7 +41,7 @@ class Bomb:
         return f"failing at {self.seen[self.at - 1 : self.at]}, and from {self.seen[self.at + self.passing :]} on"
 
 
-def fail_twice(here: Ground, scenario: Scenario, bomb: Bomb) -> None:
+def fail_twice(here: Struck, scenario: Scenario, bomb: Bomb) -> None:
     with here.home() as home, Store.open(home, background=False, step=bomb) as store:
         before = tree_below(home)
         error = _under(bomb, lambda: scenario.change(store))
@@ -69,7 +69,7 @@ def _under(bomb: Bomb, change: Callable[[], object]) -> OSError | None:
     return None
 
 
-def pairs(here: Ground, scenario: Scenario) -> Iterator[Case]:
+def pairs(here: Struck, scenario: Scenario) -> Iterator[Case]:
     """Until the change runs through untouched; and for each step, until taking it back does."""
     for at in range(1, UNTOUCHED):
         for passing in range(UNTOUCHED):
@@ -85,6 +85,6 @@ def pairs(here: Ground, scenario: Scenario) -> Iterator[Case]:
 def cases(seed: int) -> Iterator[Case]:
     hush()
     with scratch(in_memory=True) as place:
-        here = Ground(place)
+        here = Struck(place)
         for scenario in changes(seed):
             yield from pairs(here, scenario)

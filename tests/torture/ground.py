@@ -14,6 +14,7 @@ import pytest
 
 from store import Store
 from store.findings import Finding
+from tests.crash.scenarios import make_lived_in_home
 
 DISK, MEMORY = Path("/var/tmp"), Path("/dev/shm")  # in memory a sync costs nothing
 PAGE_BYTES = 4096
@@ -56,6 +57,16 @@ def tree_below(home: Path) -> Tree:
 def files_of(tree: Tree) -> Tree:
     """What says something: a kill may leave a directory in which no session is, and a log without a line."""
     return {path: data for path, data in tree.items() if data}
+
+
+class Ground:
+    """Where cases take place: a home that is lived in, which all are copies of."""
+
+    def __init__(self, place: Path, aside: Path | None = None) -> None:
+        self.place = place
+        self.origin = (aside or place) / "origin"
+        make_lived_in_home(self.origin)
+        self.before = tree_below(self.origin)
 
 
 def flaws(store: Store) -> list[Finding]:
@@ -127,6 +138,10 @@ class FailingDisk:
 
     def mount(self) -> None:
         _sh("mount", "-o", "loop,errors=remount-ro", self._image, self.path)
+
+    def sync(self) -> None:
+        """This one alone: other disks of the machine, and the mounts on them, are none of ours."""
+        _sh("sync", "-f", self.path)
 
     def fail(self) -> None:
         """What was there before is on the disk; from now on nothing reaches it."""

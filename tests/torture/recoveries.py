@@ -16,7 +16,7 @@ from tests.crash.scenarios import Scenario, copy_home
 from tests.torture import traced
 from tests.torture.attack import Case
 from tests.torture.ground import scratch
-from tests.torture.syscalls import VARIANTS, Ground, blows, changes, changing, check_after_kill, judge_after
+from tests.torture.syscalls import VARIANTS, Struck, blows, changes, changing, check_after_kill, judge_after
 from tests.torture.traced import Act, Blow, Call
 
 # Killed before the last of its moves: the most is left to be done.
@@ -40,7 +40,7 @@ def opening(home: Path, scenario: Scenario, blow: Blow | None = None) -> Callabl
 class Crashed:
     """A home as a crash has left it, and copies of it."""
 
-    def __init__(self, here: Ground, scenario: Scenario) -> None:
+    def __init__(self, here: Struck, scenario: Scenario) -> None:
         self.here, self.scenario = here, scenario
         self.origin = here.place / "crashed"
         shutil.rmtree(self.origin, ignore_errors=True)
@@ -69,7 +69,7 @@ class Crashed:
 
 def cases(seed: int) -> Iterator[Case]:
     with scratch(in_memory=True) as place:
-        here = Ground(place)
+        here = Struck(place)
         chosen = [scenario for scenario in changes(seed) if scenario.name in INTERRUPTED]
         for scenario in chosen:
             crashed = Crashed(here, scenario)

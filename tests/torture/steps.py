@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 
 from store import Store
-from tests.crash.scenarios import copy_home, make_lived_in_home
+from tests.crash.scenarios import copy_home
 from tests.torture.attack import Case
 from tests.torture.daemon import Daemon, mounted
 from tests.torture.forked import in_child
-from tests.torture.ground import flaws, scratch, tree_below
+from tests.torture.ground import Ground, flaws, scratch, tree_below
 from tests.torture.writers import WRITERS, Writer, save
 
 # What a mount's changes consist of. Logs are appended to in place, without a step.
@@ -28,14 +28,12 @@ STEPS = frozenset(
 UNTOUCHED = 200  # more steps than any writer takes
 
 
-class Ground:
-    """A home that all are copies of, and a place to mount at; and what was hit so far."""
+class Stepped(Ground):
+    """Copies are mounted, and their daemon is killed at a step; and what was hit so far."""
 
     def __init__(self, place: Path, memory: Path) -> None:
-        self.place = place
-        self.origin, self.home = memory / "origin", memory / "home"
-        make_lived_in_home(self.origin)
-        self.before = tree_below(self.origin)
+        super().__init__(place, memory)
+        self.home = memory / "home"
         self.hit: Counter[str] = Counter()
         self.through: dict[str, bool] = {}  # whether a writer got through before the step that was to be the last
 
@@ -80,9 +78,9 @@ class Ground:
 
 
 @contextmanager
-def ground() -> Iterator[Ground]:
+def ground() -> Iterator[Stepped]:
     with scratch() as place, scratch(in_memory=True) as memory:
-        yield Ground(place, memory)
+        yield Stepped(place, memory)
 
 
 def kills(seed: int) -> Iterator[Case]:
@@ -94,7 +92,7 @@ def kills(seed: int) -> Iterator[Case]:
             yield Case("every step was hit", lambda: check_hit(here.hit))
 
 
-def kills_by(here: Ground, writer: Writer) -> Iterator[Case]:
+def kills_by(here: Stepped, writer: Writer) -> Iterator[Case]:
     for at in range(1, UNTOUCHED):
         yield Case(f"{writer.name}: killed at step {at}", partial(here.kill, writer, at))
         if here.through.get(writer.name):

@@ -12,15 +12,14 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from store import Store
-from tests.crash.scenarios import BESIDES, SCENARIOS, Scenario, copy_home, make_lived_in_home
+from tests.crash.scenarios import BESIDES, SCENARIOS, Scenario, copy_home
 from tests.torture import traced
 from tests.torture.attack import Case
-from tests.torture.ground import Tree, files_of, flaws, scratch, tree_below
+from tests.torture.ground import Ground, Tree, files_of, flaws, scratch, tree_below
 from tests.torture.traced import Act, Blow, Call
 
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EROFS")
@@ -87,19 +86,12 @@ def judge_after(store: Store, scenario: Scenario, *, reported: bool = False) -> 
 # -- one home, and what befalls it ---------------------------------------------------------------------------------
 
 
-@dataclass
-class Ground:
-    """Where cases take place: one home that all are copies of, in a directory that goes at the end."""
+class Struck(Ground):
+    """Copies are struck at a system call."""
 
-    place: Path
-    origin: Path = field(init=False)
-    before: Tree = field(init=False)
-    _calls: dict[str, list[Call]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.origin = self.place / "origin"
-        make_lived_in_home(self.origin)
-        self.before = tree_below(self.origin)
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self._calls: dict[str, list[Call]] = {}
 
     @property
     def log(self) -> Path:
@@ -176,12 +168,12 @@ def changes(seed: int) -> list[Scenario]:
 def kills(seed: int) -> Iterator[Case]:
     """At every call, and behind the last, where nothing is left to be killed."""
     with scratch(in_memory=True) as place:
-        here = Ground(place)
+        here = Struck(place)
         for scenario in changes(seed):
             yield from kills_in(here, scenario)
 
 
-def kills_in(here: Ground, scenario: Scenario) -> Iterator[Case]:
+def kills_in(here: Struck, scenario: Scenario) -> Iterator[Case]:
     for call, count in sorted(here.count(scenario).items()):
         for number in range(1, count + 1):
             blow = Blow(call, number, "kill")
@@ -190,7 +182,7 @@ def kills_in(here: Ground, scenario: Scenario) -> Iterator[Case]:
         yield Case(f"{scenario.name}: {blow}, behind the last", partial(here.kill_behind, scenario, blow))
 
 
-def _kill(here: Ground, scenario: Scenario, blow: Blow) -> None:
+def _kill(here: Struck, scenario: Scenario, blow: Blow) -> None:
     here.kill(scenario, blow)
 
 
@@ -201,13 +193,13 @@ def faults(seed: int) -> Iterator[Case]:
     and the last with the others: the store and SQLite do not tell one page from the next.
     """
     with scratch(in_memory=True) as place:
-        here = Ground(place)
+        here = Struck(place)
         for turn in range(len(VARIANTS)):
             for scenario in changes(seed):
                 yield from faults_in(here, scenario, seed, turn)
 
 
-def faults_in(here: Ground, scenario: Scenario, seed: int, turn: int = 0) -> Iterator[Case]:
+def faults_in(here: Struck, scenario: Scenario, seed: int, turn: int = 0) -> Iterator[Case]:
     for blow in blows(here.calls(scenario), seed, turn):
         yield Case(f"{scenario.name}: {blow}", partial(here.fail, scenario, blow))
 

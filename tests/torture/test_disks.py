@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from tests.crash.scenarios import SCENARIOS
-from tests.torture.disks import Failing, Ground
+from tests.torture.disks import Failing, Filling
 from tests.torture.ground import failing_disk, scratch, small_disk
 from tests.torture.writers import WRITERS
 
@@ -18,7 +18,7 @@ WRITES = {writer.name: writer for writer in WRITERS}
 def test_a_full_disk_costs_nothing() -> None:
     """Rule 3, with as many pages or names left as the middle of a change needs, by API and through the mount."""
     with scratch() as place, small_disk(place) as small:
-        here = Ground(place, small)
+        here = Filling(place, small)
         for name in ("save", "token usage"):
             for pages in (0, 2, 6):
                 here.change(CHANGES[name], partial(small.fill, pages))

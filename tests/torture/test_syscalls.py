@@ -10,16 +10,16 @@ import pytest
 from tests.crash.scenarios import BESIDES, SCENARIOS, Scenario
 from tests.torture.attack import Case
 from tests.torture.ground import scratch
-from tests.torture.syscalls import Ground, faults_in, kills_in
+from tests.torture.syscalls import Struck, faults_in, kills_in
 from tests.torture.traced import Blow
 
 CHANGES = {scenario.name: scenario for scenario in [*SCENARIOS, *BESIDES]}
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Ground]:
+def here() -> Iterator[Struck]:
     with scratch(in_memory=True) as place:
-        yield Ground(place)
+        yield Struck(place)
 
 
 def fallen(cases: Iterator[Case]) -> dict[str, str]:
@@ -32,16 +32,16 @@ def fallen(cases: Iterator[Case]) -> dict[str, str]:
     return found
 
 
-def test_killed_at_any_call_it_is_the_old_one_or_the_new_one(here: Ground) -> None:
+def test_killed_at_any_call_it_is_the_old_one_or_the_new_one(here: Struck) -> None:
     assert fallen(kills_in(here, CHANGES["edit in place"])) == {}
 
 
 @pytest.mark.parametrize("name", ["rename-replace", "token usage"])
-def test_failing_at_any_call_it_says_so_and_changes_nothing(here: Ground, name: str) -> None:
+def test_failing_at_any_call_it_says_so_and_changes_nothing(here: Struck, name: str) -> None:
     assert fallen(faults_in(here, CHANGES[name], seed=0)) == {}
 
 
-def test_the_blow_falls_where_it_was_aimed(here: Ground) -> None:
+def test_the_blow_falls_where_it_was_aimed(here: Struck) -> None:
     """An attack that never lands would find nothing wrong: here a change is none of the store's, and falls."""
 
     def plainly(path: Path) -> None:
