@@ -49,6 +49,7 @@ from store.shelves import Shelves
 from store.state import State
 from store.summaries import Summaries
 from store.trajectory import Trajectory
+from store.trash import Expiry
 from store.upkeep import Upkeep
 from store.vouch import Warden
 from store.watch import Watcher
@@ -188,6 +189,7 @@ class OpenHome:
         self.trajectory = Trajectory(self._core, self._beside)
         self._summaries = Summaries(self._core)
         self._remover = Remover(self._core)
+        self._expiry = Expiry(self._disk)
         self.pruner = Pruner(self._core, self._remover)
         self.mail = Mailboxes(self._core, commits)
         self.state = State(self._core, commits)
@@ -264,6 +266,7 @@ class OpenHome:
         while self._core.db.tidy_search():
             pass
         self._core.feed.trim()
+        self._remover.erase(self._expiry.names())
         if self._auto_prune is not None:
             self.pruner.run_if_due(self._auto_prune)
         self._core.db.checkpoint()

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from store import layout, prune, trash
 from store.core import Core
-from store.errors import AlreadyExists, Corrupt, NotFound, Protected
+from store.errors import AlreadyExists, Busy, Corrupt, NotFound, Protected
 from store.journal import Commit
 from store.layout import Location
 from store.models import IndexEntry
@@ -185,10 +185,20 @@ class Remover:
         self.core.check_writable()
         slots = trash.deleted(self.core.disk)
         for slot in slots:
-            owners = self._contents(slot)
-            with self.core.locked_tree(owners[0].root) if owners else nullcontext():
-                self.core.disk.remove_tree(f"{layout.TRASH}/{slot.name}")
+            self._erase(slot.name)
         return len(slots)
+
+    def erase(self, names: Iterable[str]) -> None:
+        """Erase slots; one with which somebody is at work, another time."""
+        for name in names:
+            with suppress(Busy):
+                self._erase(name, timeout_s=0)
+
+    def _erase(self, name: str, timeout_s: float | None = None) -> None:
+        slot = trash.find(self.core.disk, name)
+        owners = self._contents(slot) if slot is not None else []
+        with self.core.locked_tree(owners[0].root, timeout_s=timeout_s) if owners else nullcontext():
+            self.core.disk.remove_tree(f"{layout.TRASH}/{name}")
 
     # -- cleanup -----------------------------------------------------------------------------------------------
 

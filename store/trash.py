@@ -1,7 +1,8 @@
 """What was deleted lately, and how to have it back.
 
 A deleted session is moved, never erased at once: a slot under `.grovefs/trash/` holds its directories,
-numbered, and `info.json`, which says where each of them belongs. Slots are emptied after seven days.
+numbered, and `info.json`, which says where each of them belongs. Slots are emptied after seven days; those of single
+attachments and logs earlier, the oldest first, where there are too many bytes of them.
 
 A filesystem takes a tree away name by name, each into a slot of its own; what went in one go of the same session is one
 deletion to a person, and has a name to people: that of its last slot, the session's id, or its title.
@@ -13,7 +14,8 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
@@ -26,6 +28,7 @@ from store.layout import Location
 log = logging.getLogger("grovefs.store")
 
 KEPT_DAYS = 7
+KEPT_BYTES = 1 << 30  # of single files: a program that makes and deletes them all day must not fill the disk
 _INFO = "info.json"
 
 
@@ -61,12 +64,12 @@ def info_file(
 
 def deleted(disk: Disk) -> list[Deleted]:
     """What can still be had back, the newest first."""
-    found = [_parse(disk, name) for name in reversed(disk.directories(layout.TRASH))]
+    found = [find(disk, name) for name in reversed(disk.directories(layout.TRASH))]
     return [slot for slot in found if slot is not None]
 
 
-def _parse(disk: Disk, name: str) -> Deleted | None:
-    """None for a slot that nothing can be had back from: it was put back already, or its note is broken."""
+def find(disk: Disk, name: str) -> Deleted | None:
+    """A slot by its name; None if nothing can be had back from it: that was done already, or its note is broken."""
     try:
         file = disk.read(f"{layout.TRASH}/{name}/{_INFO}")
         info = orjson.loads(file.data) if file else {"moves": []}
@@ -80,19 +83,49 @@ def _parse(disk: Disk, name: str) -> Deleted | None:
 
 
 def purge(disk: Disk, kept_days: float = KEPT_DAYS) -> int:
-    """Erase what was deleted longer ago than that; returns how many slots went."""
-    horizon_ns = time.time_ns() - int(kept_days * 86_400e9)
+    """Erase what was deleted longer ago than that, by one who is alone with the home; returns how many slots went."""
     count = 0
-    for name in disk.directories(layout.TRASH):
-        stamp, _, _ = name.partition("-")
-        if stamp.isdigit() and int(stamp) < horizon_ns:
-            try:
-                disk.remove_tree(f"{layout.TRASH}/{name}")
-            except OSError as error:  # no reason not to open the home
-                log.warning("the trash cannot be emptied: %s", error)
-                continue
-            count += 1
+    for name in filter(_older_than(kept_days), disk.directories(layout.TRASH)):
+        try:
+            disk.remove_tree(f"{layout.TRASH}/{name}")
+        except OSError as error:  # no reason not to open the home
+            log.warning("the trash cannot be emptied: %s", error)
+            continue
+        count += 1
     return count
+
+
+def _older_than(days: float) -> Callable[[str], bool]:
+    """Whether a slot is, by its name."""
+    horizon = f"{time.time_ns() - int(days * 86_400e9):020d}"
+    return lambda name: name.partition("-")[0].isdigit() and name < horizon
+
+
+@dataclass
+class Expiry:
+    """Which slots have had their time, asked again and again: each is looked into only once, for it does not change."""
+
+    disk: Disk
+    kept_bytes: int = KEPT_BYTES
+    _sizes: dict[str, int] = field(init=False, default_factory=dict)  # of single files, by slot; 0: only age counts
+
+    def names(self) -> list[str]:
+        names = self.disk.directories(layout.TRASH)
+        self._sizes = {name: self._sizes[name] if name in self._sizes else self._size(name) for name in names}
+        is_old = _older_than(KEPT_DAYS)
+        total = 0
+        expired: list[str] = []
+        for name in reversed(names):
+            total += self._sizes[name]
+            if is_old(name) or (self._sizes[name] and total > self.kept_bytes):
+                expired.append(name)
+        return expired
+
+    def _size(self, name: str) -> int:
+        slot = find(self.disk, name)
+        if slot is None or slot.what not in BESIDE:
+            return 0
+        return sum(info.st_size for _, kept in slot.moves if (info := self.disk.stat(kept)) is not None)
 
 
 # -- what people call it -----------------------------------------------------------------------------------

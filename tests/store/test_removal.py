@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from store import AlreadyExists, BambooAtWork, Location, Message, NotFound, Protected, Session, Store
 from store.models import IndexEntry
+from store.places import place_of
 from store.prune import CleanupMode, Plan, ancestors, descendants, plan_cleanup
 from store.sessions import entry_of
+from store.trash import Expiry
 from tests.builders import files_below, make_session, read_json
 
 
@@ -299,6 +301,35 @@ def test_trash_that_cannot_be_emptied_does_not_keep_the_home_shut(grove: Store) 
     assert trash.purge(grove._disk) == 0
     grove._disk.step = lambda name: None
     assert trash.purge(grove._disk) == 1
+
+
+def test_single_files_fill_the_trash_only_so_far(store: Store) -> None:
+    """The oldest go first; a session in the trash, however large, stays its seven days."""
+    for session_id in ("s1", "s2"):
+        store.save(make_session(session_id))
+    store.attach("s2", b"x" * 5_000, "image/png")
+    store.delete("s2")
+    for _ in range(4):
+        kept = store.attach("s1", b"y" * 1_000, "image/png")
+        store.names.remove_file(place_of(f"sessions/s1/attachments/{kept.id}.png"))
+    found = [slot.name for slot in store.deleted()]
+    assert Expiry(store._disk).names() == []
+    store._remover.erase(Expiry(store._disk, kept_bytes=2_500).names())
+    assert [slot.name for slot in store.deleted()] == [*found[:2], found[4]]
+    store._remover.erase(Expiry(store._disk, kept_bytes=500).names())
+    assert [slot.session_id for slot in store.deleted()] == ["s2"]
+
+
+def test_store_that_is_open_for_weeks_empties_the_trash_too(home: Path) -> None:
+    with Store.open(home) as store:
+        store.save(make_session("s1"))
+        store.delete("s1")
+        old = age(store, last_slot(store), days=8)
+        store.save(make_session("s2"))
+        deadline = time.monotonic() + 30
+        while (home / ".grovefs/trash" / old).exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
 
 # -- clear ------------------------------------------------------------------------------------------------------
