@@ -101,6 +101,16 @@ def undamaged(mount: Mounted) -> None:
     assert not mount.damage(), mount.damage()
 
 
+def none_forgotten() -> None:
+    """Every one of the filesystem stressors that this stress-ng has is run, or left out for a reason."""
+    need("stress-ng")
+    told = subprocess.run(["stress-ng", "--class", "filesystem?"], check=True, capture_output=True, text=True)
+    there = set((told.stdout + told.stderr).partition("stressors:")[2].split())
+    assert there, told
+    forgotten = there - LEFT_OUT.keys() - STRESSORS.keys()
+    assert not forgotten, forgotten
+
+
 def stress(mount: Mounted, name: str, place: str, seconds: int) -> None:
     need("stress-ng")
     directory, stressor = mount.sessions / PLACES[place], name.split()[0]
@@ -162,6 +172,7 @@ def _sync_often(path: Path, number: int, pieces: int, faults: list[BaseException
 def loads(seed: int, seconds: int = 1) -> Iterator[Case]:
     """All on one mount, which stands it all."""
     with mounted(fill) as mount:
+        yield Case("no stressor is forgotten", none_forgotten)
         yield Case("fio", lambda: fio(mount, 15 * seconds))
         yield Case("syncing writers", lambda: syncing_writers(mount))
         for name in STRESSORS:
