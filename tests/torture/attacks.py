@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from tests.torture import disks, doubles, fuzz, fuzz_mount, life, load, neighbours, recoveries, steps, syscalls
+from tests.torture import (
+    disks,
+    doubles,
+    fuzz,
+    fuzz_mount,
+    life,
+    load,
+    neighbours,
+    neighbours_mount,
+    recoveries,
+    steps,
+    syscalls,
+)
 from tests.torture.attack import Attack
 from tests.torture.stateful import CROWD, LONG_LIFE, MODEL
 
@@ -20,8 +32,8 @@ ATTACKS: list[Attack] = [
     Attack("names", "names that lead elsewhere, or nowhere", fuzz.names, 0.3, fuzz.NAMES),
     Attack("mount-names", "names through a mount", fuzz_mount.names, 0.5, fuzz_mount.BATCH),
     Attack("plants", "links, FIFOs, devices where a file should be", neighbours.plants, minutes=2.5),
-    Attack("mount-plants", "the same below a mount", neighbours.below_a_mount, minutes=1.5),
-    Attack("swaps", "a directory swapped with a link while it is used", neighbours.swaps, minutes=1.0),
+    Attack("mount-plants", "the same below a mount", neighbours_mount.below_a_mount, minutes=1.5),
+    Attack("swaps", "a directory swapped with a link while it is used", neighbours_mount.swaps, minutes=1.0),
     Attack("life", "signals, unmounting, a home that moves, a clock set back", life.lives, minutes=1.5),
     Attack("load", "stress-ng, fio and writers that sync, reading back what they wrote", load.loads, minutes=2.5),
     LONG_LIFE,

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -91,12 +91,17 @@ def one_document(mount: Mounted, draw: random.Random) -> bool:
     return True
 
 
-def batch(mount: Mounted, seed: int, number: int, size: int = BATCH) -> int:
-    draw = random.Random(f"mount/{seed}/{number}")
-    taken = 0
+def each(mount: Mounted, one: Callable[[Mounted, random.Random], bool], draw: random.Random, size: int) -> int:
+    """So many, one after the other, none for long; how many were taken."""
+    taken, clock = 0, mount.clock()
     for nth in range(size):
-        with within(LONGEST_S, f"document {nth}", mount.computed_s):
-            taken += one_document(mount, draw)
+        with within(LONGEST_S, f"number {nth}", clock):
+            taken += one(mount, draw)
+    return taken
+
+
+def batch(mount: Mounted, seed: int, number: int, size: int = BATCH) -> int:
+    taken = each(mount, one_document, random.Random(f"mount/{seed}/{number}"), size)
     for page in (mount.path / "transcripts").rglob("*.md"):
         assert len(page.read_bytes()) == page.stat().st_size
     json.loads((mount.path / "sessions.json").read_bytes())
@@ -156,11 +161,7 @@ def one_name(mount: Mounted, draw: random.Random) -> bool:
 
 
 def names_batch(mount: Mounted, seed: int, number: int, size: int = BATCH) -> int:
-    draw = random.Random(f"mount names/{seed}/{number}")
-    taken = 0
-    for nth in range(size):
-        with within(LONGEST_S, f"name {nth}", mount.computed_s):
-            taken += one_name(mount, draw)
+    taken = each(mount, one_name, random.Random(f"mount names/{seed}/{number}"), size)
     for directory, _, files in os.walk(os.fsencode(mount.path)):
         for name in files:
             with open(os.path.join(directory, name), "rb") as file:

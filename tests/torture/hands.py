@@ -73,6 +73,22 @@ class Hands(RuleBasedStateMachine):
     def some_session(self, number: int) -> Location | None:
         return self._one(number, list(self.model.sessions()))
 
+    def some_shown(self, number: int) -> Location | None:
+        """With a session.json in the mount."""
+        return self._one(number, [location for location in self.model.dirs if self.model.is_shown(location)])
+
+    def raw(self, location: Location) -> bytes:
+        """Of session.json."""
+        main = self.model.dirs[location].main
+        assert main is not None
+        assert main.raw is not None
+        return main.raw
+
+    def data(self, location: Location) -> dict[str, Any]:
+        main = self.model.dirs[location].main
+        assert main is not None
+        return main.data
+
     def path(self, location: Location, name: str = "") -> str:
         return os.path.join(self.grove.mounts[0].path, location.path(name) if name else location.dir)
 
@@ -132,6 +148,12 @@ class Hands(RuleBasedStateMachine):
         else:
             with open(path, "wb", buffering=0) as file:
                 file.write(raw)
+
+    def rewrite(self, location: Location, raw: bytes, data: dict[str, Any] | None, work: Callable[[], object]) -> None:
+        """Another text for session.json, and what it says: None if it may not become one."""
+        if data is not None:
+            self.texts[raw] = data
+        self.agree(self.model.write(location, raw, data), work)
 
     def empty(self, location: Location) -> None:
         """Truncated and closed: nothing was written, so nothing is committed."""

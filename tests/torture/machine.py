@@ -80,33 +80,18 @@ class GroveMachine(Hands):
     @rule(number=pick, tail=st.sampled_from([b"\n", b" \n", b"}", b"x"]))
     def append(self, number: int, tail: bytes) -> None:
         """`>>`: white space makes a new version, anything else is refused."""
-        location = self._one(number, [where for where in self.model.dirs if self.model.is_shown(where)])
-        if location is None:
-            return
-        main = self.model.dirs[location].main
-        assert main is not None
-        assert main.raw is not None
-        raw, data = main.raw + tail, main.data if tail.isspace() else None
-        if data is not None:
-            self.texts[raw] = data
-        wanted = self.model.write(location, raw, data)
-        self.agree(wanted, lambda: append_to(self.path(location, SESSION), tail))
+        if (location := self.some_shown(number)) is not None:
+            raw, data = self.raw(location) + tail, self.data(location) if tail.isspace() else None
+            self.rewrite(location, raw, data, lambda: append_to(self.path(location, SESSION), tail))
 
     @rule(number=pick, cut=st.sampled_from([0, 1, 30]))
     def truncate(self, number: int, cut: int) -> None:
         """truncate(2) is a commit of its own; only what was appended may go."""
-        location = self._one(number, [where for where in self.model.dirs if self.model.is_shown(where)])
-        if location is None:
-            return
-        main = self.model.dirs[location].main
-        assert main is not None
-        assert main.raw is not None
-        raw = main.raw[: len(main.raw) - cut]
-        data = main.data if raw.rstrip() == main.raw.rstrip() else None
-        if data is not None:
-            self.texts[raw] = data
-        wanted = self.model.write(location, raw, data)
-        self.agree(wanted, lambda: os.truncate(self.path(location, SESSION), len(raw)))
+        if (location := self.some_shown(number)) is not None:
+            old = self.raw(location)
+            raw = old[: len(old) - cut]
+            data = self.data(location) if raw.rstrip() == old.rstrip() else None
+            self.rewrite(location, raw, data, lambda: os.truncate(self.path(location, SESSION), len(raw)))
 
     @rule(number=pick, what=st.sampled_from(["title", "broken", "messages", "unlink"]))
     def edit_side(self, number: int, what: str) -> None:
@@ -326,7 +311,7 @@ class GroveMachine(Hands):
         if not by_kill:
             self.model.end_limbo()
             return self.grove.remount(self.grove.mounts[0])
-        location = self._one(number, [where for where in self.model.dirs if self.model.is_shown(where)])
+        location = self.some_shown(number)
         fd = os.open(self.path(location, SESSION), os.O_WRONLY | os.O_TRUNC) if location else os.open("/", os.O_RDONLY)
         if location:
             os.write(fd, b'{"id": "half a docu')
@@ -339,12 +324,9 @@ class GroveMachine(Hands):
 
     @rule(number=pick)
     def hold_reader(self, number: int) -> None:
-        location = self._one(number, [where for where in self.model.dirs if self.model.is_shown(where)])
+        location = self.some_shown(number)
         if location is not None and len(self.readers) < 3:
-            main = self.model.dirs[location].main
-            assert main is not None
-            assert main.raw is not None
-            self.readers.append((os.open(self.path(location, SESSION), os.O_RDONLY), main.raw))
+            self.readers.append((os.open(self.path(location, SESSION), os.O_RDONLY), self.raw(location)))
 
     @rule()
     def release_readers(self) -> None:

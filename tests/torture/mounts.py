@@ -24,10 +24,15 @@ class Mounted(Mount):
         (pid,) = daemons_of(self.path)
         return pid
 
-    def computed_s(self) -> float:
-        """How long the daemon has computed so far."""
-        fields = Path(f"/proc/{self.daemon}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+    def clock(self) -> Callable[[], float]:
+        """How long the daemon has computed so far, in seconds."""
+        stat = Path(f"/proc/{self.daemon}/stat")
+
+        def computed_s() -> float:
+            fields = stat.read_text().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / TICKS
+
+        return computed_s
 
     def mount(self, *options: str, program: str = CODE) -> None:
         done = grovefs("mount", "--home", self.home, "--log-file", self.log, *options, self.path, program=program)

@@ -6,16 +6,12 @@ nobody waits for it, and `check` tells of it once. To tell what was read, everyt
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import shutil
 import signal
 import socket
 import stat
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,7 +23,6 @@ from tests.builders import make_session
 from tests.crash.scenarios import make_home
 from tests.torture.attack import Case
 from tests.torture.ground import scratch
-from tests.torture.mounts import Mounted, mounted
 
 SECRET = "SECRETSECRET"
 PATIENCE_S = 60
@@ -82,7 +77,7 @@ def nobody_waits(seconds: int = PATIENCE_S) -> Iterator[None]:
 # -- planting --------------------------------------------------------------------------------------------------
 
 
-def _away(path: Path) -> None:
+def away(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -133,7 +128,7 @@ PRIVATE_SPOTS = [
 ]
 
 
-def _spot(home: Path, spot: str) -> str:
+def spot_in(home: Path, spot: str) -> str:
     """The path itself, or the first that it stands for."""
     if not spot.endswith("/*"):
         return spot
@@ -169,7 +164,7 @@ def plant(home: Path, outside: Path, spot: str, kind: str) -> Path:
         target.write_bytes(SECRET.encode())
     if kind == "hard-link" and target.is_dir():
         raise Inapplicable
-    _away(path)
+    away(path)
     PLANTS[kind](path, target)
     return path
 
@@ -255,7 +250,7 @@ def planted(spot: str, kind: str, *, while_open: bool) -> None:
     """Plant it before the home is opened, or while it is; then do everything that can be done."""
     with scratch(in_memory=True) as place, nobody_waits():
         home, outside = prepare(place)
-        spot = _spot(home, spot)
+        spot = spot_in(home, spot)
         is_private = spot in PRIVATE_SPOTS or spot.startswith(".grovefs")
         store = opened(home) if while_open else None
         try:
@@ -278,7 +273,7 @@ def planted(spot: str, kind: str, *, while_open: bool) -> None:
         assert _unless_linked(seen_from_outside(outside), kind, outside / spot) == _unless_linked(
             before, kind, outside / spot
         ), "written outside"
-        _away(path)
+        away(path)
         assert kind == "hard-link" or not leaked(home), leaked(home)
         if told is not None and not while_open:
             _told_once(told, spot, kind)
@@ -306,178 +301,3 @@ def plants(seed: int) -> Iterator[Case]:
     for spot, kind, while_open in combinations:
         name = f"{kind} at {spot}{' while open' if while_open else ''}"
         yield Case(name, lambda s=spot, k=kind, w=while_open: planted(s, k, while_open=w))  # type: ignore[misc]
-
-
-# -- through a mount -------------------------------------------------------------------------------------------
-
-
-def walk(mount: Mounted) -> None:
-    """Read everything there is, as a backup does; what cannot be read is an error and no more."""
-    for directory, folders, files in os.walk(mount.path):
-        for name in [*folders, *files]:
-            path = Path(directory, name)
-            with suppress(OSError):
-                if stat.S_ISREG(path.lstat().st_mode):
-                    assert SECRET not in path.read_text(errors="replace"), f"{path} was read from outside"
-
-
-def write_all(mount: Mounted) -> None:
-    """Write, append to, chmod, touch, rename and remove everything there is."""
-    for directory, folders, files in os.walk(mount.sessions, topdown=False):
-        for name in [*files, *folders]:
-            path = Path(directory, name)
-            deeds: list[Callable[[], object]] = [
-                lambda p=path: os.utime(p, follow_symlinks=False),  # type: ignore[misc]
-                lambda p=path: os.chmod(p, 0o600, follow_symlinks=False),  # type: ignore[misc]
-                lambda p=path: _append(p),  # type: ignore[misc]
-                lambda p=path: p.rename(p.with_name("renamed")),  # type: ignore[misc]
-                lambda p=path: p.with_name("renamed").rename(p),  # type: ignore[misc]
-                lambda p=path: p.unlink(),  # type: ignore[misc]
-                lambda p=path: p.rmdir(),  # type: ignore[misc]
-            ]
-            for deed in deeds:
-                with suppress(OSError, NotImplementedError):
-                    deed()
-
-
-def _append(path: Path) -> None:
-    """Not through a link that the kernel itself would follow: that is the caller's own affair."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        os.write(fd, b"{}\n")
-    finally:
-        os.close(fd)
-
-
-def planted_below_a_mount(kind: str, *, while_mounted: bool) -> None:
-    """All places of one session each, planted before or behind the mount's back."""
-
-    def fill(home: Path) -> None:
-        prepare(home.parent)
-        if not while_mounted:
-            _plant_all(home, kind)
-
-    with nobody_waits(300), mounted(fill, in_memory=True) as mount:
-        walk(mount) if while_mounted else None
-        outside = mount.home.parent / "outside"
-        before = seen_from_outside(outside)
-        if while_mounted:
-            _plant_all(mount.home, kind)
-            before = seen_from_outside(outside)
-        walk(mount)
-        write_all(mount)
-        walk(mount)
-        assert mount.daemon
-        assert kind == "hard-link" or seen_from_outside(outside) == before, "written outside"
-
-
-def _plant_all(home: Path, kind: str) -> None:
-    """Each place in a copy of the session of its own."""
-    for number, spot in enumerate(s for s in SPOTS if s.startswith("sessions/")):
-        target = home / f"sessions/v{number}"
-        shutil.copytree(home / "sessions/root", target, symlinks=True)
-        counterpart = home.parent / "outside" / _spot(home, spot)
-        if kind == "hard-link" and counterpart.is_dir():
-            continue
-        place = target / _spot(home, spot).removeprefix("sessions/root").strip("/")
-        _away(place)
-        PLANTS[kind](place, counterpart)
-
-
-def below_a_mount(seed: int) -> Iterator[Case]:
-    for kind in PLANTS:
-        for late in (False, True):
-            name = f"{kind}{' while mounted' if late else ''}"
-            yield Case(name, lambda k=kind, w=late: planted_below_a_mount(k, while_mounted=w))  # type: ignore[misc]
-
-
-# -- swapped while it is used --------------------------------------------------------------------------------------
-
-SWAPPER = """
-import ctypes, os, sys
-libc = ctypes.CDLL(None)
-one, other = (os.fsencode(name) for name in sys.argv[1:3])
-while os.getppid() == int(sys.argv[3]):
-    libc.renameat2(-100, one, -100, other, 2)
-"""
-
-
-@contextmanager
-def swapped(home: Path, spot: str) -> Iterator[None]:
-    """A process that makes a name lead here and there, as fast as it can.
-
-    The link leads out only from the home itself, by a directory that no mount shows: in a mount it is a link like any
-    other, and whoever goes there by path is led by the kernel, not by us.
-    """
-    path, inside = home / spot, ".grovefs/trash" if spot == ".grovefs/tmp" else ".grovefs/tmp"
-    decoy = path.parent / f".decoy-{path.name}"
-    decoy.symlink_to(f"{os.path.relpath(home, path.parent)}/{inside}/../../../outside/{spot}")
-    process = subprocess.Popen([sys.executable, "-c", SWAPPER, path, decoy, str(os.getpid())])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-        if path.is_symlink():
-            ctypes.CDLL(None).renameat2(-100, os.fsencode(path), -100, os.fsencode(decoy), 2)
-        decoy.unlink(missing_ok=True)
-
-
-SWAPPED = [
-    *("sessions/root", "sessions/root/session.json", "sessions/root/attachments", "sessions/root/children"),
-    *("sessions/root/children/child", "sessions/root/mailbox", "state/facts", "projects/k", ".grovefs/tmp"),
-    *(".grovefs/trash", ".grovefs/rejects", "sessions"),
-]
-
-
-def swap(spot: str, rounds: int = 6) -> None:
-    """Use the store, and a mount where it can be, while a name leads here and there."""
-
-    def fill(home: Path) -> None:
-        prepare(home.parent)
-
-    with nobody_waits(240), mounted(fill, in_memory=True) as mount:
-        outside = mount.home.parent / "outside"
-        before = seen_from_outside(outside)
-        stop = threading.Event()
-        faults: list[BaseException] = []
-        walker = threading.Thread(target=_walk_until, args=(mount, stop, faults))
-        with opened(mount.home) as store:
-            with swapped(mount.home, spot):
-                walker.start()
-                try:
-                    for _ in range(rounds):
-                        _restore(mount.home)
-                        use_all(store)
-                finally:
-                    stop.set()
-                    walker.join()
-            assert not faults, faults
-            assert seen_from_outside(outside) == before, _difference(before, seen_from_outside(outside))
-        _away(mount.home.parent / "exported")
-        assert not leaked(mount.home), leaked(mount.home)
-
-
-def _restore(home: Path) -> None:
-    """What the last round deleted is needed again."""
-    (home / "sessions/root").mkdir(exist_ok=True)
-
-
-def _walk_until(mount: Mounted, stop: threading.Event, faults: list[BaseException]) -> None:
-    try:
-        while not stop.is_set():
-            walk(mount)
-            write_all(mount)
-    except BaseException as error:
-        faults.append(error)
-
-
-def _difference(before: dict[str, object], after: dict[str, object]) -> str:
-    gone, new = sorted(before.keys() - after), sorted(after.keys() - before)
-    changed = [path for path in before.keys() & after if before[path] != after[path]]
-    return f"written outside: gone {gone}, new {new}, changed {changed}"
-
-
-def swaps(seed: int) -> Iterator[Case]:
-    for spot in SWAPPED:
-        yield Case(f"swap {spot}", lambda s=spot: swap(s))  # type: ignore[misc]
