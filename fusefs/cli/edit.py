@@ -12,18 +12,23 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import unified_diff
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json
-from store import Conflict, InvalidContent, Location, NotFound, Store, StoreError, Version, layout
+from store import Conflict, InvalidContent, Location, NotFound, Store, StoreError, Version, codec, layout
+from store.documents import parse_document
 from store.places import place_of
-from store.rejects import REJECTED, excerpt
+from store.rejects import REASON, REJECTED, excerpt
 
+NEWER_STANDS = "the newer version stands"  # in the reason of every conflict
+SHOWN_LINES, SHOWN_COLUMNS = 60, 200  # of what differs
+MOST_COMPARED_BYTES = 8 << 20  # difflib takes its time
 _INSTEAD = ("VISUAL", "EDITOR")
 
 
@@ -44,7 +49,8 @@ def edit(
     A document that its agent could not load is refused, with the line in question, and you may go on editing. If
     someone else changed the session meanwhile, theirs stands and yours is kept beside it. Nothing changed, nothing
     saved. What is refused in the end is kept in the home, shown by a mount as session.json.rejected, and --rejected
-    goes on with it.
+    goes on with it. If it was refused because someone else had changed the session, you see first how what stands now
+    differs; what you then save takes its place, and what it replaced is kept in a file.
 
     Example: EDITOR=nano grovefs edit fix-login
     """
@@ -71,6 +77,7 @@ class _Draft:
     base: Version | None = None
     original: bytes = b""
     path: Path = Path()
+    replaced: bytes | None = None  # someone else's version that a save now takes the place of, knowingly
 
     def begin(self, *, rejected: bool) -> None:
         """A copy to work on, named so that an editor knows what it is."""
@@ -81,6 +88,8 @@ class _Draft:
         with open_store(self.home) as store:
             self.base = store.version(self.location)
             raw = self._refused(store) if rejected else store.get_document(self.location, self.name)
+            if rejected and raw is not None:
+                raw = self._catch_up(store, raw)
         if raw is None:
             missing = "nothing refused is kept of" if rejected else "there is no"
             raise NotFound(f"{missing} {self.location.path(self.name)}; {self._advice()}")
@@ -90,6 +99,23 @@ class _Draft:
     def _refused(self, store: Store) -> bytes | None:
         path = store.names.rejects.path(self.location, f"{self.name}{REJECTED}")
         return (store.home / path).read_bytes() if path is not None else None
+
+    def _catch_up(self, store: Store, raw: bytes) -> bytes:
+        """What was refused for the sake of a newer version, as it may take the place of that now; which is shown."""
+        path = store.names.rejects.path(self.location, f"{self.name}{REASON}")
+        reason = (store.home / path).read_text(errors="replace") if path is not None else ""
+        present = store.get_document(self.location, self.name)
+        caught_up = _caught_up(raw, store.get_document(self.location, layout.SESSION) or b"")
+        if present is not None and (NEWER_STANDS in reason or caught_up != raw):
+            self.replaced = present
+            self._compare(caught_up, present)
+        return caught_up
+
+    def _compare(self, raw: bytes, present: bytes) -> None:
+        document = self.location.path(self.name)
+        print(f"{document} was changed by someone else, and what you typed was refused.", file=sys.stderr)
+        print("If you save what is opened now, this happens to what stands there:\n", file=sys.stderr)
+        print("\n".join(_difference(present, raw)), end="\n\n", file=sys.stderr)
 
     def _advice(self) -> str:
         others = [path for path in self._files() if path.stat().st_size]
@@ -106,11 +132,12 @@ class _Draft:
         while True:
             self._open()
             raw = self.path.read_bytes()
-            if raw == self.original:
+            if raw == self.original and not self._wants_as_it_is():
                 self.discard()
                 return False
             error = self._save(raw)
             if error is None:
+                self._keep_replaced()
                 self.discard()
                 return True
             self._explain(raw, error)
@@ -118,6 +145,16 @@ class _Draft:
                 self.give_up(raw)
             if isinstance(error, Conflict):
                 self._begin_anew(raw)
+
+    def _wants_as_it_is(self) -> bool:
+        """Nothing changed is nothing to save, unless it was refused before for no fault of its own."""
+        return self.replaced is not None and _wants("Save it in the place of what stands now?", default=False)
+
+    def _keep_replaced(self) -> None:
+        if self.replaced is not None:
+            kept = self._free(".replaced")
+            kept.write_bytes(self.replaced)
+            print(f"What it replaced is in {kept}.", file=sys.stderr)
 
     def _open(self) -> None:
         try:
@@ -162,9 +199,10 @@ class _Draft:
         for leftover in self._files():
             if leftover.name.endswith("~") or leftover.suffix in (".swp", ".bak"):  # what editors leave behind
                 leftover.unlink()
-        if self._files():
+        left = self._files()
+        if any(".yours" in file.name for file in left):
             print(f"What you typed before is kept in {self.path.parent}.", file=sys.stderr)
-        else:
+        if not left:
             self.path.parent.rmdir()
 
     def give_up(self, raw: bytes) -> NoReturn:
@@ -203,8 +241,31 @@ def editor_command() -> Sequence[str]:
     return shlex.split(named) if named else ["/usr/bin/editor" if Path("/usr/bin/editor").exists() else "vi"]
 
 
-def _wants(question: str) -> bool:
+def _difference(present: bytes, typed: bytes) -> Iterator[str]:
+    """Line by line, of what a person can look through."""
+    if len(present) + len(typed) > MOST_COMPARED_BYTES:
+        yield f"(too long to be compared here: {len(present)} bytes become {len(typed)})"
+        return
+    texts = [text.decode(errors="replace").splitlines() for text in (present, typed)]
+    lines = [*unified_diff(*texts, "what stands now", "what you typed", lineterm="", n=1)]
+    yield from (line if len(line) <= SHOWN_COLUMNS else f"{line[:SHOWN_COLUMNS]}…" for line in lines[:SHOWN_LINES])
+    if len(lines) > SHOWN_LINES:
+        yield f"… and {len(lines) - SHOWN_LINES} lines more"
+
+
+def _caught_up(raw: bytes, present: bytes) -> bytes:
+    """The same with the `updated_at` of what stands now, if its own is older: else it is refused for that alone."""
+    try:
+        ours, theirs = parse_document(raw, "yours"), parse_document(present, "theirs")
+    except InvalidContent:  # which is what it will be refused for
+        return raw
+    if ours.record.updated_at.ns >= theirs.record.updated_at.ns:
+        return raw
+    return codec.splice(raw, ours.data, {**ours.data, "updated_at": theirs.data["updated_at"]})
+
+
+def _wants(question: str, *, default: bool = True) -> bool:
     """On standard error, so that what is piped stays clean; the end of the input is a no."""
-    print(f"{question} [Y/n] ", end="", file=sys.stderr, flush=True)
+    print(f"{question} {'[Y/n]' if default else '[y/N]'} ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
-    return bool(answer) and answer.strip().lower() in ("", "y", "yes")
+    return bool(answer) and (answer.strip().lower() in ("y", "yes") or (default and not answer.strip()))

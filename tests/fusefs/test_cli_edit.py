@@ -137,6 +137,37 @@ def test_a_change_made_meanwhile_stands(filled: Path, tmp_path: Path) -> None:
     assert str(kept.parent) in result.stderr
 
 
+def given_up(home: Path, tmp_path: Path, *steps: str) -> Editor:
+    """What was typed is refused, for someone said something meanwhile, and given up for now."""
+    editor = Editor(tmp_path, appended_meanwhile(home) + replace("Before", "Mine"), *steps)
+    assert editor.edit(home, "one", answers="n\n").returncode == 1
+    return editor
+
+
+def test_what_was_refused_for_a_newer_version_can_be_merged(filled: Path, tmp_path: Path) -> None:
+    """Its own updated_at is no reason to refuse it for ever; what it undoes is shown, and kept in a file."""
+    editor = given_up(filled, tmp_path, replace("Mine", "Mine, after all"))
+    result = editor.edit(filled, "one", "--rejected")
+    assert (result.returncode, result.stdout) == (0, "one: saved\n"), result.stderr
+    session = load(filled, "one")
+    assert session is not None
+    assert session.title == "Mine, after all"
+    assert '-      "content": "meanwhile"' in result.stderr
+    assert '+  "title": "Mine",' in result.stderr
+    (kept,) = editor.left
+    assert (kept.name, "meanwhile" in kept.read_text()) == ("session.json.replaced", True)
+    assert str(kept) in result.stderr
+
+
+@pytest.mark.parametrize(("answers", "expected"), [("y\n", "Mine"), ("\n", "Before"), ("", "Before")])
+def test_saving_it_as_it_is_must_be_said(filled: Path, tmp_path: Path, answers: str, expected: str) -> None:
+    editor = given_up(filled, tmp_path, "")
+    result = editor.edit(filled, "one", "--rejected", answers=answers)
+    assert "Save it in the place of what stands now? [y/N]" in result.stderr
+    assert title(filled) == expected
+    assert len(editor.left) == (expected == "Mine")
+
+
 def test_a_session_deleted_meanwhile_does_not_come_back(filled: Path, tmp_path: Path) -> None:
     gone = f"from store import Store\nwith Store.open({str(filled)!r}, background=False) as s: s.delete('one')\n"
     editor = Editor(tmp_path, gone + replace("Before", "Mine"))
