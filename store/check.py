@@ -280,7 +280,11 @@ def _is_extra(core: Core, location: Location) -> bool:
 def check_strays(core: Core) -> Iterator[Finding]:
     """What lies in sessions/ or children/ and is no session's directory."""
     places = [layout.SESSIONS]
-    places += [f"{layout.SESSIONS}/{root}/{layout.CHILDREN}" for root in core.disk.directories(layout.SESSIONS)]
+    places += [
+        f"{layout.SESSIONS}/{root}/{layout.CHILDREN}"
+        for root in core.disk.directories(layout.SESSIONS)
+        if layout.is_session_dir(root)
+    ]
     for place in places:
         if not _is_dir(core, place):
             continue
@@ -288,7 +292,7 @@ def check_strays(core: Core) -> Iterator[Finding]:
             path = f"{place}/{entry.name}"
             if entry.is_symlink:
                 yield Finding("not-plain", _shown(path), "a link; links are not followed")
-            elif not entry.is_dir or not layout.is_session_id(entry.name):
+            elif not entry.is_dir or not layout.is_session_dir(entry.name):
                 yield Finding("foreign-file", _shown(path), "no session; left alone")
 
 

@@ -252,7 +252,7 @@ class Core:
     def iter_on_disk(self) -> Iterator[Location]:
         """Every directory that holds, or could hold, a session. The only scan there is."""
         for root in self.disk.directories(layout.SESSIONS):
-            if layout.is_session_id(root):
+            if layout.is_session_dir(root):
                 yield Location(root)
                 yield from self._children_on_disk(root)
 

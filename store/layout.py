@@ -129,6 +129,12 @@ def is_session_id(text: str) -> bool:
     return bamboo and text != "." and "\0" not in text and is_text(text)
 
 
+def is_session_dir(name: str) -> bool:
+    """Whether a directory of this name is a session's. `.git`, `.~tmp~` and the like lie among them and are foreign,
+    though Bamboo's rule would let an id begin so: nobody's does."""
+    return is_session_id(name) and not name.startswith(".")
+
+
 def check_id(text: str) -> str:
     """Refuse what can be no session id at all; odd ids that lie on disk pass."""
     if not is_session_id(text):
@@ -176,9 +182,9 @@ def parse_location(text: str) -> Location | None:
 def locate_path(path: str) -> tuple[Location, str] | None:
     """The session a path under the home belongs to, and the rest of the path inside it ("" for itself)."""
     parts = path.split("/")
-    if len(parts) < 2 or parts[0] != SESSIONS or not is_session_id(parts[1]):
+    if len(parts) < 2 or parts[0] != SESSIONS or not is_session_dir(parts[1]):
         return None
-    if len(parts) >= 4 and parts[2] == CHILDREN and is_session_id(parts[3]):
+    if len(parts) >= 4 and parts[2] == CHILDREN and is_session_dir(parts[3]):
         return Location(parts[1], parts[3]), "/".join(parts[4:])
     return Location(parts[1]), "/".join(parts[2:])
 
@@ -186,7 +192,7 @@ def locate_path(path: str) -> tuple[Location, str] | None:
 def children_among(root: str, names: Iterable[str]) -> list[Location]:
     """The children of a root, by the names in its `children/`. What can be no id there is foreign, whatever its bytes:
     a location is text always, for it is kept in the index."""
-    return [Location(root, name) for name in names if is_session_id(name)]
+    return [Location(root, name) for name in names if is_session_dir(name)]
 
 
 def project_location(key: str, parent: str | None = None, child: str | None = None) -> Location:

@@ -99,7 +99,7 @@ def place_of(path: str) -> Place:
     if path.startswith(f"{layout.PROJECTS}/"):
         return _project_place(path, name)
     found = layout.locate_path(path)
-    if found is None or path.split("/")[1].startswith("."):  # `.~tmp~` and the like; no new id begins so
+    if found is None:
         return Place(path, Kind.PLAIN, None, name)
     location, rest = found
     return Place(path, _kind(location, rest), location, name)

@@ -113,3 +113,12 @@ def test_the_wheel_has_every_package_and_file() -> None:
     paths = [Path(line) for line in files.stdout.splitlines()]
     assert {".".join(path.parent.parts) for path in paths} == set(listed)
     assert [path for path in paths if path.suffix != ".py"] == []  # a data file would need package-data
+
+
+def test_the_first_script_one_meets_explains_itself() -> None:
+    """It is run by strangers: help is no wrong usage, and a wrong usage says where the help is."""
+    told = subprocess.run(["scripts/mount", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "--stop" in told.stdout
+    wrong = subprocess.run(["scripts/mount", "--bogus"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (wrong.returncode, wrong.stdout, "--help" in wrong.stderr) == (2, "", True)

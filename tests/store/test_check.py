@@ -1,6 +1,7 @@
 """Check finds every kind of damage, changes nothing unless asked, and mends only what is derived."""
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import threading
@@ -622,3 +623,18 @@ def test_every_kind_of_damage_has_a_test() -> None:
     """The tests above, run together, have found each kind that there is."""
     if len(FOUND_BY_A_TEST) > 10:  # not when a single test is asked for
         assert set(get_args(Kind)) - OF_OTHER_PARTS == FOUND_BY_A_TEST
+
+
+def test_a_copy_in_a_dot_directory_is_foreign_and_no_damage(opened: Store) -> None:
+    """As in the mount: `sessions/.x` is nobody's session, though it may hold a copy of one."""
+    for place in ("sessions/.x", "sessions/s1/children/.x"):
+        shutil.copytree(opened.home / "sessions/s2", opened.home / place)
+    opened.sweep()
+    ids = opened.ids()
+    assert not [name for name in ids if ".x" in name]
+    found = {finding.path: finding.kind for finding in opened.check().findings}
+    assert found == {"sessions/.x": "foreign-file", "sessions/s1/children/.x": "foreign-file"}
+    assert opened.check().is_clean
+    assert opened.rebuild() == len(ids)
+    for place in ("sessions/.x", "sessions/s1/children/.x"):
+        shutil.rmtree(opened.home / place)

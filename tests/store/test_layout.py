@@ -12,7 +12,7 @@ from store.layout import Location
 
 UUID = "5c2f7a54-9d1e-4c52-b1d8-7a1f8d1d0001"
 
-IDS = st.text(min_size=1, max_size=30).filter(layout.is_session_id)
+IDS = st.text(min_size=1, max_size=30).filter(layout.is_session_dir)
 LOCATIONS = st.builds(Location, IDS, st.none() | IDS)
 
 TRAVERSAL = [
@@ -152,6 +152,13 @@ def test_exact_names_that_lead_elsewhere_are_refused(text: str) -> None:
 def test_paths_outside_the_sessions_belong_to_none(path: str) -> None:
     """Only what lies below a session's directory does."""
     assert layout.locate_path(path) is None
+
+
+def test_directories_that_begin_with_a_dot_are_foreign() -> None:
+    """Whatever lies in them: rsync, git and editors make such, and no agent does."""
+    assert layout.locate_path("sessions/.x/session.json") is None
+    assert layout.locate_path("sessions/r/children/.x/session.json") == (Location("r"), "children/.x/session.json")
+    assert layout.children_among("r", [".git", "c"]) == [Location("r", "c")]
 
 
 def test_the_children_directory_itself_belongs_to_the_root() -> None:
