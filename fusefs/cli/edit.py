@@ -246,8 +246,8 @@ def _difference(present: bytes, typed: bytes) -> Iterator[str]:
     if len(present) + len(typed) > MOST_COMPARED_BYTES:
         yield f"(too long to be compared here: {len(present)} bytes become {len(typed)})"
         return
-    texts = [text.decode(errors="replace").splitlines() for text in (present, typed)]
-    lines = [*unified_diff(*texts, "what stands now", "what you typed", lineterm="", n=1)]
+    before, after = (text.decode(errors="replace").splitlines() for text in (present, typed))
+    lines = [*unified_diff(before, after, "what stands now", "what you typed", lineterm="", n=1)]
     yield from (line if len(line) <= SHOWN_COLUMNS else f"{line[:SHOWN_COLUMNS]}…" for line in lines[:SHOWN_LINES])
     if len(lines) > SHOWN_LINES:
         yield f"… and {len(lines) - SHOWN_LINES} lines more"
