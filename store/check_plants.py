@@ -27,6 +27,8 @@ def check_plants(core: Core) -> Iterator[Finding]:
         is_folder, info = name not in _TOP_FILES, core.disk.stat(name)
         if info is not None and not (stat.S_ISDIR if is_folder else stat.S_ISREG)(info.st_mode):
             yield _not_plain(name, is_folder=is_folder)
+        elif info is not None and not is_folder and info.st_nlink > 1:
+            yield _two_names(name)
     for path, info in _everything_below(core, layout.SESSIONS):
         yield from _check_names_of(path, info)
     for part in (layout.PROJECTS, layout.STATE):
@@ -66,8 +68,12 @@ def _check_kind(path: str, info: os.stat_result) -> Iterator[Finding]:
 
 def _check_names_of(path: str, info: os.stat_result) -> Iterator[Finding]:
     if info.st_nlink > 1 and stat.S_ISREG(info.st_mode) and place_of(path).kind not in _NO_FOLDERS:
-        text = "it has another name elsewhere (a hard link); what is written there may change it unnoticed"
-        yield Finding("hard-link", _shown(path), text)
+        yield _two_names(path)
+
+
+def _two_names(path: str) -> Finding:
+    text = "it has another name elsewhere (a hard link); what is written there may change it unnoticed"
+    return Finding("hard-link", _shown(path), text)
 
 
 def _not_plain(path: str, *, is_folder: bool) -> Finding:

@@ -25,6 +25,17 @@ def test_a_file_with_another_name_is_told_of(store: Store, home: Path, tmp_path:
     assert store.check().findings == []
 
 
+@pytest.mark.parametrize("name", [".sessions-index.lock", ".session-lifecycle.lock"])
+def test_a_lock_of_others_with_another_name_is_told_of(store: Store, home: Path, tmp_path: Path, name: str) -> None:
+    """Whoever locks it elsewhere keeps us waiting here."""
+    (tmp_path / "other").touch()
+    (home / name).unlink(missing_ok=True)
+    os.link(tmp_path / "other", home / name)
+    (found,) = store.check().findings
+    assert (found.kind, found.path, found.is_damage) == ("hard-link", name, False)
+    (home / name).unlink()
+
+
 @pytest.mark.parametrize("name", ["projects", "state", "state/facts", "projects/k", ".sessions-index.lock"])
 def test_a_link_in_the_place_of_something_is_told_of(store: Store, home: Path, tmp_path: Path, name: str) -> None:
     (home / name).parent.mkdir(exist_ok=True)
