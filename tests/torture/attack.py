@@ -40,7 +40,7 @@ class Tally:
     cases: int = 0
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)  # the names of the cases that fell
-    is_complete: bool = False  # nothing was left to try
+    is_complete: bool = False  # nothing was left to try of what was wanted
     is_endless: bool = False
     longest_s: float = 0.0  # of the cases so far
     longest: str = ""  # which that was
@@ -89,7 +89,8 @@ class Run:
                 if self.only in (None, case.name):
                     self._case(case)
                 if self.only == case.name:
-                    return
+                    break
+            assert self.only is None or self.tally.cases, f"no case is called {self.only}"
             self.tally.is_complete = True
         finally:
             getattr(stream, "close", lambda: None)()

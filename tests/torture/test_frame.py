@@ -66,7 +66,10 @@ def test_a_failure_is_counted_and_told_with_how_to_see_it_again() -> None:
 
 def test_one_case_can_be_run_alone() -> None:
     (tally,), _ = _run(TOY, only="falls-7")
-    assert (tally.cases, tally.failures) == (1, ["falls-7"])
+    assert (tally.cases, tally.failures, tally.is_complete) == (1, ["falls-7"], True)
+    (tally,), said = _run(TOY, only="nobody")
+    assert (tally.cases, tally.failures, tally.is_complete) == (0, [AROUND], False)
+    assert "no case is called nobody" in said
 
 
 def test_what_has_no_end_takes_the_time_that_is_left() -> None:
