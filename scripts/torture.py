@@ -8,19 +8,22 @@ import os
 import random
 import signal
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, TaskID
+from rich.progress import Progress, TaskID, TextColumn
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.torture.arena import run_all
 from tests.torture.attack import Attack, Fall, Tally
 from tests.torture.attacks import ATTACKS
+
+LINE_EVERY_S = 60.0  # where no terminal shows a line that changes
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -31,8 +34,10 @@ class Screen:
     def __init__(self, seed: int, console: Console) -> None:
         self.seed, self.console = seed, console
         # No thread of its own: attacks are forked from here.
-        self.progress = Progress("{task.description}", console=console, transient=True, auto_refresh=False)
+        line = TextColumn("{task.description}", markup=False)
+        self.progress = Progress(line, console=console, transient=True, auto_refresh=False)
         self.tasks: dict[str, TaskID] = {}
+        self.next_s = time.monotonic() + LINE_EVERY_S  # when the next is due
 
     def began(self, attack: Attack) -> None:
         self.tasks[attack.name] = self.progress.add_task(f"{attack.name}: {attack.about}", total=None)
@@ -42,6 +47,9 @@ class Screen:
         told = f"{tally.attack}: {tally.cases:,} cases, {now}"
         self.progress.update(self.tasks[tally.attack], description=told[: self.console.width - 1])
         self.progress.refresh()
+        if not self.console.is_terminal and time.monotonic() > self.next_s:
+            self.next_s = time.monotonic() + LINE_EVERY_S
+            self.console.print("; ".join(task.description for task in self.progress.tasks), markup=False)
 
     def fell(self, fall: Fall) -> None:
         self.console.print(f"[red]{fall.attack}: {fall.case} fell[/red]", highlight=False)

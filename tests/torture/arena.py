@@ -81,7 +81,7 @@ class Fight:
     def listen(self) -> None:
         """Take what it has said; it is over when it says so, or is dead."""
         is_dead = not self.process.is_alive()  # asked first: what it said before is read then
-        with suppress(EOFError):
+        with suppress(EOFError, OSError):  # the end, or that of a message half sent
             while self.line.poll():
                 self._heard(self.line.recv())
         if is_dead and not self.is_over:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -40,6 +40,10 @@ def _endless(seed: int) -> Iterator[Case]:
 
 def _dying(seed: int) -> Iterator[Case]:
     yield Case("last", lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def _stuck(seed: int) -> Iterator[Case]:
+    yield Case("for ever", partial(time.sleep, 600))
 
 
 def _broken(seed: int) -> Iterator[Case]:
@@ -91,11 +95,12 @@ def test_an_attack_that_dies_or_cannot_be_ended_fell() -> None:
     assert "scripts/torture broken --seed 7\n" in said
 
 
-MOUNTS = """
-import sys
-from tests.torture import test_frame
-test_frame.hold_a_mount(sys.argv[1])
-"""
+def test_an_attack_that_stands_still_fell_and_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arena, "STUCK_S", 0.2)
+    (tally,), said = _run(Attack("stuck", "for ever", _stuck, minutes=1.0))
+    assert tally.failures == ["for ever"]
+    assert "it has stood still" in said
+    assert "scripts/torture stuck --seed 7 --case 'for ever'" in said
 
 
 def _held(mark: str, seed: int) -> Iterator[Case]:
@@ -104,21 +109,23 @@ def _held(mark: str, seed: int) -> Iterator[Case]:
         yield Case("held", partial(time.sleep, 600))
 
 
-def hold_a_mount(mark: str) -> None:
+def _hold_a_mount(mark: str) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    _run(Attack("holds", "a mount", partial(_held, mark), minutes=1.0), seconds=600.0)
+    with suppress(KeyboardInterrupt):
+        _run(Attack("holds", "a mount", partial(_held, mark), minutes=1.0), seconds=600.0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_who_is_told_to_end_takes_all_mounts_away(tmp_path: Path, number: signal.Signals) -> None:
     mark = tmp_path / "mark"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    run = subprocess.Popen([sys.executable, "-c", MOUNTS, mark], stderr=subprocess.DEVNULL, env=environment)
+    run = arena.processes.Process(target=_hold_a_mount, args=(str(mark),))
+    run.start()
     wait_until(lambda: mark.exists() and " " in mark.read_text(), 60.0)
     session, _, path = mark.read_text().partition(" ")
     assert os.path.ismount(path)
-    run.send_signal(number)
-    assert run.wait(60.0) != 0
+    os.kill(run.pid or 0, number)
+    run.join(60.0)
+    assert not run.is_alive()
     assert path not in Path("/proc/self/mountinfo").read_text()
     assert not places_of(int(session))
 
