@@ -28,7 +28,7 @@ ATTACKS: list[Attack] = [
     Attack("read-only", "a disk that turns read-only", disks.read_only, minutes=0.5),
     Attack("documents", "documents that are not what they should be", fuzz.documents, 8.0, fuzz.BATCH),
     Attack("mount-documents", "the same through a mount", fuzz_mount.documents, 1.5, fuzz_mount.BATCH),
-    Attack("giants", "documents that are too much of something", fuzz.giants, minutes=1.5),
+    Attack("giants", "documents that are too much of something", fuzz.giants, minutes=2.0),
     Attack("names", "names that lead elsewhere, or nowhere", fuzz.names, 0.3, fuzz.NAMES),
     Attack("mount-names", "names through a mount", fuzz_mount.names, 0.5, fuzz_mount.BATCH),
     Attack("plants", "links, FIFOs, devices where a file should be", neighbours.plants, minutes=2.5),

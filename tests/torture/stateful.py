@@ -99,5 +99,5 @@ MODEL = Attack(
 )
 CROWD = Attack("crowd", "eight processes and two mounts on one home", _crowd, minutes=4.0, is_endless=True)
 LONG_LIFE = Attack(
-    "long-life", "an hour of edits: memory and descriptors flat", _long_life, minutes=3.5, cases_at_once=EDITS
+    "long-life", "an hour of edits: memory and descriptors flat", _long_life, minutes=2.5, cases_at_once=EDITS
 )
