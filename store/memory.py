@@ -13,6 +13,7 @@ from typing import Any
 
 from store import artifacts, codec, layout, prune
 from store import overlay as overlays
+from store.arguments import checked
 from store.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
 from store.atomic import Stamp
 from store.documents import Document, parse_document
@@ -41,6 +42,7 @@ class _Held:
         return Version(Stamp(self.number, len(self.document.raw), 0, 0), None)
 
 
+@checked
 class MemoryStore:
     """A store without a disk. See `store.backend.Backend` for what it can do."""
 

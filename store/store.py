@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from store import attachments, layout, sessions, trash
+from store.arguments import checked
 from store.backup import Summary as BackupSummary
 from store.beside import Attachment
 from store.check import run_checks
@@ -44,6 +45,7 @@ from store.usage import Prices, Usage, gather
 PAGE = 200  # entries, unless more are asked for
 
 
+@checked
 class Store(OpenHome):
     """A home of sessions. Open it with `Store.open(home)`, best in a `with` statement."""
 

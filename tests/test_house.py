@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 # From the ground up: a module imports only those above it in this list.
 STORE = [
     *["patterns", "trigrams", "grep_options", "walk_order", "stamps", "known", "grep_runs", "grep"],
-    *["errors", "timestamps", "words", "query"],
+    *["errors", "arguments", "timestamps", "words", "query"],
     *["record", "messages", "tasks", "budget", "runtime_state", "mirrors", "gist", "models"],
     *["layout", "places", "attachments", "labels", "transcript", "faults", "codec", "secrets", "overlay"],
     *["documents", "anchors", "inbox", "artifacts"],
