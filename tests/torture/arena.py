@@ -136,7 +136,15 @@ def clear(session: int) -> None:
         for path in reversed(list(_mounts_below(place))):
             subprocess.run(["umount", "-f", path], capture_output=True)  # lets go of who waits; may be refused
             subprocess.run(["umount", "-l", path], capture_output=True)
+        _remove(place)
+
+
+def _remove(place: Path) -> None:
+    """A daemon whose mount was taken away may still be putting its home in order."""
+    deadline = time.monotonic() + PATIENCE_S
+    while place.exists() and time.monotonic() < deadline:
         shutil.rmtree(place, ignore_errors=True)
+        time.sleep(0.1)
 
 
 def _mounts_below(place: Path) -> Iterator[str]:

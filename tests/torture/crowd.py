@@ -386,12 +386,14 @@ def together(jobs: list[Callable[[], None]]) -> None:
     for process in running:
         process.start()
     deadline = time.monotonic() + HANG_S * 3
-    for process in running:
-        process.join(max(0.0, deadline - time.monotonic()))
-    late = [process for process in running if process.is_alive()]
-    for process in late:
-        process.kill()
-        process.join()
+    try:
+        for process in running:
+            process.join(max(0.0, deadline - time.monotonic()))
+        late = [process for process in running if process.is_alive()]
+    finally:
+        for process in running:
+            process.kill()
+            process.join()
     assert not late, f"{len(late)} hang"
     assert [process.exitcode for process in running] == [0] * len(running)
 
