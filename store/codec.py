@@ -12,12 +12,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import msgspec
 import orjson
 
-from store import faults
+from store import faults, garbage
 from store.errors import Flaw, InvalidContent, TooLarge
 
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
@@ -32,6 +33,8 @@ _WHITESPACE = b" \t\r\n"
 _MINUS_ZERO = re.compile(rb"(?<![eE])-0(?![.eE])")
 _STRING_OR_MINUS_ZERO = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|(?<![eE])-0(?![.eE])', re.DOTALL)
 _ONE_BRACKET = bytes.maketrans(b"[]", b"{}")
+_STEPS = {ord("{"): 1, ord("}"): -1}
+_FEW_LEVELS = 16
 _NOT_BRACKETS_OR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 # Where one of these occurs, if only in a string, a second and slower look is needed.
 _ONE_SPACE = bytes.maketrans(b"\t\r\n", b"   ")
@@ -56,7 +59,8 @@ def parse_value(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> An
     """As `parse`, but any JSON value."""
     check_size(len(raw), name, limit)
     try:
-        value = orjson.loads(raw)
+        with garbage.left(len(raw)):
+            value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidContent(name, _syntax_flaw(raw, error)) from None
     _check_structure(raw, value, name)
@@ -86,18 +90,21 @@ def _syntax_flaw(raw: bytes, error: orjson.JSONDecodeError) -> Flaw:
 def _check_structure(raw: bytes, value: Any, name: str) -> None:
     """What orjson lets pass: deep nesting, and keys that appear twice in one object."""
     # Where there are no more brackets than levels, however they stand, none is too deep.
-    brackets = _brackets(raw) if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH else b""
-    for _level in range(MAX_DEPTH):
-        if not brackets:
-            break
-        brackets = brackets.replace(b"{}", b"")  # takes the innermost level off
-    else:
-        if brackets:
-            raise InvalidContent(name, _depth_flaw(raw))
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _depth(_brackets(raw)) > MAX_DEPTH:
+        raise InvalidContent(name, _depth_flaw(raw))
     if _repeats_a_key(raw, orjson.dumps(value)):
         path, offset = faults.find_duplicate(raw)
         line, column = position(raw, offset)
         raise InvalidContent(name, Flaw("the key appears twice", line, column, render_path(path)))
+
+
+def _depth(brackets: bytes) -> int:
+    """How deep they are nested. Few levels are soon taken off, the innermost first; beyond, each bracket is counted."""
+    levels = 0
+    while brackets and levels < _FEW_LEVELS:
+        brackets = brackets.replace(b"{}", b"")
+        levels += 1
+    return levels + max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
 
 
 def _repeats_a_key(raw: bytes, compact: bytes) -> bool:
@@ -193,7 +200,7 @@ def members(raw: bytes, start: int = 0, end: int | None = None) -> list[Member]:
         match = _KEY.match(raw, at)
         assert match is not None
         value_end = match.end() + len(memoryview(value))
-        chunk_end = _skip_space(raw, value_end)
+        chunk_end = value_end if raw[value_end] in b",}" else _skip_space(raw, value_end)
         found.append(Member(key, at, match.end(), value_end, chunk_end))
         at = chunk_end + 1
     return found

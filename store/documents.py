@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 import pydantic
 
-from store import codec, layout
+from store import codec, garbage, layout
 from store.attachments import SCHEME
 from store.errors import Flaw, InvalidContent
 from store.layout import Location
@@ -67,12 +67,13 @@ class Document(NamedTuple):
 
 def parse_document(raw: bytes, name: str, *, limit: int = codec.MAX_DOCUMENT_BYTES) -> Document:
     """The record in `raw`; InvalidContent says what is wrong and where. `name` is for the message."""
-    data = codec.parse(raw, name, limit=limit)
-    try:
-        record = Session.model_validate(data)
-    except pydantic.ValidationError as error:
-        raise InvalidContent(name, type_flaw(error, raw)) from None
-    return Document(raw, data, record)
+    with garbage.left(len(raw)):
+        data = codec.parse(raw, name, limit=limit)
+        try:
+            record = Session.model_validate(data)
+        except pydantic.ValidationError as error:
+            raise InvalidContent(name, type_flaw(error, raw)) from None
+        return Document(raw, data, record)
 
 
 def type_flaw(error: pydantic.ValidationError, raw: bytes | None = None) -> Flaw:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from store import codec, documents, layout, secrets, sessions
+from store import codec, documents, garbage, layout, secrets, sessions
 from store import overlay as overlays
 from store.commits import Commits
 from store.core import Core
@@ -53,7 +53,7 @@ class Putter:
         path = location.path(name)
         document = parse_document(raw, path, limit=self.core.limit_bytes)
         secrets.refuse_keys(raw, document.data, path)
-        with self.core.locked(location):
+        with self.core.locked(location), garbage.left(len(raw)):
             snapshot = self.core.read(location)
             current = snapshot.main if name == layout.SESSION else snapshot.side
             if current is not None and current.data == raw:
@@ -62,10 +62,12 @@ class Putter:
             documents.check_authority(document, path)
             if on_conflict == "reject":
                 _refuse_outdated(document, snapshot, name, base)
-                if not deleted_before:
-                    _refuse_older(document, snapshot)
+            is_compared = on_conflict == "reject" and not deleted_before
+            committed = _readable_main(snapshot) if is_compared or name == layout.SESSION else None
+            if is_compared:
+                _refuse_older(document, committed, location)
             if name == layout.SESSION:
-                self._put_main(snapshot, document, mtime_ns, mode, alone=alone and current is None)
+                self._put_main(snapshot, document, committed, mtime_ns, mode, alone=alone and current is None)
             else:
                 self.commits.side(location, document, snapshot.side, mtime_ns=mtime_ns, mode=mode)
         return True
@@ -86,7 +88,14 @@ class Putter:
         return parse_document(documents.fork(document, location), path, limit=self.core.limit_bytes)
 
     def _put_main(
-        self, snapshot: Snapshot, main: Document, mtime_ns: int | None, mode: int | None, *, alone: bool
+        self,
+        snapshot: Snapshot,
+        main: Document,
+        old: Document | None,
+        mtime_ns: int | None,
+        mode: int | None,
+        *,
+        alone: bool,
     ) -> None:
         path = snapshot.location.path(layout.RUNTIME)
         old_side, new_side = sessions.parse_side(snapshot), None
@@ -94,12 +103,10 @@ class Putter:
             pass
         elif snapshot.side is None:
             new_side = parse_document(overlays.sidecar_of(main.raw, main.data), path)
-        elif old_side is not None:
-            old = _readable_main(snapshot)
+        elif old_side is not None and old is not None and main.record.updated_at.ns >= old.record.updated_at.ns:
             # Without a readable predecessor, or going back in time, this is a restore: each file speaks for itself.
-            if old is not None and main.record.updated_at.ns >= old.record.updated_at.ns:
-                carried = overlays.carry(old_side.raw, old.data, main.data)
-                new_side = parse_document(carried, path) if carried != old_side.raw else None
+            carried = overlays.carry(old_side.raw, old.data, main.data)
+            new_side = parse_document(carried, path) if carried != old_side.raw else None
         side = new_side or old_side
         record = overlays.overlay(main.record, side.record if side else None)
         self.commits.session(
@@ -132,11 +139,10 @@ def _refuse_outdated(document: Document, snapshot: Snapshot, name: str, base: Ve
         raise Conflict(f"{path} was committed anew since this copy was opened; the newer version stands")
 
 
-def _refuse_older(document: Document, snapshot: Snapshot) -> None:
-    committed = _readable_main(snapshot)
+def _refuse_older(document: Document, committed: Document | None, location: Location) -> None:
     if committed is None:
         return
     ours, theirs = document.record.updated_at, committed.record.updated_at
     if ours.ns < theirs.ns:
-        path = snapshot.location.path(layout.SESSION)
+        path = location.path(layout.SESSION)
         raise Conflict(f"updated_at is {ours}, but {path} says {theirs}: the newer version stands")

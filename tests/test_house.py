@@ -16,7 +16,7 @@ STORE = [
     *["patterns", "trigrams", "grep_options", "walk_order", "stamps", "known", "grep_runs", "grep"],
     *["errors", "arguments", "timestamps", "words", "query"],
     *["record", "messages", "tasks", "budget", "runtime_state", "mirrors", "gist", "models"],
-    *["layout", "places", "attachments", "labels", "transcript", "faults", "codec", "secrets", "overlay"],
+    *["layout", "places", "attachments", "labels", "transcript", "faults", "garbage", "codec", "secrets", "overlay"],
     *["documents", "anchors", "inbox", "artifacts"],
     *["project_index"],
     *["kernel", "atomic", "logs", "lock", "schema", "leisure", "upkeep"],

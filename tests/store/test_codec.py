@@ -139,6 +139,16 @@ def test_depth_is_counted_by_lines_too_and_not_inside_strings() -> None:
     assert flaw_of(text) == Flaw("nested deeper than 127 levels", 3 + 126, 1)
 
 
+@pytest.mark.parametrize("levels", [1, 14, 15, 16, 17, 100, 126, 127])
+def test_depth_is_that_of_the_deepest_among_others(levels: int) -> None:
+    deep = b"[" * levels + b"]" * levels
+    text = b'{"x":[' + b",".join([b"[]", b"{}", deep, b"[[],[[]]]"] * 100) + b"]}"
+    if levels > 125:
+        assert flaw_of(text).reason == "nested deeper than 127 levels"
+    else:
+        codec.parse(text, "x")
+
+
 def test_siblings_do_not_add_to_the_depth() -> None:
     """Ten thousand objects side by side are two levels deep."""
     codec.parse(json.dumps({"a": [{}] * 10_000}).encode(), "x")

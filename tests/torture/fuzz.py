@@ -186,7 +186,7 @@ def documents(seed: int, batches: int = 420) -> Iterator[Case]:
 # -- giants ----------------------------------------------------------------------------------------------------
 
 # Beyond the ordinary, time grows with size and no faster: so many seconds of computing for a megabyte.
-SECONDS_A_MB = 2.0
+SECONDS_A_MB = 0.5
 
 
 def giant(name: str) -> None:
