@@ -317,6 +317,8 @@ class Namespace:
             self.beside.move_file(source.path, target.path, attached)
         else:
             self._rename(source, target)
+            if is_dir:
+                self._look_again(source, target)
         for place in (source, target):
             self.parts.tell(place)
         if is_dir and target.kind is Kind.SESSION and target.location is not None:
@@ -349,6 +351,14 @@ class Namespace:
         ):
             os.rename(source.name, target.name, src_dir_fd=src, dst_dir_fd=dst)
         self.core.disk.seal([target.path.rpartition("/")[0], source.path.rpartition("/")[0]])  # rule 2
+
+    def _look_again(self, source: Place, target: Place) -> None:
+        """Someone may have written in it since it was looked at; then it is back where it was."""
+        try:
+            arrivals.refuse_unchecked(self.core, source, target, has_come=True)
+        except BaseException:
+            self._rename(target, source)
+            raise
 
     def exchange(self, one: Place, other: Place) -> None:
         """Two foreign files or attachments change places, in one step."""

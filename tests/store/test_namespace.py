@@ -327,6 +327,31 @@ def test_a_foreign_directory_becomes_no_session_unchecked(
     shutil.rmtree(store.home / foreign)
 
 
+def test_what_is_changed_after_it_was_looked_at_becomes_no_session(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a good document, and then, just before the rename, none."""
+    store.names.make_dir(place_of("sessions/.new"))
+    document = store.home / "sessions/.new/session.json"
+    document.write_bytes(make_document("other"))
+    rename = Namespace._rename
+
+    def late(names: Namespace, source: Place, target: Place) -> None:
+        if source.path == "sessions/.new":
+            document.write_bytes(b"{")
+        rename(names, source, target)
+
+    monkeypatch.setattr(Namespace, "_rename", late)
+    with pytest.raises(MustBeCopied):
+        store.names.move(place_of("sessions/.new"), place_of("sessions/other"))
+    assert document.read_bytes() == b"{"
+    assert not store.exists("other")
+    document.write_bytes(make_document("other"))
+    monkeypatch.undo()
+    store.names.move(place_of("sessions/.new"), place_of("sessions/other"))
+    assert store.exists("other")
+
+
 def test_a_foreign_directory_without_documents_may_become_anything(store: Store) -> None:
     store.names.make_dir(place_of("sessions/.new"))
     (store.home / "sessions/.new/notes.txt").write_text("mine")
