@@ -18,6 +18,7 @@ from store.places import Kind, place_of
 
 _FOLDERS = frozenset({Kind.PART, Kind.PROJECT, Kind.MEMBERS, Kind.MEMBER, Kind.MAILBOX})
 _NO_FOLDERS = frozenset({Kind.SESSIONS, Kind.SESSION, Kind.CHILDREN, Kind.ATTACHMENTS, Kind.PLAIN}) | _FOLDERS
+_STATE = frozenset({Kind.STATE_JSON, Kind.STATE_TEXT})
 _READ_BY_CHECK = frozenset({Kind.MESSAGE, Kind.PAYLOAD})  # which tells what it found instead
 _TOP_FILES = (layout.BAMBOO_INDEX_LOCK, layout.BAMBOO_LIFECYCLE_LOCK, layout.SIDECAR_MARKER)
 
@@ -33,7 +34,7 @@ def check_plants(core: Core) -> Iterator[Finding]:
         yield from _check_names_of(path, info)
     for part in (layout.PROJECTS, layout.STATE):
         for path, info in _everything_below(core, part):
-            yield from _check_kind(path, info)
+            yield from _check_kind(core, path, info)
             yield from _check_names_of(path, info)
 
 
@@ -42,19 +43,23 @@ def _everything_below(core: Core, top: str) -> Iterator[tuple[str, os.stat_resul
     waiting = [top]
     while waiting:
         folder = waiting.pop()
-        try:
-            found = core.disk.scan(folder)
-        except (Corrupt, PermissionError):  # gone meanwhile, or told of elsewhere
-            continue
-        for name, info in found:
+        for name, info in _inside(core, folder):
             path = f"{folder}/{name}"
             yield path, info
             if stat.S_ISDIR(info.st_mode):
                 waiting.append(path)
 
 
-def _check_kind(path: str, info: os.stat_result) -> Iterator[Finding]:
-    """A link in `state/` may stand for a category, so it is told of whatever its name."""
+def _inside(core: Core, folder: str) -> list[tuple[str, os.stat_result]]:
+    try:
+        return core.disk.scan(folder)
+    except (Corrupt, PermissionError):  # gone meanwhile, or told of elsewhere
+        return []
+
+
+def _check_kind(core: Core, path: str, info: os.stat_result) -> Iterator[Finding]:
+    """A link in `state/` may stand for a category, so it is told of whatever its name. A directory there that is
+    called as a document is may be one, if something is in it."""
     kind, mode = place_of(path).kind, info.st_mode
     if kind is Kind.PLAIN:
         is_stray = path.startswith(f"{layout.STATE}/") and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
@@ -62,6 +67,8 @@ def _check_kind(path: str, info: os.stat_result) -> Iterator[Finding]:
             yield Finding("not-plain", _shown(path), "neither a file nor a directory; links are not followed")
     elif kind in _FOLDERS and not stat.S_ISDIR(mode):
         yield _not_plain(path, is_folder=True)
+    elif kind in _STATE and stat.S_ISDIR(mode) and _inside(core, path):
+        return
     elif kind not in _FOLDERS and kind not in _READ_BY_CHECK and not stat.S_ISREG(mode):
         yield _not_plain(path, is_folder=False)
 

@@ -36,6 +36,16 @@ def test_a_lock_of_others_with_another_name_is_told_of(store: Store, home: Path,
     (home / name).unlink()
 
 
+def test_a_category_may_be_called_as_a_document_is(store: Store, home: Path) -> None:
+    """What lies in it is found and searched; an empty directory is in the way of a document, and told of."""
+    store.state.save_json("notes/today.json", "first", {"x": 1})
+    assert store.check().findings == []
+    (home / "state/notes/other.json").mkdir()
+    (found,) = store.check().findings
+    assert (found.kind, found.path) == ("not-plain", "state/notes/other.json")
+    (home / "state/notes/other.json").rmdir()
+
+
 @pytest.mark.parametrize("name", ["projects", "state", "state/facts", "projects/k", ".sessions-index.lock"])
 def test_a_link_in_the_place_of_something_is_told_of(store: Store, home: Path, tmp_path: Path, name: str) -> None:
     (home / name).parent.mkdir(exist_ok=True)
