@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Iterator
 from typing import Annotated
 
 import apsw
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, progress_bar
-from store import StoreError
+from store import Report, StoreError, layout
 
 COULD_NOT_RUN = 8
 
@@ -51,7 +53,22 @@ def check(
         mended = sum(f.mended for f in report.findings)
         state = "clean" if report.is_clean and not mended else f"{left} damaged, {mended} mended"
         typer.echo(f"{report.sessions} sessions: {state}")
+        for remedy in _remedies(report, was_repaired=repair):
+            typer.echo(f"grovefs: {remedy}", err=True)
     raise typer.Exit(report.exit_code)
+
+
+def _remedies(report: Report, *, was_repaired: bool) -> Iterator[str]:
+    """What to do about the damage that is left, where it can be said."""
+    left = [finding for finding in report.findings if finding.is_damage]
+    if not was_repaired and any(finding.mend is not None for finding in left):
+        yield "`grovefs check --repair` mends what is derived"
+    for finding in left:
+        found = layout.locate_path(finding.path) if finding.kind == "unparsable" else None
+        if found is not None and found[1] == layout.SESSION:
+            name = shlex.quote(str(found[0]))
+            yield f"`grovefs edit {name}` opens what cannot be read; `grovefs restore BACKUP {name}` has it as it was"
+            return  # one example is enough
 
 
 @app.command()

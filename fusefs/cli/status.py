@@ -13,6 +13,7 @@ import typer
 from fusefs.cli.app import Home, Json, app, counted, open_store, print_json
 from fusefs.connection import MOUNTINFO, State, iter_mounted, state_of
 from store import StoreError
+from store.trash import together
 
 
 class Mount(NamedTuple):
@@ -61,7 +62,7 @@ def _line(mount: Mount) -> str:
 def _home(home: Path) -> dict[str, Any]:
     try:
         with open_store(home) as store:
-            return {**store.status(), "in_trash": len(store.deleted())}
+            return {**store.status(), "in_trash": len(together(store.deleted()))}
     except (StoreError, OSError, apsw.Error) as error:
         return {"home": str(home), "error": str(error)}
 

@@ -108,6 +108,20 @@ def test_check_lists_likely_keys_without_printing_them(filled: Path) -> None:
     assert token not in result.stdout + grovefs(filled, "check", "--secrets", "--json").stdout
 
 
+def test_check_says_what_to_do_about_the_damage_that_is_left(filled: Path) -> None:
+    (filled / "sessions/first/session.json").write_text("{ broken")
+    (filled / "sessions/second/runtime.json").write_text("{ broken")
+    advice = (
+        "grovefs: `grovefs edit first` opens what cannot be read; `grovefs restore BACKUP first` has it as it was\n"
+    )
+    result = grovefs(filled, "check")
+    assert result.returncode == 4
+    assert result.stderr.endswith(f"grovefs: `grovefs check --repair` mends what is derived\n{advice}")
+    result = grovefs(filled, "check", "--repair")
+    assert (result.returncode, "--repair" in result.stderr) == (4, False)
+    assert result.stderr.endswith(advice)
+
+
 def test_show_prints_a_conversation(filled: Path) -> None:
     shown = grovefs(filled, "show", "first").stdout
     assert "About trees" in shown
