@@ -123,7 +123,7 @@ def test_who_waits_is_let_go(stuck: Stuck) -> None:
     assert "Software caused connection abort" in stuck.rename.communicate()[1]
     with pytest.raises(OSError, match="not connected"):
         (stuck.mountpoint / "x").touch()
-    wait_until(lambda: not Path(f"/proc/{stuck.guards[0]}").exists(), SOON_S)
+    wait_until(lambda: connection.is_gone(stuck.guards[0]), SOON_S)
 
 
 def test_umount_lets_go_of_who_waits(stuck: Stuck) -> None:
@@ -147,4 +147,4 @@ def test_a_guard_ends_with_its_daemon(mounted: Mount) -> None:
     (daemon,) = daemons_of(mounted.path)
     (guard,) = guards_of(daemon)
     assert grovefs("umount", mounted.path).returncode == 0
-    wait_until(lambda: not Path(f"/proc/{guard}").exists(), SOON_S)
+    wait_until(lambda: connection.is_gone(guard), SOON_S)
