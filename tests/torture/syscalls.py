@@ -187,14 +187,14 @@ def _kill(here: Struck, scenario: Scenario, blow: Blow) -> None:
 
 
 def faults(seed: int) -> Iterator[Case]:
-    """Every call with one error; then with each of the others, once or from then on.
+    """Every call with one error; then with each of the others. Whether it fails once or from then on changes with it.
 
     Of a row of equal calls on one file, such as the pages of a transaction, all are tried with one error, and the first
     and the last with the others: the store and SQLite do not tell one page from the next.
     """
     with scratch(in_memory=True) as place:
         here = Struck(place)
-        for turn in range(len(VARIANTS)):
+        for turn in range(len(ERRORS)):
             for scenario in changes(seed):
                 yield from faults_in(here, scenario, seed, turn)
 
