@@ -53,9 +53,10 @@ class Grove:
         mount.mount(*self.options)
 
     def kill(self, mount: Mounted) -> None:
-        """kill -9, and mount again."""
-        os.kill(mount.daemon, signal.SIGKILL)
-        wait_until(lambda: not daemons_of(mount.path), PATIENCE_S)
+        """kill -9, and mount again once it is gone: the dead that nobody has buried still own their files."""
+        daemon = mount.daemon
+        os.kill(daemon, signal.SIGKILL)
+        wait_until(lambda: not os.path.exists(f"/proc/{daemon}"), PATIENCE_S)
         self.end(mount)
         mount.mount(*self.options)
 
