@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fusefs.views.shape import Folder, Item
+from store.atomic import Stamp
 from store.errors import StoreError
 from store.places import VERSIONED, Place, place_of
 
@@ -77,6 +78,7 @@ class Node:
     shadow: Shadow | None = None  # of a writer's private node
     shown_inode: int | None = None  # what fstat says of a private node: vim compares it with what stat said
     created_ns: int | None = None  # when it was created through this mount
+    created_beside: dict[str, Stamp | None] = field(default_factory=dict)  # the documents there, as they were then
     has_set_times: bool = False  # someone gave it the times it has
     has_old_pages: bool = False  # what the kernel remembers of its bytes may not be what was committed
     lookups: int = 0

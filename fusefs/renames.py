@@ -6,6 +6,7 @@ else is the store's affair. Runs in a thread, one at a time for each session.
 
 from __future__ import annotations
 
+import os
 import stat
 import time
 from dataclasses import dataclass
@@ -80,17 +81,23 @@ class Renamer:
         limbo = self.writers.hidden(target.path)
         if limbo is not None and Stamp.of(committed) == limbo.stamp:  # no other came since it was taken away
             return
-        # The kernel may have forgotten the node since, and we with it; the disk remembers when the file was made.
-        begun_ns = node.created_ns if node is not None else None
-        begun_ns = begun_ns or self.tree.store.names.birth_ns(source)
-        if committed.st_ctime_ns > time.time_ns():
-            return  # the clock was set back since, and times tell nothing; what the documents say still does
-        if begun_ns is not None and begun_ns < committed.st_ctime_ns:
+        if self._is_newer(committed, source, target, node):
             error = Conflict(
                 f"{target.path} was committed anew since {source.name} was begun; the newer version stands"
             )
             self.tree.store.names.rejects.keep(target.directory, target.name, data, error)
             raise error
+
+    def _is_newer(self, committed: os.stat_result, source: Place, target: Place, node: Node | None) -> bool:
+        """Whether a version came since a file was made: by what was there then, else by the times of both."""
+        if node is not None and target.path in node.created_beside:
+            return node.created_beside[target.path] != Stamp.of(committed)
+        # The kernel may have forgotten the node since, and we with it; the disk remembers when the file was made.
+        begun_ns = node.created_ns if node is not None else None
+        begun_ns = begun_ns or self.tree.store.names.birth_ns(source)
+        if committed.st_ctime_ns > time.time_ns():
+            return False  # the clock was set back since, and times tell nothing; what the documents say still does
+        return begun_ns is not None and begun_ns < committed.st_ctime_ns
 
     def _document_away(self, source: Place, target: Place) -> None:
         """On disk the document stays; what bears the other name is a copy."""

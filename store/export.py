@@ -6,6 +6,7 @@ we do not know of it (its version, members at the top or in an entry) is kept an
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
@@ -108,7 +109,8 @@ class Exporter:
     def _replace(self, parts: list[bytes], present: Stamp | None) -> None:
         temp = self.core.disk.write_temp(parts, self.core.disk.look(layout.INDEX_EXPORT))
         new = self.core.disk.stamp(temp)
-        assert new is not None
+        if new is None:  # someone plays with our directories
+            raise FileNotFoundError(errno.ENOENT, "it was taken away before it could become sessions.json", temp)
         # Both are ours until the move is made: a crash on either side of it is no foreign write. And until
         # it is made, nothing is exported.
         stamps = [new] if present is None else [present, new]

@@ -1,4 +1,4 @@
-"""Exchanging a document with a file while somebody else commits: the newer version is never lost."""
+"""Renaming onto a document, or exchanging it, while somebody else commits: the newer version is never lost."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import cast
 
 import pytest
 
+from fusefs.nodes import Node
 from fusefs.renames import Renamer
 from fusefs.tree import Tree
 from fusefs.writers import Writers
 from store import Store
+from store.atomic import Stamp
 from store.errors import Conflict
 from store.namespace import Namespace
 from store.places import Place, place_of
@@ -37,3 +39,20 @@ def test_a_version_that_comes_meanwhile_is_not_exchanged_away(store: Store, monk
     assert (store.home / document.path).read_bytes() == newer
     assert (store.home / file.path).read_bytes() == draft
     assert not (store.home / "sessions/root/.draft.old").exists()
+
+
+def test_version_that_came_within_a_tick_of_the_clock_is_not_overwritten(store: Store) -> None:
+    """The kernel's clock for files goes in ticks: what is committed after a file was made may bear the earlier time."""
+    store.save(make_session("root", title="Before"))
+    document, draft = place_of("sessions/root/session.json"), place_of("sessions/root/draft")
+    before = (store.home / document.path).read_bytes()
+    beside = {document.path: Stamp.of(os.stat(store.home / document.path))}
+    (store.home / draft.path).write_bytes(before.replace(b"Before", b"Drafted"))
+    newer = before.replace(b"Before", b"Newer")
+    store.names.commit(document, newer)
+    later_ns = os.stat(store.home / document.path).st_ctime_ns + 1_000_000
+    node = Node(2, None, draft.name, draft.path, draft, created_ns=later_ns, created_beside=dict(beside))
+    renamer = Renamer(cast("Tree", SimpleNamespace(store=store)), Writers(), overwrite=False)
+    with pytest.raises(Conflict):
+        renamer.rename(draft, document, node, replace=True)
+    assert (store.home / document.path).read_bytes() == newer
