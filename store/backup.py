@@ -3,7 +3,8 @@
 A session's files are opened under its lock and read after it is let go: whatever is committed meanwhile is another
 file, so what was opened stays what it was (rule 4), and nobody waits for a slow disk. A log is copied as long as it
 was then. What others change in place while it is read is read again. What the home has no more goes from the backup
-with the session it belonged to. The copy is announced before it is moved into place, see `store.backup_tree`.
+with the session it belonged to; but a conversation that is spoiled, or lost from among its files, takes no copy along.
+The copy is announced before it is moved into place, see `store.backup_tree`.
 """
 
 from __future__ import annotations
@@ -280,12 +281,15 @@ class _Run:
         location = location_of(unit)
         if location is None:
             return
-        row = None
-        if location.path(layout.SESSION) in seen:
+        path, row = location.path(layout.SESSION), None
+        if path in seen:
             self._core.refresh(location)
             row = self._core.index.find(location)
         if row is not None:
             batch.sessions[str(location)] = Note(row.entry.updated_at, row.entry.title)
+        elif str(location) in self._writer.manifest.sessions and seen:
+            found = "cannot be read any more" if path in seen else "is gone, but not what lies beside it"
+            raise _Unreadable(f"{path} {found} (`grovefs check` tells more, `grovefs restore` brings it back)")
         elif str(location) in self._writer.manifest.sessions:
             batch.forgotten.append(str(location))
 

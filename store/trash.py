@@ -10,6 +10,7 @@ deletion to a person, and has a name to people: that of its last slot, the sessi
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
@@ -17,8 +18,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-
-import orjson
 
 from store import layout
 from store.atomic import Disk, NewFile
@@ -59,7 +58,7 @@ def info_file(
         "deleted_at_ns": time.time_ns(),
         "moves": [list(move) for move in moves],
     }
-    return NewFile(f"{slot}/{_INFO}", [orjson.dumps(info, option=orjson.OPT_INDENT_2)])
+    return NewFile(f"{slot}/{_INFO}", [json.dumps(info, indent=2).encode()])  # names may be no UTF-8: in escapes
 
 
 def deleted(disk: Disk) -> list[Deleted]:
@@ -72,12 +71,12 @@ def find(disk: Disk, name: str) -> Deleted | None:
     """A slot by its name; None if nothing can be had back from it: that was done already, or its note is broken."""
     try:
         file = disk.read(f"{layout.TRASH}/{name}/{_INFO}")
-        info = orjson.loads(file.data) if file else {"moves": []}
+        info = json.loads(file.data) if file else {"moves": []}
         kept = [(source, f"{layout.TRASH}/{name}/{target.rpartition('/')[2]}") for source, target in info["moves"]]
         moves = [move for move in kept if disk.stat(move[1]) is not None]
         title = str(info.get("title") or "")
         return Deleted(name, info["deleted_at_ns"], info["session_id"], info["what"], moves, title) if moves else None
-    except (Corrupt, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (Corrupt, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         log.warning("%s/%s is left alone: its %s is broken: %s", layout.TRASH, name, _INFO, error)
         return None
 
@@ -135,6 +134,11 @@ PAUSE_NS = 10 * 10**9  # between two names that one `rm -r` takes away, on a slo
 _WHOLE = "deleted"
 BESIDE = ("record deleted", "attachment deleted", "log deleted")
 _SINGLE = ("document deleted", *BESIDE)
+# What something better has taken the place of: nobody means it who wants a session back.
+_REPLACED = (
+    *("displaced", "replaced by a restore", "leftover"),
+    *("bad sidecar", "sidecar replaced", "unreadable record replaced"),
+)
 
 
 class Deletion(NamedTuple):
@@ -208,7 +212,13 @@ def choose(deletions: Sequence[Deletion], name: str) -> Deletion:
     for slot in (slot for deletion in deletions for slot in deletion.slots):
         if name == slot.name or name in (original for original, _ in slot.moves):
             return Deletion((slot,))
-    found = _called(deletions, name)
+    named = _called(deletions, name)
+    found = [deletion for deletion in named if deletion.last.what not in _REPLACED]
+    if named and not found:
+        raise NotFound(
+            f"{name!r} was not deleted; the trash only has what was replaced ({named[0].what}), "
+            f"which its own name brings back: `grovefs undelete {named[0].last.name}`"
+        )
     if not found:
         raise NotFound(f"there is no {name!r} in the trash; `grovefs trash` lists what is")
     if len({deletion.last.session_id for deletion in found}) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -133,7 +134,11 @@ def counted(number: int, noun: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    except orjson.JSONEncodeError:  # the name of a file is no UTF-8: then in escapes
+        text = json.dumps(value, indent=2).encode() + b"\n"
+    sys.stdout.buffer.write(text)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from store import (
     Conflict,
     Corrupt,
     InvalidName,
+    Location,
     Member,
     Message,
     NotEmpty,
@@ -138,6 +140,40 @@ def test_what_is_gone_goes_from_the_backup_unless_told(store: Store, dest: Path)
     assert files_below(dest) == files_below(store.home)
     assert not (dest / "sessions/root").exists()
     assert set(json.loads((dest / "grovefs-backup.json").read_text())["sessions"]) == {"other"}
+
+
+@pytest.mark.warns
+@pytest.mark.parametrize("keep_deleted", [False, True])
+@pytest.mark.parametrize("spoil", [lambda path: path.write_bytes(b'{"id": "other", "ti'), Path.unlink])
+def test_what_is_spoiled_or_lost_here_takes_no_good_copy_with_it(
+    store: Store, dest: Path, spoil: Callable[[Path], None], keep_deleted: bool
+) -> None:
+    fill(store)
+    store.backups.run(dest)
+    good = files_below(dest / "sessions/other")
+    spoil(store.home / "sessions/other/session.json")
+    store.append("root", [Message.user("one more")])
+    for _ in range(2):
+        summary = store.backups.run(dest, verify=True, keep_deleted=keep_deleted)
+        assert [problem.path for problem in summary.problems] == ["sessions/other"]
+        assert "its copy of before stays" in summary.problems[0].reason
+        assert (summary.gone_sessions, summary.gone_files) == (0, 0)
+        assert files_below(dest / "sessions/other") == good
+    assert not check(dest)
+    store.restores.run(dest, ["other"])
+    assert store.load("other") is not None
+
+
+@pytest.mark.warns
+def test_what_was_spoiled_from_the_start_is_copied_as_it_is(store: Store, dest: Path) -> None:
+    store.save(make_session("other"))
+    document = store.home / "sessions/other/session.json"
+    good = document.read_bytes()
+    document.write_bytes(b"{ broken")
+    assert not store.backups.run(dest).problems
+    assert (dest / "sessions/other/session.json").read_bytes() == b"{ broken"
+    document.write_bytes(good)
+    store._core.refresh(Location("other"))
 
 
 def test_a_file_where_a_directory_was_and_the_other_way_round(store: Store, dest: Path) -> None:
@@ -407,6 +443,7 @@ def test_each_session_is_of_one_moment_while_a_process_writes(store: Store, dest
             process.kill()
     store.backup(dest)  # which finishes what the killed one has left
     assert files_below(dest) == files_below(store.home)
+    assert not [f for f in store.check(repair=True).findings if f.kind != "temporary"]  # of the killed one
 
 
 def test_a_slow_disk_keeps_no_writer_waiting(store: Store, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:

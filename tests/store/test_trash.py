@@ -138,3 +138,26 @@ def test_the_trash_can_be_emptied(store: Store) -> None:
     assert store.empty_trash() == 2
     assert store.deleted() == []
     assert not list((store.home / ".grovefs/trash").iterdir())
+
+
+def test_what_was_replaced_comes_back_by_its_own_name_alone() -> None:
+    """Who wants a session back means what was deleted, not the spoiled version that a repair took away."""
+    gone, spoiled = slot(1, "r"), slot(20, "r", "bad sidecar")
+    found = together(newest_first(gone, spoiled))
+    assert choose(found, "r").slots == (gone,)
+    assert choose(found, spoiled.name).slots == (spoiled,)
+    with pytest.raises(NotFound, match=f"bad sidecar.*grovefs undelete {spoiled.name}"):
+        choose(together([spoiled]), "r")
+
+
+def test_an_attachment_whose_name_is_no_text_comes_back(store: Store) -> None:
+    store.save(make_session("s1"))
+    store.attach("s1", b"picture", "image/png")
+    path = f"sessions/s1/attachments/{os.fsdecode(bytes([0xFF, 0xFE]))}.bin"
+    (store.home / path).write_bytes(b"odd")
+    store.names.remove_file(place_of(path))
+    assert not (store.home / path).exists()
+    (deletion,) = together(store.deleted())
+    assert deletion.paths == [path]
+    store.undelete(deletion.last.name)
+    assert (store.home / path).read_bytes() == b"odd"
