@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from fusefs.nodes import Node
+from fusefs.companion import Companion
+from fusefs.files import Files
 from fusefs.renames import Renamer
+from fusefs.threads import Threads
 from fusefs.tree import Tree
+from fusefs.watches import Watches
 from fusefs.writers import Writers
 from store import Store
-from store.atomic import Stamp
 from store.errors import Conflict
 from store.namespace import Namespace
 from store.places import Place, place_of
@@ -41,18 +44,26 @@ def test_a_version_that_comes_meanwhile_is_not_exchanged_away(store: Store, monk
     assert not (store.home / "sessions/root/.draft.old").exists()
 
 
-def test_version_that_came_within_a_tick_of_the_clock_is_not_overwritten(store: Store) -> None:
+def test_version_that_came_within_a_tick_of_the_clock_is_not_overwritten(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The kernel's clock for files goes in ticks: what is committed after a file was made may bear the earlier time."""
     store.save(make_session("root", title="Before"))
     document, draft = place_of("sessions/root/session.json"), place_of("sessions/root/draft")
     before = (store.home / document.path).read_bytes()
-    beside = {document.path: Stamp.of(os.stat(store.home / document.path))}
+    writers, watches = Writers(), Watches(store.home)
+    tree = Tree(store, {}, writers, watches)
+    files = Files(tree, writers, Threads(Companion()), overwrite=False)
+    monkeypatch.setattr("fusefs.files.time", SimpleNamespace(time_ns=lambda: time.time_ns() + 10**9))
+    directory = tree.lookup(tree.lookup(tree.root, "sessions"), "root")
+    _, node = files.create(directory, draft.name, 0o600, os.O_WRONLY)
     (store.home / draft.path).write_bytes(before.replace(b"Before", b"Drafted"))
     newer = before.replace(b"Before", b"Newer")
     store.names.commit(document, newer)
-    later_ns = os.stat(store.home / document.path).st_ctime_ns + 1_000_000
-    node = Node(2, None, draft.name, draft.path, draft, created_ns=later_ns, created_beside=dict(beside))
-    renamer = Renamer(cast("Tree", SimpleNamespace(store=store)), Writers(), overwrite=False)
-    with pytest.raises(Conflict):
-        renamer.rename(draft, document, node, replace=True)
+    try:
+        with pytest.raises(Conflict):
+            Renamer(tree, writers, overwrite=False).rename(draft, document, node, replace=True)
+    finally:
+        files.handles.close_all()
+        watches.close()
     assert (store.home / document.path).read_bytes() == newer

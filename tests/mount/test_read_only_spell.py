@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,6 +15,7 @@ import pytest
 
 from tests.mount.conftest import Mount, daemons_of
 from tests.mount.test_basics import edit, title
+from tests.torture.traced import attached
 
 # What changes the disk. Not write and writev: by those the kernel is answered.
 _CALLS = (
@@ -28,17 +28,8 @@ _CALLS = (
 def read_only_below(daemon: int) -> Iterator[None]:
     calls = ",".join(f"?{call}" for call in _CALLS)
     rules = ["-e", f"trace={calls}", "-e", f"inject={calls}:error=EROFS"]
-    strace = subprocess.Popen(
-        ["strace", "-f", "-o", os.devnull, *rules, "-p", str(daemon)], stderr=subprocess.PIPE, text=True
-    )
-    assert strace.stderr is not None
-    try:
-        said = strace.stderr.readline()
-        assert "attached" in said, f"strace: {said.strip()}"
+    with attached(daemon, "-f", "-o", os.devnull, *rules):
         yield
-    finally:
-        strace.terminate()
-        strace.communicate()
 
 
 def test_a_mount_outlives_a_spell_in_which_its_disk_takes_nothing(mounted: Mount) -> None:

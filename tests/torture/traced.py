@@ -52,9 +52,13 @@ class Blow(NamedTuple):
 def held(pid: int, log: Path, blow: Blow | None = None) -> Iterator[None]:
     """strace has hold of a process, and lets it go at the end."""
     wanted = ",".join(f"?{call}" for call in CALLS)
-    command = ["strace", "-y", "-p", str(pid), "-o", str(log), "-e", f"trace={wanted}"]
-    command += ["-e", blow.rule] if blow else []
-    strace = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    with attached(pid, "-y", "-o", str(log), "-e", f"trace={wanted}", *(["-e", blow.rule] if blow else [])):
+        yield
+
+
+@contextmanager
+def attached(pid: int, *options: str) -> Iterator[None]:
+    strace = subprocess.Popen(["strace", *options, "-p", str(pid)], stderr=subprocess.PIPE, text=True)
     assert strace.stderr is not None
     try:
         said = strace.stderr.readline()
