@@ -76,6 +76,17 @@ def parse_document(raw: bytes, name: str, *, limit: int = codec.MAX_DOCUMENT_BYT
         return Document(raw, data, record)
 
 
+def caught_up(raw: bytes, present: bytes) -> bytes:
+    """A document with the `updated_at` of the one that stands, if its own is older: it is refused for that alone."""
+    try:
+        ours, theirs = parse_document(raw, "yours"), parse_document(present, "theirs")
+    except InvalidContent:  # which is what it will be refused for
+        return raw
+    if ours.record.updated_at.ns >= theirs.record.updated_at.ns:
+        return raw
+    return codec.splice(raw, ours.data, {**ours.data, "updated_at": theirs.data["updated_at"]})
+
+
 def type_flaw(error: pydantic.ValidationError, raw: bytes | None = None) -> Flaw:
     """The first fault pydantic found, in plain words; its place too, if the text is given."""
     first = error.errors(include_url=False)[0]

@@ -21,8 +21,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json
-from store import Conflict, InvalidContent, Location, NotFound, Store, StoreError, Version, codec, layout
-from store.documents import parse_document
+from store import Conflict, InvalidContent, Location, NotFound, Store, StoreError, Version, documents, layout
 from store.places import place_of
 from store.rejects import REASON, REJECTED, excerpt
 
@@ -105,7 +104,7 @@ class _Draft:
         path = store.names.rejects.path(self.location, f"{self.name}{REASON}")
         reason = (store.home / path).read_text(errors="replace") if path is not None else ""
         present = store.get_document(self.location, self.name)
-        caught_up = _caught_up(raw, store.get_document(self.location, layout.SESSION) or b"")
+        caught_up = documents.caught_up(raw, store.get_document(self.location, layout.SESSION) or b"")
         if present is not None and (NEWER_STANDS in reason or caught_up != raw):
             self.replaced = present
             self._compare(caught_up, present)
@@ -251,17 +250,6 @@ def _difference(present: bytes, typed: bytes) -> Iterator[str]:
     yield from (line if len(line) <= SHOWN_COLUMNS else f"{line[:SHOWN_COLUMNS]}…" for line in lines[:SHOWN_LINES])
     if len(lines) > SHOWN_LINES:
         yield f"… and {len(lines) - SHOWN_LINES} lines more"
-
-
-def _caught_up(raw: bytes, present: bytes) -> bytes:
-    """The same with the `updated_at` of what stands now, if its own is older: else it is refused for that alone."""
-    try:
-        ours, theirs = parse_document(raw, "yours"), parse_document(present, "theirs")
-    except InvalidContent:  # which is what it will be refused for
-        return raw
-    if ours.record.updated_at.ns >= theirs.record.updated_at.ns:
-        return raw
-    return codec.splice(raw, ours.data, {**ours.data, "updated_at": theirs.data["updated_at"]})
 
 
 def _wants(question: str, *, default: bool = True) -> bool:
