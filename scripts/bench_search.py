@@ -20,9 +20,11 @@ from benchmarks.texts import write_sessions
 from rich.console import Console
 from rich.progress import Progress
 
-from store import Message, Session, Store, grep, known
-from store.grep_options import parse
-from store.vouch import Warden
+from store import Message, Session, Store
+from store.search.grep import grep
+from store.search.grep import known_files as known
+from store.search.grep.freshness import Warden
+from store.search.grep.options import parse
 
 ROOT = Path(__file__).parent.parent
 COMMAND = [sys.executable, "-c", "from fusefs.cli import main; main()", "grep"]
@@ -215,7 +217,7 @@ def wait_vouched(home: Path) -> None:
 
 def measure_listing(place: Path, scale: Scale, meter: Progress) -> list[Row]:
     """A commit lists its files for grep: its share of a save of 40 KB, and of an append to a long session."""
-    from store import upkeep
+    from store.search.grep import maintenance as upkeep
 
     def saving(store: Store, session: Session) -> Callable[[], float]:
         def save() -> None:

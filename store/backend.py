@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
-from store.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
-from store.health import Health
-from store.models import Session
+from store.check.health import Health
+from store.model.session import Session
+from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
 
 
 class RecordShelf(Protocol):

@@ -1,8 +1,8 @@
 """All that `from store import …` gives. Imported when something of it is first asked for: see `store/__init__.py`."""
 
-from store.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationCheck, VerificationReport
 from store.backend import Backend
-from store.beside import Attachment
+from store.check.finding import Finding, Report
+from store.check.health import Health
 from store.errors import (
     AlreadyExists,
     Ambiguous,
@@ -23,26 +23,35 @@ from store.errors import (
     StoreError,
     TooLarge,
 )
-from store.feed import Change, Changes, Cursor
-from store.find import EmptyQuery, Hit
-from store.findings import Finding, Report
-from store.health import Health
-from store.inbox import AdmittedSet, InboxMessage
-from store.index import Version
+from store.index.catalog import Version
+from store.index.change_feed import Change, Changes, Cursor
 from store.layout import Location
-from store.mailbox import Delivered, Mailbox
-from store.memory import MemoryStore
-from store.models import AgentRuntimeState, IndexEntry, Message, PendingQuestion, Session, TaskItem, TaskList, ToolCall
-from store.project_index import ChildEntry, ChildFields, Extractor, Member, RootEntry, RootFields
-from store.projects import Projects
-from store.prune import CleanupResult, Keep, Plan, PrunePlan
-from store.pruning import AutoPrune
-from store.restoring import DamagedBackup
-from store.state import State
+from store.memory_store import MemoryStore
+from store.model.session import (
+    AgentRuntimeState,
+    IndexEntry,
+    Message,
+    PendingQuestion,
+    Session,
+    TaskItem,
+    TaskList,
+    ToolCall,
+)
+from store.model.timestamp import Timestamp
+from store.search.results import EmptyQuery, Hit
+from store.search.summaries import Summary
+from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationCheck, VerificationReport
+from store.sessions.attachments import Attachment
+from store.sessions.prune import AutoPrune
+from store.sessions.prune_plan import CleanupResult, Keep, Plan, PrunePlan
+from store.sessions.trajectory import StepRange, TrajectoryStep
 from store.store import Store
-from store.summaries import Summary
-from store.timestamps import Timestamp
-from store.trajectory import StepRange, TrajectoryStep
+from store.transfer.backup.restore import DamagedBackup
+from store.workspace.mail_message import AdmittedSet, InboxMessage
+from store.workspace.mailbox import Delivered, Mailbox
+from store.workspace.project_records import ChildEntry, ChildFields, Extractor, Member, RootEntry, RootFields
+from store.workspace.projects import Projects
+from store.workspace.state import State
 
 __all__ = [
     "AdmittedSet",

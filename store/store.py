@@ -10,37 +10,40 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from store import attachments, layout, sessions, trash
-from store.arguments import checked
-from store.backup import Summary as BackupSummary
-from store.beside import Attachment
-from store.check import run_checks
-from store.check_parts import check_mail, check_records, check_state
-from store.check_plants import check_plants
-from store.check_projects import check_projects
-from store.check_secrets import check_secrets
-from store.check_trigrams import check_trigrams
+from store import layout
+from store.argument_checks import checked
+from store.check.finding import Report
+from store.check.health import Health, examine
+from store.check.projects import check_projects
+from store.check.run import run_checks
+from store.check.secrets import check_secrets
+from store.check.trigrams import check_trigrams
+from store.check.unexpected_files import check_plants
+from store.check.workspace import check_mail, check_records, check_state
+from store.commit import session_reader as sessions
+from store.disk import trash
+from store.disk.trash import Deleted
+from store.documents import attachment_names as attachments
 from store.errors import InvalidName, NotFound
-from store.feed import Changes, Cursor
-from store.find import Hit, find
-from store.findings import Report
-from store.forking import Forker
-from store.health import Health, examine
-from store.home import OpenHome, Progress
-from store.index import Filter, Order, Version
+from store.home.open_home import OpenHome, Progress
+from store.home.opening import migrate_sidecars
+from store.index.catalog import Filter, Order, Version
+from store.index.change_feed import Changes, Cursor
 from store.layout import Location
-from store.models import IndexEntry, Message, Session
-from store.naming import Naming
-from store.opening import migrate_sidecars
-from store.prune import CleanupMode, CleanupResult, Plan
-from store.puts import OnConflict
-from store.query import parse_query
-from store.restoring import Summary as RestoreSummary
-from store.saves import with_origin
-from store.summaries import Summary
-from store.timestamps import Timestamp
-from store.trash import Deleted
-from store.usage import Prices, Usage, gather
+from store.model.session import IndexEntry, Message, Session
+from store.model.timestamp import Timestamp
+from store.search.query import parse_query
+from store.search.resolve import Naming
+from store.search.results import Hit, find
+from store.search.summaries import Summary
+from store.search.usage import Prices, Usage, gather
+from store.sessions.attachments import Attachment
+from store.sessions.fork import Forker
+from store.sessions.prune_plan import CleanupMode, CleanupResult, Plan
+from store.sessions.put import OnConflict
+from store.sessions.save import with_origin
+from store.transfer.backup.backup import Summary as BackupSummary
+from store.transfer.backup.restore import Summary as RestoreSummary
 
 PAGE = 200  # entries, unless more are asked for
 

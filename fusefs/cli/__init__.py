@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
 # Importing a family registers its commands. One a line: they come from many hands.
 FAMILIES = (
-    "adding",
+    "create",
     "backup",
-    "care",
-    "changing",
+    "check",
+    "modify",
     "edit",
-    "finding",
+    "search",
     "health",
     "mail",
     "man",
-    "mounts",
+    "mount",
     "projects",
     "prune",
-    "removing",
+    "delete",
     "schema",
-    "sessions",
+    "list",
     "show",
     "state",
     "stats",
     "status",
     "tail",
-    "transfer",
+    "import_export",
     "trash",
 )
 
@@ -39,7 +39,7 @@ FAMILIES = (
 def main() -> None:
     """Run the command line. What goes wrong is one line and an exit code; a bug keeps its traceback."""
     if sys.argv[1:2] == ["grep"]:  # before anything that takes time is imported
-        from fusefs.cli.grep import main as grep_main
+        from fusefs.cli.commands.grep import main as grep_main
 
         sys.exit(grep_main(sys.argv[2:]))
     if len(sys.argv) > 2 and ("/" in sys.argv[1] or "/mount." in sys.argv[0]):
@@ -47,7 +47,7 @@ def main() -> None:
 
         if fstab.is_call(sys.argv):
             sys.argv[1:] = fstab.run(sys.argv[1:])
-    from fusefs.cli.trouble import run
+    from fusefs.cli.errors import run
 
     app = load()
     sys.exit(run(lambda: app(prog_name="grovefs", standalone_mode=False)))
@@ -56,10 +56,10 @@ def main() -> None:
 def load() -> typer.Typer:
     """The application with all its commands."""
     from fusefs.cli.app import app
-    from fusefs.cli.teaching import arrange
+    from fusefs.cli.help import arrange
 
     for family in FAMILIES:
-        import_module(f"fusefs.cli.{family}")
-    import_module("fusefs.cli.grep").register(app)
+        import_module(f"fusefs.cli.commands.{family}")
+    import_module("fusefs.cli.commands.grep").register(app)
     arrange(app)
     return app

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from fusefs.views.shape import Folder, Item
-from fusefs.views.shelf import Links
-from store.shelves import between
+from fusefs.views.base import Folder, Item
+from fusefs.views.session_links import Links
+from store.search.browse import between
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PERIOD = re.compile(r"(\d{4})(?:/(\d\d)(?:/(\d\d))?)?")

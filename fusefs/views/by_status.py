@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusefs.views.shelf import ByValue
+from fusefs.views.session_links import ByValue
 
 
 class ByStatus(ByValue):

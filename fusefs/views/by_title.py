@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fusefs.views.shelf import OneShelf
-from store.shelves import ALL
+from fusefs.views.session_links import OneShelf
+from store.search.browse import ALL
 
 
 class ByTitle(OneShelf):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fusefs.views.shelf import OneShelf
-from store.shelves import PINNED
+from fusefs.views.session_links import OneShelf
+from store.search.browse import PINNED
 
 
 class Pinned(OneShelf):

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from fusefs.views.shelf import ByValue
-from store import Generated, NotFound, Store, labels
-from store.shelves import Shelf
+from fusefs.views.session_links import ByValue
+from store import Generated, NotFound, Store
+from store.documents import display_names as labels
+from store.search.browse import Shelf
 
 
 class Projects(ByValue):

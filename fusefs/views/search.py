@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from fusefs.views.results import PAGE, SHOWN, links_of, render
-from fusefs.views.shape import Folder, Item, Link, Page, View
+from fusefs.views.base import Folder, Item, Link, Page, View
+from fusefs.views.search_page import PAGE, SHOWN, links_of, render
 from store import Cursor, Store, layout
-from store.find import EmptyQuery
-from store.query import parse_query
+from store.search.query import parse_query
+from store.search.results import EmptyQuery
 
 MOST_SESSIONS = 1_000  # links in a query's directory; results.md says if there are more
 KEPT = 32  # queries whose results are remembered,

@@ -11,9 +11,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from fusefs.views.shape import Folder, Item, Page, View
+from fusefs.views.base import Folder, Item, Page, View
 from store import Location, Store, layout
-from store.pages import Sheet
+from store.search.transcripts import Sheet
 
 SUFFIX = ".md"
 CACHE_BYTES = 32 << 20  # of rendered text; a page is often read twice, by grep and then by a person

@@ -11,7 +11,9 @@ import orjson
 from rich.progress import Progress
 
 from benchmarks.rows import Row, Target, timed
-from store import Message, Session, Store, search, words
+from store import Message, Session, Store
+from store.documents import search_text as words
+from store.index import fulltext as search
 
 RARE, MEDIUM = 3, 300  # messages that a word is in, about
 ASKED = 15  # times each

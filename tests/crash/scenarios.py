@@ -15,10 +15,10 @@ from pathlib import Path
 
 from store import ArtifactSet, ChildEntry, InboxMessage, Keep, Member, Message, Session, Store, Timestamp
 from store.errors import InvalidContent
-from store.places import place_of
+from store.path_kinds import place_of
 from tests.builders import make_document, make_session
 from tests.records import make_artifact, make_event
-from tests.store.foreign import CLAUDE_ID, claude_lines, write_lines
+from tests.store.transfer.foreign import CLAUDE_ID, claude_lines, write_lines
 
 PNG = b"\x89PNG\r\n\x1a\n not much of a picture"
 AT = Timestamp("2026-01-01T00:00:00Z")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from store import Message, Session, Store, backup
-from store.backup import check
+from store import Message, Session, Store
+from store.transfer.backup import backup
+from store.transfer.backup.backup import check
 from tests.builders import files_below, make_session
 from tests.crash.test_every_step import UNTOUCHED, Bomb
 

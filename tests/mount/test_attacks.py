@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from store import Message, Store
-from store.lock import TIMEOUT_S
+from store.disk.locks import TIMEOUT_S
 from tests.mount.conftest import Mount, daemons_of, wait_until
 from tests.mount.test_basics import edit, title
 from tests.mount.test_caches import SOON_S, run

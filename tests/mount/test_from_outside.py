@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from store import Store
-from store.backup import check
+from store.transfer.backup.backup import check
 from tests.builders import files_below
 from tests.mount.conftest import CODE, Mount, grovefs, wait_until
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from fusefs import connection
+from fusefs.daemon import fuse_connection as connection
 from tests.mount.conftest import Mount, daemons_of, grovefs, wait_until
 
 # The command, but a rename that comes to its durable step stays there as long as a file says so.

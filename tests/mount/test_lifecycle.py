@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from store import Store
-from store.schema import Database
+from store.index.database import Database
 from tests.builders import make_session
 from tests.mount.conftest import CODE, Mount, daemons_of, grovefs, wait_until
 from tests.mount.test_basics import edit, title

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pytest
 
 from store import Message, Session, Store
-from store.messages import ImageUrl, MessagePart
+from store.model.message import ImageUrl, MessagePart
 from tests.builders import make_session
 from tests.mount.conftest import Mount, wait_until
 

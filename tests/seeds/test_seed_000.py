@@ -48,7 +48,7 @@ from pathlib import Path
 import pytest
 
 from store import AgentRuntimeState, Conflict, InvalidName, Location, Message, Session, Store
-from store.attachments import extension_to_mime, mime_to_extension
+from store.documents.attachment_names import extension_to_mime, mime_to_extension
 from store.layout import check_id
 from tests.builders import files_below, make_session, read_json
 

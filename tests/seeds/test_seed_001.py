@@ -37,7 +37,7 @@ from pathlib import Path
 import pytest
 
 from store import InvalidContent, InvalidName, Session, Store
-from store.attachments import extension_to_mime
+from store.documents.attachment_names import extension_to_mime
 from tests.builders import files_below, make_document, read_json
 
 

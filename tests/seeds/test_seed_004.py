@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from store import ChildEntry, ChildFields, Extractor, Member, RootEntry, RootFields, Store, Timestamp
-from store.projects import project_key
+from store.workspace.projects import project_key
 from tests.builders import read_json
 
 KEY = "proj"

@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from store.schema import SHIFT, Database
+from store.index.database import SHIFT, Database
 
 
 def dump_tables(home: Path) -> dict[str, list[Any]]:

@@ -24,7 +24,7 @@ from store import (
     Store,
     TooLarge,
 )
-from store.artifacts import MAX_ARTIFACTS, MAX_CONTENT_BYTES
+from store.sessions.artifacts import MAX_ARTIFACTS, MAX_CONTENT_BYTES
 from tests.builders import make_session
 from tests.records import make_artifact, make_check, make_event, make_report
 

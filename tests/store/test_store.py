@@ -24,8 +24,8 @@ from store import (
     StoreError,
     Timestamp,
 )
-from store.atomic import Stamp
-from store.models import CompressionEvent, ConversationSummary
+from store.disk.disk import Stamp
+from store.model.session import CompressionEvent, ConversationSummary
 from tests.builders import NINE_DIGITS, files_below, make_document, make_session, read_json
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fusefs import mount
+from fusefs.daemon import mount
 from store import Store
 from tests.torture.forked import PATIENCE_S
 

@@ -17,11 +17,11 @@ from functools import partial
 from pathlib import Path
 
 from store import Conflict, InvalidContent, Location, Store, StoreError, TooLarge
-from store.find import EmptyQuery
-from store.findings import Finding
-from store.pages import Sheet
-from store.places import Kind, place_of
-from store.puts import OnConflict
+from store.check.finding import Finding
+from store.path_kinds import Kind, place_of
+from store.search.results import EmptyQuery
+from store.search.transcripts import Sheet
+from store.sessions.put import OnConflict
 from tests.torture import corpus
 from tests.torture.attack import Case
 from tests.torture.ground import scratch

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from store import Store
-from store.findings import Finding
+from store.check.finding import Finding
 from tests.crash.scenarios import make_lived_in_home
 
 DISK, MEMORY = Path("/var/tmp"), Path("/dev/shm")  # in memory a sync costs nothing

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from store import InboxMessage, Location, Member, Message, Session, Store
-from store.places import Kind, place_of
+from store.path_kinds import Kind, place_of
 from tests.builders import make_session
 from tests.torture import corpus
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from store import InboxMessage, Member, Message, Session, Store, StoreError
-from store.findings import Finding
+from store.check.finding import Finding
 from tests.builders import make_session
 from tests.crash.scenarios import make_home
 from tests.torture.attack import Case
@@ -151,7 +151,7 @@ def prepare(place: Path) -> tuple[Path, Path]:
 
 
 def _place_of(path: str) -> Any:
-    from store.places import place_of
+    from store.path_kinds import place_of
 
     return place_of(path)
 

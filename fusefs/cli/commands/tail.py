@@ -1,0 +1,126 @@
+"""Read the end of a conversation, and go on as it grows: tail."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from fusefs.cli.app import Home, Json, SessionName, app, open_store
+from fusefs.cli.commands.show import print_styled
+from store import Corrupt, Location, NotFound, Session, Store
+from store.documents.transcript import render_message
+
+WAIT_S = 1.0  # an edit made straight on the files is in no feed, and is looked for so often
+
+
+@app.command()
+def tail(
+    session: SessionName,
+    home: Home,
+    lines: Annotated[int, typer.Option("--messages", "-n", min=0, help="So many messages from the end.")] = 10,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C or the session is gone.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the last messages of a session as text; with -f go on as the agent does.
+
+    With --json each message is one line.
+
+    Example: grovefs tail -f fix-login
+    """
+    with open_store(home) as store:
+        reader = _Reader(store, store.resolve(session), as_json=as_json)
+        try:
+            reader.begin(lines)
+            while follow:
+                reader.wait()
+        except KeyboardInterrupt:
+            return
+        except BrokenPipeError:  # `| head` has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@dataclass
+class _Reader:
+    """Knows which messages were shown, and shows the others."""
+
+    store: Store
+    location: Location
+    as_json: bool
+    shown: list[bytes] = field(default_factory=list)  # a digest for each message, shown or before those that were
+    status: str | None = None
+
+    def begin(self, count: int) -> None:
+        self.cursor = self.store.changes().cursor
+        self.version = self.store.version(self.location)
+        session = self._load()
+        self.status = session.last_run_status
+        messages = _dumped(session)
+        start = max(0, len(messages) - count)
+        self.shown = list(map(_digest, messages[:start]))
+        self._show(messages)
+
+    def wait(self) -> None:
+        """Until something happens, or a moment has passed; then show what is new."""
+        self.cursor = self.store.wait_changes(self.cursor, WAIT_S).cursor
+        version = self.store.version(self.location)
+        if version == self.version:
+            return
+        try:
+            session = self._load()
+        except Corrupt:  # someone writes it in place: it is read again when it is whole
+            return
+        self.version = version
+        self._show(_dumped(session))
+        if session.last_run_status != self.status:
+            self.status = session.last_run_status
+            self._note(f"the run is now: {self.status or 'unknown'}")
+
+    def _load(self) -> Session:
+        session = self.store.load(str(self.location))
+        if session is None:
+            raise NotFound(f"session {self.location} is gone; `grovefs undelete` lists what was deleted")
+        return session
+
+    def _show(self, messages: Sequence[dict[str, Any]]) -> None:
+        digests = list(map(_digest, messages))
+        known = len(self.shown)
+        if digests[:known] != self.shown:
+            self._note("what came before was edited")
+            known = next(
+                (i for i, pair in enumerate(zip(digests, self.shown, strict=False)) if pair[0] != pair[1]), len(digests)
+            )
+        for index in range(known, len(messages)):
+            self._print(messages[index], index)
+        self.shown = digests
+        sys.stdout.flush()
+
+    def _print(self, message: dict[str, Any], index: int) -> None:
+        if self.as_json:
+            sys.stdout.buffer.write(orjson.dumps({"index": index, **message}) + b"\n")
+            return
+        text = render_message(message, index, lambda url: url).lstrip("\n")
+        if sys.stdout.isatty():
+            print_styled(text + "\n")
+        else:
+            sys.stdout.buffer.write(f"{text}\n".encode(errors="replace"))
+
+    def _note(self, text: str) -> None:
+        """Beside the conversation, not in it."""
+        print(f"-- {text} --", file=sys.stderr, flush=True)
+
+
+def _dumped(session: Session) -> list[dict[str, Any]]:
+    return [message.model_dump() for message in session.messages]
+
+
+def _digest(message: dict[str, Any]) -> bytes:
+    return blake2b(orjson.dumps(message, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()

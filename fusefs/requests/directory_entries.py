@@ -1,0 +1,162 @@
+"""Names that come, go and move: mkdir, rmdir, unlink, rename, symlink.
+
+The caller holds the directory's lock until we answer, so nothing is told to the kernel here: it moves and drops
+its entries itself, and what it cannot know is announced after the answer.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fusefs.requests.files import Files, refuse_made
+from fusefs.requests.kernel_cache import tell_soon
+from fusefs.tree.nodes import Node, Notice
+from fusefs.tree.rename_rules import Renamer
+from store import layout
+from store.disk.disk import Stamp
+from store.errors import Busy, Generated
+from store.path_kinds import CHECKED, Kind, Place, place_of
+
+
+class Entries:
+    def __init__(self, files: Files, *, overwrite: bool, read_only: bool) -> None:
+        self.files = files
+        self.tree = files.tree
+        self.names = files.names
+        self.writers = files.writers
+        self.threads = files.threads
+        self.handles = files.handles
+        self.renamer = Renamer(self.tree, self.writers, overwrite=overwrite)
+        self._read_only = read_only
+
+    def changing(self, parent_inode: int, name: bytes) -> tuple[Node, str]:
+        """The directory in which a name is to change, if that may be."""
+        parent = self.tree.nodes.get(parent_inode)
+        refuse_made(parent, read_only=self._read_only)
+        return parent, os.fsdecode(name)
+
+    async def make_dir(self, parent: Node, name: str) -> Node:
+        place = place_of(parent.path_of(name))
+        await self.threads.run(lambda: self.names.make_dir(place), place.location)
+        self.writers.arrived_at(place.path)
+        parent.outdate_listing()
+        return self.tree.lookup(parent, name)
+
+    async def remove_dir(self, parent: Node, name: str) -> None:
+        place = place_of(parent.path_of(name))
+        hidden = [n for n in self.writers.hidden_in(place.path) if self._is_as_hidden(parent, name, n)]
+        await self.threads.run(lambda: self.names.remove_dir(place, hidden), place.location)
+        for hidden_name in hidden:
+            self.writers.show(f"{place.path}/{hidden_name}")
+        self.names.rejects.drop_all(place.path)
+        self._nameless(parent, name)
+
+    def _is_as_hidden(self, parent: Node, directory: str, name: str) -> bool:
+        """Whether it is still the version that was taken away; one that came since goes with nobody, and is shown."""
+        path = f"{parent.path_of(directory)}/{name}"
+        limbo, info = self.writers.hidden(path), self.names.stat(path)
+        if limbo is None or info is None or Stamp.of(info) == limbo.stamp:
+            return True
+        self.writers.show(path)
+        if directory in parent.children:
+            parent.children[directory].outdate_listing()
+        return False
+
+    async def unlink(self, parent: Node, name: str) -> None:
+        place = place_of(parent.path_of(name))
+        if self._is_reject(parent, name):
+            self.names.rejects.remove(parent.path, name)
+        elif place.has_limbo:
+            self.names.check_may_write(place)  # else it would come back after limbo
+            self.names.refuse_pinned(place)
+            info = self.names.stat(place.path)
+            if info is not None:
+                self.writers.hide(place, info, was_deleted=True)
+        elif place.kind is Kind.ATTACHMENT and self.writers.newborn(place.path) is not None:
+            self.files.orphan_writers(place.path)
+        else:
+            await self.threads.run(lambda: self.names.remove_file(place), place.location)
+            if place.kind is Kind.ATTACHMENT:
+                self.files.orphan_writers(place.path)
+            if place.kind in CHECKED:
+                self.writers.note_deleted(place.path)
+        self._nameless(parent, name)
+
+    def _is_reject(self, parent: Node, name: str) -> bool:
+        if self.names.stat(parent.path_of(name)) is not None:
+            return False
+        return self.names.rejects.path(parent.path, name) is not None
+
+    def _nameless(self, parent: Node, name: str) -> None:
+        parent.outdate_listing()
+        node = parent.children.get(name)
+        if node is not None:
+            self.tree.nodes.unname(node)
+
+    def symlink(self, parent: Node, name: str, target: str) -> Node:
+        self.names.symlink(place_of(parent.path_of(name)), target)
+        parent.outdate_listing()
+        return self.tree.lookup(parent, name)
+
+    # -- rename ------------------------------------------------------------------------------------------
+
+    async def rename(self, old: tuple[Node, str], new: tuple[Node, str], *, replace: bool) -> None:
+        (old_parent, old_name), (new_parent, new_name) = old, new
+        source, target = place_of(old_parent.path_of(old_name)), place_of(new_parent.path_of(new_name))
+        node = old_parent.children.get(old_name)
+        newborn = self.writers.newborn(source.path)
+        if newborn is not None and target.kind is not Kind.ATTACHMENT:
+            raise Busy(f"{source.path} is still being written; close it first")
+        if newborn is not None:
+            await self.files.settle(newborn)
+        is_as_brought = await self.threads.run(
+            lambda: self.renamer.rename(source, target, node, replace=replace), target.location or source.location
+        )
+        if source.kind is target.kind is Kind.ATTACHMENT:
+            self.files.orphan_writers(target.path)
+            self.files.lead_writers(source.path, new_parent, new_name)
+        old_parent.outdate_listing()
+        new_parent.outdate_listing()
+        self.writers.arrived_at(target.path)
+        self.writers.rename(source.path, target.path, self.names.stat)
+        if node is not None:
+            self._renamed(node, new_parent, new_name, target, is_as_brought=is_as_brought)
+        tell_soon(self._beside(new_parent, new_name, target))
+
+    def _renamed(self, node: Node, parent: Node, name: str, target: Place, *, is_as_brought: bool) -> None:
+        self.tree.nodes.rename(node, parent, name)
+        if target.kind in CHECKED and (not is_as_brought or self.handles.find_file(node) is not None):
+            # The document is other bytes than the kernel has of this node, or soon may be: it is to look again. Until
+            # it does, the node stands for the file that was brought, and who opens it is told so.
+            self.tree.nodes.unname(node)
+            tell_soon([Notice(parent.inode, os.fsencode(name))])
+            return
+        node.learn(self.names.stat(target.path) or node.info)
+        node.has_old_pages = target.kind in CHECKED
+        if target.kind in (Kind.SESSION, Kind.MEMBER):
+            tell_soon(self.tree.recheck_below(node))
+
+    def _beside(self, directory: Node, name: str, target: Place) -> list[Notice]:
+        """A commit by rename writes the sidecar too."""
+        if target.kind is not Kind.DOCUMENT:
+            return []
+        others = [n for n in layout.DOCUMENTS if n != name and n in directory.children]
+        return [notice for n in others for notice in self.tree.recheck(directory, n)]
+
+    async def exchange(self, one: tuple[Node, str], other: tuple[Node, str]) -> None:
+        """Both names at once; the kernel swaps its entries, and is to look at both anew."""
+        (a, a_name), (b, b_name) = one, other
+        first, second = place_of(a.path_of(a_name)), place_of(b.path_of(b_name))
+        await self.threads.run(lambda: self.renamer.exchange(first, second), second.location or first.location)
+        for parent, name in (one, other):
+            self._nameless(parent, name)
+        tell_soon([Notice(a.inode, os.fsencode(a_name)), Notice(b.inode, os.fsencode(b_name))])
+
+    async def move_item(self, old: tuple[Node, str], new: tuple[Node, str]) -> None:
+        """`mv` within a view."""
+        if self._read_only:
+            raise Generated("the mount is read-only")
+        await self.threads.run(lambda: self.tree.move_item(*old, *new))
+        for parent, name in (old, new):
+            self._nameless(parent, name)
+        tell_soon([Notice(parent.inode, os.fsencode(name)) for parent, name in (old, new)])

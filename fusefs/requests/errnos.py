@@ -1,0 +1,101 @@
+"""StoreError → errno, and the wrapper around every handler.
+
+This is the one table. EBADMSG is ours alone: tools print it and take it for nothing else, so a disk's own
+EBADMSG becomes EIO. EXDEV is never answered: mv and rsync would delete the original and copy.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pyfuse3
+import trio
+
+from fusefs.tree.nodes import LookAgain
+from store import errors
+
+log = logging.getLogger("grovefs.mount")
+
+ERRNOS: dict[type[errors.StoreError], int] = {
+    errors.NotFound: errno.ENOENT,
+    errors.AlreadyExists: errno.EEXIST,
+    errors.NotEmpty: errno.ENOTEMPTY,
+    errors.InvalidName: errno.EINVAL,
+    errors.InvalidContent: errno.EBADMSG,  # "Bad message": refused, nothing changed
+    errors.TooLarge: errno.EFBIG,
+    errors.Protected: errno.EPERM,
+    errors.MustBeCopied: errno.EXDEV,  # mv(1) copies then, as from another filesystem
+    errors.ReadOnly: errno.EROFS,
+    errors.Conflict: errno.ESTALE,
+    LookAgain: errno.ESTALE,  # the kernel tries once more
+    errors.Busy: errno.EBUSY,
+    errors.Closed: errno.EIO,
+    errors.Corrupt: errno.EIO,
+    errors.StoreError: errno.EIO,
+}
+
+_DISK_ERRNOS = {errno.EBADMSG: errno.EIO, errno.EXDEV: errno.EIO}
+
+C = TypeVar("C", bound=type)
+Handler = Callable[..., Awaitable[Any]]
+
+
+def errno_of(error: BaseException) -> int:
+    """The number that tells the caller what happened; EIO for what nobody foresaw."""
+    if isinstance(error, errors.StoreError):
+        return next(ERRNOS[kind] for kind in type(error).__mro__ if kind in ERRNOS)
+    if isinstance(error, OSError) and error.errno:
+        return _DISK_ERRNOS.get(error.errno, error.errno)
+    return errno.EIO
+
+
+def guarded(operations: C) -> C:
+    """Wrap every handler of a class: an exception that pyfuse3 does not know would end the mount.
+
+    The wrapper also counts and times the requests; the class has `timings` for that.
+    """
+    for name, handler in list(vars(operations).items()):
+        if inspect.iscoroutinefunction(handler) and not name.startswith("_"):
+            is_request = hasattr(pyfuse3.Operations, name)
+            setattr(operations, name, _guard(name, handler, is_request=is_request))
+    return operations
+
+
+def spawn_guarded(what: str, work: Callable[[], Awaitable[object]]) -> None:
+    """Do something besides the requests; an exception nobody foresaw is logged, and ends nothing."""
+
+    async def guard() -> None:
+        try:
+            await work()
+        except Exception:
+            log.exception("%s failed", what)
+
+    trio.lowlevel.spawn_system_task(guard)
+
+
+def _guard(name: str, handler: Handler, *, is_request: bool) -> Handler:
+    @functools.wraps(handler)
+    async def guard(operations: Any, *arguments: Any) -> Any:
+        began_ns = time.perf_counter_ns()
+        try:
+            return await handler(operations, *arguments)
+        except pyfuse3.FUSEError:
+            raise
+        except (errors.StoreError, OSError) as error:
+            number = errno_of(error)
+            log.debug("%s: %s: %s", name, errno.errorcode.get(number, number), error)
+            raise pyfuse3.FUSEError(number) from error
+        except Exception as error:  # a bug of ours: the caller gets EIO, the log the traceback, the mount lives on
+            log.exception("%s failed", name)
+            raise pyfuse3.FUSEError(errno.EIO) from error
+        finally:
+            if is_request:
+                operations.timings.note(name, time.perf_counter_ns() - began_ns)
+
+    return guard

@@ -1,0 +1,307 @@
+"""Opening, committing and letting go of files: what open(2), close(2) and truncate(2) mean here.
+
+A writer of a version is led to a private node and its shadow; a reader of a version holds a descriptor of it;
+everything else is the file itself. Between two awaits all in-memory state is ours.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from typing import NamedTuple
+
+from fusefs.requests.kernel_cache import tell
+from fusefs.requests.threads import Threads
+from fusefs.switches import is_on
+from fusefs.tree.handles import DataHandle, FileHandle, Handle, Handles, ShadowHandle
+from fusefs.tree.nodes import LookAgain, Node
+from fusefs.tree.reader_pins import Pins
+from fusefs.tree.tree import Tree
+from fusefs.tree.writers import Writers
+from fusefs.views.base import Page
+from store import layout
+from store.disk.disk import Stamp
+from store.errors import Conflict, Generated, InvalidContent
+from store.path_kinds import CHECKED, VERSIONED, Kind, place_of
+
+WRITING = os.O_WRONLY | os.O_RDWR
+# A version's pages are right for ever: a second reading asks for no byte (measured: 1 request in 4 of a warm grep -r).
+_KEEP_PAGES = is_on("pages")
+_PASSED_ON = os.O_ACCMODE | os.O_APPEND | os.O_TRUNC
+_MOST_BESIDE = 64  # documents in a directory that are looked at for each file that is made there
+
+
+class Opened(NamedTuple):
+    """A handle's number, and what the kernel may do with its pages."""
+
+    number: int
+    direct_io: bool = False
+    keep_cache: bool = False
+
+
+class Files:
+    def __init__(self, tree: Tree, writers: Writers, threads: Threads, *, overwrite: bool) -> None:
+        self.tree = tree
+        self.names = tree.store.names
+        self.writers = writers
+        self.threads = threads
+        self.handles = Handles()
+        self.pins = Pins()
+        self._overwrite = overwrite
+
+    # -- opening -----------------------------------------------------------------------------------------
+
+    async def open(self, node: Node, flags: int, pid: int) -> Opened:
+        if node.item is not None:
+            return await self._open_page(node)
+        if node.shadow is not None:
+            self.writers.arrived(pid, node)
+            return self._open_shadow(node, flags)
+        if node.is_version:
+            return self._send_back(node, flags, pid) if flags & WRITING else self._open_version(node, pid)
+        return self._open_plain(node, flags)
+
+    async def _open_page(self, node: Node) -> Opened:
+        assert isinstance(node.item, Page)
+        page = node.item
+        data = await self.threads.run(page.render) if page.is_lasting else page.render()
+        if len(data) != page.size:
+            raise LookAgain(f"{node.path} has changed")
+        return Opened(self.handles.add(DataHandle(node, data)), keep_cache=True)
+
+    def _send_back(self, node: Node, flags: int, pid: int) -> Opened:
+        """Lead the writer of a version to a private node, by way of another lookup."""
+        assert node.parent is not None
+        again = self.writers.expected(pid, node.parent, node.name)
+        if again is not None:  # it came back without a lookup: through /proc/self/fd, so serve it here
+            self.writers.arrived(pid, again)
+            return self._open_shadow(again, flags)
+        private = self.tree.make_private(node.parent, node.name, node.info, node.inode)
+        self.writers.expect(pid, node.parent, node.name, private)
+        raise LookAgain(f"{node.path} is written under a node of its own")
+
+    def _open_shadow(self, node: Node, flags: int) -> Opened:
+        shadow = node.shadow
+        assert shadow is not None
+        shadow.writers += 1
+        self.writers.begin(shadow.place.path)
+        if flags & os.O_TRUNC:
+            shadow.truncate(0)
+        handle = ShadowHandle(node, bool(flags & os.O_APPEND), is_reader=not flags & WRITING)
+        return Opened(self.handles.add(handle), direct_io=True)
+
+    def _open_version(self, node: Node, pid: int) -> Opened:
+        fd = self.pins.take(pid, node)
+        if fd is None:
+            fd = self.hold_version(node)
+        if fd is None:
+            self.pins.expect(pid, node)
+            raise LookAgain(f"{node.path} was replaced since it was looked up")
+        keep_cache, node.has_old_pages = not node.has_old_pages, False
+        return Opened(self.handles.add(FileHandle(node, fd)), keep_cache=keep_cache and _KEEP_PAGES)
+
+    def hold_version(self, node: Node) -> int | None:
+        """A descriptor of the version a node stands for; None if it has been replaced."""
+        try:
+            fd = self.names.open(node.stored, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        info, known = os.fstat(fd), node.info
+        if known is not None and stat.S_ISREG(info.st_mode) and _identity(info) == _identity(known):
+            return fd
+        os.close(fd)
+        return None
+
+    def _open_plain(self, node: Node, flags: int) -> Opened:
+        try:
+            fd = self.names.open(node.stored, flags & _PASSED_ON & ~os.O_TRUNC)
+        except FileNotFoundError:
+            raise LookAgain(f"{node.path} is gone; who may create it will") from None
+        info = os.fstat(fd)
+        if node.info is None or info.st_ino != node.info.st_ino:
+            os.close(fd)
+            raise LookAgain(f"{node.path} is another file by now")
+        if flags & os.O_TRUNC:
+            os.ftruncate(fd, 0)
+        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
+        return Opened(self.handles.add(handle), direct_io=node.stored.kind is Kind.LOG)
+
+    def create(self, parent: Node, name: str, mode: int, flags: int) -> tuple[Opened, Node]:
+        place = place_of(parent.path_of(name))
+        if place.kind in VERSIONED:
+            info = self.names.stat(place.path)
+            node = self.tree.make_private(parent, name, info if self.writers.hidden(place.path) is None else None)
+            assert node.shadow is not None
+            node.shadow.mode = mode if info is None else None
+            opened = self._open_shadow(node, flags)
+            node.shadow.truncate(0)
+            if place.kind is Kind.ATTACHMENT and info is None:
+                self.writers.bear(place.path, node)
+                parent.outdate_listing()
+            return opened, node
+        # Not O_EXCL unless asked for: the kernel remembered that there was none, and someone may have made it since.
+        fd = self.names.open(place, flags & (_PASSED_ON | os.O_EXCL) | os.O_CREAT, mode)
+        parent.outdate_listing()
+        node = self.tree.lookup(parent, name)
+        node.created_ns, node.created_beside = time.time_ns(), self._documents_in(parent)
+        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
+        return Opened(self.handles.add(handle), direct_io=place.kind is Kind.LOG), node
+
+    def _documents_in(self, directory: Node) -> dict[str, Stamp | None]:
+        """What a new file may be meant to replace: whoever made it can have read nothing older."""
+        known = [name for name, node in directory.children.items() if node.place and node.place.kind in CHECKED]
+        names = {*layout.DOCUMENTS, *known[:_MOST_BESIDE]}
+        infos = {path: self.names.stat(path) for path in map(directory.path_of, names)}
+        return {path: Stamp.of(info) if info is not None else None for path, info in infos.items()}
+
+    # -- committing --------------------------------------------------------------------------------------
+
+    async def sync(self, number: int) -> None:
+        """fsync: a commit point as flush is; what was refused shows itself as what stands."""
+        handle = self.handles.get(number)
+        if isinstance(handle, FileHandle):
+            await self.threads.run(lambda: os.fsync(handle.fd))
+        try:
+            await self.commit(number)
+        except InvalidContent:
+            shadow = handle.node.shadow
+            if shadow is not None:
+                shadow.refuse()
+                handle.node.info = shadow.info
+            raise
+
+    async def commit(self, number: int, *, at_end: bool = False) -> None:
+        handle = self.handles.get(number)
+        node, shadow = handle.node, handle.node.shadow
+        if shadow is None:
+            if isinstance(handle, FileHandle) and handle.has_written:
+                node.learn(os.fstat(handle.fd))  # so that our own writing is no news
+            return
+        if isinstance(handle, ShadowHandle) and handle.is_reader:
+            return
+        shadow.accept_empty(at_end=at_end)
+        if not shadow.has_something_to_say or node.parent is None:
+            return
+        path = shadow.place.path  # not the node's: its directory may bear another name by now
+        if self.writers.hidden(path) is not None and not shadow.written:
+            return
+        shadow.deleted_before = self.writers.was_deleted(path)
+        attempt = shadow.begin_commit()
+        try:
+            done = await self.threads.run(
+                lambda: shadow.commit(attempt, overwrite=self._overwrite), shadow.place.location
+            )
+            shadow.settle(attempt, done)
+            self.writers.grown(node)
+            self.writers.forget_refusal(path, shadow.opener)
+        except (InvalidContent, Conflict):
+            self.writers.note_refused(path, shadow.opener)
+            raise
+        finally:
+            # Committed, the name leads to the new version; refused, the old one has its name again.
+            self.writers.show(path)
+            node.parent.outdate_listing()
+        node.learn(shadow.info)
+        await self._announce(node.parent, node.name)
+
+    async def _announce(self, directory: Node, name: str) -> None:
+        """Whoever asks for the name, or for the sidecar beside it, is led to the new version from now on."""
+        changed = {name, *(n for n in layout.DOCUMENTS if n in directory.children)}
+        notices = [notice for n in changed for notice in self.tree.recheck(directory, n)]
+        await tell([*notices, *self.tree.recheck_times(directory)])
+
+    # -- a name that moves or goes while it is written ---------------------------------------------------
+
+    async def settle(self, node: Node) -> None:
+        """Commit a new attachment as far as it is: it is to be renamed, and its writer will go on."""
+        shadow = node.shadow
+        assert shadow is not None
+        shadow.written = True
+        attempt = shadow.begin_commit()
+        done = await self.threads.run(lambda: shadow.commit(attempt, overwrite=self._overwrite), shadow.place.location)
+        shadow.settle(attempt, done)
+        self.writers.grown(node)
+        node.learn(shadow.info)
+
+    def lead_writers(self, path: str, parent: Node, name: str) -> None:
+        """An attachment bears another name: so does what its writers have yet to say."""
+        for node in self.handles.shadowed(path):
+            assert node.shadow is not None
+            node.parent, node.name, node.path = parent, name, parent.path_of(name)
+            node.place = node.shadow.place = place_of(node.path)
+            for _ in range(node.shadow.writers):
+                self.writers.end(path)
+                self.writers.begin(node.path)
+
+    def orphan_writers(self, path: str) -> None:
+        """An attachment was removed: what its writers have yet to say belongs nowhere."""
+        for node in self.handles.shadowed(path):
+            assert node.shadow is not None
+            self.writers.grown(node)
+            node.shadow.is_nameless = True
+
+    # -- letting go --------------------------------------------------------------------------------------
+
+    async def release(self, number: int) -> None:
+        shadow = self.handles.get(number).node.shadow
+        try:
+            if shadow is not None and shadow.writers == 1 and shadow.is_emptied:
+                await self.commit(number, at_end=True)
+        finally:
+            self._let_go(self.handles.pop(number))
+
+    def _let_go(self, handle: Handle) -> None:
+        handle.close()
+        shadow = handle.node.shadow
+        if shadow is None:
+            return
+        shadow.writers -= 1
+        self.writers.end(shadow.place.path)
+        if shadow.is_idle:
+            self.writers.grown(handle.node)
+            shadow.discard()  # refused bytes are kept among the rejects; what never was complete is gone
+            self.tree.nodes.drop_unused(handle.node)
+
+    # -- sizes -------------------------------------------------------------------------------------------
+
+    async def resize(self, node: Node, size: int, number: int | None) -> None:
+        """ftruncate on a shadow waits for its flush; truncate by path is a commit of its own."""
+        if node.shadow is not None:
+            node.shadow.truncate(size)
+        elif node.is_version:
+            await self._truncate_version(node, size)
+        else:
+            handle = self.handles.get(number) if number is not None else None
+            if isinstance(handle, FileHandle):
+                os.ftruncate(handle.fd, size)
+                return
+            fd = self.names.open(node.stored, os.O_WRONLY)
+            try:
+                os.ftruncate(fd, size)
+            finally:
+                os.close(fd)
+
+    async def _truncate_version(self, node: Node, size: int) -> None:
+        """The new version is another node's; readers of this one keep theirs, and the name leads on."""
+        place = node.stored
+        assert place.location is not None
+        assert node.parent is not None
+        base = self.names.version(place) if place.kind in CHECKED else None
+        await self.threads.run(
+            lambda: self.names.truncate(place, size, base=base, overwrite=self._overwrite), place.location
+        )
+        node.parent.outdate_listing()
+        await self._announce(node.parent, node.name)
+
+
+def _identity(info: os.stat_result) -> tuple[int, int, int]:
+    return info.st_ino, info.st_size, info.st_mtime_ns
+
+
+def refuse_made(node: Node, *, read_only: bool) -> None:
+    """What exists only in the mount, and anything in a read-only mount, cannot be written."""
+    if read_only:
+        raise Generated("the mount is read-only")
+    if node.is_generated:
+        raise Generated(f"{node.path or '/'} is generated and cannot be changed")

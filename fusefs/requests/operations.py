@@ -1,0 +1,386 @@
+"""pyfuse3.Operations: decode, call, encode. What a name means is the tree's affair, the rules are the store's.
+
+Between two awaits a handler owns all in-memory state. In rename, create, unlink, mkdir and rmdir the caller
+holds the directory's lock until we answer, so nothing is told to the kernel there; flush and fsync may.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+
+import pyfuse3
+from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
+
+from fusefs.requests.attributes import absent, attributes
+from fusefs.requests.change_follower import Follower
+from fusefs.requests.cpu_affinity import Companion
+from fusefs.requests.directory_entries import Entries
+from fusefs.requests.errnos import guarded
+from fusefs.requests.files import WRITING, Files, Opened, refuse_made
+from fusefs.requests.threads import Threads
+from fusefs.requests.timings import Timings
+from fusefs.tree.directory_watches import Watches
+from fusefs.tree.nodes import Listing, Node
+from fusefs.tree.tree import Tree
+from fusefs.tree.writers import LIMBO_S, Limbo, Writers
+from fusefs.views.base import Link, View
+from store import Store, layout
+from store.disk.disk import Stamp
+from store.disk.rejects import is_reject
+from store.errors import Flaw, InvalidContent, NotFound, Protected, StoreError
+from store.path_kinds import Kind, place_of
+
+log = logging.getLogger("grovefs.mount")
+
+# A directory of this size (of its own, not of what is in it) is listed in a thread: thousands of names take long.
+_LARGE_DIR_BYTES = 64 << 10
+# Names in one directory that the kernel may remember as absent: each is kept here too, until one is made.
+_MOST_ABSENT = 1000
+
+Views = Callable[[Callable[[], dict[str, object]]], Mapping[str, View]]
+
+
+@guarded
+class Operations(pyfuse3.Operations):
+    enable_writeback_cache = False
+    supports_dot_lookup = False
+
+    def __init__(
+        self,
+        store: Store,
+        views: Views,
+        *,
+        overwrite: bool = False,
+        read_only: bool = False,
+        limbo_s: float = LIMBO_S,
+    ) -> None:
+        super().__init__()
+        self.store = store
+        self.timings = Timings()
+        self.writers = Writers(limbo_s)
+        self.watches = Watches(store.home)
+        self.companion = Companion()
+        self.threads = Threads(self.companion)
+        self.tree = Tree(store, views(self.stats), self.writers, self.watches)
+        self.files = Files(self.tree, self.writers, self.threads, overwrite=overwrite)
+        self.entries = Entries(self.files, overwrite=overwrite, read_only=read_only)
+        self.follower = Follower(self.tree, self.watches, self.threads)
+        self._nodes = self.tree.nodes
+        self._handles = self.files.handles
+        self._read_only = read_only
+
+    def stats(self) -> dict[str, object]:
+        return {"requests": self.timings.counts(), "microseconds": self.timings.snapshot(), "nodes": len(self._nodes)}
+
+    def close(self) -> None:
+        """What was taken away through this mount, and not brought back, is gone with it."""
+        for limbo in self.writers.all_hidden():
+            try:
+                self._bury(limbo)
+            except (StoreError, OSError) as error:
+                log.warning("%s stays: %s", limbo.place.path, error)
+        self._handles.close_all()
+        self.watches.close()
+
+    # -- names -------------------------------------------------------------------------------------
+
+    async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        self.companion.follow(ctx.pid)
+        parent, text = self._nodes.get(parent_inode), os.fsdecode(name)
+        private = self.writers.expected(ctx.pid, parent, text)
+        if private is not None:
+            private.lookups += 1
+            return attributes(private)
+        if self.files.pins.is_expected(ctx.pid, parent, text):
+            look, hold = (lambda: self.tree.lookup(parent, text)), self.files.hold_version
+            return self._entry(self.files.pins.pin(ctx.pid, look, hold))
+        if self.tree.is_slow(parent, text):
+            item = await self.threads.run(lambda: self.tree.find_item(parent, text))
+            return self._entry(self.tree.made(parent, text, item))
+        try:
+            return self._entry(self.tree.lookup(parent, text))
+        except NotFound:
+            if not self._may_stay_absent(parent, text):
+                raise
+            return absent()
+
+    def _may_stay_absent(self, parent: Node, name: str) -> bool:
+        """Whether whoever makes this name is sure to be noticed; what has a meaning may appear in other ways."""
+        if not parent.is_watched or parent.place is None or len(parent.absent) >= _MOST_ABSENT or is_reject(name):
+            return False
+        if place_of(parent.path_of(name)).kind is not Kind.PLAIN:
+            return False
+        parent.absent.add(name)
+        return True
+
+    def _entry(self, node: Node) -> EntryAttributes:
+        """Attributes for a reply that counts as a lookup."""
+        node.lookups += 1
+        return attributes(node, cached=not self.writers.are_on(node.path))
+
+    async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
+        for inode, count in inode_list:
+            self._nodes.forget(inode, count)
+
+    async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
+        node = self._nodes.get(inode)
+        self._refresh(node)
+        attrs = attributes(node)
+        if node.shown_inode is not None:
+            attrs.st_ino = node.shown_inode
+        return attrs
+
+    def _refresh(self, node: Node) -> None:
+        """A version stays what it was; anything else is what the disk says now."""
+        if node.is_generated or node.shadow is not None or node.is_version or node.listing is not None:
+            return  # what a directory's listing is remembered of has not changed since
+        info = self.store.names.stat(node.path)
+        if info is not None and node.info is not None and info.st_ino == node.info.st_ino:
+            node.learn(info)
+        elif (handle := self._handles.find_file(node)) is not None:  # its name is gone, or another's
+            node.learn(os.fstat(handle.fd))
+
+    async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
+        node = self._nodes.get(inode)
+        if isinstance(node.item, Link):
+            return os.fsencode(node.item.target)
+        return os.fsencode(self.store.names.read_link(node.stored))
+
+    async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
+        return True  # the kernel checks modes itself: default_permissions
+
+    # -- directories -------------------------------------------------------------------------------
+
+    async def opendir(self, inode: int, ctx: RequestContext) -> int:
+        self.companion.follow(ctx.pid)
+        node = self._nodes.get(inode)
+        return self._handles.add_listing(node, await self._list(node))
+
+    async def _list(self, node: Node) -> Listing:
+        is_large = node.place is None or (node.info is not None and node.info.st_size >= _LARGE_DIR_BYTES)
+        if node.listing is not None or not is_large:
+            return self.tree.listed(node)
+        changes = node.changes
+        return self.tree.remember(node, await self.threads.run(lambda: self.tree.scan(node)), changes)
+
+    async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        directory, listing = self._handles.listing(fh)
+        if start_id == 0 and listing.is_outdated:  # from the beginning again: rewinddir(3)
+            listing = await self._list(directory)
+            self._handles.relist(fh, listing)
+        names = listing.names
+        for number in range(start_id, len(names)):
+            try:
+                node = self.tree.entry(directory, names[number], listing)
+            except NotFound:
+                continue  # gone since the directory was opened
+            attrs = attributes(node, cached=not self.writers.are_on(node.path))
+            if not pyfuse3.readdir_reply(token, os.fsencode(names[number]), attrs, number + 1):
+                self._nodes.drop_unused(node)
+                return
+            node.lookups += 1
+
+    async def releasedir(self, fh: int) -> None:
+        self._handles.drop_listing(fh)
+
+    async def fsyncdir(self, fh: int, datasync: bool) -> None:
+        """Renames and commits last before they are answered; other changes of names once they are synced."""
+        directory, _ = self._handles.listing(fh)
+        if not directory.is_generated:
+            await self.threads.run(lambda: self.store.names.sync_dir(directory.path))
+
+    # -- names that come, go and move --------------------------------------------------------------
+
+    async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
+        return self._entry(await self.entries.make_dir(*self.entries.changing(parent_inode, name)))
+
+    async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
+        await self.entries.remove_dir(*self.entries.changing(parent_inode, name))
+
+    async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
+        await self.entries.unlink(*self.entries.changing(parent_inode, name))
+
+    async def rename(
+        self,
+        parent_inode_old: int,
+        name_old: bytes,
+        parent_inode_new: int,
+        name_new: bytes,
+        flags: int,
+        ctx: RequestContext,
+    ) -> None:
+        old, new = self._nodes.get(parent_inode_old), self._nodes.get(parent_inode_new)
+        if old.is_generated and new.is_generated and not flags & pyfuse3.RENAME_EXCHANGE:  # mv asks for NOREPLACE
+            await self.entries.move_item((old, os.fsdecode(name_old)), (new, os.fsdecode(name_new)))
+            return
+        source = self.entries.changing(parent_inode_old, name_old)
+        target = self.entries.changing(parent_inode_new, name_new)
+        if flags & pyfuse3.RENAME_EXCHANGE:
+            await self.entries.exchange(source, target)
+        else:
+            await self.entries.rename(source, target, replace=not flags & pyfuse3.RENAME_NOREPLACE)
+
+    async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
+        parent, text = self.entries.changing(parent_inode, name)
+        return self._entry(self.entries.symlink(parent, text, os.fsdecode(target)))
+
+    async def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext) -> EntryAttributes:
+        raise Protected("two names for one file would be two sessions in one")
+
+    async def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: RequestContext) -> EntryAttributes:
+        raise Protected("only files, directories and links can be made here")
+
+    # -- open files --------------------------------------------------------------------------------
+
+    async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
+        self.companion.follow(ctx.pid)
+        node = self._nodes.get(inode)
+        if flags & WRITING:
+            refuse_made(node, read_only=self._read_only)
+        return _file_info(await self.files.open(node, flags, ctx.pid))
+
+    async def create(
+        self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
+    ) -> tuple[FileInfo, EntryAttributes]:
+        parent, text = self.entries.changing(parent_inode, name)
+        opened, node = self.files.create(parent, text, mode & ~ctx.umask & 0o7777, flags)
+        if node.shadow is not None:
+            node.shadow.opener = ctx.pid
+        return _file_info(opened), self._entry(node)
+
+    async def read(self, fh: int, off: int, size: int) -> bytes:
+        return self._handles.get(fh).read(off, size)
+
+    async def write(self, fh: int, off: int, buf: bytes) -> int:
+        return self._handles.get(fh).write(off, buf)
+
+    async def flush(self, fh: int) -> None:
+        await self.files.commit(fh)
+
+    async def fsync(self, fh: int, datasync: bool) -> None:
+        await self.files.sync(fh)
+
+    async def release(self, fh: int) -> None:
+        await self.files.release(fh)
+
+    async def setattr(
+        self, inode: int, attr: EntryAttributes, fields: pyfuse3.SetattrFields, fh: int | None, ctx: RequestContext
+    ) -> EntryAttributes:
+        node = self._nodes.get(inode)
+        refuse_made(node, read_only=self._read_only)
+        is_edit = fields.update_size  # truncate(2): another try, judged by itself
+        if node.shadow is None and not is_edit and self.writers.was_refused(node.path, ctx.pid):
+            raise InvalidContent(node.path, Flaw("what it was to belong to was refused; the session stays as it was"))
+        if fields.update_uid or fields.update_gid:
+            _refuse_new_owner(node, attr, fields)
+        if fields.update_size:
+            await self.files.resize(node, attr.st_size, fh)
+        mode = attr.st_mode if fields.update_mode else None
+        mtime_ns = attr.st_mtime_ns if fields.update_mtime else None
+        if node.shadow is not None:
+            node.shadow.mode = mode if mode is not None else node.shadow.mode
+            node.shadow.mtime_ns = mtime_ns if mtime_ns is not None else node.shadow.mtime_ns
+        elif mode is not None or fields.update_mtime or fields.update_atime:
+            await self._set_attributes(node, mode, _times(node, attr, fields))
+            node.has_set_times = node.has_set_times or fields.update_mtime
+        self._refresh(node)
+        return attributes(node)
+
+    async def _set_attributes(self, node: Node, mode: int | None, times: tuple[int, int] | None) -> None:
+        handle = self._handles.find_file(node)
+        if handle is not None and not node.is_version:  # its name may be gone, or another's
+            if mode is not None:
+                os.fchmod(handle.fd, stat.S_IMODE(mode))
+            if times is not None:
+                os.utime(handle.fd, ns=times)
+            node.learn(os.fstat(handle.fd))
+            return
+        place = node.stored
+        await self.threads.run(
+            lambda: self.store.names.set_attributes(place, mode=mode, times_ns=times), place.location
+        )
+        node.learn(self.store.names.stat(place.path) or node.info)
+
+    # -- the rest ----------------------------------------------------------------------------------
+
+    async def statfs(self, ctx: RequestContext) -> pyfuse3.StatvfsData:
+        disk, answer = os.statvfs(self.store.home), pyfuse3.StatvfsData()
+        for name in ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail"):
+            setattr(answer, name, getattr(disk, name))
+        answer.f_namemax = layout.MAX_NAME_BYTES
+        return answer
+
+    async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
+        raise FUSEError(errno.ENOSYS)  # once answered so, the kernel stops asking before every write
+
+    async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
+        raise FUSEError(errno.ENOSYS)
+
+    async def listxattr(self, inode: int, ctx: RequestContext) -> Sequence[bytes]:
+        raise FUSEError(errno.ENOSYS)
+
+    async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
+        raise FUSEError(errno.ENOSYS)
+
+    # -- what goes on besides requests; guarded as they are ----------------------------------------
+
+    async def follow(self) -> None:
+        await self.follower.wait_and_tell()
+
+    # -- limbo -------------------------------------------------------------------------------------
+
+    async def end_limbo(self) -> None:
+        """What was taken away ten seconds ago, and not replaced, is gone; a pinned one is back."""
+        self.files.pins.expire()
+        for node in self.writers.expire():
+            self._nodes.drop_unused(node)
+        for limbo in self.writers.overdue():
+            try:
+                await self.threads.run(lambda limbo=limbo: self._bury(limbo), limbo.place.location)  # type: ignore[misc]
+            except (StoreError, OSError) as error:
+                log.warning("%s stays: %s", limbo.place.path, error)
+            if self.writers.hidden(limbo.place.path) is limbo:
+                self.writers.show(limbo.place.path)
+                self._outdate(limbo.place.path.rpartition("/")[0])
+
+    def _bury(self, limbo: Limbo) -> None:
+        if self.writers.hidden(limbo.place.path) is not limbo:
+            return  # a new version came while this waited for its turn
+        info = self.store.names.stat(limbo.place.path)
+        if info is not None and Stamp.of(info) == limbo.stamp:
+            self.store.names.remove_file(limbo.place)
+
+    def _outdate(self, path: str) -> None:
+        node: Node | None = self.tree.root
+        for name in path.split("/"):
+            node = node.children.get(name) if node is not None else None
+        if node is not None:
+            node.outdate_listing()
+
+
+def _file_info(opened: Opened) -> FileInfo:
+    return FileInfo(fh=opened.number, direct_io=opened.direct_io, keep_cache=opened.keep_cache)
+
+
+def _refuse_new_owner(node: Node, attr: EntryAttributes, fields: pyfuse3.SetattrFields) -> None:
+    owner = (node.info.st_uid, node.info.st_gid) if node.info is not None else (os.geteuid(), os.getegid())
+    wanted = (
+        attr.st_uid if fields.update_uid else owner[0],
+        attr.st_gid if fields.update_gid else owner[1],
+    )
+    if wanted != owner:
+        raise Protected(f"{node.path} belongs to whom it belongs")
+
+
+def _times(node: Node, attr: EntryAttributes, fields: pyfuse3.SetattrFields) -> tuple[int, int] | None:
+    if not fields.update_mtime and not fields.update_atime:
+        return None
+    assert node.info is not None
+    return (
+        attr.st_atime_ns if fields.update_atime else node.info.st_atime_ns,
+        attr.st_mtime_ns if fields.update_mtime else node.info.st_mtime_ns,
+    )

@@ -1,0 +1,124 @@
+"""Open files: a pinned version to read, a shadow to write, or the file itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+from fusefs.tree.nodes import Listing, Node
+
+
+class Handle(Protocol):
+    node: Node
+
+    def read(self, offset: int, size: int) -> bytes: ...
+    def write(self, offset: int, data: bytes) -> int: ...
+    def close(self) -> None: ...
+
+
+@dataclass
+class FileHandle:
+    """A descriptor of the file itself: a version that stays while it is open, a log, a foreign file."""
+
+    node: Node
+    fd: int
+    appends: bool = False
+    has_written: bool = False
+
+    def read(self, offset: int, size: int) -> bytes:
+        return os.pread(self.fd, size, offset)
+
+    def write(self, offset: int, data: bytes) -> int:
+        self.has_written = True
+        # The kernel works out where an append goes from the size it remembers; only the file itself knows.
+        return os.write(self.fd, data) if self.appends else os.pwrite(self.fd, data, offset)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+@dataclass
+class DataHandle:
+    """A generated file, as it was when it was opened."""
+
+    node: Node
+    data: bytes
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self.data[offset : offset + size]
+
+    def write(self, offset: int, data: bytes) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class ShadowHandle:
+    """One of the descriptors through which a writer fills its shadow."""
+
+    node: Node
+    appends: bool = False
+    is_reader: bool = False  # who only looks at what is being made commits nothing by closing it
+
+    def read(self, offset: int, size: int) -> bytes:
+        assert self.node.shadow is not None
+        return self.node.shadow.read(offset, size)
+
+    def write(self, offset: int, data: bytes) -> int:
+        assert self.node.shadow is not None
+        return self.node.shadow.append(data) if self.appends else self.node.shadow.write(offset, data)
+
+    def close(self) -> None:
+        pass
+
+
+class Handles:
+    """Numbers for open files and directories."""
+
+    def __init__(self) -> None:
+        self._next = 1
+        self._open: dict[int, Handle] = {}
+        self._listings: dict[int, tuple[Node, Listing]] = {}
+
+    def add(self, handle: Handle) -> int:
+        self._next += 1
+        self._open[self._next] = handle
+        return self._next
+
+    def get(self, number: int) -> Handle:
+        return self._open[number]
+
+    def find_file(self, node: Node) -> FileHandle | None:
+        """An open descriptor of a file, if there is one: all that leads to it once its name is gone."""
+        return next((h for h in self._open.values() if isinstance(h, FileHandle) and h.node is node), None)
+
+    def shadowed(self, path: str) -> list[Node]:
+        """The private nodes through which a path is being written."""
+        nodes = {h.node.inode: h.node for h in self._open.values() if isinstance(h, ShadowHandle)}
+        return [node for node in nodes.values() if node.shadow is not None and node.shadow.place.path == path]
+
+    def pop(self, number: int) -> Handle:
+        return self._open.pop(number)
+
+    def add_listing(self, node: Node, listing: Listing) -> int:
+        self._next += 1
+        self._listings[self._next] = node, listing
+        return self._next
+
+    def relist(self, number: int, listing: Listing) -> None:
+        self._listings[number] = self._listings[number][0], listing
+
+    def listing(self, number: int) -> tuple[Node, Listing]:
+        return self._listings[number]
+
+    def drop_listing(self, number: int) -> None:
+        del self._listings[number]
+
+    def close_all(self) -> None:
+        for handle in self._open.values():
+            handle.close()
+        self._open.clear()

@@ -1,0 +1,98 @@
+"""The files at the top of the mount: the page for people, the index, and how things stand. All read-only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+
+import orjson
+
+from fusefs.views.base import Folder, Item, Page, View
+from store import Session, Store, layout
+
+README = """\
+# A grove of agent sessions
+
+Every directory below `sessions/` is a conversation. Read and edit it with the tools you know:
+
+    jq -r .title sessions/*/session.json          titles of all conversations
+    grep -rl "some words" sessions/               where it was said
+    ls search/"some words"                        the same, at once and the best first; results.md shows the places
+    vim sessions/<id>/session.json                edit; a broken edit is refused, the old text stands
+    cp -r sessions/<id> sessions/<new-id>         fork a conversation
+    mv sessions/<id> sessions/<better-name>       give it another id
+    rm -r sessions/<id>                           delete it; `grovefs undelete <id>` has it back for seven days
+    rsync -a --modify-window=-1 sessions/ /backup/sessions/
+
+To read instead of to edit, and to leaf through:
+
+    less transcripts/<id>.md                      a conversation as text; sub-agents in transcripts/<id>/
+    grep -rn "some words" transcripts/            where it was said, in lines a person can read
+    ls views/by-title views/by-date/2026/11/16    links to sessions; also by-status, by-model, pinned, children-of
+    mv views/projects/none/<name> views/projects/<project>/
+
+Beside the conversations:
+
+    cp letter.json sessions/<id>/mailbox/new/     send it a message (mkdir -p it first); rm it from cur/ when done
+    vim state/notes/today.md                      plain documents: .md any text, .json checked
+    jq . projects/<key>/index.json                sessions by workspace; this list follows their session.json itself
+
+If a save is refused ("Bad message"), the reason stands beside the document in `session.json.error`, and what
+you had typed in `session.json.rejected`. "Stale file handle" means that someone else saved meanwhile.
+
+`sessions.json` lists all sessions; `.grovefs/status.json` says how things stand, `.grovefs/errors.jsonl` what
+was refused lately.
+"""
+
+
+class Generated(View):
+    """Renders the generated files; what is costly is kept until something was committed."""
+
+    def __init__(self, store: Store, stats: Callable[[], dict[str, object]]) -> None:
+        self._store = store
+        self._index: tuple[object, bytes] = (None, b"")
+        self._started_ns = time.time_ns()
+        exported = store.names.stat(layout.INDEX_EXPORT)
+        self._known: dict[str, tuple[str, int]] = {}  # path → version, and since when it has been so
+        self._first = {layout.INDEX_EXPORT: exported.st_mtime_ns if exported else self._started_ns}
+        self._files: dict[str, Callable[[], bytes]] = {
+            "README.md": README.encode,
+            layout.INDEX_EXPORT: self._render_index,
+            ".grovefs/status.json": lambda: _pretty(store.status()),
+            ".grovefs/stats.json": lambda: _pretty(stats()),
+            ".grovefs/errors.jsonl": store.names.rejects.recent,
+            ".grovefs/schema/session.schema.json": lambda: _pretty(Session.model_json_schema()),
+        }
+
+    def find(self, path: str) -> Item | None:
+        if path in self._files:
+            return self._page(path, self._files[path]())
+        is_folder = not path or any(other.startswith(f"{path}/") for other in self._files)
+        return Folder(self._started_ns, is_fixed=True) if is_folder else None
+
+    def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
+        prefix = f"{path}/" if path else ""
+        for name in sorted({p[len(prefix) :].partition("/")[0] for p in self._files if p.startswith(prefix)}):
+            item = self.find(prefix + name)
+            if item is not None:
+                yield name, item
+
+    def _page(self, path: str, data: bytes) -> Page:
+        version = blake2b(data, digest_size=8).hexdigest()
+        known = self._known.get(path)
+        if known is None:
+            self._known[path] = version, self._first.get(path, self._started_ns)
+        elif known[0] != version:
+            self._known[path] = version, time.time_ns()
+        return Page(len(data), self._known[path][1], version, lambda: data, is_lasting=False)
+
+    def _render_index(self) -> bytes:
+        cursor = self._store.changes().cursor
+        if self._index[0] != cursor:
+            self._index = cursor, self._store.render_index()
+        return self._index[1]
+
+
+def _pretty(value: object) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE, default=str)

@@ -1,0 +1,200 @@
+"""What a change of documents does to files and index together: the commits that all writes are made of.
+
+The callers decide what the documents shall say, and hold the lock; this decides in which order files
+are replaced, and which part of the index has to follow.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import apsw
+
+from store import layout
+from store.commit import session_reader as sessions
+from store.commit.core import Core
+from store.commit.journal import Commit
+from store.commit.session_reader import Snapshot
+from store.disk import trash
+from store.disk.disk import File, NewFile
+from store.documents.document import Document
+from store.errors import Conflict
+from store.index.catalog import Row, Version
+from store.index.change_feed import What
+from store.layout import Location
+from store.model.session import Session
+
+log = logging.getLogger("grovefs.store")
+
+
+@dataclass(frozen=True)
+class Commits:
+    core: Core
+
+    def session(
+        self,
+        snapshot: Snapshot,
+        main: Document,
+        record: Session,
+        side: bytes | None,
+        what: What,
+        *,
+        row: Row | None = None,
+        alone: bool = False,
+        mtime_ns: int | None = None,
+        mode: int | None = None,
+        kept: Sequence[NewFile] = (),
+        moves: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Both documents, or, where `side` is None, session.json alone; `record` is what they say together.
+
+        `row` is the session's row where no message has changed: then those rows are left alone.
+        Sidecar first: a crash in between then leaves a control plane at least as fresh as the messages.
+        """
+        location = snapshot.location
+        files = [*kept]
+        if side is not None:
+            files.append(NewFile(location.path(layout.RUNTIME), [side], snapshot.side))
+        files.append(NewFile(location.path(layout.SESSION), [main.raw], snapshot.main, mtime_ns, mode))
+
+        def follow(db: apsw.Connection) -> None:
+            facts = sessions.facts(self.core.disk, location, main, record, self.core.version(location))
+            if row is not None:
+                self.core.index.put_control(
+                    db, row, facts.entry, facts.version, facts.summary, facts.gist, facts.anchors
+                )
+            else:
+                self.core.index.put(db, facts)
+
+        dirs = _dirs_of(files) if alone else [*_session_dirs(location), *_dirs_of(files)]
+        self.run(Commit(location, files, moves, dirs=dirs), follow, what)
+
+    def side(
+        self,
+        location: Location,
+        side: Document,
+        replaced: File | None,
+        *,
+        kept: Sequence[NewFile] = (),
+        mtime_ns: int | None = None,
+        mode: int | None = None,
+    ) -> None:
+        row = self.current_row(location)
+        files = [*kept, NewFile(location.path(layout.RUNTIME), [side.raw], replaced, mtime_ns, mode)]
+        commit = Commit(location, files, dirs=_dirs_of(files))
+        if row is None:  # incoming: nothing to index before session.json is there
+            return self.run(commit, lambda db: None, "runtime")
+        entry = sessions.entry_of(
+            side.record, location, row.entry.message_count, has_attachments=row.entry.has_attachments
+        )
+        summary, gist = side.record.conversation_summary, row.gist.owned(side.record.metadata)
+        self.run(
+            commit,
+            lambda db: self.core.index.put_control(
+                db, row, entry, self.core.version(location), summary.content if summary else "", gist
+            ),
+            "runtime",
+        )
+
+    def run(self, commit: Commit, index: Callable[[apsw.Connection], None], what: What) -> None:
+        def finish(db: apsw.Connection) -> None:
+            index(db)
+            self.core.feed.add(db, [place.owner for place in commit.touched or [commit.location]], what)
+
+        self.core.journal.run(commit, finish)
+        self.core.used(commit.location.owner)
+        self.core.changed()
+
+    def put_file(
+        self,
+        location: Location,
+        path: str,
+        raw: bytes,
+        what: What,
+        *,
+        base: Version | None = None,
+        mode: int | None = None,
+        mtime_ns: int | None = None,
+        index: Callable[[apsw.Connection], None] = lambda db: None,
+    ) -> bool:
+        """One file that is no session's document, whole; False if it is there already. The lock is held."""
+        present = self.core.disk.read(path)
+        if present is not None and present.data == raw:
+            return False
+        if base is not None and base.main != (present.stamp if present else None):
+            raise Conflict(f"{path} was committed anew since this copy was opened; the newer version stands")
+        files = [NewFile(path, [raw], present, mtime_ns, mode)]
+        self.run(Commit(location, files, dirs=_dirs_of(files)), index, what)
+        return True
+
+    def discard(
+        self,
+        location: Location,
+        paths: Sequence[str],
+        what: What,
+        index: Callable[[apsw.Connection], None] = lambda db: None,
+    ) -> None:
+        """Files that go for good, as one: moved out of the way first, so that a crash takes all or none."""
+        if not paths:
+            return
+        moves = [(path, self.core.disk.temp_path()) for path in paths]
+        self.run(Commit(location, moves=moves), index, what)
+        for _, temp in moves:
+            try:
+                self.core.disk.remove_tree(temp)
+            except OSError as error:  # it is gone from where it was, and goes for good at the next opening
+                log.info("a temporary stays until the next opening: %s", error)
+
+    def set_aside(
+        self,
+        location: Location,
+        path: str,
+        why: str,
+        what: What,
+        index: Callable[[apsw.Connection], None] = lambda db: None,
+    ) -> None:
+        """A file goes to the trash. Where the disk is full, files are deleted to make room: then it goes for good."""
+        slot = trash.new_slot(location)
+        moves = [(path, f"{slot}/{path.rpartition('/')[2]}")]
+        row = self.core.index.find(location)
+        info = trash.info_file(slot, location, why, moves, row.entry.title if row else None)
+        try:
+            self.run(Commit(location, [info], moves, dirs=[slot]), index, what)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or self.core.disk.stat(path) is None:
+                raise
+            self.discard(location, [path], what, index)
+
+    def current_row(self, location: Location) -> Row | None:
+        """The session's row, made from the files as they are now; None if it has no session.json."""
+        row = self.core.index.find(location)
+        version = self.core.version(location)
+        if row is None or row.version != version:
+            if version.main is None:
+                return None
+            self.core.reread(location)
+            row = self.core.index.find(location)
+        return row
+
+
+def _session_dirs(location: Location) -> list[str]:
+    """As Bamboo lays them out."""
+    dirs = [location.path(layout.ATTACHMENTS)]
+    return dirs if location.child is not None else [*dirs, location.path(layout.CHILDREN)]
+
+
+def _dirs_of(files: Sequence[NewFile]) -> list[str]:
+    return list(dict.fromkeys(file.path.rpartition("/")[0] for file in files))
+
+
+def kept_sidecar(snapshot: Snapshot) -> list[NewFile]:
+    """A sidecar that is replaced without having been read goes to the trash."""
+    if snapshot.side is None:
+        return []
+    slot = trash.new_slot(snapshot.location)
+    moves = [(snapshot.location.path(layout.RUNTIME), f"{slot}/{layout.RUNTIME}")]
+    info = trash.info_file(slot, snapshot.location, "sidecar replaced", moves)
+    return [NewFile(moves[0][1], [snapshot.side.data], mode=snapshot.side.mode), info]

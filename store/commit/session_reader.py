@@ -1,0 +1,170 @@
+"""Read one session from its files, and know all that the index wants to know of it.
+
+Nothing here writes. A snapshot holds both documents of one version, or says that there is none.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from store import layout
+from store.disk.disk import Disk, File, Stamp
+from store.documents import append_offsets as anchors
+from store.documents import attachment_names as attachments
+from store.documents.document import Document, identity_flaw, parse_document
+from store.documents.secrets import carried
+from store.documents.sidecar import overlay
+from store.errors import Corrupt, Flaw, InvalidContent
+from store.index.catalog import Facts, Version
+from store.layout import Location
+from store.model.preview import Gist
+from store.model.session import IndexEntry, Session
+
+log = logging.getLogger("grovefs.store")
+
+READ_ATTEMPTS = 20
+
+
+class Snapshot(NamedTuple):
+    """The two documents of a session as they lay on disk at one moment."""
+
+    location: Location
+    main: File | None
+    side: File | None
+
+    @property
+    def version(self) -> Version:
+        return Version(self.main.stamp if self.main else None, self.side.stamp if self.side else None)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A session read from disk. `side` is None where there is no sidecar worth the name."""
+
+    snapshot: Snapshot
+    main: Document
+    side: Document | None
+    session: Session
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a Session that was loaded or saved remembers of that moment."""
+
+    version: Version
+    dump: dict[str, Any]  # the session as its owner saw it
+    main: dict[str, Any]  # session.json alone
+    has_side: bool  # whether there was a sidecar that could be read
+    partial: bool = False  # only the sidecar was loaded: the messages are not there
+
+
+def read(disk: Disk, location: Location, limit: int) -> Snapshot:
+    """Both documents; read again if a commit came in between."""
+    for _ in range(READ_ATTEMPTS):
+        main = disk.read(location.path(layout.SESSION), limit)
+        side = _read_side(disk, location, limit)
+        if disk.stamp(location.path(layout.SESSION)) == (main.stamp if main else None):
+            return Snapshot(location, main, side)
+    raise Corrupt(location.path(layout.SESSION), Flaw("it changes faster than it can be read"))
+
+
+def _read_side(disk: Disk, location: Location, limit: int) -> File | None:
+    try:
+        return disk.read(location.path(layout.RUNTIME), limit)
+    except (Corrupt, PermissionError) as error:
+        log.warning("ignoring a sidecar that cannot be read: %s", error)
+        return None
+
+
+def parse(snapshot: Snapshot) -> Loaded:
+    """The session in a snapshot that has one. Corrupt names the file and the place."""
+    location = snapshot.location
+    assert snapshot.main is not None
+    path = location.path(layout.SESSION)
+    try:
+        main = parse_document(snapshot.main.data, path)
+    except InvalidContent as error:
+        raise Corrupt(path, error.flaw) from None
+    side = parse_side(snapshot)
+    return Loaded(snapshot, main, side, overlay(main.record, side.record if side else None))
+
+
+def parse_side(snapshot: Snapshot) -> Document | None:
+    """A sidecar that cannot be read must not make its session unreadable."""
+    if snapshot.side is None:
+        return None
+    path = snapshot.location.path(layout.RUNTIME)
+    try:
+        side = parse_document(snapshot.side.data, path)
+    except InvalidContent as error:
+        log.warning("ignoring a corrupt sidecar: %s", error)
+        return None
+    flaw = identity_flaw(side, snapshot.location)
+    if flaw is not None:
+        log.warning("ignoring the sidecar of another session: %s: %s", path, flaw)
+        return None
+    return side
+
+
+def check_identity(loaded: Loaded) -> None:
+    """A session.json that belongs elsewhere is not handed out as the one that was asked for."""
+    flaw = identity_flaw(loaded.main, loaded.snapshot.location)
+    if flaw is not None:
+        raise Corrupt(loaded.snapshot.location.path(layout.SESSION), flaw)
+
+
+def facts(disk: Disk, location: Location, main: Document, record: Session, version: Version) -> Facts:
+    """What the index keeps of a session. The path, not the document, says who it is."""
+    messages: list[dict[str, Any]] = main.data["messages"]
+    return Facts(
+        location=location,
+        entry=entry_of(record, location, len(messages), has_attachments=has_attachments(disk, location)),
+        version=version,
+        anchors=anchors.find(main) if _may_be_appended_to(main, location) else None,
+        summary=record.conversation_summary.content if record.conversation_summary else "",
+        gist=Gist().owned(record.metadata).after(messages),
+        messages=messages,
+    )
+
+
+def _may_be_appended_to(main: Document, location: Location) -> bool:
+    """Not to one that belongs elsewhere; and one that carries a key is written without it, as a whole."""
+    return identity_flaw(main, location) is None and carried(main.data) is None
+
+
+def entry_of(session: Session, location: Location, message_count: int, *, has_attachments: bool) -> IndexEntry:
+    return IndexEntry.of(
+        session,
+        location_id=location.id,
+        rel_path=location.dir,
+        kind=location.kind,
+        root_id=location.root,
+        message_count=message_count,
+        has_attachments=has_attachments,
+    )
+
+
+def has_attachments(disk: Disk, location: Location) -> bool:
+    try:
+        entries = disk.entries(location.path(layout.ATTACHMENTS))
+    except Corrupt:  # a link, or a file: nothing in it is ours; `check` tells of it
+        return False
+    return any(not layout.is_leftover(entry.name) for entry in entries)
+
+
+def find_attachment(disk: Disk, location: Location, attachment_id: str) -> str | None:
+    """The path of an attachment; None if there is none of that id."""
+    directory = location.path(layout.ATTACHMENTS)
+    names = [e.name for e in disk.entries(directory) if e.is_file]
+    name = attachments.find_name(attachment_id, names)
+    return f"{directory}/{name}" if name else None
+
+
+def sure_version(version: Version, now_ns: int) -> Version:
+    return Version(_sure(version.main, now_ns), _sure(version.side, now_ns))
+
+
+def _sure(stamp: Stamp | None, now_ns: int) -> Stamp | None:
+    return stamp.sure(now_ns) if stamp else None

@@ -1,0 +1,150 @@
+"""Keys have no place in a conversation: which members hold them, and what keys look like in any text. Pure.
+
+`llm_config.api_key` and `metadata.api_key` are never written: a program's save leaves them out, as the agent that has
+these members does, and a document from the mount that carries one is refused. Keys that were said in a conversation are
+nobody's to change; `find_secrets` tells where they are, and never what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from store.documents import json_text as codec
+from store.errors import Flaw, InvalidContent
+
+KEY = "api_key"
+HOLDERS = ("llm_config", "metadata")
+
+
+class SecretRefused(InvalidContent):
+    """A document that carries a key. Its text is not to be shown."""
+
+
+def carried(document: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The path of a key that a document carries; None if it carries none. An empty one is none."""
+    for holder in HOLDERS:
+        members = document.get(holder)
+        if isinstance(members, dict) and members.get(KEY):
+            return holder, KEY
+    return None
+
+
+def without_keys(document: dict[str, Any]) -> dict[str, Any]:
+    """The same document without the keys it carries; itself if there are none."""
+    while (path := carried(document)) is not None:
+        holder = path[0]
+        members = {name: value for name, value in document[holder].items() if name != KEY}
+        document = {**document, holder: members}
+        if holder == "metadata" and not members:  # which is not written while it is empty
+            document = {name: value for name, value in document.items() if name != holder}
+    return document
+
+
+def cleaned(raw: bytes, document: dict[str, Any]) -> bytes:
+    """The text without the keys that its document carries, every other byte kept."""
+    clean = without_keys(document)
+    return raw if clean is document else codec.splice(raw, document, clean)
+
+
+def refuse_keys(raw: bytes, document: Mapping[str, Any], name: str) -> None:
+    """SecretRefused, with the place, if the document carries a key."""
+    path = carried(document)
+    if path is not None:
+        reason = "a key is not stored with a conversation; take this member out, and give the agent its key elsewhere"
+        raise SecretRefused(name, Flaw(reason, *codec.locate(raw, path), codec.render_path(path)))
+
+
+# -- what keys look like -----------------------------------------------------------------------------------
+
+
+class Pattern(NamedTuple):
+    name: str
+    hints: tuple[str, ...]  # a text without any of them need not be looked through
+    regex: re.Pattern[str]
+
+
+class Secret(NamedTuple):
+    """Something that looks like a key: what kind, and where in the value it was found in."""
+
+    kind: str
+    path: codec.Path
+
+
+def _pattern(name: str, regex: str, *hints: str) -> Pattern:
+    # A key is a word of its own: `task-proj-…` holds none. But in JSON inside a text `\n` is a line's end, no letter.
+    # And as no word begins inside another, no text can make a search long.
+    return Pattern(name, hints, re.compile(rf"(?:(?<![\w-])|(?<=\\[nrt])){regex}", re.ASCII))
+
+
+PATTERNS = (
+    _pattern("an Anthropic key", r"sk-ant-[a-z]{3,6}\d\d-[\w-]{20,}", "sk-ant-"),
+    _pattern("an OpenRouter key", r"sk-or-v1-[0-9a-f]{32,}", "sk-or-"),
+    _pattern("an OpenAI key", r"sk-(?:(?:proj|svcacct|admin)-[\w-]{20,}|[A-Za-z0-9]{32,})", "sk-"),
+    _pattern("a Google API key", r"AIza[\w-]{35}", "AIza"),
+    _pattern("a Google OAuth token", r"ya29\.[\w-]{20,}", "ya29."),
+    _pattern("a Google client secret", r"GOCSPX-[\w-]{28}", "GOCSPX-"),
+    _pattern("an AWS access key", r"(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])", "AKIA", "ASIA"),
+    _pattern("an Azure storage key", r"AccountKey=[A-Za-z0-9+/]{80,}={0,2}", "AccountKey="),
+    _pattern("a GitHub token", r"(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{60,})", "gh", "github_pat_"),
+    _pattern("a GitLab token", r"gl(?:pat|dt|rt|ptt)-[\w-]{20,}", "gl"),
+    _pattern("a Slack token", r"xox[abeoprs]-[A-Za-z0-9-]{10,}", "xox"),
+    _pattern("a Slack webhook", r"hooks\.slack\.com/services/T\w+/B\w+/\w{20,}", "hooks.slack.com"),
+    _pattern("a Stripe key", r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}", "k_live_", "k_test_"),
+    _pattern("a Hugging Face token", r"hf_[A-Za-z0-9]{30,}", "hf_"),
+    _pattern("a Groq key", r"gsk_[A-Za-z0-9]{40,}", "gsk_"),
+    _pattern("an xAI key", r"xai-[A-Za-z0-9]{60,}", "xai-"),
+    _pattern("a Perplexity key", r"pplx-[A-Za-z0-9]{40,}", "pplx-"),
+    _pattern("a Replicate token", r"r8_[A-Za-z0-9]{37}", "r8_"),
+    _pattern("an npm token", r"npm_[A-Za-z0-9]{36}", "npm_"),
+    _pattern("a PyPI token", r"pypi-[\w-]{60,}", "pypi-"),
+    _pattern("a SendGrid key", r"SG\.[\w-]{22}\.[\w-]{43}", "SG."),
+    _pattern("a DigitalOcean token", r"do[opr]_v1_[0-9a-f]{64}", "_v1_"),
+    _pattern("a Telegram bot token", r"\d{8,10}:AA[\w-]{33}", ":AA"),
+    _pattern("a JSON web token", r"eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}", "eyJ"),
+    _pattern("a private key", r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----", "PRIVATE KEY"),
+    _pattern("a bearer token", r"[Bb]earer +(?!eyJ)[\w.~+/-]{24,}=*", "earer "),
+    _pattern("a password in a URL", r"[a-z][a-z0-9+.]{1,20}://[^\s/:@\"'<>]{1,64}:[^\s/@\"'<>{}$]{4,128}@", "://"),
+    _pattern(
+        "a key by its name",
+        r"(?i:api_?key|apikey|api-key|secret_key|access_token|client_secret)\\?[\"']?\s{0,4}[:=]\s{0,4}\\?[\"'][\w.~+/-]{16,}",
+        *("api", "Api", "API", "secret", "SECRET", "token", "TOKEN"),
+    ),
+)
+# Keys of documentation: `sk-xxxx…`, AKIAIOSFODNN7EXAMPLE, `user:password@`.
+_PLACEHOLDER = re.compile(r"(?i)example|your[_-]|x{5,}|\*{3}|\.{3}|placeholder|redacted|dummy|:pass(?:word)?@|:secret@")
+_FEWEST_CHARACTERS = 6  # that differ: no key consists of fewer
+
+
+def find_secrets(value: Any, path: codec.Path = ()) -> Iterator[Secret]:
+    """Everything in a JSON value that looks like a key; each kind once for each text in it."""
+    if isinstance(value, str):
+        for kind in secrets_in(value):
+            yield Secret(kind, path)
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from find_secrets(inner, (*path, name))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from find_secrets(inner, (*path, number))
+
+
+def secrets_in(text: str) -> Iterator[str]:
+    """The kinds of what looks like a key; what one pattern has taken is no other's."""
+    taken: list[tuple[int, int]] = []
+    for pattern in PATTERNS:
+        if not any(hint in text for hint in pattern.hints):
+            continue
+        found = [m.span() for m in pattern.regex.finditer(text) if _is_likely(m[0]) and _is_free(m.span(), taken)]
+        taken += found
+        if found:
+            yield pattern.name
+
+
+def _is_likely(text: str) -> bool:
+    return len(set(text)) >= _FEWEST_CHARACTERS and _PLACEHOLDER.search(text) is None
+
+
+def _is_free(span: tuple[int, int], taken: list[tuple[int, int]]) -> bool:
+    return all(span[1] <= start or end <= span[0] for start, end in taken)

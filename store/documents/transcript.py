@@ -1,0 +1,282 @@
+"""A session as text to read and to grep: Markdown, for people. Pure.
+
+The text is a header, a summary where there is one, and one piece a message, one after the other. The header
+depends on the index entry alone, a piece on its message and its place alone. So the length of the whole is the sum
+of lengths that are known without rendering; only where an attachment's link leads is not known before it is asked
+for, and is counted by whoever knows (`Measure`). Whatever changes a byte of this text raises RENDERER_VERSION.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import orjson
+
+from store.documents import attachment_names as attachments
+from store.model.session import IndexEntry
+
+RENDERER_VERSION = 1
+
+Message = Mapping[str, Any]  # as parsed from session.json, and checked
+Target = Callable[[str], str]  # where a link to an attachment leads, by its reference; see `quote_path`
+
+# What a terminal would obey: shown, so that reading a transcript does nothing but show it.
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL_BYTES = bytes(code for code in (*range(0x20), 0x7F) if code not in b"\t\n")
+_LATE_CONTROL = re.compile(r"[\x80-\x9f]")
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
+_BACKTICKS = re.compile(r"`{3,}")
+_LONGEST_LINE = 100  # of an argument that stands on the line of its name
+
+
+class Measure(NamedTuple):
+    """How long a piece is: its bytes without the targets of its links, and how often each link is there."""
+
+    size_bytes: int
+    links: Mapping[str, int]
+
+
+def render(entry: IndexEntry, summary: str, messages: Sequence[Message], target: Target) -> str:
+    """The whole transcript."""
+    pieces = (render_message(message, index, target) for index, message in enumerate(messages))
+    return render_header(entry) + render_summary(summary) + "".join(pieces)
+
+
+def measure(message: Message, index: int) -> Measure:
+    """What a message's piece adds to the length of the whole."""
+    urls: list[str] = []
+
+    def without_target(url: str) -> str:
+        urls.append(url)
+        return ""
+
+    size_bytes = length(render_message(message, index, without_target))
+    return Measure(size_bytes, Counter(urls) if urls else {})
+
+
+def length(text: str) -> int:
+    """In bytes, as it will be read."""
+    return len(text) if text.isascii() else len(encode(text))
+
+
+def encode(text: str) -> bytes:
+    # A lone surrogate is refused wherever documents are checked; here it must not keep one from being indexed.
+    return text.encode(errors="replace")
+
+
+# -- the header --------------------------------------------------------------------------------------
+
+
+def render_header(entry: IndexEntry) -> str:
+    """Title, model and times, and what else a person wants to know before reading."""
+    lines = [f"# {_line(entry.title) or 'Untitled'}", "", *_facts(entry)]
+    return "\n".join(lines) + "\n"
+
+
+def _facts(entry: IndexEntry) -> Iterator[str]:
+    yield f"- session: {_line(entry.id)}"
+    if entry.kind == "child":
+        yield f"- child of: {_line(entry.parent_session_id or entry.root_session_id)}"
+        yield f"- root: {_line(entry.root_session_id)}"
+    model = f"{entry.model_ref.provider}/{entry.model_ref.model}" if entry.model_ref else entry.model
+    yield f"- model: {_line(model) or 'none'}"
+    yield f"- created: {_time(entry.created_at)}"
+    yield f"- updated: {_time(entry.updated_at)}"
+    yield f"- messages: {entry.message_count}"
+    for name, value in _optional_facts(entry):
+        if value:
+            yield f"- {name}: {_line(value)}"
+
+
+def _optional_facts(entry: IndexEntry) -> Iterator[tuple[str, str | None]]:
+    yield "pinned", "yes" if entry.pinned else None
+    yield "status", entry.last_run_status
+    yield "error", entry.last_run_error
+    yield "project", entry.project_id
+    yield "workspace", entry.workspace_path
+    yield "sub-agent", entry.subagent_type
+
+
+def render_summary(summary: str) -> str:
+    return f"\n## Summary\n\n{_prose(summary)}\n" if summary.strip() else ""
+
+
+# -- messages ----------------------------------------------------------------------------------------
+
+
+def render_message(message: Message, index: int, target: Target) -> str:
+    """One piece: a heading and, each a paragraph of its own, all that the message holds."""
+    blocks = "\n\n".join([_heading(message, index), *_blocks(message, target)])
+    return f"\n{blocks}\n"
+
+
+def _heading(message: Message, index: int) -> str:
+    """The number is the message's place in `messages`, as search and jq count."""
+    parts = [f"## [{index}] {message['role']}"]
+    if message.get("created_at"):
+        parts.append(_time(message["created_at"]))
+    metadata = message.get("metadata")
+    known = metadata if isinstance(metadata, dict) else {}
+    if message["role"] == "tool":
+        if isinstance(known.get("tool_name"), str):
+            parts.append(_line(known["tool_name"]))
+        if message.get("tool_call_id"):
+            parts.append(f"answers {_line(message['tool_call_id'])}")
+        if message.get("tool_success") is False:
+            parts.append("failed")
+    if known.get("hidden_from_ui") is True:
+        parts.append("hidden")
+    if message.get("compressed"):
+        parts.append("compressed")
+    return " · ".join([part for part in parts if part])
+
+
+def _blocks(message: Message, target: Target) -> Iterator[str]:
+    content = message["content"]
+    if message.get("reasoning"):
+        yield _quoted("Reasoning", message["reasoning"])
+    if message["role"] == "tool":
+        yield _result(content)
+    elif content.strip():
+        yield _prose(content)
+    for part in message.get("content_parts") or ():
+        text, picture = part.get("text"), part.get("image_url")
+        if text and text.strip() and text != content:
+            yield _prose(text)
+        if picture:
+            yield _picture(picture["url"], target)
+    for read in message.get("image_ocr") or ():
+        lines = [line["text"] for line in read.get("lines") or ()]
+        if lines:
+            yield _quoted("Text in the picture", "\n".join(lines))
+    for call in message.get("tool_calls") or ():
+        yield _call(call)
+
+
+def _picture(url: str, target: Target) -> str:
+    if url[:5].lower() == "data:":
+        header, _, payload = url[5:].partition(",")
+        return f"*picture in the document itself: {_line(header.partition(';')[0])}, {len(payload) * 3 // 4} bytes*"
+    reference = attachments.parse_reference(url)
+    if reference is None:
+        return f"![picture]({quote_path(url)})"
+    return f"![{_line(reference[1])}]({target(url)})"
+
+
+def quote_path(path: str) -> str:
+    """A path or URL as a link has it: whatever would end the link, or a line, is written in percents."""
+    return quote(path, safe="/:?&=#%+,;@!$*'~-._", errors="replace")
+
+
+def quote_name(path: str) -> str:
+    """As `quote_path`, for the path of a file, in which no character means anything but itself."""
+    return quote(path, safe="/:&=+,;@!$*'~-._", errors="replace")
+
+
+# -- tool calls and their results ----------------------------------------------------------------------
+
+
+def _call(call: Mapping[str, Any]) -> str:
+    function = call["function"]
+    head = f"**→ {_line(function['name'])}** {_line(call['id'])}".rstrip()
+    arguments = _clean(function["arguments"]).strip()
+    values = _parsed(function["arguments"])
+    if isinstance(values, dict):
+        return f"{head}\n\n{_members(values)}" if values else head
+    return f"{head}\n\n{_fenced(arguments)}" if arguments else head
+
+
+def _result(content: str) -> str:
+    """A tool's output as it is; but an object on a single line is laid out, for it was not made to be read."""
+    if not content.strip():
+        return "*(no output)*"
+    values = _parsed(content) if content.lstrip()[:1] == "{" and "\n" not in content.strip() else None
+    return _members(values) if isinstance(values, dict) and values else _fenced(_clean(content))
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None  # not JSON, or a number that no one can hold: shown as it is written
+
+
+def _members(values: Mapping[str, Any]) -> str:
+    """One line a member; what needs more stands below its name, unescaped."""
+    return "\n".join(_member(_line(name), value) for name, value in values.items()).rstrip("\n")
+
+
+def _member(name: str, value: Any) -> str:
+    text = _clean(value if isinstance(value, str) else orjson.dumps(value).decode())
+    if "\n" not in text.strip() and len(text) <= _LONGEST_LINE:
+        return f"- {name}: {text.strip()}"
+    if isinstance(value, dict | list):
+        text = _clean(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+    return f"- {name}:\n\n{_fenced(text)}\n"
+
+
+# -- text ------------------------------------------------------------------------------------------------
+
+
+def _time(text: str) -> str:
+    """To the second, on the clock it was written by."""
+    zone = "UTC" if text[-1] in "Zz" else text[-6:]
+    return f"{text[:10]} {text[11:19]} {zone}"
+
+
+def _line(text: str) -> str:
+    return " ".join(_clean(text).split())
+
+
+def _clean(text: str) -> str:
+    """Without colours, with Unix line ends, and with nothing in it that a terminal would obey."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if _has_controls(text):
+        text = _CONTROL.sub(_shown, _COLOUR.sub("", text))
+    return text
+
+
+def _has_controls(text: str) -> bool:
+    """Far quicker than to search for them, and nearly always False."""
+    raw = text.encode(errors="replace")
+    if len(raw.translate(None, _CONTROL_BYTES)) != len(raw):
+        return True
+    return not text.isascii() and _LATE_CONTROL.search(text) is not None
+
+
+def _shown(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"\\x{code:02x}"
+
+
+def _prose(text: str) -> str:
+    """What was written to be read, Markdown or not. A code block left open would swallow what follows."""
+    text = _clean(text).strip("\n")
+    if "```" not in text and "~~~" not in text:
+        return text
+    is_open = ""
+    for match in _FENCE.finditer(text):
+        mark, rest = match[1], match[2].strip()
+        if not is_open:
+            is_open = "" if mark[0] == "`" and "`" in rest else mark
+        elif mark[0] == is_open[0] and len(mark) >= len(is_open) and not rest:
+            is_open = ""
+    return f"{text}\n{is_open}" if is_open else text
+
+
+def _quoted(label: str, text: str) -> str:
+    lines = _clean(text).strip("\n").split("\n")
+    return "\n".join([f"> *{label}*", ">", *(f"> {line}".rstrip() for line in lines)])
+
+
+def _fenced(text: str) -> str:
+    """A block that no line of the text can end."""
+    longest = max(map(len, _BACKTICKS.findall(text)), default=2) if "```" in text else 2
+    fence = "`" * (longest + 1)
+    return f"{fence}\n{text.strip(chr(10))}\n{fence}"

@@ -1,0 +1,163 @@
+"""sessions.json: the index in Bamboo's format, rendered from ours, and taken note of when others write it.
+
+It is an export: never read on any path of a save, and replaced whole a moment after the last change. What
+we do not know of it (its version, members at the top or in an entry) is kept and given back.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from store import layout
+from store.commit.core import Core
+from store.disk import trash
+from store.disk.disk import File, Stamp
+from store.documents import json_text as codec
+from store.errors import Corrupt, Flaw, InvalidContent
+from store.home.bamboo_server import Neighbour, is_ours
+from store.layout import Location
+from store.model.session import IndexEntry
+from store.model.timestamp import Timestamp
+
+log = logging.getLogger("grovefs.store")
+
+VERSION = 2  # what Bamboo 2026.6 writes; a version that was found is kept
+
+
+@dataclass(frozen=True)
+class Exporter:
+    core: Core
+    neighbour: Neighbour
+
+    def is_foreign(self) -> bool:
+        """Whether someone else wrote sessions.json since our last export. None at all counts as ours."""
+        while True:
+            found = self.core.disk.stamp(layout.INDEX_EXPORT)
+            if found is None or is_ours(found, self._exported()):
+                return False
+            # Others of ours may have exported twice between these two looks; then the file is another by now.
+            if self.core.disk.stamp(layout.INDEX_EXPORT) == found:
+                return True
+
+    def adopt(self) -> None:
+        """Keep what a foreign sessions.json says that we do not know. Garbage costs nothing but a warning."""
+        try:
+            file = self.core.disk.read(layout.INDEX_EXPORT)
+        except Corrupt as error:
+            log.warning("moved to the trash, and made anew from the sessions: %s", error)
+            self._keep_garbage()
+            return
+        if file is None:
+            return
+        try:
+            found = parse_export(file.data)
+        except InvalidContent as error:
+            if file.data:  # an empty file has nothing to keep
+                self._keep_garbage(file)
+            log.warning("ignored, and made anew from the sessions: %s", error)
+            self.disown()
+            return
+        head = {k: v for k, v in found.items() if k not in ("updated_at", "sessions")}
+        self.core.db.set_meta(export_head=orjson.dumps(head).decode())
+        self.disown()
+        with self.core.db.write() as db:
+            for entry in found["sessions"].values():
+                location = layout.locate_path(str(entry.get("rel_path"))) if isinstance(entry, dict) else None
+                if location is not None:
+                    extra = {k: v for k, v in entry.items() if k not in IndexEntry.model_fields}
+                    self.core.index.put_extra(db, location[0], extra)
+
+    def disown(self) -> None:
+        """Count the file that is there as one of our exports, to be replaced by the next."""
+        found = self.core.disk.stamp(layout.INDEX_EXPORT)
+        self.core.db.set_meta(export_stamps=_packed([found] if found else []), export_digest="", export_cursor="")
+
+    def _keep_garbage(self, file: File | None = None) -> None:
+        """A copy in the trash; what is no file at all, a link for one, goes there itself."""
+        slot = trash.new_slot(Location(layout.INDEX_EXPORT))
+        self.core.disk.make_dirs(slot)
+        source = self.core.disk.write_temp([file.data], file) if file else layout.INDEX_EXPORT
+        self.core.disk.move(source, f"{slot}/{layout.INDEX_EXPORT}")
+
+    def export(self) -> bool:
+        """Replace sessions.json if it does not say what the index says; False if there was nothing to do."""
+        with self.neighbour.index_lock():
+            if self.is_foreign():
+                return False  # someone else's; whoever notices reconciles first
+            present = self.core.disk.stamp(layout.INDEX_EXPORT)
+            cursor = "/".join(map(str, self.core.feed.cursor()))  # taken first: what comes later is exported later
+            if present is not None and self.core.db.get_meta("export_cursor") == cursor:
+                return False
+            body = b",\n".join(self._entries())
+            digest = blake2b(body, digest_size=16).hexdigest()
+            is_new = present is None or self.core.db.get_meta("export_digest") != digest
+            if is_new:
+                self._replace(self._rendered(body), present)
+            self.core.db.set_meta(export_digest=digest, export_cursor=cursor)
+            return is_new
+
+    def render(self) -> bytes:
+        """The whole text, without writing it anywhere."""
+        return b"".join(self._rendered(b",\n".join(self._entries())))
+
+    def _replace(self, parts: list[bytes], present: Stamp | None) -> None:
+        temp = self.core.disk.write_temp(parts, self.core.disk.look(layout.INDEX_EXPORT))
+        new = self.core.disk.stamp(temp)
+        if new is None:  # someone plays with our directories
+            raise FileNotFoundError(errno.ENOENT, "it was taken away before it could become sessions.json", temp)
+        # Both are ours until the move is made: a crash on either side of it is no foreign write. And until
+        # it is made, nothing is exported.
+        stamps = [new] if present is None else [present, new]
+        try:
+            self.core.db.set_meta(export_stamps=_packed(stamps), export_digest="", export_cursor="")
+            self.core.disk.move(temp, layout.INDEX_EXPORT)
+        except OSError:
+            with suppress(OSError):  # what failed first counts; the next opening clears tmp/
+                self.core.disk.remove(temp)
+            raise
+        self.core.disk.sync_dirs([""])
+
+    def _rendered(self, body: bytes) -> list[bytes]:
+        head: dict[str, Any] = orjson.loads(self.core.db.get_meta("export_head", "{}"))
+        top = {"version": head.pop("version", VERSION), "updated_at": Timestamp.now()}
+        opening = codec.render(top)[:-2] + b',\n  "sessions": {'
+        rest = codec.render(head)[1:-2] if head else b""
+        inside = b"\n" + body + b"\n  }" if body else b"}"
+        return [opening, inside, b"," + rest if rest else b"", b"\n}"]
+
+    def _entries(self) -> Iterator[bytes]:
+        """Each entry, indented. An id that lies under several roots can be told only once."""
+        last = None
+        rows = self.core.db.reader.execute("SELECT id, entry, extra FROM sessions ORDER BY id, root, child")
+        for session_id, entry, extra in rows:
+            if session_id == last:
+                continue
+            last = session_id
+            text = entry.encode()
+            if extra:
+                text = codec.render({**orjson.loads(entry), **orjson.loads(extra)})
+            yield b"    " + codec.render_compact(session_id) + b": " + text.replace(b"\n", b"\n    ")
+
+    def _exported(self) -> list[list[int]]:
+        stamps: list[list[int]] = orjson.loads(self.core.db.get_meta("export_stamps", "[]"))
+        return stamps
+
+
+def parse_export(raw: bytes) -> dict[str, Any]:
+    """Any index that Bamboo could have written, of whatever version."""
+    found = codec.parse(raw, layout.INDEX_EXPORT)
+    if not isinstance(found.get("sessions"), dict):
+        raise InvalidContent(layout.INDEX_EXPORT, Flaw("there is no object 'sessions'"))
+    return found
+
+
+def _packed(stamps: list[Stamp]) -> str:
+    return orjson.dumps([list(stamp[:3]) for stamp in stamps]).decode()

@@ -1,0 +1,113 @@
+"""How long each piece of a transcript is, so that a transcript's size is one read of one row.
+
+Kept in the transaction of the commit that changes a message, for changed messages alone: `search` knows which
+those are. A session's row holds the sum; an append adds to it without looking at what was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import apsw
+import orjson
+
+from store.documents import display_names as labels
+from store.documents import transcript
+from store.documents.transcript import Measure
+from store.index.database import SHIFT
+from store.layout import Location
+from store.model.session import IndexEntry
+
+PLACE = (1 << SHIFT) - 1
+Source = str | dict[str, Any]  # a session's summary, or a message
+
+
+class Change(NamedTuple):
+    """Search rows between `first` and `last`, all of one session, that are gone or stand for something else now."""
+
+    first: int
+    last: int
+    stale: Sequence[tuple[int]]  # those that stood for something before
+    changed: Sequence[tuple[int, Source]]
+
+
+def put(db: apsw.Connection, changes: Sequence[Change]) -> None:
+    """Follow changes of search rows."""
+    before = [_remove(db, change) if change.stale else 0 for change in changes]
+    measured = [[(row, measure(row, source)) for row, source in change.changed] for change in changes]
+    db.executemany(
+        "INSERT OR REPLACE INTO pieces VALUES (?, ?)", [(row, m.size_bytes) for some in measured for row, m in some]
+    )
+    links = [link for some in measured for link in _links(some)]
+    if links:
+        db.executemany("INSERT OR REPLACE INTO links VALUES (?, ?, ?)", links)
+    added = [sum(m.size_bytes for _, m in some) - was for some, was in zip(measured, before, strict=True)]
+    db.executemany(
+        "UPDATE sessions SET text_bytes = text_bytes + ? WHERE key = ?",
+        [(more, change.first >> SHIFT) for change, more in zip(changes, added, strict=True) if more],
+    )
+
+
+def _remove(db: apsw.Connection, change: Change) -> int:
+    """Forget what rows stood for before; returns how long that was."""
+    between = (change.first, change.last)
+    if db.execute("SELECT 1 FROM links WHERE row BETWEEN ? AND ? LIMIT 1", between).fetchone():
+        db.executemany("DELETE FROM links WHERE row = ?", change.stale)
+    return sum(bytes_ for (bytes_,) in db.executemany("DELETE FROM pieces WHERE row = ? RETURNING bytes", change.stale))
+
+
+def measure(row: int, source: Source) -> Measure:
+    """The length of the piece that a row stands for."""
+    if isinstance(source, str):
+        return Measure(transcript.length(transcript.render_summary(source)), {})
+    return transcript.measure(source, (row & PLACE) - 1)
+
+
+def purge(db: apsw.Connection, key: int) -> None:
+    """Nothing is known of a session's pieces any more, whatever was."""
+    between = (key << SHIFT, ((key + 1) << SHIFT) - 1)
+    db.execute("DELETE FROM pieces WHERE row BETWEEN ? AND ?", between)
+    db.execute("DELETE FROM links WHERE row BETWEEN ? AND ?", between)
+    db.execute("UPDATE sessions SET text_bytes = 0 WHERE key = ?", (key,))
+
+
+def agree(db: apsw.Connection, key: int, sources: Iterable[Source]) -> bool:
+    """Whether what is known of a session's pieces is what its files would make of it."""
+    first, last = key << SHIFT, ((key + 1) << SHIFT) - 1
+    measured = [(first + place, measure(first + place, source)) for place, source in enumerate(sources)]
+    known = db.execute("SELECT row, bytes FROM pieces WHERE row BETWEEN ? AND ? ORDER BY row", (first, last)).fetchall()
+    links = db.execute("SELECT row, url, times FROM links WHERE row BETWEEN ? AND ?", (first, last)).fetchall()
+    return (
+        known == [(row, m.size_bytes) for row, m in measured]
+        and sorted(links) == sorted(_links(measured))
+        and _row_agrees(db, key, sum(m.size_bytes for _, m in measured))
+    )
+
+
+def _row_agrees(db: apsw.Connection, key: int, text_bytes: int) -> bool:
+    """Whether a session's row has the right sum, and what follows from the rest of it."""
+    columns = "root, child, opening, entry, name, header_bytes, text_bytes"
+    row = db.execute(f"SELECT {columns} FROM sessions WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        return False
+    root, child, opening, entry, *shown = row
+    location, record = Location(root, child or None), IndexEntry.model_validate(orjson.loads(entry))
+    header_bytes = transcript.length(transcript.render_header(record))
+    return tuple(shown) == (labels.session_name(record.title, opening, location), header_bytes, text_bytes)
+
+
+def links_of(db: apsw.Connection, key: int) -> dict[str, int]:
+    """How often each attachment is linked in a session's transcript."""
+    between = (key << SHIFT, ((key + 1) << SHIFT) - 1)
+    rows = db.execute("SELECT url, sum(times) FROM links WHERE row BETWEEN ? AND ? GROUP BY url", between)
+    return {url: int(times) for url, times in rows}
+
+
+def linking(db: apsw.Connection) -> set[int]:
+    """The keys of all sessions whose transcripts have links."""
+    return {key for (key,) in db.execute(f"SELECT DISTINCT row >> {SHIFT} FROM links")}
+
+
+def _links(measured: Iterable[tuple[int, Measure]]) -> Iterable[tuple[int, str, int]]:
+    return ((row, url, times) for row, m in measured for url, times in m.links.items())

@@ -1,0 +1,218 @@
+"""A backend that keeps its sessions in a dictionary: for tests, and for agents that need not remember.
+
+It keeps the same promises as the home on a disk but one, lasting: what is saved is checked as it is there, outdated
+copies are refused (rule 8), and nobody's later change of an object reaches what was saved. Safe for many threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from store import layout
+from store.argument_checks import checked
+from store.check.health import Health, Probe
+from store.commit.session_reader import Origin, entry_of
+from store.disk.disk import Stamp
+from store.documents import json_text as codec
+from store.documents import sidecar as overlays
+from store.documents.document import Document, parse_document
+from store.documents.secrets import without_keys
+from store.errors import Ambiguous, Conflict, NotFound, Protected
+from store.index.catalog import Version
+from store.layout import ARTIFACTS, TRACES, VERIFICATION, Location
+from store.model.session import IndexEntry, Session
+from store.sessions import artifacts
+from store.sessions import prune_plan as prune
+from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
+from store.sessions.records import rendered, with_statuses
+from store.sessions.save import check_rendered, later_than, location_of, outdated, refuse_shortening, refuse_wrong_shape
+
+
+@dataclass
+class _Held:
+    """One session: its document, which save it came from, and its records by their file's name."""
+
+    document: Document
+    number: int
+    entry: IndexEntry
+    records: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def version(self) -> Version:
+        return Version(Stamp(self.number, len(self.document.raw), 0, 0), None)
+
+
+@checked
+class MemoryStore:
+    """A store without a disk. See `store.backend.Backend` for what it can do."""
+
+    backend_name = "memory"
+
+    def __init__(self, *, limit_bytes: int = codec.MAX_DOCUMENT_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self.lock = threading.RLock()
+        self._held: dict[Location, _Held] = {}
+        self._saves = 0
+        self.records = MemoryRecords(self)
+
+    # -- sessions ----------------------------------------------------------------------------------------
+
+    def save(self, session: Session, *, overwrite: bool = False, shorten: bool = False) -> None:
+        refuse_wrong_shape(session)
+        location = location_of(session)
+        with self.lock:
+            held = self._held.get(location)
+            if held is None:
+                self._create(session, location, overwrite=overwrite)
+            else:
+                self._rewrite(session, location, held, overwrite=overwrite, shorten=shorten)
+
+    def _create(self, session: Session, location: Location, *, overwrite: bool) -> None:
+        if session._origin is not None and not overwrite:
+            raise Conflict(f"session {location} was deleted since it was loaded; say overwrite to create it again")
+        layout.check_new(location)
+        self._put(session, location, session.model_dump(warnings=False), {})
+
+    def _rewrite(self, session: Session, location: Location, held: _Held, *, overwrite: bool, shorten: bool) -> None:
+        origin: Origin | None = session._origin
+        if overwrite or origin is None or origin.version != held.version:
+            if not overwrite:
+                raise outdated(location, origin)
+            origin = _origin(held, held.document.record.model_dump())
+        now = overlays.settle(origin.dump, session)
+        if codec.same(origin.dump, now):
+            return
+        refuse_shortening(location, origin.dump, session, shorten=shorten)
+        session.updated_at = now["updated_at"] = later_than(origin, session.updated_at)
+        self._put(session, location, now, held.records)
+
+    def _put(self, session: Session, location: Location, now: dict[str, Any], records: dict[str, bytes]) -> None:
+        now = without_keys({name: value for name, value in now.items() if name != overlays.AUTHORITY})
+        document = check_rendered(now, location, self.limit_bytes)
+        entry = entry_of(document.record, location, len(document.record.messages), has_attachments=False)
+        self._saves += 1
+        self._held[location] = held = _Held(document, self._saves, entry, records)
+        session._origin = _origin(held, now)
+
+    def load(self, session_id: str) -> Session | None:
+        with self.lock:
+            location = self._locate(session_id)
+            if location is None:
+                return None
+            held = self._held[location]
+        # Parsed anew: the record of one caller is not that of another.
+        session = parse_document(held.document.raw, location.path(layout.SESSION)).record
+        session._origin = _origin(held, session.model_dump())
+        return session
+
+    def delete(self, session_id: str, *, force: bool = False) -> bool:
+        with self.lock:
+            location = self._locate(session_id)
+            if location is None:
+                return False
+            entries = {loc: held.entry for loc, held in self._held.items() if loc.root == location.root}
+            going = [location, *prune.descendants(location, entries)]
+            if location.child is None:
+                going = list(entries)
+            pinned = [loc for loc in going if entries[loc].pinned]
+            if pinned and not force:
+                raise Protected(f"{location} was not deleted: {pinned[0]} is pinned. Unpin it, or force the deletion")
+            for gone in going:
+                del self._held[gone]
+        return True
+
+    def ids(self) -> list[str]:
+        with self.lock:
+            return sorted(map(str, self._held))
+
+    def exists(self, session_id: str) -> bool:
+        with self.lock:
+            return self._locate(session_id) is not None
+
+    def health(self) -> Health:
+        return Health(self.backend_name, (Probe("memory", True, f"{len(self._held)} sessions"),))
+
+    def _locate(self, session_id: str) -> Location | None:
+        exact = layout.parse_location(session_id)
+        if exact is not None:
+            return exact if exact in self._held else None
+        root = Location(layout.check_id(session_id))
+        found = [root] if root in self._held else [loc for loc in self._held if loc.id == session_id]
+        if len(found) > 1:
+            raise Ambiguous(session_id, map(str, found))
+        return found[0] if found else None
+
+    def held(self, session_id: str) -> _Held:
+        """What is held of a session that must be there. The lock is held too."""
+        location = self._locate(session_id)
+        if location is None:
+            raise NotFound(f"there is no session {session_id!r}")
+        return self._held[location]
+
+
+def _origin(held: _Held, dump: dict[str, Any]) -> Origin:
+    return Origin(held.version, dump, dump, has_side=False)
+
+
+class MemoryRecords:
+    """The records of the sessions in memory, each as the text its file would hold."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def load_artifacts(self, session_id: str) -> ArtifactSet | None:
+        found: ArtifactSet | None = self._load(session_id, ARTIFACTS)
+        return found
+
+    def save_artifacts(self, session_id: str, found: ArtifactSet) -> list[str]:
+        found = found.model_copy()
+        with self._store.lock:
+            held = self._store.held(session_id)
+            gone = found.evict()
+            self._put(held, ARTIFACTS, found)
+        return [artifact.artifact_uri for artifact in gone]
+
+    def add_artifacts(self, session_id: str, added: Iterable[ToolArtifact]) -> list[str]:
+        with self._store.lock:
+            self._store.held(session_id)
+            found = self.load_artifacts(session_id) or ArtifactSet.of()
+            for artifact in added:
+                found.put(artifact)
+            return self.save_artifacts(session_id, found)
+
+    def load_traces(self, session_id: str) -> list[TraceEvent] | None:
+        found: list[TraceEvent] | None = self._load(session_id, TRACES)
+        return found
+
+    def save_traces(self, session_id: str, events: Iterable[TraceEvent]) -> None:
+        self._save(session_id, TRACES, list(events), add=False)
+
+    def add_traces(self, session_id: str, events: Iterable[TraceEvent]) -> None:
+        self._save(session_id, TRACES, list(events), add=True)
+
+    def load_verification(self, session_id: str) -> list[VerificationReport] | None:
+        found: list[VerificationReport] | None = self._load(session_id, VERIFICATION)
+        return found
+
+    def save_verification(self, session_id: str, reports: Iterable[VerificationReport]) -> None:
+        self._save(session_id, VERIFICATION, with_statuses(reports), add=False)
+
+    def add_verification(self, session_id: str, reports: Iterable[VerificationReport]) -> None:
+        self._save(session_id, VERIFICATION, with_statuses(reports), add=True)
+
+    def _load(self, session_id: str, name: str) -> Any:
+        with self._store.lock:
+            raw = self._store.held(session_id).records.get(name) if self._store.exists(session_id) else None
+        return None if raw is None else artifacts.parse_record(name, raw, name)
+
+    def _save(self, session_id: str, name: str, items: list[Any], *, add: bool) -> None:
+        with self._store.lock:
+            held = self._store.held(session_id)
+            present = (self._load(session_id, name) or []) if add else []
+            self._put(held, name, [*present, *items])
+
+    def _put(self, held: _Held, name: str, record: Any) -> None:
+        held.records[name] = rendered(name, record, name, self._store.limit_bytes)

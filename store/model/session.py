@@ -1,0 +1,439 @@
+"""The records of a store: Session and everything in it, and its entry in the index.
+
+One import for all of them; the parts live in messages, tasks, budget, runtime_state and mirrors.
+A record accepts exactly what the owning agent would load (rule 6), keeps what it does not know
+(rule 5), and `model_dump()` gives exactly the members that agent would write, in its order. Loading
+invents nothing that a rewrite would then add: the rewriter compares two dumps and splices what differs.
+
+FORMATS A.2 and C.2. Pure but for the clock, which new messages and changed sessions are stamped from.
+"""
+
+from typing import Any, Literal, Self
+
+import orjson
+from pydantic import AliasChoices, ConfigDict, Field, PrivateAttr
+
+from store.model.budget import (
+    BudgetStrategy,
+    CompressionEvent,
+    ConversationSummary,
+    HybridStrategy,
+    PromptSnapshot,
+    TokenBudget,
+    TokenBudgetUsage,
+    WindowStrategy,
+)
+from store.model.message import (
+    FunctionCall,
+    ImageOcrLine,
+    ImageOcrResult,
+    ImageUrl,
+    Message,
+    MessagePart,
+    Phase,
+    Role,
+    ToolCall,
+    cut_tool_output,
+)
+from store.model.mirrored_fields import (
+    MIRRORED,
+    Label,
+    Mirrored,
+    SessionRuntimeMetadata,
+    mirror_text,
+    parse_flag,
+    parse_messages,
+    parse_names,
+    parse_text,
+)
+from store.model.preview import Gist
+from store.model.record import ALIASES, U32, U64, AliasedRecord, Missing, OmitEmpty, Opt, Record
+from store.model.runtime_state import (
+    AgentRuntimeState,
+    Checkpoint,
+    LlmState,
+    MemoryState,
+    PermissionMode,
+    PlanModeState,
+    PromptState,
+    RoundState,
+    SuspensionState,
+    ToolsState,
+    WaitingForBash,
+    WaitingForChildren,
+)
+from store.model.tasks import TaskBlocker, TaskEvidence, TaskItem, TaskList, TaskStatus, TaskTransition
+from store.model.timestamp import Timestamp
+
+__all__ = [
+    "ALIASES",
+    "MIRRORED",
+    "AgentRuntimeState",
+    "BudgetStrategy",
+    "Checkpoint",
+    "CompressionEvent",
+    "ConversationSummary",
+    "FunctionCall",
+    "HybridStrategy",
+    "ImageOcrLine",
+    "ImageOcrResult",
+    "ImageUrl",
+    "IndexEntry",
+    "LlmState",
+    "MemoryState",
+    "Message",
+    "MessagePart",
+    "PendingQuestion",
+    "PermissionMode",
+    "Phase",
+    "PlanModeState",
+    "PromptSnapshot",
+    "PromptState",
+    "ProviderModelRef",
+    "ReasoningEffort",
+    "Record",
+    "Role",
+    "RoundState",
+    "Session",
+    "SessionKind",
+    "SessionRuntimeMetadata",
+    "SuspensionState",
+    "TaskBlocker",
+    "TaskEvidence",
+    "TaskItem",
+    "TaskList",
+    "TaskStatus",
+    "TaskTransition",
+    "Timestamp",
+    "TokenBudget",
+    "TokenBudgetUsage",
+    "ToolCall",
+    "ToolsState",
+    "WaitingForBash",
+    "WaitingForChildren",
+    "WindowStrategy",
+    "cut_tool_output",
+    "mirror_text",
+]
+
+SessionKind = Literal["root", "child"]
+ReasoningEffort = Literal["low", "medium", "high", "xhigh", "max"]
+
+MAX_DEPTH = 2**32 - 1
+NEW_TITLE = "New Session"
+PREVIOUS_RESPONSE_KEY = "responses.previous_response_id"
+
+
+class ProviderModelRef(Record):
+    """Which model of which provider."""
+
+    provider: str
+    model: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.model}"
+
+
+class PendingQuestion(Record):
+    """What the agent asked and waits to be told."""
+
+    tool_call_id: str
+    tool_name: OmitEmpty[str] = ""
+    question: str
+    options: list[str]
+    allow_custom: bool
+    source: Literal["pause_tool", "agentic_clarification", "external_agent", "gold", "direct_parent"] = "pause_tool"
+
+
+class Session(AliasedRecord):
+    """One conversation, root or child: `session.json`, or without its messages `runtime.json`."""
+
+    model_config = ConfigDict(ignored_types=(Mirrored, Label))
+
+    id: str
+    title: str = ""
+    pinned: bool = False
+    title_version: U64 = 0
+    title_generated: Missing[bool] = None
+    metadata_version: U64 = 0
+    root_orchestration_only: OmitEmpty[bool] = False
+    root_tool_authority_revision: OmitEmpty[U64] = 0
+    root_mode_transition_epoch: OmitEmpty[U64] = 0
+    root_mode_operations: OmitEmpty[list[Any]] = Field(default_factory=list)
+    kind: SessionKind = "root"
+    authority_identity: Opt[Any] = None
+    supervisor_management: Opt[Any] = None
+    parent_session_id: Opt[str] = None
+    root_session_id: str = ""
+    spawn_depth: U32 = 0
+    messages: list[Message]
+    created_at: Timestamp
+    updated_at: Timestamp
+    task_list: Opt[TaskList] = Field(default=None, validation_alias=AliasChoices("task_list", ALIASES["task_list"]))
+    pending_question: Opt[PendingQuestion] = None
+    model: str = ""
+    model_ref: Opt[ProviderModelRef] = None
+    reasoning_effort: Opt[ReasoningEffort] = None
+    metadata: OmitEmpty[dict[str, str]] = Field(default_factory=dict)
+    token_budget: Opt[TokenBudget] = None
+    token_usage: Opt[TokenBudgetUsage] = None
+    conversation_summary: Opt[ConversationSummary] = None
+    prompt_snapshot: Opt[PromptSnapshot] = None
+    compression_events: OmitEmpty[list[CompressionEvent]] = Field(default_factory=list)
+    model_context_state: Opt[Any] = None
+    provider_transcript: Opt[Any] = None
+    compression_instructions: Opt[str] = None
+    agent_runtime_state: Opt[AgentRuntimeState] = None
+    runtime_metadata: Opt[SessionRuntimeMetadata] = None
+    workspace: Opt[str] = None
+
+    # The version it was loaded from: set by the store, carried by copies, part of no comparison.
+    _origin: Any = PrivateAttr(default=None)
+
+    # Not members: each reads and writes both runtime_metadata and metadata.
+    last_run_status = Mirrored("last_run_status", parse_text)
+    last_run_error = Mirrored("last_run_error", parse_text)
+    subagent_type = Mirrored("subagent_type", parse_text)
+    provider_name = Mirrored("provider_name", parse_text)
+    pending_injected_messages = Mirrored("pending_injected_messages", parse_messages)
+    selected_skill_ids = Mirrored("selected_skill_ids", parse_names)
+    skill_mode = Mirrored("skill_mode", parse_text, older_key="mode")
+    runtime_reasoning_effort = Mirrored("reasoning_effort", parse_text)
+    enhance_prompt = Mirrored("enhance_prompt", parse_text)
+    root_orchestration_prompt = Mirrored("root_orchestration_prompt", parse_flag)
+    task_list_version = Mirrored("task_list_version", parse_text)
+    todo_list_version = Mirrored("todo_list_version", parse_text)
+    workspace_path = Mirrored("workspace_path", parse_text)
+    project_id = Mirrored("project_id", parse_text)
+    user_id = Label("user_id")
+    persona_id = Label("active_persona_id")
+
+    @classmethod
+    def new(cls, id: str, model: str = "") -> Self:
+        """An empty root."""
+        now = Timestamp.now()
+        return cls(
+            id=id,
+            title=NEW_TITLE,
+            root_session_id=id,
+            messages=[],
+            created_at=now,
+            updated_at=now,
+            model=model,
+        )
+
+    @classmethod
+    def new_child(cls, id: str, root_id: str, model: str, title: str) -> Self:
+        """An empty child directly below the root."""
+        session = cls.new(id, model)
+        session.title = title
+        session.kind = "child"
+        session.parent_session_id = session.root_session_id = root_id
+        session.spawn_depth = 1
+        return session
+
+    @classmethod
+    def new_child_of(cls, id: str, parent: "Session", model: str, title: str) -> Self:
+        """An empty child of `parent`, which may be a child itself."""
+        session = cls.new_child(id, parent.root_session_id or parent.id, model, title)
+        session.parent_session_id = parent.id
+        session.spawn_depth = min(parent.spawn_depth + 1, MAX_DEPTH)
+        return session
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Session):
+            return NotImplemented
+        # BaseModel's would compare _origin too.
+        return self.__dict__ == other.__dict__ and self.model_extra == other.model_extra
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def add_message(self, message: Message) -> None:
+        """Append; a tool's output beyond the limit is cut, in a copy of the message."""
+        if message.role == "tool":
+            content = cut_tool_output(message.content)
+            if content is not message.content:
+                message = message.model_copy(update={"content": content})
+        self.messages.append(message)
+        self._touch()
+
+    def set_task_list(self, task_list: TaskList) -> None:
+        self.task_list = task_list
+        self._touch()
+
+    def update_task_item(
+        self,
+        item_id: str,
+        status: TaskStatus,
+        notes: str | None = None,
+        *,
+        completed_criteria: list[str] | None = None,
+        round: int | None = None,
+    ) -> TaskItem:
+        """Move the item on and return it. Completing it with criteria unmet leaves it in_progress."""
+        item = self.task_list.find_item(item_id) if self.task_list else None
+        if self.task_list is None or item is None:
+            raise LookupError(f"session {self.id} has no task item {item_id}")
+        item.move_to(status, notes, completed_criteria=completed_criteria, round=round)
+        self.task_list.updated_at = Timestamp.after(self.task_list.updated_at)
+        self._touch()
+        return item
+
+    def set_pending_question(self, question: PendingQuestion) -> None:
+        self.pending_question = question
+        self._touch()
+
+    def clear_pending_question(self) -> None:
+        self.pending_question = None
+        self._touch()
+
+    def has_pending_question(self) -> bool:
+        return self.pending_question is not None
+
+    def exchange_count(self) -> int:
+        """How many of the user's questions were answered."""
+        return Gist().after(message.model_dump(warnings=False) for message in self.messages).exchanges
+
+    def clear_derived_context_state(self) -> None:
+        """Forget what was computed from the messages; for whoever has edited them (FORMATS H.13)."""
+        self.token_usage = None
+        self.conversation_summary = None
+        self.compression_events = []
+        self.model_context_state = None  # it fingerprints the transcript
+        self.metadata.pop(PREVIOUS_RESPONSE_KEY, None)
+        for message in self.messages:
+            message.compressed = False
+            message.compressed_by_event_id = None
+
+    def has_pending_injected_messages(self) -> bool:
+        """True if either place has the key, whatever it holds."""
+        return self.pending_injected_messages is not None
+
+    def clear_stale_root_token_budget(self) -> None:
+        """A root's budget is resolved at each run; a persisted one is a leftover."""
+        if self.kind == "root":
+            self.token_budget = None
+
+    def effective_permission_mode(self) -> PermissionMode:
+        state = self.agent_runtime_state
+        return state.effective_permission_mode() if state else "default"
+
+    def set_permission_mode(self, mode: PermissionMode) -> None:
+        """A session that never ran gets a runtime state to hold it, unless the mode is the default."""
+        if self.agent_runtime_state is None:
+            if mode == "default":
+                return
+            self.agent_runtime_state = AgentRuntimeState.new("")
+        self.agent_runtime_state.set_permission_mode(mode)
+
+    def _touch(self) -> None:
+        self.updated_at = Timestamp.after(self.updated_at)
+
+
+class IndexEntry(Record):
+    """What the index says of a session: one value of `sessions` in sessions.json."""
+
+    id: str
+    kind: SessionKind
+    rel_path: str
+    title: str
+    title_version: U64 = 0
+    title_generated: Missing[bool] = None
+    pinned: bool
+    parent_session_id: str | None = None  # the only member that is written as null
+    root_session_id: str
+    spawn_depth: U32
+    model: str = ""
+    model_ref: Opt[ProviderModelRef] = None
+    reasoning_effort: Opt[ReasoningEffort] = None
+    workspace_path: Opt[str] = None
+    project_id: Opt[str] = None
+    gold_config_json: Opt[str] = None
+    created_by_schedule_id: Opt[str] = None
+    created_by_connect_key: Opt[str] = None
+    schedule_run_id: Opt[str] = None
+    created_at: Timestamp
+    updated_at: Timestamp
+    last_activity_at: Timestamp
+    message_count: U64
+    has_attachments: bool
+    has_pending_question: bool = False
+    plan_mode: Opt[PlanModeState] = None
+    bypass_permissions: bool = False
+    permission_mode: Missing[PermissionMode] = None
+    last_run_status: Opt[str] = None
+    last_run_error: Opt[str] = None
+    token_usage: Opt[TokenBudgetUsage] = None
+    subagent_type: Opt[str] = None
+    lifecycle: Opt[str] = None
+    resident_name: Opt[str] = None
+    placement: Opt[Any] = None
+
+    @classmethod
+    def of(
+        cls,
+        session: Session,
+        *,
+        location_id: str,
+        rel_path: str,
+        kind: SessionKind,
+        root_id: str,
+        message_count: int,
+        has_attachments: bool,
+    ) -> Self:
+        """The entry of `session`. Its identity is where it lies, whatever the document says (rule 9)."""
+        metadata = session.metadata
+        state = session.agent_runtime_state
+        entry = cls(
+            id=location_id,
+            kind=kind,
+            rel_path=rel_path,
+            title=session.title,
+            title_version=session.title_version,
+            pinned=session.pinned,
+            parent_session_id=session.parent_session_id,
+            root_session_id=root_id,
+            spawn_depth=session.spawn_depth,
+            model=session.model,
+            model_ref=session.model_ref,
+            reasoning_effort=session.reasoning_effort,
+            workspace_path=_unless_blank(session.workspace_path),
+            project_id=_unless_blank(session.project_id),
+            gold_config_json=_unless_blank(metadata.get("gold_config")),
+            created_by_schedule_id=_unless_blank(metadata.get("created_by_schedule_id")),
+            created_by_connect_key=_unless_blank(metadata.get("created_by_connect_key")),
+            schedule_run_id=_unless_blank(metadata.get("schedule_run_id")),
+            created_at=session.created_at,
+            updated_at=session.updated_at,
+            last_activity_at=session.updated_at,
+            message_count=message_count,
+            has_attachments=has_attachments,
+            has_pending_question=session.has_pending_question(),
+            plan_mode=state.plan_mode if state else None,
+            bypass_permissions=state.bypass_permissions if state else False,
+            last_run_status=_unless_blank(session.last_run_status),
+            last_run_error=_unless_blank(session.last_run_error),
+            token_usage=session.token_usage,
+            subagent_type=_unless_blank(session.subagent_type),
+            lifecycle=_unless_blank(metadata.get("lifecycle")),
+            resident_name=_unless_blank(metadata.get("resident_name")),
+            placement=_parse_object(metadata.get("placement")),
+        )
+        # Assigned, not passed: they may be absent from an entry but are never null in one.
+        entry.title_generated = session.title_generated
+        if state and state.permission_mode is not None:
+            entry.permission_mode = state.effective_permission_mode()
+        return entry
+
+
+def _unless_blank(text: str | None) -> str | None:
+    """Untrimmed, but only if something remains after trimming."""
+    return text if text and text.strip() else None
+
+
+def _parse_object(text: str | None) -> dict[str, Any] | None:
+    try:
+        value = orjson.loads(text) if text else None
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,451 @@
+"""Who may do what with a name in the home: the changes a filesystem asks for, as rules of the store.
+
+What a name means is told by `places`; what is committed as a whole is written by its own module, and
+refused bytes are kept here for all of them. Here is everything else: directories, attachments, foreign
+files, and names that come, go and move. Under a pinned session nothing but mail is taken away.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Unpack
+
+from store import layout
+from store.commit.core import Core
+from store.commit.journal import Commit
+from store.disk import trash
+from store.disk.disk import Entry, NewFile, write_all
+from store.disk.rejects import Rejects
+from store.documents import json_text as codec
+from store.errors import AlreadyExists, Conflict, Generated, InvalidContent, NotEmpty, NotFound, Protected
+from store.index.catalog import Terms, Version
+from store.layout import Location
+from store.namespace import incoming as arrivals
+from store.namespace.dispatch import Parts
+from store.path_kinds import CHECKED, FIXED, VERSIONED, Kind, Place
+from store.sessions.attachments import Beside
+from store.sessions.delete import Remover
+from store.sessions.put import Putter
+from store.sessions.rename import Relocator
+
+log = logging.getLogger("grovefs.store")
+
+CHUNK_BYTES = 1 << 20
+# Foreign files are not the session's; a pinned session goes on receiving and acknowledging its mail.
+_NEVER_PINNED = (Kind.PLAIN, Kind.MESSAGE, Kind.MAILBOX)
+
+
+class DocumentTerms(Terms, total=False):
+    overwrite: bool  # a newer version there is no reason to refuse
+    deleted_before: bool  # the name was taken away by whoever writes it again
+
+
+@dataclass(frozen=True)
+class Namespace:
+    core: Core
+    beside: Beside
+    putter: Putter
+    remover: Remover
+    relocator: Relocator
+    rejects: Rejects
+    parts: Parts
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    @property
+    def mode_of_sessions(self) -> int:
+        """Who may look into the sessions: 0700 unless the home says otherwise."""
+        return self.core.disk.dir_mode
+
+    def stat(self, path: str) -> os.stat_result | None:
+        return self.core.disk.stat(path)
+
+    def entries(self, path: str) -> list[Entry]:
+        return self.core.disk.entries(path)
+
+    def scan(self, path: str) -> list[tuple[str, os.stat_result]]:
+        """The names in a directory, and what each is like."""
+        return self.core.disk.scan(path)
+
+    def birth_ns(self, place: Place) -> int | None:
+        """When a file was made, where the filesystem knows it."""
+        return self.core.disk.birth_ns(place.path)
+
+    def noticed(self, location: Location) -> None:
+        """A document was changed on disk: the index is to follow, unless it knows."""
+        self.core.refresh(location)
+
+    def read(self, place: Place) -> bytes | None:
+        """A file whole; None if there is none."""
+        file = self.core.disk.read(place.path)
+        return file.data if file else None
+
+    def open(self, place: Place, flags: int, mode: int = 0o600) -> int:
+        """A descriptor of the file itself; its directories are reached without following links."""
+        if flags == os.O_RDONLY:
+            return self.core.disk.open_to_read(place.path)
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            self.check_may_write(place)
+        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+            return os.open(place.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=parent)
+
+    def version(self, place: Place) -> Version:
+        """What a writer of this name starts from: what `commit` takes as `base`."""
+        if place.kind is Kind.DOCUMENT and place.location is not None:
+            return self.core.version(place.location)
+        return Version(self.core.disk.stamp(place.path), None)
+
+    def check_may_write(self, place: Place) -> None:
+        """Raise, with the reason, if no bytes may be written under this name."""
+        self.core.check_writable()
+        if place.kind is Kind.DERIVED:
+            raise Generated(f"{place.path} is derived from the sessions beside it, and follows them by itself")
+
+    def read_link(self, place: Place) -> str:
+        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+            return os.readlink(place.name, dir_fd=parent)
+
+    def new_shadow(self) -> tuple[int, str]:
+        """A file in which bytes may gather that are not committed yet; gone at the next opening if forgotten."""
+        return self.core.disk.open_temp()
+
+    def drop_shadow(self, path: str) -> None:
+        self.core.disk.drop_temp(path)
+
+    def make_stored(self) -> None:
+        """What a filesystem shows of a home is there from the first, though nothing is in it yet."""
+        for name in layout.STORED:
+            self.core.disk.make_dirs(name)
+
+    # -- committing ------------------------------------------------------------------------------------
+
+    def commit_file(self, place: Place, fd: int, **terms: Unpack[DocumentTerms]) -> bool:
+        """As `commit`, from a file: an attachment of any size, a document only up to the limit."""
+        if place.kind is Kind.ATTACHMENT:
+            return self._put_attachment(place, _chunks(fd), terms.get("mode"), terms.get("mtime_ns"))
+        size = os.fstat(fd).st_size
+        codec.check_size(size, place.path, self.core.limit_bytes)  # before it is read into memory
+        return self.commit(place, os.pread(fd, size, 0), **terms)
+
+    def _put_attachment(self, place: Place, parts: Iterable[bytes], mode: int | None, mtime_ns: int | None) -> bool:
+        assert place.location is not None
+        present = self.core.disk.look(place.path)
+        kept_mode = mode if mode is not None or present is None else present.mode
+        self.beside.put_file(place.location, NewFile(place.path, parts, mtime_ns=mtime_ns, mode=kept_mode))
+        return True
+
+    def truncate(self, place: Place, size: int, *, base: Version | None, overwrite: bool) -> None:
+        """Cut or lengthen what is there, as a commit of its own; for a document seldom a good idea."""
+        fd, path = self.new_shadow()
+        try:
+            old = self.open(place, os.O_RDONLY)
+            try:
+                write_all(fd, _chunks(old))
+            finally:
+                os.close(old)
+            os.ftruncate(fd, size)
+            self.commit_file(place, fd, base=base, overwrite=overwrite)
+        finally:
+            os.close(fd)
+            self.drop_shadow(path)
+
+    def commit(
+        self,
+        place: Place,
+        data: bytes,
+        *,
+        overwrite: bool = False,
+        deleted_before: bool = False,
+        **terms: Unpack[Terms],
+    ) -> bool:
+        """Put a file that is committed as a whole in place. What is refused is kept, with the reason."""
+        self.check_may_write(place)
+        if place.kind is Kind.ATTACHMENT:
+            return self._put_attachment(place, [data], terms.get("mode"), terms.get("mtime_ns"))
+        try:
+            if place.kind is Kind.DOCUMENT:
+                changed = self._put_document(place, data, overwrite, deleted_before, **terms)
+            else:
+                if overwrite:
+                    terms["base"] = None
+                changed = self.parts.put(place, data, **terms)
+        except (InvalidContent, Conflict) as error:
+            self.rejects.keep(place.directory, place.name, data, error)
+            raise
+        if changed:  # vim and `cp -b` put the old version back after a refusal: that mends nothing
+            self.rejects.drop(place.directory, place.name)
+        return changed
+
+    def _put_document(
+        self, place: Place, data: bytes, overwrite: bool, deleted_before: bool, **terms: Unpack[Terms]
+    ) -> bool:
+        assert place.location is not None
+        return self.putter.put_document(
+            place.location,
+            place.name,
+            data,
+            on_conflict="overwrite" if overwrite else "reject",
+            deleted_before=deleted_before,
+            alone=True,
+            **terms,
+        )
+
+    # -- directories -----------------------------------------------------------------------------------
+
+    def make_dir(self, place: Place) -> None:
+        self.core.check_writable()
+        if place.kind is Kind.SESSION and place.location is not None:
+            layout.check_new(place.location)
+        if place.kind in (Kind.MEMBER, Kind.PROJECT):
+            layout.check_new_id(place.name)
+        if place.kind in CHECKED or place.kind in (Kind.DERIVED, Kind.STATE_TEXT):
+            raise Protected(f"{place.path} can only be a plain file")
+        if place.name == layout.CHILDREN and place.location is not None and place.kind is Kind.PLAIN:
+            raise Protected(f"{place.path}: a child has no children of its own; they lie beside it")
+        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+            os.mkdir(place.name, self.core.disk.dir_mode, dir_fd=parent)
+        self._keep_name(place)
+
+    def remove_dir(self, place: Place, hidden: Collection[str] = ()) -> None:
+        """Remove an empty directory. For a session that is its deletion: `hidden` names what counts as gone."""
+        self.core.check_writable()
+        left = [e.name for e in self.core.disk.entries(place.path) if e.name not in hidden]
+        if left:
+            raise NotEmpty(f"{place.path} still holds {left[0]!r}")
+        if place.kind is not Kind.PLAIN:
+            self.refuse_pinned(place)
+        if place.kind is Kind.SESSION and place.location is not None and hidden:
+            self.remover.delete_one(place.location)
+            return
+        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+            os.rmdir(place.name, dir_fd=parent)
+        self._keep_name(place)
+
+    def _keep_name(self, place: Place) -> None:
+        """That a name came or went lasts (rule 2). Foreign files are as on any disk: who cares syncs."""
+        if place.kind is not Kind.PLAIN:
+            self.core.disk.seal([place.path.rpartition("/")[0]])
+        if place.kind is Kind.ATTACHMENT and place.location is not None:  # a directory among them counts as one too
+            self.beside.recount(place.location)
+
+    def refuse_pinned(self, place: Place) -> None:
+        """A pinned session, and a root with a pinned descendant, keep what they have until unpinned."""
+        location = place.location
+        if location is None or not location.is_session or place.kind in _NEVER_PINNED:
+            return
+        pinned = self.core.index.pinned_in(location.root)
+        if location in pinned or (location.child is None and pinned):
+            which = location if location in pinned else pinned[0]
+            raise Protected(f"{place.path} stays: {which} is pinned")
+
+    # -- files --------------------------------------------------------------------------------------------
+
+    def remove_file(self, place: Place, *, keep: bool = True) -> None:
+        """Take a file away. What is the session's goes to the trash, unless it lives on under another name; its
+        session.json takes its rows along."""
+        if place.kind is not Kind.DERIVED or not self.parts.projects.is_hollow(place):
+            self.check_may_write(place)
+        self.refuse_pinned(place)
+        if place.kind is Kind.DOCUMENT and place.location is not None:
+            return self._trash_document(place.location, place)
+        if self.parts.remove(place):
+            return
+        if place.kind is Kind.ATTACHMENT and place.location is not None:
+            return self.beside.remove_file(place.location, place.path, keep=keep)
+        if place.kind is Kind.LOG and keep and place.location is not None and place.location.is_session:
+            return self.beside.remove_log(place.location, place.path)
+        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+            os.unlink(place.name, dir_fd=parent)
+        self._keep_name(place)
+        self.parts.tell(place)
+
+    def put_plain(self, place: Place, data: bytes, like: os.stat_result) -> None:
+        """A foreign file that is a copy of something, with its mode and times."""
+        self.core.check_writable()
+        file = NewFile(place.path, [data], None, like.st_mtime_ns, stat.S_IMODE(like.st_mode))
+        if place.kind is Kind.ATTACHMENT and place.location is not None:
+            return self.beside.put_file(place.location, file)
+        self.core.disk.put(file)
+        self.core.disk.seal([place.path.rpartition("/")[0]])
+
+    def _trash_document(self, location: Location, place: Place) -> None:
+        with self.core.locked(location):
+            if self.core.disk.stat(place.path) is None:
+                raise NotFound(f"{place.path} does not exist")
+            slot = trash.new_slot(location)
+            moves = [(place.path, f"{slot}/{place.name}")]
+            row = self.core.index.find(location)
+            info = trash.info_file(slot, location, "document deleted", moves, row.entry.title if row else None)
+            self.core.journal.run(Commit(location, [info], moves, dirs=[slot]), lambda db: self.core.reread(location))
+            self.core.changed()
+
+    # -- renames ----------------------------------------------------------------------------------------------
+
+    def move(self, source: Place, target: Place, *, replace: bool = True) -> None:
+        """Rename anything but a document: a session's directory, an attachment, a foreign file or directory."""
+        for place in (source, target):
+            self.check_may_write(place)
+        info = self.core.disk.stat(source.path)
+        if info is None:
+            raise NotFound(f"{source.path} does not exist")
+        if not replace and self.core.disk.stat(target.path) is not None:
+            raise AlreadyExists(f"{target.path} exists")
+        is_dir = stat.S_ISDIR(info.st_mode)
+        if is_dir and source.kind is Kind.SESSION and source.location is not None:
+            if target.kind is not Kind.SESSION or target.location is None:
+                raise Protected(f"{source.path} is a session; it can only become another session")
+            self.refuse_pinned(source)
+            return self.relocator.move(source.location, target.location)
+        if target.kind is Kind.ATTACHMENT and stat.S_ISLNK(info.st_mode):
+            raise Protected(f"{target.path} cannot be a link")
+        if is_dir and source.kind in FIXED:
+            raise Protected(f"{source.path} belongs where it is")
+        if target.kind in VERSIONED and target.kind is not Kind.ATTACHMENT:
+            return self._commit_move(source, target, info)
+        if is_dir and target.kind is Kind.SESSION and target.location is not None:
+            layout.check_new(target.location)
+        if is_dir:
+            arrivals.refuse_unchecked(self.core, source, target)
+        if self.parts.move(source, target, is_dir=is_dir):
+            return self.rejects.rename(source.path, target.path) if is_dir else None
+        if source.kind is not Kind.PLAIN:
+            self.refuse_pinned(source)
+        attached = {p.location for p in (source, target) if p.kind is Kind.ATTACHMENT and p.location is not None}
+        if attached:
+            self.beside.move_file(source.path, target.path, attached)
+        else:
+            self._rename(source, target)
+            if is_dir:
+                self._look_again(source, target)
+        for place in (source, target):
+            self.parts.tell(place)
+        if is_dir and target.kind is Kind.SESSION and target.location is not None:
+            self.core.refresh(target.location)
+
+    def _commit_move(self, source: Place, target: Place, info: os.stat_result) -> None:
+        """A rename onto what is committed as a whole: its bytes are, and then the other name goes."""
+        if not stat.S_ISREG(info.st_mode):
+            raise Protected(f"{target.path} can only be a plain file")
+        codec.check_size(info.st_size, target.path, self.core.limit_bytes)
+        data = self.read(source)
+        if data is None:
+            raise NotFound(f"{source.path} does not exist")
+        self.commit(target, data, mode=stat.S_IMODE(info.st_mode), mtime_ns=info.st_mtime_ns)
+        self.forget(source)
+
+    def forget(self, place: Place) -> None:
+        """Take a file away whose bytes live on under another name: not to the trash, where that can be helped."""
+        self.check_may_write(place)
+        try:
+            if not self.parts.remove(place, keep=False):
+                self.remove_file(place, keep=False)
+        except OSError as error:  # they are committed there: it would be untrue to say that nothing was
+            log.warning("%s stays beside what it became: %s", place.path, error)
+
+    def _rename(self, source: Place, target: Place) -> None:
+        with (
+            self.core.disk.opened(source.path.rpartition("/")[0]) as src,
+            self.core.disk.opened(target.path.rpartition("/")[0]) as dst,
+        ):
+            os.rename(source.name, target.name, src_dir_fd=src, dst_dir_fd=dst)
+        self.core.disk.seal([target.path.rpartition("/")[0], source.path.rpartition("/")[0]])  # rule 2
+
+    def _look_again(self, source: Place, target: Place) -> None:
+        """Someone may have written in it since it was looked at; then it is back where it was."""
+        try:
+            arrivals.refuse_unchecked(self.core, source, target, has_come=True)
+        except BaseException:
+            self._rename(target, source)
+            raise
+
+    def exchange(self, one: Place, other: Place) -> None:
+        """Two foreign files or attachments change places, in one step."""
+        self.core.check_writable()
+        for place in (one, other):
+            if place.kind not in (Kind.PLAIN, Kind.ATTACHMENT):
+                raise Protected(f"{place.path} belongs where it is")
+            if (info := self.core.disk.stat(place.path)) is None:
+                raise NotFound(f"{place.path} does not exist")
+            if Kind.ATTACHMENT in (one.kind, other.kind) and not stat.S_ISREG(info.st_mode):
+                raise Protected(f"{place.path} is no plain file; only such can be attached")
+            self.refuse_pinned(place)
+        self.core.disk.exchange(one.path, other.path)  # as many attachments as before, wherever they are
+        try:
+            self.beside.tell({p.location for p in (one, other) if p.kind is Kind.ATTACHMENT and p.location is not None})
+            for place in (one, other):
+                self.parts.exchanged(place)
+        except BaseException:  # rule 7: what others cannot be told of is not done
+            self.core.disk.exchange(one.path, other.path)
+            raise
+
+    def sync_dir(self, path: str) -> None:
+        """What was made and removed in a directory is to last."""
+        self.core.disk.sync_dirs([path])
+
+    def symlink(self, place: Place, text: str) -> None:
+        """Foreign files may be links; nothing of ours may."""
+        self.core.check_writable()
+        if place.kind is not Kind.PLAIN:
+            raise Protected(f"{place.path} cannot be a link")
+        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+            os.symlink(text, place.name, dir_fd=parent)
+
+    # -- modes and times --------------------------------------------------------------------------------------
+
+    def set_attributes(
+        self,
+        place: Place,
+        *,
+        mode: int | None = None,
+        times_ns: tuple[int, int] | None = None,
+        owner: tuple[int, int] | None = None,
+    ) -> None:
+        """chmod, utimens, chown. A document stays the version it was, and its row knows it again."""
+        self.core.check_writable()
+        if place.kind is Kind.DOCUMENT and place.location is not None:
+            with self.core.locked(place.location):
+                row = self.core.index.find(place.location)
+                is_current = row is not None and row.version == self.core.version(place.location)
+                self._set(place, mode, times_ns, owner)
+                if row is not None and is_current:
+                    with self.core.db.write() as db:
+                        self.core.index.put_version(db, row, self.core.version(place.location))
+            return
+        self.check_may_write(place)
+        self._set(place, mode, times_ns, owner)
+        self.parts.touched(place)
+
+    def _set(
+        self, place: Place, mode: int | None, times_ns: tuple[int, int] | None, owner: tuple[int, int] | None
+    ) -> None:
+        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+            if owner is not None:
+                os.chown(place.name, *owner, dir_fd=parent, follow_symlinks=False)
+            if mode is not None:
+                _chmod(place, mode, parent)
+            if times_ns is not None:
+                os.utime(place.name, ns=times_ns, dir_fd=parent, follow_symlinks=False)
+
+
+def _chmod(place: Place, mode: int, parent: int) -> None:
+    """By a descriptor of the file itself: chmod follows links, and what is no link now may be one the next moment."""
+    fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        if stat.S_ISLNK(os.fstat(fd).st_mode):
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), place.path)
+        os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(mode))
+    finally:
+        os.close(fd)
+
+
+def _chunks(fd: int) -> Iterator[bytes]:
+    """A file of any size, piece by piece."""
+    offset = 0
+    while chunk := os.pread(fd, CHUNK_BYTES, offset):
+        yield chunk
+        offset += len(chunk)

@@ -1,0 +1,216 @@
+"""Which files below sessions/ are known, and in which version: what `grovefs grep` asks before it reads any.
+
+A file is known if its trigrams are in a segment and it still has the stamp it was read with. Every other file
+is read, whatever is asked for. This is the reading side, for a process that has just started and will soon end:
+index.db is opened read-only, few modules are imported, nothing is changed. `store/upkeep.py` is the other side.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import apsw
+
+from store.search.grep.file_stamps import altered
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from pyroaring import BitMap
+
+# As store/layout.py has them; that module takes longer to import than a search takes.
+SESSIONS = b"sessions"
+INDEX_DB = ".grovefs/index.db"
+SEGMENTS = b".grovefs/trigrams/"
+VOUCHER = b".grovefs/voucher"
+
+SCHEMA_VERSION = 2
+_ONE_BY_ONE = 8  # times as long to look up one row as to pass it by
+_BUSY_MS = 2_000
+_WORTH_SHARING_BYTES = 64 << 20  # of an index.db: below, a second process costs as much as it saves
+_PATIENCE_S = 0.5  # with who vouches; comparing every file takes no longer
+
+
+def ask_voucher(prefix: bytes) -> str | None:
+    """The token of a process that watches this home and knows of every change made until now; None without one."""
+    import _socket
+
+    try:
+        asking = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        try:
+            asking.settimeout(_PATIENCE_S)
+            asking.connect(prefix + VOUCHER)
+            return asking.recv(64).decode() or None
+        finally:
+            asking.close()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+class Unusable(Exception):
+    """There is no index of this home that we could read."""
+
+
+class Known:
+    """What index.db says at one moment. `prefix` leads to the home: empty, or with a slash at its end."""
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+        try:
+            self._db = apsw.Connection(os.fsdecode(prefix) + INDEX_DB, flags=apsw.SQLITE_OPEN_READONLY)
+            self._db.set_busy_timeout(_BUSY_MS)
+            if self._db.execute("PRAGMA user_version").get != SCHEMA_VERSION:
+                raise Unusable("index.db is of another schema")
+            self._db.execute("BEGIN")  # one snapshot for all that follows
+            token = self._db.execute("SELECT value FROM meta WHERE key = 'grep_token'").fetchone()
+            self.token: object = token[0] if token else None
+            self.segments: list[str] = [name for (name,) in self._db.execute("SELECT name FROM grep_segments")]
+            self.changed: set[bytes] = {path for (path,) in self._db.execute("SELECT path FROM grep_changed")}
+            self.count: int = self._db.execute("SELECT count(*) FROM grep_files").get
+        except apsw.Error as error:
+            raise Unusable(str(error)) from error
+
+    def close(self) -> None:
+        self._db.close()
+
+    def paths_of(self, documents: BitMap) -> list[bytes]:
+        """The files that some documents are versions of; those that are no more are left out."""
+        try:
+            if len(documents) * _ONE_BY_ONE < self.count:
+                rows = self._db.executemany("SELECT path FROM grep_files WHERE document = ?", ((d,) for d in documents))
+                return [path for (path,) in rows]
+            everything = self._db.execute("SELECT document, path FROM grep_files")
+            return [path for document, path in everything if document in documents]
+        except apsw.Error as error:
+            raise Unusable(str(error)) from error
+
+    def differing(self, aside: Aside | None = None) -> set[bytes]:
+        """Look at every file and directory there is: the paths that are not known as they are now.
+
+        A directory that cannot be looked into is among them: grep shall say so. `aside` has looked at directories.
+        """
+        found = set(altered(self._prefix, self._rows("SELECT path, stamp FROM grep_files")))
+        stack = aside.altered() if aside is not None else None
+        if stack is None:
+            stack = altered(self._prefix, self._rows("SELECT path, stamp FROM grep_folders"))
+        if not self._rows("SELECT 1 FROM grep_folders WHERE path = ?", SESSIONS):
+            stack.append(SESSIONS)
+        return self._found_in(stack, found) if stack else found
+
+    def _found_in(self, stack: list[bytes], found: set[bytes]) -> set[bytes]:
+        """And what is new in directories that are not as they were."""
+        folders = {path for (path,) in self._rows("SELECT path FROM grep_folders")}
+        known = {path for (path,) in self._rows("SELECT path FROM grep_files")} | self.changed
+        while stack:
+            for path, is_folder in entries_of(self._prefix, stack.pop()):
+                if is_folder is None:
+                    found.add(path)
+                elif is_folder and path not in folders:
+                    stack.append(path)
+                elif not is_folder and path not in known:
+                    found.add(path)
+        return found
+
+    def _rows(self, query: str, *values: bytes) -> list[Any]:
+        try:
+            return self._db.execute(query, values).fetchall()
+        except apsw.Error as error:
+            raise Unusable(str(error)) from error
+
+
+class Aside:
+    """A second process that looks at all directories, while this one looks at the files.
+
+    What it goes by it has read before `Known` is opened. A directory that is still as it was then holds no file
+    but those known at that time; and a file that was known is known later, as long as it is there.
+    """
+
+    def __init__(self, prefix: bytes) -> None:
+        self._reads, writes = os.pipe()
+        self._process = os.fork()
+        if not self._process:
+            try:
+                _tell_altered_folders(prefix, writes)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        os.close(writes)
+        os.read(self._reads, 1)  # it has begun to read, or it is gone
+
+    def altered(self) -> list[bytes] | None:
+        """The directories that are not as they were; None if nothing came of it."""
+        told = b"".join(iter(lambda: os.read(self._reads, 1 << 16), b""))
+        if self._end():
+            return None
+        return told.split(b"\0") if told else []  # no name holds a NUL
+
+    def leave(self) -> None:
+        """Its answer, unless it has been given, is not needed any more."""
+        if self._process:
+            os.kill(self._process, 9)
+            self._end()
+
+    def _end(self) -> int:
+        os.close(self._reads)
+        process, self._process = self._process, 0
+        return os.waitpid(process, 0)[1]
+
+
+def look_aside(prefix: bytes) -> Aside | None:
+    """Where there is much to look at and another processor to do it."""
+    try:
+        size = os.stat(prefix + os.fsencode(INDEX_DB)).st_size
+    except OSError:
+        return None
+    return Aside(prefix) if size > _WORTH_SHARING_BYTES and len(os.sched_getaffinity(0)) > 1 else None
+
+
+def _tell_altered_folders(prefix: bytes, writes: int) -> None:
+    db = apsw.Connection(os.fsdecode(prefix) + INDEX_DB, flags=apsw.SQLITE_OPEN_READONLY)
+    db.set_busy_timeout(_BUSY_MS)
+    rows = db.execute("SELECT path, stamp FROM grep_folders")
+    first = rows.fetchone()  # from here on it is one state of the database
+    os.write(writes, b"+")
+    data = b"\0".join(altered(prefix, [first, *rows] if first else []))
+    while data:
+        data = data[os.write(writes, data) :]
+
+
+def entries_of(prefix: bytes, folder: bytes) -> Iterator[tuple[bytes, bool | None]]:
+    """Plain files (False) and directories (True) in a directory; itself with None if it cannot be looked into."""
+    try:
+        with os.scandir(prefix + folder) as entries:
+            for entry in entries:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if is_folder or entry.is_file(follow_symlinks=False):
+                    yield folder + b"/" + entry.name, is_folder
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError:
+        yield folder, None
+
+
+def readable_places(paths: list[bytes]) -> list[bytes]:
+    """Of which grep would have something to say on its walk: plain files, and what it cannot look into.
+
+    Of a directory that it cannot look into it tells once, and knows nothing of what is inside.
+    """
+    found = []
+    closed: list[bytes] = []
+    for path in paths:
+        try:
+            mode = os.lstat(path).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            found.append(path)
+            continue
+        if stat.S_ISDIR(mode) and not os.access(path, os.R_OK):
+            closed.append(path + b"/")
+        elif not stat.S_ISREG(mode):
+            continue
+        found.append(path)
+    return [path for path in found if not path.startswith(tuple(closed))] if closed else found

@@ -1,0 +1,324 @@
+"""Which files can hold what: for every trigram of bytes the set of documents that have it, in immutable files.
+
+A document is one version of one file, under a number that is never used again. Trigrams are of the bytes as
+they are, ASCII letters in lower case; of what is not UTF-8 text (pictures, archives) only those of printable
+ASCII are kept, and whoever asks for another trigram gets all such documents. Newlines and NULs are in none:
+no line that matches holds one.
+
+A segment file, from its front: the sets (roaring bitmaps), a table in blocks of 256 rows, sorted by trigram,
+one fence for each block (its first trigram, its checksum), a footer. Everything that is read is checked
+first; damage raises Damaged, never a wrong answer. `grovefs grep` reads through this module: few imports.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from bisect import bisect_right
+from zlib import crc32
+
+from pyroaring import BitMap
+
+from store.search.grep.regex_trigrams import ANY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from numpy import bool_, uint32
+    from numpy.typing import NDArray
+
+    from store.search.grep.regex_trigrams import Query
+
+    UIntArray = NDArray[uint32]
+    Flags = NDArray[bool_]
+
+DOCUMENTS = 1 << 24  # key of the set of all documents of a segment; trigrams lie below
+BINARY = DOCUMENTS + 1  # … and of those that are not text
+
+_MAGIC = b"grovtri1"
+_ROW = struct.Struct("<IQII")  # trigram, offset, length, checksum; length 0: `offset` is the only document
+_FENCE = struct.Struct("<II")
+_FOOTER = struct.Struct("<QQII8s")  # offset of the table, rows, blocks, checksum of fences and the above, magic
+_ROWS_A_BLOCK = 256
+_BATCH = 256
+_BATCH_BYTES = 4 << 20
+_SLICE_BYTES = 1 << 20  # of a large document at a time
+_RANGE = 1 << 18  # trigrams
+
+_PRINTABLE = bytes(range(0x20, 0x7F)) + b"\t"
+# Newline becomes NUL, and what holds a NUL is not kept.
+_FOLD_TEXT = bytes(c + 32 if 65 <= c <= 90 else 0 if c == 10 else c for c in range(256))
+_FOLD_BINARY = bytes(_FOLD_TEXT[c] if c in _PRINTABLE else 0 for c in range(256))
+
+
+class Damaged(Exception):
+    """A segment that is missing, cut short or overwritten: all must be read instead."""
+
+
+# -- making -------------------------------------------------------------------------------------------------
+
+
+class Postings:
+    """Documents gathered for a new segment.
+
+    Some are turned at a time into one sorted array of numbers, the trigram above, the document's place below:
+    what no other way of sorting does as quickly. In the end those arrays are merged, a range of trigrams after
+    the other.
+    """
+
+    def __init__(self) -> None:
+        self._batch: list[tuple[int, bytes]] = []  # documents, or slices of them, folded
+        self._batch_bytes = 0
+        self._sorted: list[tuple[int, UIntArray]] = []  # the number of place 0, and the pairs
+        self._documents = BitMap()
+        self._binary = BitMap()
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def add(self, document: int, data: bytes) -> None:
+        """`document` is larger than all that were added before."""
+        is_text = _is_text(data)
+        fold = _FOLD_TEXT if is_text else _FOLD_BINARY
+        for start in range(0, max(1, len(data) - 2), _SLICE_BYTES):
+            self._gather(document, data[start : start + _SLICE_BYTES + 2].translate(fold))
+        self._documents.add(document)
+        if not is_text:
+            self._binary.add(document)
+
+    def _gather(self, document: int, folded: bytes) -> None:
+        if self._batch and (self._batch_bytes > _BATCH_BYTES or document - self._batch[0][0] >= _BATCH):
+            self._sort_batch()
+        self._batch.append((document, folded))
+        self._batch_bytes += len(folded)
+
+    def _sort_batch(self) -> None:
+        base = self._batch[0][0]
+        self._sorted.append((base, pairs_in([(document - base, folded) for document, folded in self._batch])))
+        self._batch, self._batch_bytes = [], 0
+
+    def rows(self) -> Iterator[tuple[int, BitMap]]:
+        if self._batch:
+            self._sort_batch()
+        for first in range(0, DOCUMENTS, _RANGE):
+            yield from _rows_between(first, first + _RANGE, self._sorted)
+        yield DOCUMENTS, self._documents
+        if self._binary:
+            yield BINARY, self._binary
+
+
+def pairs_in(placed: list[tuple[int, bytes]]) -> UIntArray:
+    """What documents hold, as `trigram << 8 | place`, sorted; also some trigrams with a NUL, which nobody asks for."""
+    import numpy as np  # only where an index is made: it takes longer to import than a search takes
+
+    pairs = np.zeros(sum(max(0, len(folded) - 2) for _, folded in placed), "<u4")
+    columns = pairs.view("u1").reshape(-1, 4)
+    at = 0
+    for place, folded in placed:
+        values = np.frombuffer(folded, "u1")
+        end = at + max(0, len(folded) - 2)
+        columns[at:end, 0] = place
+        for byte in range(3):
+            columns[at:end, byte + 1] = values[byte : byte + end - at]
+        at = end
+    pairs.sort()
+    return pairs[_begins(pairs)]
+
+
+def _rows_between(first: int, last: int, arrays: list[tuple[int, UIntArray]]) -> Iterator[tuple[int, BitMap]]:
+    """The trigrams from `first` on, and before `last`, with their documents."""
+    import numpy as np
+
+    between = [np.uint32(first << 8), np.uint32((last << 8) - 1)]
+    parts = []
+    for base, pairs in arrays:
+        start, end = np.searchsorted(pairs, between[0]), np.searchsorted(pairs, between[1], side="right")
+        some = pairs[int(start) : int(end)].astype("u8")
+        parts.append((some >> 8 << 32) + (some & 0xFF) + base)
+    pairs = np.sort(np.concatenate(parts)) if parts else np.zeros(0, "u8")
+    trigrams, documents = (pairs >> 32).astype("u4"), pairs.astype("u4")
+    starts = np.flatnonzero(_begins(trigrams)).tolist()
+    for at, behind in zip(starts, [*starts[1:], len(pairs)], strict=False):
+        trigram = int(trigrams[at])
+        if _is_kept(trigram):
+            yield trigram, BitMap(array("I", documents[at:behind].tobytes()))
+
+
+def _begins(values: UIntArray) -> Flags:
+    """Where a sorted array has a value that it did not have before."""
+    import numpy as np
+
+    found = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=found[1:])
+    return found
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in data
+
+
+def _is_kept(trigram: int) -> bool:
+    return bool(trigram >= DOCUMENTS or (trigram & 0xFF and trigram & 0xFF00 and trigram & 0xFF0000))
+
+
+def render(rows: Iterable[tuple[int, BitMap]]) -> Iterator[bytes]:
+    """A segment file, piece by piece. Rows come in the order of their trigrams."""
+    table: list[bytes] = []
+    at = 0
+    for trigram, documents in rows:
+        if len(documents) == 1:
+            table.append(_ROW.pack(trigram, documents[0], 0, 0))
+            continue
+        documents.run_optimize()
+        data = documents.serialize()
+        table.append(_ROW.pack(trigram, at, len(data), crc32(data)))
+        at += len(data)
+        yield data
+    blocks = [b"".join(table[i : i + _ROWS_A_BLOCK]) for i in range(0, len(table), _ROWS_A_BLOCK)]
+    yield from blocks
+    fences = b"".join(_FENCE.pack(int.from_bytes(block[:4], "little"), crc32(block)) for block in blocks)
+    head = struct.pack("<QQI", at, len(table), len(blocks))
+    yield fences
+    yield _FOOTER.pack(at, len(table), len(blocks), crc32(fences + head), _MAGIC)
+
+
+def merged(segments: list[Segment], live: BitMap) -> Iterator[tuple[int, BitMap]]:
+    """The rows of several segments as one, without the documents that are no more."""
+    from heapq import merge
+    from itertools import groupby
+    from operator import itemgetter
+
+    trigram_of = itemgetter(0)
+    for trigram, rows in groupby(merge(*(segment.rows() for segment in segments), key=trigram_of), trigram_of):
+        documents = BitMap.union(*(row[1] for row in rows)) & live
+        if documents:
+            yield trigram, documents
+
+
+# -- asking ---------------------------------------------------------------------------------------------------
+
+
+class Segment:
+    """One segment file, opened."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            raise Damaged(f"{path}: {error.strerror}") from error
+        try:
+            self._read_fences()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _read_fences(self) -> None:
+        size = os.fstat(self._fd).st_size
+        footer = self._read(size - _FOOTER.size, _FOOTER.size) if size >= _FOOTER.size else b""
+        if not footer.endswith(_MAGIC):
+            raise Damaged(f"{self.path} is cut short, or no segment")
+        self._table, self._rows, self._blocks, checksum, _ = _FOOTER.unpack(footer)
+        fences_at = self._table + self._rows * _ROW.size
+        if fences_at + self._blocks * _FENCE.size + _FOOTER.size != size:
+            raise Damaged(f"{self.path} has another size than it says")
+        fences = self._read(fences_at, self._blocks * _FENCE.size)
+        if crc32(fences + footer[:20]) != checksum:
+            raise Damaged(f"{self.path} is damaged")
+        numbers = struct.unpack(f"<{2 * self._blocks}I", fences)
+        self._firsts = numbers[::2]
+        self._checksums = numbers[1::2]
+
+    def _read(self, offset: int, length: int) -> bytes:
+        try:
+            data = os.pread(self._fd, length, offset)
+        except OSError as error:
+            raise Damaged(f"{self.path}: {error.strerror}") from error
+        if len(data) != length:
+            raise Damaged(f"{self.path} is cut short")
+        return data
+
+    def _block(self, number: int) -> bytes:
+        rows = min(_ROWS_A_BLOCK, self._rows - number * _ROWS_A_BLOCK)
+        block = self._read(self._table + number * _ROWS_A_BLOCK * _ROW.size, rows * _ROW.size)
+        if crc32(block) != self._checksums[number]:
+            raise Damaged(f"{self.path} is damaged")
+        return block
+
+    def find(self, trigram: int) -> BitMap | None:
+        """The documents that hold a trigram; None if none does."""
+        number = bisect_right(self._firsts, trigram) - 1
+        if number < 0:
+            return None
+        block = self._block(number)
+        low, high = 0, len(block) // _ROW.size
+        while low < high:
+            middle = (low + high) // 2
+            row = _ROW.unpack_from(block, middle * _ROW.size)
+            if row[0] == trigram:
+                return self._documents(row)
+            low, high = (middle + 1, high) if row[0] < trigram else (low, middle)
+        return None
+
+    def _documents(self, row: tuple[int, ...]) -> BitMap:
+        _, offset, length, checksum = row
+        if length == 0:
+            return BitMap([offset])
+        return self._set(self._read(offset, length), checksum)
+
+    def _set(self, data: bytes, checksum: int) -> BitMap:
+        if crc32(data) != checksum:
+            raise Damaged(f"{self.path} is damaged")
+        return BitMap.deserialize(data)
+
+    def rows(self) -> Iterator[tuple[int, BitMap]]:
+        """Everything, in the order of trigrams; that is the order of the sets, too."""
+        for number in range(self._blocks):
+            rows = list(_ROW.iter_unpack(self._block(number)))
+            ends = [offset + length for _, offset, length, _ in rows if length]
+            first = next((offset for _, offset, length, _ in rows if length), 0)
+            data = self._read(first, ends[-1] - first) if ends else b""
+            for trigram, offset, length, checksum in rows:
+                at = offset - first
+                yield trigram, self._set(data[at : at + length], checksum) if length else BitMap([offset])
+
+
+def candidates(query: Query, segments: list[Segment]) -> BitMap:
+    """The documents that can match; for ANY all of them."""
+
+    def documents_of(key: int) -> BitMap:
+        found = BitMap()
+        for segment in segments:
+            found |= segment.find(key) or BitMap()
+        return found
+
+    return documents_of(DOCUMENTS) if query is ANY else _evaluate(query, documents_of, {})
+
+
+def _evaluate(query: Query, documents_of: Callable[[int], BitMap], known: dict[int, BitMap]) -> BitMap:
+    assert query is not None
+    if isinstance(query, int):
+        if query not in known:
+            known[query] = documents_of(query) if _is_printable(query) else documents_of(query) | documents_of(BINARY)
+        return known[query]
+    operator, parts = query
+    found = _evaluate(parts[0], documents_of, known).copy()
+    for part in parts[1:]:
+        if operator == "or":
+            found |= _evaluate(part, documents_of, known)
+        elif found:
+            found &= _evaluate(part, documents_of, known)
+    return found
+
+
+def _is_printable(trigram: int) -> bool:
+    return all(byte in _PRINTABLE for byte in trigram.to_bytes(3, "little"))

@@ -1,0 +1,288 @@
+"""Search results: from the rows that match to sessions, messages and snippets a person can use.
+
+Ranking is bounded: of a word that is everywhere only the newest CAP matches are ranked, and what lies further
+back follows newest first. So the most frequent word costs about what a rare one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import orjson
+
+from store import layout
+from store.commit import session_reader as sessions
+from store.commit.core import Core
+from store.documents import display_names as labels
+from store.documents import search_text as words
+from store.errors import Corrupt, InvalidQuery
+from store.index.database import SHIFT
+from store.layout import Location
+from store.search.query import Query
+
+CAP = 1_000  # matches that are ranked
+_PAGE = 4 * CAP  # further matches looked through at a time, when whole sessions are wanted
+
+HitKind = Literal["message", "session", "state"]
+
+
+class Hit(NamedTuple):
+    """One match: a message, a session's title or summary (no index), or a state document (no session)."""
+
+    kind: HitKind
+    location: Location | None
+    path: str  # of what was found, from the home: a session's directory, or the state document
+    title: str
+    message_index: int | None
+    name: str  # what it is called in views: safe in a shell, and short
+    message_id: str | None
+    role: str | None
+    created_ns: int | None
+    updated_ns: int  # of the session or document
+    rank: float  # bm25: the smaller the better
+    snippet: str
+
+
+class EmptyQuery(InvalidQuery):
+    """A query in which there is nothing to look for."""
+
+
+_Ranks = dict[int, float]  # the numbers of texts that match, newest first, and how well
+
+
+class _Found(NamedTuple):
+    """A match and what it stands for."""
+
+    row: int
+    root: str | None
+    child: str | None
+    path: str | None
+    title: str
+    name: str | None
+    message_id: str | None
+    role: str
+    created_ns: int | None
+    updated_ns: int
+    rank: float
+
+    @property
+    def order(self) -> tuple[float, int, int, int]:
+        """Best first, newest first among equals."""
+        return self.rank, -self.updated_ns, -(self.created_ns or 0), -self.row
+
+    @property
+    def owner(self) -> int:
+        """One number for all texts of a session, another for each document."""
+        return self.row >> SHIFT if self.row >= 0 else self.row
+
+
+def find(core: Core, query: Query, limit: int, *, by_session: bool = False, snippets: int | None = None) -> list[Hit]:
+    """The best matches, newest first among equals; `by_session` only the best of each session.
+
+    Only the first so many get `snippets`, for which files are read; None: all.
+    """
+    if query.is_empty:
+        raise EmptyQuery("the query holds nothing to look for; give a word, a phrase or a filter")
+    asked = _Asked(core, query)
+    found = asked.sessions(limit) if by_session else asked.matches(limit)
+    texts = _Texts(core)
+    shown = len(found) if snippets is None else snippets
+    return [_hit(match, query, texts if place < shown else None) for place, match in enumerate(found)]
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+_JOINED = (
+    f"LEFT JOIN sessions s ON t.row >= 0 AND s.key = t.row >> {SHIFT} "
+    "LEFT JOIN state_documents d ON t.row < 0 AND d.key = -t.row"
+)
+_COLUMNS = (
+    "t.row, s.root, s.child, d.path, coalesce(s.title, d.title), s.name, t.message_id, t.role, t.created_ns, "
+    "coalesce(s.updated_ns, d.updated_ns)"
+)
+
+
+class _Asked:
+    """One query, put to the tables."""
+
+    def __init__(self, core: Core, query: Query) -> None:
+        self._db = core.db.reader
+        self._query = query
+
+    def matches(self, limit: int) -> list[_Found]:
+        if not self._query.match:
+            return list(self._unranked(limit))
+        return self._described(_best(self._ranked(), limit))[: max(limit, 0)]
+
+    def sessions(self, limit: int) -> list[_Found]:
+        """The best match of each session; of further ones, beyond those that are ranked, the newest."""
+        if not self._query.match:
+            return _first_of_each(self._unranked(-1), limit)
+        page, full = self._ranked(), CAP
+        best = _first_of_each(self._described(page), limit)
+        while len(page) == full and len(best) < limit:
+            page, full = self._older(next(reversed(page))), _PAGE
+            known = {match.owner for match in best}
+            further = [match for match in self._described(page) if match.owner not in known]
+            best += _first_of_each(further, limit - len(best))
+        return best
+
+    def _ranked(self) -> _Ranks:
+        where, values = self._where()
+        rows = self._db.execute(
+            f"SELECT f.rowid, bm25(search) FROM {self._source()} WHERE {where} ORDER BY f.rowid DESC LIMIT {CAP}",
+            values,
+        )
+        return dict(rows)
+
+    def _older(self, number: int) -> _Ranks:
+        where, values = self._where()
+        rows = self._db.execute(
+            f"SELECT f.rowid FROM {self._source()} WHERE {where} AND f.rowid < ? ORDER BY f.rowid DESC LIMIT {_PAGE}",
+            (*values, number),
+        )
+        return {row[0]: 0.0 for row in rows}
+
+    def _source(self) -> str:
+        """The match first, always: it says in which order the rows come."""
+        return "search f" + (f" CROSS JOIN texts t ON t.number = f.rowid {_JOINED}" if self._query.condition else "")
+
+    def _where(self) -> tuple[str, list[Any]]:
+        condition = f" AND {self._query.condition}" if self._query.condition else ""
+        return f"f.search MATCH ?{condition}", [self._query.match, *self._query.values]
+
+    def _described(self, ranks: _Ranks) -> list[_Found]:
+        """What matches stand for, the best first; a text that was removed meanwhile is left out."""
+        rows = self._db.execute(
+            f"SELECT t.number, {_COLUMNS} FROM json_each(?) wanted CROSS JOIN texts t ON t.number = wanted.value "
+            f"{_JOINED} WHERE coalesce(s.key, d.key) IS NOT NULL",
+            (orjson.dumps(list(ranks)).decode(),),
+        )
+        found = [_Found._make((*rest, ranks[number])) for number, *rest in rows]
+        return sorted(found, key=lambda match: match.order)
+
+    def _unranked(self, limit: int) -> Iterator[_Found]:
+        """With filters alone nothing is better than anything else: the newest sessions, then the documents."""
+        inside = f"t.row BETWEEN s.key << {SHIFT} AND (s.key << {SHIFT}) + {(1 << SHIFT) - 1}"
+        sources = (
+            (
+                f"sessions s CROSS JOIN texts t ON {inside} LEFT JOIN state_documents d ON 0",
+                "s.updated_ns DESC, s.key, t.row",
+            ),
+            ("state_documents d CROSS JOIN texts t ON t.row = -d.key LEFT JOIN sessions s ON 0", "d.updated_ns DESC"),
+        )
+        left = limit
+        for source, order in sources:
+            sql = f"SELECT {_COLUMNS}, 0.0 FROM {source} WHERE {self._query.condition} ORDER BY {order} LIMIT ?"
+            for row in self._db.execute(sql, (*self._query.values, left)):
+                yield _Found(*row)
+                left -= 1 if limit >= 0 else 0
+
+
+def _best(ranks: _Ranks, limit: int) -> _Ranks:
+    """So many with the best ranks, and all whose rank equals that of the last: the newest of them is not known yet."""
+    if len(ranks) <= limit or limit <= 0:
+        return ranks if limit > 0 else {}
+    last = sorted(ranks.values())[limit - 1]
+    return {number: rank for number, rank in ranks.items() if rank <= last}
+
+
+def _first_of_each(matches: Sequence[_Found] | Iterator[_Found], limit: int) -> list[_Found]:
+    first: dict[int, _Found] = {}
+    for match in matches:
+        if len(first) >= limit and match.owner not in first:
+            break
+        first.setdefault(match.owner, match)
+    return list(first.values())
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+
+def _hit(match: _Found, query: Query, texts: _Texts | None) -> Hit:
+    kind, location, path, index = _place(match)
+    text = texts.shown(match, location, index, query) if texts is not None else ""
+    return Hit(
+        kind,
+        location,
+        path,
+        match.title,
+        index,
+        match.name or labels.label(path),
+        match.message_id,
+        match.role or None,
+        match.created_ns,
+        match.updated_ns,
+        match.rank,
+        words.snippet(text, query.words),
+    )
+
+
+def _place(match: _Found) -> tuple[HitKind, Location | None, str, int | None]:
+    if match.root is None:
+        return "state", None, match.path or "", None
+    location = Location(match.root, match.child or None)
+    place = match.row & ((1 << SHIFT) - 1)
+    return ("message", location, location.dir, place - 1) if place else ("session", location, location.dir, None)
+
+
+class _Conversation(msgspec.Struct):
+    """Of session.json the messages, each as it is written: only those that are shown are parsed."""
+
+    messages: list[msgspec.Raw] = []
+
+
+_conversation = msgspec.json.Decoder(_Conversation)
+
+
+class _Texts:
+    """The text of messages, each file read once per search."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._messages: dict[Location, list[msgspec.Raw]] = {}
+
+    def shown(self, match: _Found, location: Location | None, index: int | None, query: Query) -> str:
+        """The text in which a match is to be shown; the title, where there is no other any more."""
+        if location is None:
+            return f"{match.title}\n{self.document(match.path or '')}"
+        if index is not None:
+            return self.message(location, index) or match.title
+        if words.occurs(match.title, query.words):
+            return match.title
+        return f"{match.title} {self.summary(location)}"
+
+    def message(self, location: Location, index: int) -> str:
+        if location not in self._messages:
+            self._messages[location] = self._read_messages(location)
+        messages = self._messages[location]
+        try:
+            return words.message_text(orjson.loads(memoryview(messages[index]))) if index < len(messages) else ""
+        except (AttributeError, TypeError, orjson.JSONDecodeError):  # spoiled since the rows were made
+            return ""
+
+    def _read_messages(self, location: Location) -> list[msgspec.Raw]:
+        """Without looking at the rest: that was checked when it was indexed."""
+        try:
+            file = self._core.disk.read(location.path(layout.SESSION), self._core.limit_bytes)
+            return _conversation.decode(file.data).messages if file is not None else []  # deleted since
+        except (Corrupt, msgspec.DecodeError, UnicodeDecodeError):
+            return []  # spoiled since the rows were read; the hit stays, without its text
+
+    def summary(self, location: Location) -> str:
+        try:
+            snapshot = sessions.read(self._core.disk, location, self._core.limit_bytes)
+            loaded = sessions.parse(snapshot) if snapshot.main is not None else None
+        except Corrupt:
+            return ""
+        summary = loaded.session.conversation_summary if loaded else None
+        return summary.content if summary else ""
+
+    def document(self, path: str) -> str:
+        try:
+            file = self._core.disk.read(path, self._core.limit_bytes)
+        except Corrupt:
+            return ""
+        return file.data.decode(errors="replace") if file is not None else ""

@@ -1,0 +1,80 @@
+"""Sessions in a list, and sessions that changed: what can be had without opening all of them.
+
+A summary comes from the index alone. A stream of changed sessions asks the index which they are, and then holds one of
+them in memory at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from store.commit.core import Core
+from store.errors import Corrupt
+from store.index.catalog import Filter, Order
+from store.layout import Location
+from store.model.preview import Gist
+from store.model.session import NEW_TITLE, IndexEntry, Session
+from store.model.timestamp import Timestamp
+from store.sessions.save import with_origin
+
+log = logging.getLogger("grovefs.store")
+
+
+class Summary(NamedTuple):
+    """What a list shows of a session."""
+
+    location: Location
+    id: str
+    title: str  # its own, or one made from the first thing the user said
+    is_made: bool  # whether the title is such a one
+    user_id: str | None
+    persona_id: str | None
+    project_id: str | None
+    message_count: int
+    exchange_count: int  # questions of the user that were answered
+    pinned: bool
+    status: str | None
+    created_at: Timestamp
+    updated_at: Timestamp
+
+
+@dataclass(frozen=True)
+class Summaries:
+    core: Core
+
+    def page(self, order: Order, *, descending: bool, limit: int, offset: int, **where: Any) -> list[Summary]:
+        found = self.core.index.summaries(Filter(**where), order, descending=descending, limit=limit, offset=offset)
+        return [summarise(*row) for row in found]
+
+    def iter_changed(self, since: Timestamp) -> Iterator[Session]:
+        """Each session that was changed at that moment or since, once, in the order they were changed."""
+        for location in self.core.index.changed_since(since):
+            try:
+                loaded = self.core.load(location)
+            except Corrupt as error:
+                log.warning("left out, for it cannot be read: %s", error)
+                continue
+            if loaded is not None:  # else it was deleted since
+                yield with_origin(loaded)
+
+
+def summarise(location: Location, entry: IndexEntry, gist: Gist) -> Summary:
+    is_made = entry.title.strip() in ("", NEW_TITLE) and gist.opening is not None
+    return Summary(
+        location=location,
+        id=entry.id,
+        title=gist.opening if is_made and gist.opening is not None else entry.title,
+        is_made=is_made,
+        user_id=gist.user,
+        persona_id=gist.persona,
+        project_id=entry.project_id,
+        message_count=entry.message_count,
+        exchange_count=gist.exchanges,
+        pinned=entry.pinned,
+        status=entry.last_run_status,
+        created_at=entry.created_at,
+        updated_at=entry.updated_at,
+    )

@@ -1,0 +1,186 @@
+"""What was used: sessions, messages and tokens by day and model, from what the records themselves say.
+
+Sessions and messages come from the index, tokens from the lines of `token-usage.jsonl`. What a record does not say
+is not made up: a line without a time counts on no day, a cost is one that a record carries or that follows from
+prices the user wrote down. Days are those of UTC.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import orjson
+
+from store import layout
+from store.commit.core import Core
+from store.errors import Corrupt, Flaw, InvalidContent
+from store.index.database import SHIFT
+from store.layout import Location
+from store.model.timestamp import Timestamp
+
+TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "thinking_tokens")
+NO_DAY = "unknown"
+_COSTS = ("cost", "cost_usd", "total_cost_usd")  # members by which records tell what a call cost
+
+Prices = Mapping[str, Mapping[str, float]]  # model → kind of tokens → price of a million
+
+
+class Key(NamedTuple):
+    day: str  # YYYY-MM-DD
+    model: str  # '' where a record names none
+
+
+@dataclass
+class Used:
+    """What was used on one day with one model."""
+
+    sessions: int = 0  # begun
+    messages: int = 0
+    calls: int = 0  # lines of token-usage.jsonl
+    tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOKENS, 0))
+    cost: float | None = None  # None: nothing says
+
+    @property
+    def total(self) -> int:
+        """Tokens in and out; those thought are among those put out."""
+        return sum(count for name, count in self.tokens.items() if name != "thinking_tokens")
+
+    def add(self, other: Used) -> None:
+        self.sessions += other.sessions
+        self.messages += other.messages
+        self.calls += other.calls
+        for name, count in other.tokens.items():
+            self.tokens[name] += count
+        if other.cost is not None:
+            self.cost = (self.cost or 0.0) + other.cost
+
+
+class Usage(NamedTuple):
+    by_key: dict[Key, Used]
+    unread: int  # lines that are no record
+    unpriced: int  # calls whose cost nobody says, though prices were given or others say theirs
+
+    def by_day(self) -> dict[str, Used]:
+        return self._by(lambda key: key.day)
+
+    def by_model(self) -> dict[str, Used]:
+        return self._by(lambda key: key.model)
+
+    def total(self) -> Used:
+        return self._by(lambda key: "").get("", Used())
+
+    def _by(self, part: Any) -> dict[str, Used]:
+        found: dict[str, Used] = defaultdict(Used)
+        for key, used in self.by_key.items():
+            found[part(key)].add(used)
+        return dict(sorted(found.items()))
+
+
+def gather(core: Core, *, since: str = "", prices: Prices | None = None) -> Usage:
+    """All that was used from a day on (as YYYY-MM-DD; "" is ever since, and what has no day)."""
+    found: dict[Key, Used] = defaultdict(Used)
+    for day, model, count in _sessions(core):
+        found[Key(day, model)].sessions += count
+    for day, model, count in _messages(core):
+        found[Key(day, model)].messages += count
+    unread = unpriced = 0
+    for record in _records(core):
+        if record is None:
+            unread += 1
+            continue
+        key, used = _read(record, prices or {})
+        if _is_wanted(key, since):
+            unpriced += used.cost is None
+            found[key].add(used)
+    says_costs = prices is not None or any(used.cost is not None for used in found.values())
+    kept = {key: found[key] for key in sorted(found) if _is_wanted(key, since)}
+    return Usage(kept, unread, unpriced if says_costs else 0)
+
+
+def _is_wanted(key: Key, since: str) -> bool:
+    return not since or (key.day != NO_DAY and key.day >= since)
+
+
+def _sessions(core: Core) -> Iterator[tuple[str, str, int]]:
+    day = "strftime('%Y-%m-%d', created_ns / 1000000000, 'unixepoch')"
+    yield from core.db.reader.execute(f"SELECT {day}, model, count(*) FROM sessions GROUP BY 1, 2")
+
+
+def _messages(core: Core) -> Iterator[tuple[str, str, int]]:
+    """By the model of their session; one that does not say when it was written counts on no day."""
+    day = "coalesce(strftime('%Y-%m-%d', texts.created_ns / 1000000000, 'unixepoch'), ?)"
+    yield from core.db.reader.execute(
+        f"SELECT {day}, model, count(*) FROM texts JOIN sessions ON sessions.key = texts.row >> {SHIFT} "
+        "WHERE role <> '' AND texts.row > 0 GROUP BY 1, 2",
+        (NO_DAY,),
+    )
+
+
+def _records(core: Core) -> Iterator[dict[str, Any] | None]:
+    """Every record once: a fork brings a copy of what its original used. None for a line that is none."""
+    owners: dict[bytes, Location] = {}
+    for location in core.iter_on_disk():
+        try:
+            file = core.disk.read(location.path(layout.TOKEN_USAGE))
+        except Corrupt:  # no plain file; `check` tells of it
+            continue
+        for line in file.data.splitlines() if file else ():
+            if line.strip() and owners.setdefault(blake2b(line, digest_size=16).digest(), location) == location:
+                yield _parsed(line)
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None  # the last line may be cut off by a crash
+    return record if isinstance(record, dict) else None
+
+
+def _read(record: dict[str, Any], prices: Prices) -> tuple[Key, Used]:
+    tokens = {name: record[name] if _is_count(record.get(name)) else 0 for name in TOKENS}
+    moment, model = record.get("ts"), record.get("model")
+    model = model if isinstance(model, str) else ""
+    return Key(_day(moment), model), Used(calls=1, tokens=tokens, cost=_cost(record, tokens, prices.get(model)))
+
+
+def _day(moment: Any) -> str:
+    try:
+        return Timestamp.from_ns(Timestamp(moment).ns)[:10]  # in UTC, on whatever clock it was written
+    except (ValueError, TypeError, OverflowError):
+        return NO_DAY
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _cost(record: dict[str, Any], tokens: dict[str, int], prices: Mapping[str, float] | None) -> float | None:
+    """What the record says; else what follows from the user's prices, if there is one for all that was used."""
+    said = next((record[name] for name in _COSTS if _is_price(record.get(name))), None)
+    if said is not None:
+        return float(said)
+    used = {name: count for name, count in tokens.items() if count and name != "thinking_tokens"}
+    if prices is None or not used or not used.keys() <= prices.keys():
+        return None
+    return sum(count * prices[name] / 1_000_000 for name, count in used.items())
+
+
+def parse_prices(raw: bytes, name: str) -> Prices:
+    """A price file: {"model": {"input_tokens": 3.0, "output_tokens": 15.0}}, per million tokens."""
+    try:
+        prices = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise InvalidContent(name, Flaw(f"it is not JSON: {error.msg}", error.lineno, error.colno)) from None
+    for model, kinds in prices.items() if isinstance(prices, dict) else [(name, None)]:
+        if not isinstance(kinds, dict) or not all(k in TOKENS and _is_price(v) for k, v in kinds.items()):
+            raise InvalidContent(name, Flaw(f"a model has prices by kind of tokens: {', '.join(TOKENS)}", field=model))
+    return dict(prices)
+
+
+def _is_price(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0

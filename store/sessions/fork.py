@@ -1,0 +1,142 @@
+"""Forking: a copy of a session, with all that lies beside it, that goes its own way under another id.
+
+What `cp -r` does through the mount, in one commit: the documents say who they are by their new path and refer to
+their own copies of attachments, every other byte is as it was (rule 5). The copy is made under tmp/ and appears by
+a single move, so that nobody sees half of it, and a crash leaves either all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import apsw
+
+from store import layout
+from store.commit.core import Core
+from store.commit.journal import Commit
+from store.disk.disk import NewFile
+from store.documents import document as documents
+from store.documents import secrets
+from store.documents.document import parse_document
+from store.errors import AlreadyExists, NotEmpty, NotFound
+from store.layout import Location
+from store.sessions.rename import Relocator
+
+_CHUNK = 1 << 20
+# Where the original came from, and what Bamboo notes of it, is not true of a copy.
+_NOT_COPIED = (layout.RECEIPT, *layout.BAMBOO_FILES)
+
+
+def _is_children_of_child(path: str) -> bool:
+    place = layout.locate_path(path)
+    return place is not None and place[0].child is not None and place[1] == layout.CHILDREN
+
+
+@dataclass(frozen=True)
+class Forker:
+    core: Core
+    relocator: Relocator
+
+    def fork(self, source: Location, target: Location) -> list[Location]:
+        """Copy a session to a place where none is, a root with its children; returns all that came to be.
+
+        A child is copied alone: what descends from it lies beside it, and stays there.
+        """
+        self.core.check_writable()
+        layout.check_new(target)
+        with self.relocator.both_trees(source, target):
+            self._refuse(source, target)
+            draft = self.core.disk.temp_path()
+            try:
+                arrived = [target, *self._children(source, target)]
+                made = list(self._copied(source.dir, draft, target.dir))
+                self.core.disk.sync_dirs(made)
+                self._run(draft, target, arrived)
+            except BaseException:
+                # The reason it failed counts; what cannot be removed from tmp/ now goes with the next opening.
+                with suppress(OSError):
+                    self.core.disk.drop_temp(draft)
+                raise
+        return arrived
+
+    def _refuse(self, source: Location, target: Location) -> None:
+        if self.core.disk.stat(source.path(layout.SESSION)) is None:
+            raise NotFound(f"there is no session {source}")
+        if self.core.disk.entries(target.dir):
+            raise AlreadyExists(f"{target.dir} exists and is not empty; nothing was forked")
+        if source.child is None and target.child is not None and self._children(source, target):
+            raise NotEmpty(f"{source} has children, so its fork cannot be a child; give it an id of its own")
+        if target.child is not None and self.core.disk.stat(Location(target.root).path(layout.SESSION)) is None:
+            raise NotFound(f"there is no session {target.root!r} to become a child of")
+
+    def _children(self, source: Location, target: Location) -> list[Location]:
+        if source.child is not None:
+            return []
+        return layout.children_among(target.root, self.core.disk.directories(source.path(layout.CHILDREN)))
+
+    # -- copying ------------------------------------------------------------------------------------------
+
+    def _copied(self, source: str, draft: str, target: str) -> Iterator[str]:
+        """Copy a directory that will lie at `target`; yields every directory made."""
+        self.core.disk.make_dirs(draft)
+        yield draft
+        for entry in self.core.disk.entries(source):
+            here, there, name = f"{source}/{entry.name}", f"{draft}/{entry.name}", f"{target}/{entry.name}"
+            if entry.name in _NOT_COPIED or layout.is_leftover(entry.name):
+                continue
+            if entry.is_dir and _is_children_of_child(name) and not self.core.disk.entries(here):
+                continue  # the place for a root's children, of which there are none
+            if entry.is_dir:
+                yield from self._copied(here, there, name)
+            elif entry.is_symlink:  # a foreign one; it leads where it led
+                self._copy_link(source, draft, entry.name)
+            elif entry.is_file:
+                self._copy_file(here, there, name)
+
+    def _copy_file(self, source: str, draft: str, target: str) -> None:
+        place = layout.locate_path(target)
+        like = self.core.disk.look(source)
+        if place is not None and place[1] in layout.DOCUMENTS:
+            parts: Iterator[bytes] = iter([self._respelled(source, *place)])
+        else:
+            parts = self._chunks(source)
+        temp = self.core.disk.write_temps([NewFile("", parts, like)])[0]
+        try:
+            self.core.disk.move(temp, draft)
+        except BaseException:
+            with suppress(OSError):
+                self.core.disk.drop_temp(temp)
+            raise
+
+    def _copy_link(self, source: str, draft: str, name: str) -> None:
+        with self.core.disk.opened(source) as here, self.core.disk.opened(draft) as there:
+            os.symlink(os.readlink(name, dir_fd=here), name, dir_fd=there)
+
+    def _respelled(self, source: str, location: Location, name: str) -> bytes:
+        file = self.core.disk.read(source, self.core.limit_bytes)
+        document = parse_document(file.data if file else b"", source)
+        secrets.refuse_keys(document.raw, document.data, source)
+        raw = documents.fork(document, location)
+        return parse_document(raw, location.path(name), limit=self.core.limit_bytes).raw
+
+    def _chunks(self, path: str) -> Iterator[bytes]:
+        fd = self.core.disk.open_to_read(path)
+        try:
+            while chunk := os.read(fd, _CHUNK):
+                yield chunk
+        finally:
+            os.close(fd)
+
+    def _run(self, draft: str, target: Location, arrived: list[Location]) -> None:
+        def finish(db: apsw.Connection) -> None:
+            for location in arrived:
+                self.core.reread(location, "saved")
+
+        self.core.disk.remove_dirs([target.dir])  # an empty directory may be in the way
+        parent = target.dir.rpartition("/")[0]
+        commit = Commit(target, [], [(draft, target.dir)], dirs=[parent], touched=arrived, whole_tree=True)
+        self.core.journal.run(commit, finish)
+        self.core.changed()

@@ -1,0 +1,212 @@
+"""The records of a session on disk: artifacts.json, traces.json, verification.json.
+
+`save_` replaces what is there, `add_` adds to it under the session's lock, `load_` answers None where there is none.
+They lie in the session's directory and so go, move and come back with it. Bytes from the mount are stored as they are;
+a program's change is spliced into them, like any other (rule 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from store import layout
+from store.commit.commits import Commits
+from store.commit.core import Core
+from store.commit.journal import Commit
+from store.disk import trash
+from store.disk.disk import File, NewFile
+from store.documents import json_text as codec
+from store.errors import Corrupt, Flaw, InvalidContent, NotFound
+from store.index.catalog import Terms
+from store.layout import ARTIFACTS, TRACES, VERIFICATION, Location
+from store.path_kinds import Place
+from store.sessions import artifacts
+from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
+
+
+@dataclass(frozen=True)
+class Records:
+    core: Core
+    commits: Commits
+
+    # -- artifacts ---------------------------------------------------------------------------------------
+
+    def load_artifacts(self, session_id: str) -> ArtifactSet | None:
+        """All of them, also where there are more than a save would leave."""
+        found: ArtifactSet | None = self._load(session_id, ARTIFACTS)
+        return found
+
+    def save_artifacts(self, session_id: str, found: ArtifactSet) -> list[str]:
+        """Replace the set; the uris of those that were evicted, the oldest first."""
+        with self._locked(session_id) as location:
+            return self._put_artifacts(location, found)
+
+    def add_artifacts(self, session_id: str, added: Iterable[ToolArtifact]) -> list[str]:
+        """Add to the set, in the place of those of the same uri; the uris of those that were evicted."""
+        with self._locked(session_id) as location:
+            found = self._read(location, ARTIFACTS) or ArtifactSet.of()
+            for artifact in added:
+                found.put(artifact)
+            return self._put_artifacts(location, found)
+
+    def _put_artifacts(self, location: Location, found: ArtifactSet) -> list[str]:
+        found = found.model_copy()  # the caller's own stays as it is
+        gone = found.evict()
+        self._rewrite(location, ARTIFACTS, found)
+        return [artifact.artifact_uri for artifact in gone]
+
+    # -- traces and reports ------------------------------------------------------------------------------
+
+    def load_traces(self, session_id: str) -> list[TraceEvent] | None:
+        found: list[TraceEvent] | None = self._load(session_id, TRACES)
+        return found
+
+    def save_traces(self, session_id: str, events: Iterable[TraceEvent]) -> None:
+        self._save(session_id, TRACES, lambda present: list(events))
+
+    def add_traces(self, session_id: str, events: Iterable[TraceEvent]) -> None:
+        self._save(session_id, TRACES, lambda present: [*present(), *events])
+
+    def load_verification(self, session_id: str) -> list[VerificationReport] | None:
+        found: list[VerificationReport] | None = self._load(session_id, VERIFICATION)
+        return found
+
+    def save_verification(self, session_id: str, reports: Iterable[VerificationReport]) -> None:
+        """Each with the status that follows from its checks and risks."""
+        self._save(session_id, VERIFICATION, lambda present: with_statuses(reports))
+
+    def add_verification(self, session_id: str, reports: Iterable[VerificationReport]) -> None:
+        self._save(session_id, VERIFICATION, lambda present: [*present(), *with_statuses(reports)])
+
+    def _save(self, session_id: str, name: str, make: Callable[[Callable[[], list[Any]]], list[Any]]) -> None:
+        """`make` is given a way to what is there: who replaces it need not be able to read it."""
+        with self._locked(session_id) as location:
+            self._rewrite(location, name, make(lambda: self._read(location, name) or []))
+
+    # -- what the mount asks for -------------------------------------------------------------------------
+
+    def put(self, place: Place, raw: bytes, **terms: Unpack[Terms]) -> bool:
+        """Commit a record byte for byte; False if it is there already. `base` is what its writer started from."""
+        assert place.location is not None
+        self.core.check_writable()
+        record = artifacts.parse_record(place.name, raw, place.path, limit=self.core.limit_bytes)
+        artifacts.check_statuses(place.name, record, raw, place.path)
+        with self.core.locked(place.location):
+            return self.commits.put_file(place.location, place.path, raw, "record", **terms)
+
+    def remove(self, place: Place) -> None:
+        """Take a record away, into the trash."""
+        assert place.location is not None
+        with self.core.locked(place.location):
+            if self.core.disk.stat(place.path) is None:
+                raise NotFound(f"{place.path} does not exist")
+            slot = trash.new_slot(place.location)
+            moves = [(place.path, f"{slot}/{place.name}")]
+            info = trash.info_file(slot, place.location, "record deleted", moves)
+            self._commit(place.location, [info], moves, dirs=[slot])
+
+    def tell(self, location: Location) -> None:
+        """Others are to hear that a record went by being renamed."""
+        with self.core.db.write() as db:
+            self.core.feed.add(db, [location], "record")
+        self.core.changed()
+
+    def check(self, location: Location) -> Iterator[tuple[str, str]]:
+        """Path and fault of every record of a session that cannot be read."""
+        for name in layout.RECORDS:
+            try:
+                if self.core.disk.look(location.path(name)) is not None:
+                    self._read(location, name)  # else something else may bear the name, and another check tells of it
+            except Corrupt as error:
+                yield error.path, str(error.flaw)
+            except PermissionError as error:
+                yield location.path(name), f"it cannot be read: {error.strerror}"
+
+    # -- reading and writing -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self, session_id: str) -> Iterator[Location]:
+        self.core.check_writable()
+        location = self.core.locate(session_id)
+        if location is None:
+            raise NotFound(f"there is no session {session_id!r}")
+        with self.core.locked(location):
+            if self.core.disk.stat(location.path(layout.SESSION)) is None:
+                raise NotFound(f"session {location} is gone")
+            yield location
+
+    def _load(self, session_id: str, name: str) -> Any:
+        location = self.core.locate(session_id)
+        return None if location is None else self._read(location, name)
+
+    def _read(self, location: Location, name: str) -> Any:
+        """None where there is no such file; Corrupt names the place of a fault."""
+        file = self.core.disk.read(location.path(name), self.core.limit_bytes)
+        return None if file is None else self._parse(file, location.path(name), name)
+
+    def _parse(self, file: File, path: str, name: str) -> Any:
+        try:
+            return artifacts.parse_record(name, file.data, path, limit=self.core.limit_bytes)
+        except InvalidContent as error:
+            raise Corrupt(path, error.flaw) from None
+
+    def _rewrite(self, location: Location, name: str, record: Any) -> None:
+        path = location.path(name)
+        present = self.core.disk.read(path)
+        new = rendered(name, record, path, self.core.limit_bytes)
+        kept: list[NewFile] = []
+        if present is not None:
+            try:
+                old = artifacts.dump_record(name, self._parse(present, path, name))
+            except Corrupt:
+                kept = self._kept(location, name, present)  # what nobody could read is not lost by being replaced
+            else:
+                new = spliced(present.data, old, artifacts.dump_record(name, record), new)
+                if new == present.data:
+                    return
+        files = [*kept, NewFile(path, [new], present)]
+        self._commit(location, files, dirs=[file.path.rpartition("/")[0] for file in kept])
+
+    def _kept(self, location: Location, name: str, present: File) -> list[NewFile]:
+        slot = trash.new_slot(location)
+        copy = NewFile(f"{slot}/{name}", [present.data], mode=present.mode)
+        info = trash.info_file(slot, location, "unreadable record replaced", [(location.path(name), copy.path)])
+        return [copy, info]
+
+    def _commit(
+        self,
+        location: Location,
+        files: Sequence[NewFile],
+        moves: Sequence[tuple[str, str]] = (),
+        dirs: Sequence[str] = (),
+    ) -> None:
+        self.commits.run(Commit(location, files, moves, dirs=dirs), lambda db: None, "record")
+
+
+def with_statuses(reports: Iterable[VerificationReport]) -> list[VerificationReport]:
+    """The reports, each with its derived status."""
+    return [report.model_copy(update={"status": report.derived_status()}) for report in reports]
+
+
+def rendered(name: str, record: Any, path: str, limit: int) -> bytes:
+    """A record as text that may be stored; InvalidContent if no reader would take it."""
+    try:
+        raw = codec.render(artifacts.dump_record(name, record))
+    except TypeError as error:  # orjson: a lone surrogate, an object of no JSON type
+        raise InvalidContent(path, Flaw(str(error))) from None
+    artifacts.parse_record(name, raw, path, limit=limit)
+    return raw
+
+
+def spliced(raw: bytes, before: Any, after: Any, new: bytes) -> bytes:
+    """The text with only what differs changed; `new` is it as a whole, for where nothing was before."""
+    if not before:
+        return new if after else raw
+    if isinstance(before, dict):
+        return codec.splice(raw, before, after)
+    # Only objects are spliced, so the array is made a member of one; and that is taken off again.
+    head, tail = b'{"":', b"}"
+    return codec.splice(head + raw + tail, {"": before}, {"": after})[len(head) : -len(tail)]

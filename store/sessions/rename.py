@@ -1,0 +1,135 @@
+"""Renaming a session's directory re-identifies the session: `mv sessions/a sessions/b`.
+
+Path and identity are one (rule 9), so the documents are made to say what the new path says, and those of
+its relatives that name it follow, all in one commit with the move itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import apsw
+
+from store import layout
+from store.commit.core import Core
+from store.commit.journal import Commit
+from store.disk.disk import NewFile
+from store.disk.rejects import Rejects
+from store.documents.document import Members, parse_document, respelled
+from store.errors import AlreadyExists, InvalidContent, InvalidName, NotEmpty, NotFound
+from store.layout import Location
+
+
+@dataclass(frozen=True)
+class Relocator:
+    core: Core
+
+    def move(self, source: Location, target: Location) -> None:
+        """Give a session, with all it holds, another place and so another identity."""
+        self.core.check_writable()
+        layout.check_new(target)
+        with self.both_trees(source, target):
+            self._refuse(source, target)
+            # An empty directory may be in the way. It goes first: to recovery, a target that is there means done.
+            self.core.disk.remove_dirs([target.dir])
+            if target.child is not None:  # a root's own, and empty; a child has none
+                self.core.disk.remove_dirs([source.path(layout.CHILDREN)])
+            changes = dict(self._changes(source, target))
+            files = [file for location, members in changes.items() for file in self._rewritten(location, members)]
+            self._run(source, target, files, list(changes))
+
+    @contextmanager
+    def both_trees(self, source: Location, target: Location) -> Iterator[None]:
+        """Both held at once, by whoever takes a session from one to the other."""
+        with ExitStack() as stack:
+            for root in sorted({source.root, target.root}):  # always in this order: nobody waits in a circle
+                stack.enter_context(self.core.locked_tree(root))
+            yield
+
+    def _refuse(self, source: Location, target: Location) -> None:
+        if source == Location(target.root) and target.child is not None:
+            raise InvalidName(f"{source} cannot become its own child")
+        if self.core.disk.stat(source.dir) is None:
+            raise NotFound(f"{source.dir} does not exist")
+        if self.core.disk.entries(target.dir):
+            raise AlreadyExists(f"{target.dir} exists and is not empty")
+        below = source.path(layout.CHILDREN) if source.child is None and target.child is not None else None
+        if below is not None and self.core.disk.directories(below):  # also a foreign one: it would lie in a child
+            raise NotEmpty(f"{source} has children, so it cannot become a child itself")
+        if target.child is not None and self.core.disk.stat(Location(target.root).dir) is None:
+            raise NotFound(f"there is no session {target.root!r} to become a child of")
+
+    def _children(self, root: Location) -> list[Location]:
+        return layout.children_among(root.root, self.core.disk.directories(root.path(layout.CHILDREN)))
+
+    # -- who has to say something else ------------------------------------------------------------------
+
+    def _changes(self, source: Location, target: Location) -> Iterator[tuple[Location, Members]]:
+        """Every session whose documents change, and the members that do (None: the member goes)."""
+        own: Members = {"id": target.id, "kind": target.kind, "root_session_id": target.root}
+        if target.child is None:
+            own |= {"parent_session_id": None, "spawn_depth": 0}
+        elif source.child is None or source.root != target.root:
+            own |= {"parent_session_id": target.root, "spawn_depth": 1}
+        yield source, own
+        if source.child is None:
+            for child in self._children(source):
+                members: Members = {"root_session_id": target.root}
+                if self._parent(child) == source.id:
+                    members["parent_session_id"] = target.root
+                yield child, members
+            return
+        for other in self._children(Location(source.root)):
+            if other != source and self._parent(other) == source.id:
+                stays = target.child is not None and target.root == source.root
+                yield (
+                    other,
+                    (
+                        {"parent_session_id": target.id}
+                        if stays
+                        else {"parent_session_id": source.root, "spawn_depth": 1}
+                    ),
+                )
+
+    def _parent(self, location: Location) -> str | None:
+        self.core.refresh(location)  # it may have come, or been edited, behind our back
+        row = self.core.index.find(location)
+        return row.entry.parent_session_id if row else None
+
+    # -- documents ----------------------------------------------------------------------------------------
+
+    def _rewritten(self, location: Location, members: Members) -> Iterator[NewFile]:
+        for name in (layout.RUNTIME, layout.SESSION):
+            path = location.path(name)
+            file = self.core.disk.read(path, self.core.limit_bytes)
+            if file is None:
+                continue
+            try:
+                document = parse_document(file.data, path)
+            except InvalidContent:
+                continue  # what cannot be read moves as it is; `check` tells of it
+            raw = respelled(document, members)
+            if raw != file.data:
+                yield NewFile(path, [raw], file, file.stamp.mtime_ns)
+
+    def _run(self, source: Location, target: Location, files: list[NewFile], changed: list[Location]) -> None:
+        inside = [loc for loc in changed if loc == source or (source.child is None and loc.root == source.root)]
+        gone = [*inside, *(loc for loc in self.core.index.tree(source.root) if source.child is None)]
+        arrived = [Location(target.root, loc.child if loc != source else target.child) for loc in inside]
+        beside = [loc for loc in changed if loc not in inside]
+        touched = list(dict.fromkeys([*gone, *arrived, *beside]))
+
+        def finish(db: apsw.Connection) -> None:
+            for location in gone:
+                self.core.index.forget(db, location)
+            for location in [*arrived, *beside]:
+                self.core.reread(location, "moved")
+            self.core.feed.add(db, gone, "deleted")
+
+        dirs = [target.dir.rpartition("/")[0]]
+        commit = Commit(source, files, [(source.dir, target.dir)], dirs=dirs, touched=touched, whole_tree=True)
+        self.core.journal.run(commit, finish)
+        Rejects(self.core.disk).rename(source, target)
+        self.core.changed()

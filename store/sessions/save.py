@@ -1,0 +1,412 @@
+"""What programs write: save, save_runtime, append, clear.
+
+Each takes the session's lock, looks at what is on disk now, refuses what is outdated (rule 8) or could
+not be loaded (rule 6), and makes one commit. A Session remembers what it was when it was loaded; only
+what differs from that is spliced into the texts on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pydantic
+
+from store import layout
+from store.commit import session_reader as sessions
+from store.commit.commits import Commits, kept_sidecar
+from store.commit.core import Core
+from store.commit.journal import Commit
+from store.commit.session_reader import Loaded, Origin, Snapshot
+from store.disk import trash
+from store.disk.disk import NewFile
+from store.documents import append_offsets as anchors
+from store.documents import document as documents
+from store.documents import json_text as codec
+from store.documents import secrets
+from store.documents import sidecar as overlays
+from store.documents.document import Document, parse_document
+from store.errors import Conflict, Flaw, InvalidContent, NotFound
+from store.index.catalog import Row
+from store.index.change_feed import What
+from store.layout import Location
+from store.model.session import ALIASES, Message, Session, cut_tool_output
+from store.model.timestamp import Timestamp
+
+
+@dataclass(frozen=True)
+class Saver:
+    core: Core
+    commits: Commits
+
+    # -- save: the whole record ------------------------------------------------------------------------
+
+    def save(self, session: Session, *, overwrite: bool = False, shorten: bool = False) -> None:
+        """Write both documents. The session is up to date afterwards and may be saved again."""
+        self.core.check_writable()
+        refuse_wrong_shape(session)
+        location = location_of(session)
+        with self.core.locked(location):
+            snapshot = self.core.read(location)
+            if snapshot.main is None:
+                self._create(session, snapshot, overwrite=overwrite)
+            else:
+                self._rewrite(session, snapshot, overwrite=overwrite, shorten=shorten)
+
+    def _create(self, session: Session, snapshot: Snapshot, *, overwrite: bool) -> None:
+        location = snapshot.location
+        if session._origin is not None and not overwrite:
+            raise Conflict(f"session {location} was deleted since it was loaded; say overwrite to create it again")
+        if self.core.disk.stat(location.dir) is None:
+            layout.check_new(location)
+        now = {k: v for k, v in _dumped(session).items() if k != overlays.AUTHORITY}
+        main = check_rendered(now, location, self.core.limit_bytes)
+        side = overlays.sidecar_of(main.raw, main.data)
+        self.commits.session(snapshot, main, main.record, side, "saved", kept=kept_sidecar(snapshot))
+        self._remember(session, location, now, now)
+
+    def clear(self, location: Location) -> bool:
+        """Keep only the first system message; all else goes to the trash. False if there is no session."""
+        self.core.check_writable()
+        with self.core.locked(location):
+            loaded = self.core.load(location)
+            if loaded is None:
+                return False
+            session = with_origin(loaded)
+            system = next((m for m in session.messages if m.role == "system"), None)
+            session.messages = [system] if system else []
+            session.token_usage = None
+            session.conversation_summary = None
+            session.updated_at = Timestamp.after(session.updated_at)
+            attached = location.path(layout.ATTACHMENTS)
+            slot = trash.new_slot(location)
+            moves = [(attached, f"{slot}/{layout.ATTACHMENTS}")] if self.core.disk.entries(attached) else []
+            kept = _kept_documents(loaded.snapshot, slot, moves)
+            self._rewrite(
+                session, loaded.snapshot, overwrite=False, shorten=True, what="cleared", kept=kept, moves=moves
+            )
+            with suppress(OSError):  # Bamboo leaves an empty one; whoever attaches makes it anyway
+                self.core.disk.make_dirs(attached)
+        return True
+
+    def _rewrite(
+        self,
+        session: Session,
+        snapshot: Snapshot,
+        *,
+        overwrite: bool,
+        shorten: bool,
+        what: What = "saved",
+        kept: Sequence[NewFile] = (),
+        moves: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        location, origin = snapshot.location, session._origin
+        if origin is not None and origin.partial:
+            raise Conflict(f"session {location} was loaded without its messages; save it with save_runtime")
+        if overwrite or origin is None or origin.version != snapshot.version:
+            if not overwrite:
+                raise outdated(location, origin)
+            origin = origin_of(sessions.parse(snapshot))
+        now = overlays.settle(origin.dump, session)
+        if codec.same(origin.dump, now):
+            return
+        refuse_shortening(location, origin.dump, session, shorten=shorten)
+        session.updated_at = now["updated_at"] = later_than(origin, session.updated_at)
+        assert snapshot.main is not None
+        new = secrets.without_keys(overlays.refreshed(origin.main, origin.dump, now))
+        row = self._row_to_keep(snapshot, origin.main["messages"], new["messages"])
+        raw = _spliced(snapshot.main.data, origin.main, new)
+        main = self._checked_main(raw, new, location, same_messages=row is not None)
+        side = self._saved_side(snapshot, origin, now, main)
+        if not origin.has_side:
+            kept = [*kept, *kept_sidecar(snapshot)]
+        self.commits.session(snapshot, main, main.record, side, what, row=row, kept=kept, moves=moves)
+        self._remember(session, location, now, new)
+
+    def _row_to_keep(self, snapshot: Snapshot, before: list[Any], after: list[Any]) -> Row | None:
+        """The session's row, if that and all its search rows stay right because no message changes."""
+        if not codec.same(before, after):
+            return None
+        row = self.core.index.find(snapshot.location)
+        return row if row is not None and row.version == snapshot.version else None
+
+    def _checked_main(self, raw: bytes, data: dict[str, Any], location: Location, *, same_messages: bool) -> Document:
+        """The new session.json, if it may be one. Messages that did not change have been checked before."""
+        limit = self.core.limit_bytes
+        if not same_messages:
+            return _checked(raw, location, layout.SESSION, limit)
+        codec.check_size(len(raw), location.path(layout.SESSION), limit)
+        control = _rendering(lambda: codec.render_compact({**data, "messages": []}))
+        small = _checked(control, location, layout.SESSION, limit)
+        return Document(raw, {**small.data, "messages": data["messages"]}, small.record)
+
+    def _saved_side(self, snapshot: Snapshot, origin: Origin, now: dict[str, Any], main: Document) -> bytes:
+        if snapshot.side is None or not origin.has_side:
+            return overlays.sidecar_of(main.raw, main.data)
+        before, after = (overlays.control_plane(d) for d in (origin.dump, now))
+        raw = _spliced(snapshot.side.data, before, after)
+        return _checked(raw, snapshot.location, layout.RUNTIME, self.core.limit_bytes).raw
+
+    def _remember(self, session: Session, location: Location, dump: dict[str, Any], main: dict[str, Any]) -> None:
+        session._origin = Origin(self.core.version(location), dump, main, has_side=True)
+
+    # -- save_runtime: the sidecar alone ----------------------------------------------------------------
+
+    def save_runtime(self, session: Session) -> None:
+        """Write the control plane only: the cost does not depend on the conversation's length."""
+        self.core.check_writable()
+        refuse_wrong_shape(session)
+        location = location_of(session)
+        with self.core.locked(location):
+            version = self.core.version(location)
+            if version.main is None:
+                return self.save(session)
+            origin = session._origin
+            if origin is None or origin.version.side != version.side:
+                raise outdated(location, origin)
+            if version.side is None or not origin.has_side:
+                return self._first_sidecar(session, location)
+            overlays.settle_control(origin.dump, session)
+            self._rewrite_side(session, location, origin)
+
+    def _rewrite_side(self, session: Session, location: Location, origin: Origin) -> None:
+        before = overlays.control_plane(origin.dump)
+        if codec.same(before, overlays.control_plane(_dumped(session, without_messages=True))):
+            return
+        session.updated_at = later_than(origin, session.updated_at)
+        now = _dumped(session, without_messages=True)
+        side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
+        assert side is not None
+        raw = _spliced(side.data, before, overlays.control_plane(now))
+        self.commits.side(location, _checked(raw, location, layout.RUNTIME, self.core.limit_bytes), side)
+        dump = {**now, "messages": origin.dump["messages"]}
+        session._origin = replace(origin, version=self.core.version(location), dump=dump)
+
+    def _first_sidecar(self, session: Session, location: Location) -> None:
+        """No sidecar to splice into: what session.json says, changed by what the caller changed."""
+        snapshot = self.core.read(location)
+        loaded = sessions.parse(snapshot)
+        origin = origin_of(loaded)
+        overlays.settle_control(origin.dump, session)
+        session.updated_at = later_than(origin, session.updated_at)
+        now = _dumped(session, without_messages=True)
+        raw = overlays.sidecar_of(loaded.main.raw, loaded.main.data)
+        raw = _spliced(raw, overlays.control_plane(origin.main), overlays.control_plane(now))
+        side = _checked(raw, location, layout.RUNTIME, self.core.limit_bytes)
+        self.commits.side(location, side, snapshot.side, kept=[] if loaded.side else kept_sidecar(snapshot))
+        dump = {**now, "messages": origin.dump["messages"]}
+        session._origin = Origin(self.core.version(location), dump, origin.main, has_side=True)
+
+    # -- append: the live agent's hot path ----------------------------------------------------------------
+
+    def append(self, target: Session | str, messages: Iterable[Message | dict[str, Any]]) -> None:
+        """Add messages at the end. Never conflicts; a Session that is up to date stays so."""
+        self.core.check_writable()
+        location = locate(self.core, target)
+        added = [_message(m) for m in messages]
+        if not added:
+            return
+        with self.core.locked(location):
+            was_current = isinstance(target, Session) and self._is_current(target, location)
+            appended_at = self._append_by_anchor(location, added) or self._append_slowly(location, added)
+            if was_current and isinstance(target, Session):
+                target.messages += [Message.model_validate(m) for m in added]
+                target.updated_at = appended_at
+                origin: Origin = target._origin
+                dump = {
+                    **origin.dump,
+                    "messages": origin.dump["messages"] + added,
+                    "updated_at": appended_at,
+                }
+                main = {**origin.main, "messages": dump["messages"], "updated_at": appended_at}
+                target._origin = Origin(self.core.version(location), dump, main, has_side=True)
+
+    def _is_current(self, session: Session, location: Location) -> bool:
+        origin: Origin | None = session._origin
+        return origin is not None and not origin.partial and origin.version == self.core.version(location)
+
+    def _append_by_anchor(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp | None:
+        """Cut the new messages into the text without reading the old ones; None where that is not safe."""
+        row = self.commits.current_row(location)
+        main = self.core.disk.read(location.path(layout.SESSION), self.core.limit_bytes)
+        side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
+        if row is None or row.anchors is None or main is None or side is None:
+            return None
+        if not anchors.hold(main.data, row.anchors) or overlays.AUTHORITY.encode() in main.data[:64]:
+            return None
+        try:
+            old_side = codec.parse(side.data, layout.RUNTIME)
+            latest = _later(Timestamp(row.anchors.updated_at_text), Timestamp(old_side["updated_at"]))
+        except (InvalidContent, KeyError, ValueError, TypeError):
+            return None
+        now = Timestamp.after(latest)
+        parts, moved = anchors.cut_in(main.data, row.anchors, added, now)
+        codec.check_size(sum(map(len, parts)), location.path(layout.SESSION), self.core.limit_bytes)
+        new_side = codec.splice(side.data, {"updated_at": old_side["updated_at"]}, {"updated_at": now})
+        entry = row.entry.model_copy(
+            update={
+                "message_count": row.entry.message_count + len(added),
+                "updated_at": now,
+                "last_activity_at": now,
+            }
+        )
+        files = [
+            NewFile(location.path(layout.RUNTIME), [new_side], side),
+            NewFile(location.path(layout.SESSION), parts, main),
+        ]
+        self.commits.run(
+            Commit(location, files),
+            lambda db: self.core.index.put_appended(db, row, entry, self.core.version(location), moved, added),
+            "appended",
+        )
+        return now
+
+    def _append_slowly(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp:
+        session = self._get(location)
+        for message in added:
+            session.add_message(Message.model_validate(message))
+        self.save(session)
+        return session.updated_at
+
+    def _get(self, location: Location) -> Session:
+        loaded = self.core.load(location)
+        if loaded is None:
+            raise NotFound(f"there is no session {location}")
+        return with_origin(loaded)
+
+
+# -- records and their origin --------------------------------------------------------------------------------
+
+
+def locate(core: Core, target: Session | str) -> Location:
+    """Where an existing session lies."""
+    location = location_of(target) if isinstance(target, Session) else core.locate(target)
+    if location is None or core.disk.stat(location.path(layout.SESSION)) is None:
+        raise NotFound(f"there is no session {target.id if isinstance(target, Session) else target!r}")
+    return location
+
+
+def location_of(session: Session) -> Location:
+    """Where a session belongs, by what it says of itself."""
+    layout.check_id(session.id)
+    if session.kind == "root":
+        return Location(session.id)
+    if session.kind != "child":
+        raise InvalidContent(layout.SESSION, Flaw("'root' or 'child' is expected", field="kind"))
+    root, parent = session.root_session_id, session.parent_session_id or ""
+    if not root.strip() or not parent.strip():
+        raise InvalidContent(layout.SESSION, Flaw("a child needs root_session_id and parent_session_id"))
+    return Location(layout.check_id(root), session.id)
+
+
+def origin_of(loaded: Loaded) -> Origin:
+    dump = loaded.session.model_dump()  # as it is on disk: a key that lies there goes with the next save
+    main = dump if loaded.side is None else {**loaded.main.record.model_dump(exclude={"messages"})}
+    main.setdefault("messages", dump["messages"])
+    return Origin(loaded.snapshot.version, dump, main, has_side=loaded.side is not None)
+
+
+def with_origin(loaded: Loaded) -> Session:
+    loaded.session._origin = origin_of(loaded)
+    return loaded.session
+
+
+def _dumped(session: Session, *, without_messages: bool = False) -> dict[str, Any]:
+    """What of a session is to be written: all but keys."""
+    # Warnings would speak of types that the check of the rendered text reports properly.
+    return secrets.without_keys(session.model_dump(warnings=False, exclude={"messages"} if without_messages else None))
+
+
+def _spliced(raw: bytes, before: dict[str, Any], after: dict[str, Any]) -> bytes:
+    return _rendering(lambda: codec.splice(raw, before, after, aliases=ALIASES))
+
+
+def _rendering(render: Callable[[], bytes], name: str = layout.SESSION) -> bytes:
+    try:
+        return render()
+    except TypeError as error:  # orjson: a lone surrogate, an integer over 64 bits, an object of no JSON type
+        raise InvalidContent(name, Flaw(str(error))) from None
+
+
+def _checked(raw: bytes, location: Location, name: str, limit: int) -> Document:
+    """The gate for what the API writes: it must be loadable, and belong where it goes."""
+    path = location.path(name)
+    try:
+        document = parse_document(raw, path, limit=limit)
+    except InvalidContent as error:  # the caller has set fields, and never seen a line of this text
+        raise type(error)(path, replace(error.flaw, line=None, column=None)) from None
+    flaw = documents.identity_flaw(document, location)
+    if flaw is not None:
+        raise InvalidContent(path, replace(flaw, line=None, column=None))
+    return document
+
+
+def check_rendered(members: dict[str, Any], location: Location, limit: int) -> Document:
+    """A new session.json that says this, if it may be one."""
+    return _checked(_rendering(lambda: codec.render(members)), location, layout.SESSION, limit)
+
+
+def _message(message: Message | dict[str, Any]) -> dict[str, Any]:
+    """A message as it will be written, a tool's output cut to size."""
+    try:
+        record = Message.model_validate(message.model_dump(warnings=False) if isinstance(message, Message) else message)
+    except pydantic.ValidationError as error:
+        raise InvalidContent("message", documents.type_flaw(error)) from None
+    if record.role == "tool":
+        record.content = cut_tool_output(record.content)
+    raw = _rendering(lambda: codec.render_compact(record.model_dump()), "message")
+    return codec.parse(raw, "message")
+
+
+def _kept_documents(snapshot: Snapshot, slot: str, moves: Sequence[tuple[str, str]]) -> list[NewFile]:
+    """Copies for the trash of what is about to be cleared, to be had back as one."""
+    found = ((layout.SESSION, snapshot.main), (layout.RUNTIME, snapshot.side))
+    copies = [NewFile(f"{slot}/{name}", [file.data]) for name, file in found if file is not None]
+    originals = [(snapshot.location.path(copy.path.rpartition("/")[2]), copy.path) for copy in copies]
+    return [*copies, trash.info_file(slot, snapshot.location, "cleared", [*originals, *moves])]
+
+
+def outdated(location: Location, origin: Origin | None) -> Conflict:
+    if origin is None:
+        return Conflict(
+            f"session {location} exists already and this one was not loaded from it; nothing was changed. "
+            "Load it and change that, or say overwrite"
+        )
+    return Conflict(
+        f"session {location} was changed by someone else since it was loaded; nothing was changed. "
+        "Load it again, or use update()"
+    )
+
+
+def refuse_shortening(location: Location, loaded: dict[str, Any], session: Session, *, shorten: bool) -> None:
+    lost = len(loaded["messages"]) - len(session.messages)
+    if lost > 0 and not shorten:
+        raise Conflict(
+            f"saving {location} would drop {lost} message{'s' if lost > 1 else ''}; nothing was changed. "
+            "Say shorten if that is meant"
+        )
+
+
+def refuse_wrong_shape(session: Session) -> None:
+    """What is worked with before the whole is checked; records take any value that is assigned to them."""
+    kinds = {"messages": list, "metadata": dict, "updated_at": str, "title_version": int, "metadata_version": int}
+    for field, kind in kinds.items():
+        if not isinstance(getattr(session, field), kind):
+            reason = f"{getattr(session, field)!r} is not of the right type"
+            raise InvalidContent(layout.SESSION, Flaw(reason, field=field))
+    try:
+        session.updated_at = Timestamp(session.updated_at)
+    except ValueError as error:
+        raise InvalidContent(layout.SESSION, Flaw(str(error), field="updated_at")) from None
+
+
+def later_than(origin: Origin, wanted: Timestamp) -> Timestamp:
+    """What the caller set, if that is later than all that is committed; else the first moment that is."""
+    committed = _later(Timestamp(origin.dump["updated_at"]), Timestamp(origin.main["updated_at"]))
+    return wanted if wanted.ns > committed.ns else Timestamp.after(committed)
+
+
+def _later(one: Timestamp, other: Timestamp) -> Timestamp:
+    return one if one.ns >= other.ns else other

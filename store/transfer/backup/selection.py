@@ -1,0 +1,140 @@
+"""What a backup holds, and what of it is meant: all, or the sessions that a person names, each with those below it.
+
+A name is an id, `root/child`, a unique beginning of either, or a title, as everywhere; but it is looked for in the
+backup, not in the home: who restores a session has mostly none of it left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import orjson
+
+from store import layout
+from store.commit.core import Core
+from store.disk import rejects
+from store.errors import Ambiguous, Corrupt, Flaw, InvalidName, NotFound
+from store.layout import Location
+from store.path_kinds import Place, place_of
+from store.transfer.backup import tree as backup_tree
+from store.transfer.backup.tree import BackupTree
+from store.transfer.backup.units import files_of, iter_units, location_of, unit_of
+
+PERMISSIONS = 0o777  # no file of another disk becomes set-user-ID here
+
+
+class Wanted(NamedTuple):
+    """A file of the backup, and where it belongs."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    mode: int
+    link: str | None = None
+
+    @property
+    def place(self) -> Place:
+        return place_of(self.path)
+
+
+def holdings(tree: BackupTree) -> dict[str, list[Wanted]]:
+    """What a backup holds by unit, in order; sessions.json is not restored but made anew."""
+    found: dict[str, list[Wanted]] = {}
+    for wanted in sorted(_listed(tree) if tree.has_manifest else _walked(tree)):
+        if wanted.path != layout.INDEX_EXPORT:
+            found.setdefault(unit_of(wanted.path), []).append(wanted)
+    return dict(sorted(found.items()))
+
+
+def _listed(tree: BackupTree) -> Iterator[Wanted]:
+    for path, item in tree.manifest.files.items():
+        yield Wanted(path, item.size, item.mtime_ns, item.mode & PERMISSIONS, item.link)
+
+
+def _walked(tree: BackupTree) -> Iterator[Wanted]:
+    """The files of a plain tree; what a mount shows of refused documents is none."""
+    closed: dict[str, str] = {}
+    for unit in iter_units(tree.disk, closed):
+        for path, seen in files_of(tree.disk, unit)[0].items():
+            if not path.endswith((rejects.REJECTED, rejects.REASON)):
+                link = backup_tree.read_link(tree.disk, path) if seen.is_link else None
+                yield Wanted(path, seen.stamp.size, seen.stamp.mtime_ns, seen.mode & PERMISSIONS, link)
+    for path, why in closed.items():
+        raise Corrupt(str(tree.place / path), Flaw(f"it cannot be looked into: {why}; nothing was restored"))
+
+
+@dataclass(frozen=True)
+class Choice:
+    core: Core
+    tree: BackupTree
+    units: Collection[str]
+
+    def choose(self, names: Iterable[str]) -> list[str]:
+        """The units that are named; all, if none is."""
+        wanted = [self._resolve(name) for name in names]
+        if not wanted:
+            return list(self.units)
+        chosen = {unit for location in wanted for unit in self._below(location)}
+        for location in wanted:
+            self._refuse_rootless(location, chosen)
+        return [unit for unit in self.units if unit in chosen]
+
+    def _locations(self) -> list[Location]:
+        return [location for location in map(location_of, self.units) if location is not None]
+
+    def _resolve(self, name: str) -> Location:
+        here = self._locations()
+        if not name.strip():
+            raise InvalidName("a session is named by its id, the beginning of it, or its title; this is blank")
+        for found in (
+            [location for location in here if str(location) == name],
+            [location for location in here if location.id == name],
+            [*{*self._by_beginning(here, name), *self._by_title(name)}],
+        ):
+            if len(found) > 1:
+                raise Ambiguous(name, map(str, found))
+            if found:
+                return found[0]
+        raise NotFound(f"there is no session {name!r} in {self.tree.place}; nothing was restored")
+
+    def _by_beginning(self, here: list[Location], name: str) -> list[Location]:
+        root, slash, child = name.partition("/")
+        if slash:
+            return [at for at in here if at.child and at.root.startswith(root) and at.child.startswith(child)]
+        return [at for at in here if at.id.startswith(name)]
+
+    def _by_title(self, title: str) -> list[Location]:
+        """As the manifest has it; a plain tree says no titles."""
+        wanted = _folded(title)
+        found = [name for name, note in self.tree.manifest.sessions.items() if _folded(note.title) == wanted]
+        return [layout.parse_location(name) or Location(name) for name in found]
+
+    def _below(self, location: Location) -> list[str]:
+        """A session and its descendants: of a root all in its directory, of a child those that name it as parent."""
+        tree = [at for at in self._locations() if at.root == location.root]
+        if location.child is None:
+            return [at.dir for at in tree]
+        parents = {at: self._parent(at) for at in tree if at.child is not None}
+        chosen = {location}
+        while more := {at for at, parent in parents.items() if parent in {c.id for c in chosen}} - chosen:
+            chosen |= more
+        return [at.dir for at in chosen]
+
+    def _parent(self, location: Location) -> str | None:
+        try:
+            document = orjson.loads(b"".join(self.tree.chunks(location.path(layout.SESSION))))
+            parent = document.get("parent_session_id")
+        except (ValueError, AttributeError, Corrupt):  # that it cannot be read is told when it is restored
+            return None
+        return parent if isinstance(parent, str) else None
+
+    def _refuse_rootless(self, location: Location, chosen: set[str]) -> None:
+        root = Location(location.root)
+        if root.dir not in chosen and self.core.disk.stat(root.path(layout.SESSION)) is None:
+            raise NotFound(f"{location} belongs to {root}, which is not here; nothing was restored. Restore {root}")
+
+
+def _folded(title: str) -> str:
+    return " ".join(title.split()).casefold()

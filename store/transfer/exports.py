@@ -1,0 +1,195 @@
+"""Export: sessions as files that need nothing of ours to be read: JSON, Markdown, or a whole Bamboo home.
+
+JSON and Markdown go to `<dest>/<root>.<ext>` and `<dest>/<root>/<child>.<ext>`, with the attachments beside them in a
+directory named after the session; each file is whole or not there. A Bamboo home is written as an import into it, so
+that it may be repeated, follows what has changed here, and overwrites nothing that was changed there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from uuid import uuid4
+
+from store import layout
+from store.commit import session_reader as sessions
+from store.commit.core import Core
+from store.commit.session_reader import Loaded
+from store.documents import attachment_names as attachments
+from store.documents import json_text as codec
+from store.documents import sidecar as overlays
+from store.documents import transcript
+from store.documents.transcript import Target
+from store.errors import Corrupt, InvalidName, NotFound, StoreError
+from store.layout import Location
+from store.transfer.formats import bamboo_home
+from store.transfer.formats.importer import Draft, Problem
+from store.transfer.formats.source import Source
+from store.transfer.imports import Imports, Outcome
+
+ExportFormat = Literal["json", "markdown"]
+EXTENSIONS: dict[ExportFormat, str] = {"json": "json", "markdown": "md"}
+
+
+class Written(NamedTuple):
+    """A session that was exported, and where to."""
+
+    location: Location
+    path: Path
+
+
+@dataclass(frozen=True)
+class Exports:
+    core: Core
+
+    # -- what is to be exported ----------------------------------------------------------------------------
+
+    def select(self, ids: Iterable[str] | None = None) -> list[Location]:
+        """The sessions that are named, a root with all its descendants; None: all there are."""
+        if ids is None:
+            found = [*self._indexed("1", ()), *self.core.index.damaged()]
+        else:
+            found = [location for id in ids for location in self._tree(self._get(id))]
+        return list(dict.fromkeys(found))
+
+    def _get(self, id: str) -> Location:
+        location = self.core.locate(id)
+        if location is None:
+            raise NotFound(f"there is no session {id!r}; nothing was exported. `grovefs ls` lists them")
+        return location
+
+    def _tree(self, location: Location) -> Iterator[Location]:
+        return iter((location,)) if location.child is not None else self._indexed("root = ?", (location.root,))
+
+    def _indexed(self, where: str, values: tuple[str, ...]) -> Iterator[Location]:
+        query = f"SELECT root, child FROM sessions WHERE {where} ORDER BY root, child"
+        rows: list[tuple[Any, ...]] = self.core.db.reader.execute(query, values).fetchall()
+        return (Location(root, child or None) for root, child in rows)
+
+    # -- one session as text ---------------------------------------------------------------------------------
+
+    def render_json(self, location: Location) -> bytes:
+        """The session as its owner sees it: one object, unknown members included."""
+        return codec.render(self._members(self._load(location))) + b"\n"
+
+    def render_line(self, location: Location) -> bytes:
+        """The same on one line."""
+        return codec.render_compact(self._members(self._load(location))) + b"\n"
+
+    def render_markdown(self, location: Location, target: Target | None = None) -> bytes:
+        """The conversation to read; links to attachments lead into the home, or where `target` says."""
+        loaded = self._load(location)
+        has_attachments = sessions.has_attachments(self.core.disk, location)
+        messages = loaded.main.data["messages"]
+        entry = sessions.entry_of(loaded.session, location, len(messages), has_attachments=has_attachments)
+        summary = loaded.session.conversation_summary
+        text = transcript.render(entry, summary.content if summary else "", messages, target or self._in_home)
+        return transcript.encode(text)
+
+    def _load(self, location: Location) -> Loaded:
+        loaded = self.core.load(location)
+        if loaded is None:
+            raise NotFound(f"session {location} is gone")
+        return loaded
+
+    def _members(self, loaded: Loaded) -> dict[str, object]:
+        dump = loaded.session.model_dump(warnings=False)
+        return overlays.refreshed(loaded.main.data, dump, dump)
+
+    def _in_home(self, url: str) -> str:
+        path = self._attachment(url)
+        return transcript.quote_name(str(self.core.home / path)) if path else url
+
+    def _attachment(self, url: str) -> str | None:
+        """The file that a reference stands for, in whichever session it is."""
+        reference = attachments.parse_reference(url)
+        with suppress(StoreError):  # an id that is none, or that lies under several roots
+            location = self.core.locate(reference[0]) if reference else None
+            if reference and location:
+                return sessions.find_attachment(self.core.disk, location, layout.check_id(reference[1]))
+        return None
+
+    # -- files -------------------------------------------------------------------------------------------------
+
+    def write(self, locations: Iterable[Location], format: ExportFormat, dest: Path) -> Iterator[Written | Problem]:
+        """Each session as a file below `dest`. One that is damaged is a problem, and the next one's turn."""
+        dest.mkdir(parents=True, exist_ok=True)
+        for location in locations:
+            path = dest.joinpath(*(part for part in location if part is not None))
+            path = path.with_name(f"{path.name}.{EXTENSIONS[format]}")
+            try:
+                self._write_one(location, format, path)
+            except (Corrupt, NotFound) as error:
+                yield Problem(location.path(layout.SESSION), None, f"{error}; not exported")
+            else:
+                yield Written(location, path)
+
+    def _write_one(self, location: Location, format: ExportFormat, path: Path) -> None:
+        beside = path.parent / location.id / layout.ATTACHMENTS
+
+        def target(url: str) -> str:
+            found = self._attachment(url)
+            if found is None or not found.startswith(f"{location.path(layout.ATTACHMENTS)}/"):
+                return self._in_home(url)
+            return transcript.quote_name(f"{location.id}/{layout.ATTACHMENTS}/{found.rpartition('/')[2]}")
+
+        is_json = format == "json"
+        data = self.render_json(location) if is_json else self.render_markdown(location, target)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for name in self._attached(location):
+            file = self.core.disk.read(location.path(f"{layout.ATTACHMENTS}/{name}"))
+            if file is not None:  # gone since it was listed
+                beside.mkdir(parents=True, exist_ok=True)
+                _replace(beside / name, file.data)
+        _replace(path, data)  # last: who sees it has all it refers to
+
+    def _attached(self, location: Location) -> list[str]:
+        try:
+            entries = self.core.disk.entries(location.path(layout.ATTACHMENTS))
+        except Corrupt:  # a link in its place: nothing in it is ours
+            return []
+        return [entry.name for entry in entries if entry.is_file and not layout.is_leftover(entry.name)]
+
+    # -- a Bamboo home -------------------------------------------------------------------------------------------
+
+    def copy(self, locations: Iterable[Location], target: Imports, report: Callable[[Outcome | Problem], None]) -> None:
+        """Whole sessions into another home, byte for byte; `report` is told of each."""
+        if target.core.home.resolve() == self.core.home.resolve():
+            raise InvalidName(f"{target.core.home} is the home itself; nothing was exported")
+        locations = list(locations)
+        roots = {location.root for location in locations if location.child is None}
+        for location in locations:
+            if location.root not in roots and target.core.locate(location.root) is None:
+                raise InvalidName(
+                    f"a Bamboo home holds whole trees; nothing was exported. Name {location.root!r}, its root"
+                )
+        with Source(self.core.home) as source:
+            for location in locations:
+                with self.core.locked(location):  # so that both documents are of one version
+                    items = [*bamboo_home.read_session(source, location.dir, location)]
+                for item in items:
+                    report(_taken(target, item) if isinstance(item, Draft) else item)
+
+
+def _taken(target: Imports, draft: Draft) -> Outcome | Problem:
+    try:
+        return target.take(draft)
+    except (InvalidName, Corrupt) as error:
+        return Problem(draft.path, None, f"{error}; not exported")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Whole or not at all; a link in its place is replaced, not followed."""
+    temp = path.with_name(f".{uuid4()}.tmp")
+    try:
+        with temp.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temp.replace(path)
+    finally:
+        temp.unlink(missing_ok=True)

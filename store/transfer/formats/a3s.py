@@ -1,0 +1,250 @@
+"""An A3S store, of the layout of its first releases (`<id>.json`) or of v1 (`v1/sessions/id_<base64>.json`).
+
+Content blocks become messages and tool results; artifacts, traces and verification reports take the places
+that ours have. Everything else of a session's record is kept in its metadata, but for API keys: those are
+left out, and that is reported. Encrypted sessions are reported and skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from store import layout
+from store.documents import json_text as codec
+from store.errors import InvalidContent
+from store.layout import Location
+from store.model.timestamp import Timestamp
+from store.transfer.formats.anthropic_blocks import add_results, read_blocks
+from store.transfer.formats.coerce import (
+    BadRecord,
+    a_text,
+    an_object,
+    fault_line,
+    keys_of,
+    line_of,
+    make_id,
+    make_title,
+    moment,
+    parse,
+    record_flaw,
+)
+from store.transfer.formats.importer import Draft, Format, Problem, Tree
+from store.transfer.formats.lineage import ancestors
+from store.transfer.formats.session_builder import SessionBuilder
+from store.transfer.formats.source import Source
+
+NAME = "a3s"
+_SEALED = b"A3SE"
+_V1 = "v1/sessions"
+_ROLES = ("user", "assistant", "system", "tool")
+_PLACED = {"id", "messages", "created_at", "updated_at", "model_name"}
+
+
+class _Known(NamedTuple):
+    """A session file: `stem` is what its fragments are called after."""
+
+    path: str
+    stem: str
+    id: str
+    parent: str | None
+
+
+def _files(source: Source) -> list[str]:
+    """v1 first: where both layouts hold a session, the older is what was migrated from."""
+    newer = [e.name for e in source.entries(_V1) if e.is_file and e.name.endswith(".json")] if not source.name else []
+    older = [e.name for e in source.entries() if e.is_file and e.name.endswith(".json") and not e.name.startswith(".")]
+    return [*(f"{_V1}/{name}" for name in newer), *older]
+
+
+def recognise(source: Source) -> int | None:
+    if source.name is None and source.is_dir(_V1) and _files(source):
+        return 90
+    for raw in source.smallest(_files(source)):
+        keys = keys_of(raw)
+        if {"id", "config", "messages"} <= keys or {"schema_version", "session"} <= keys:
+            return 90
+    return None
+
+
+def iter_records(source: Source) -> Iterator[Tree | Problem]:
+    known: dict[str, _Known] = {}
+    for path in _files(source):
+        found = _look(source, path)
+        if isinstance(found, Problem):
+            yield found
+        elif found.id not in known:
+            known[found.id] = found
+        elif not known[found.id].path.startswith(_V1):
+            text = f"session {found.id!r} was in {source.shown(known[found.id].path)} already; this one is skipped"
+            yield Problem(source.shown(path), None, text)
+    source.done_bytes = 0
+    parents = {one.id: one.parent for one in known.values()}
+    below: dict[str, list[_Known]] = {}
+    for one in known.values():
+        if above := ancestors(one.id, parents):
+            below.setdefault(above[-1], []).append(one)
+    for one in (one for one in known.values() if not ancestors(one.id, parents)):
+        for item in _read(source, one, Location(make_id(NAME, one.id)), 0):
+            if isinstance(item, Problem):
+                yield item
+            else:
+                yield Tree(item, _read_children(source, item.location.root, below.pop(one.id, []), parents))
+
+
+def _read_children(
+    source: Source, root: str, below: list[_Known], parents: dict[str, str | None]
+) -> Iterator[Draft | Problem]:
+    for one in below:
+        yield from _read(source, one, Location(root, make_id(NAME, one.id)), len(ancestors(one.id, parents)))
+
+
+def _look(source: Source, path: str) -> _Known | Problem:
+    try:
+        _, session = _parse(source.read(path))
+    except (BadRecord, InvalidContent) as error:
+        return Problem(source.shown(path), fault_line(error), f"{error}; skipped")
+    except OSError as error:
+        return Problem(source.shown(path), None, error.strerror or str(error))
+    parent = a_text(session.get("parent_id")) or a_text(an_object(session.get("config")).get("parent_id"))
+    stem = path.rpartition("/")[2].removesuffix(".json")
+    return _Known(path, stem, session["id"], parent or None)
+
+
+def _parse(raw: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A snapshot and the session in it; of the first layout, an empty snapshot and the session."""
+    if raw.startswith(_SEALED):
+        raise BadRecord("it is encrypted, and only A3S has the key")
+    record = parse(raw).value
+    if not isinstance(record, dict):
+        raise BadRecord("an object is expected")
+    is_snapshot = "schema_version" in record or "session" in record
+    snapshot, session = (record, record.get("session")) if is_snapshot else ({}, record)
+    if is_snapshot and record.get("schema_version") != 1:
+        raise BadRecord(f"schema version {record.get('schema_version')!r} is not known")
+    if not isinstance(session, dict) or not isinstance(session.get("id"), str):
+        raise BadRecord("no session: an object with an id is expected")
+    if not isinstance(session.get("messages"), list):
+        raise BadRecord("messages: an array is expected")
+    return snapshot, session
+
+
+# -- one session ---------------------------------------------------------------------------------------------
+
+
+def _read(source: Source, one: _Known, location: Location, depth: int) -> Iterator[Draft | Problem]:
+    shown = source.shown(one.path)
+    try:
+        raw = source.read(one.path)
+        snapshot, session = _parse(raw)
+    except (BadRecord, InvalidContent) as error:
+        yield Problem(shown, fault_line(error), f"{error}; skipped")
+        return
+    except OSError as error:
+        yield Problem(shown, None, error.strerror or str(error))
+        return
+    builder = SessionBuilder(NAME, location, shown, one.id)
+    if location.child is not None and one.parent is not None:
+        builder.parent, builder.depth = make_id(NAME, one.parent), depth
+    flaw = _add_messages(builder, session["messages"])
+    if flaw is not None:
+        at = (("session",) if snapshot else ()) + flaw
+        yield Problem(shown, line_of(raw, at), f"{codec.render_path(at)}: no message; the session is skipped")
+        return
+    if _fill(builder, session):
+        yield Problem(shown, None, "an API key was left out; GroveFS stores none")
+    yield from _put_records(source, builder, one, snapshot)
+    yield builder.draft(fallback=Timestamp.from_ns(source.mtime_ns(one.path)))
+
+
+def _add_messages(builder: SessionBuilder, messages: list[Any]) -> tuple[str | int, ...] | None:
+    """All messages; or where the first is that cannot be one."""
+    for number, message in enumerate(messages):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            return ("messages", number)
+        if not isinstance(message.get("content"), list | str):
+            return ("messages", number, "content")
+        said = read_blocks(message["content"], builder)
+        role = message["role"] if message["role"] in _ROLES else "user"
+        placed = (
+            {"role", "content", "reasoning_content"} if role == message["role"] else {"content", "reasoning_content"}
+        )
+        rest = {**{key: value for key, value in message.items() if key not in placed}, **said.rest()}
+        id = f"message-{number}"
+        add_results(builder, said, id, None, rest=rest, raw=b"")
+        if said.results and not (said.texts or said.parts or said.calls or said.thoughts):
+            continue
+        members = said.members()
+        if isinstance(message.get("reasoning_content"), str):
+            members["reasoning"] = members["reasoning"] or message["reasoning_content"]
+        builder.add(role, said.content, id=id, rest={} if said.results else rest, **members)
+    return None
+
+
+def _fill(builder: SessionBuilder, session: dict[str, Any]) -> bool:
+    """All that is not a message; True if a secret had to be left out."""
+    config, llm = an_object(session.get("config")), an_object(session.get("llm_config"))
+    builder.title = make_title(a_text(config.get("name")))
+    builder.model = a_text(session.get("model_name")) or a_text(llm.get("model"))
+    builder.workspace = a_text(config.get("workspace"))
+    builder.saw(moment(session.get("created_at")))
+    builder.saw(moment(session.get("updated_at")))
+    found_secret = False
+    for key, value in session.items():
+        if key in _PLACED:
+            continue
+        if isinstance(value, dict) and "api_key" in value:
+            found_secret |= bool(value["api_key"])
+            value = {k: v for k, v in value.items() if k != "api_key"}
+        if key == "api_key":
+            found_secret = True
+            continue
+        builder.note(key, value)
+    return found_secret
+
+
+# -- artifacts, traces, verification and the like ------------------------------------------------------------
+
+
+_EMBEDDED = {"trace_events": layout.TRACES, "verification_reports": layout.VERIFICATION}
+_KEPT = ("run_records", "subagent_tasks")
+
+
+def _put_records(source: Source, builder: SessionBuilder, one: _Known, snapshot: dict[str, Any]) -> Iterator[Problem]:
+    """What the snapshot holds; and what lies in files of its own, where the snapshot holds nothing of it."""
+    embedded = {name: snapshot[key] for key, name in _EMBEDDED.items() if snapshot.get(key)}
+    if snapshot.get("artifacts"):
+        uris = snapshot.get("retained_artifact_uris")
+        embedded[layout.ARTIFACTS] = {"artifacts": snapshot["artifacts"], **({"retained_uris": uris} if uris else {})}
+    embedded |= {f"{layout.ATTACHMENTS}/{key}.json": snapshot[key] for key in _KEPT if snapshot.get(key)}
+    for name, value in embedded.items():
+        yield from _put(builder, name, codec.render(value), source.shown(one.path))
+    for path, name in _fragments(one).items():
+        if name not in embedded and source.is_file(path):
+            try:
+                data = source.read(path)
+            except (OSError, InvalidContent) as error:
+                yield Problem(source.shown(path), None, str(error))
+            else:
+                yield from _put(builder, name, data, source.shown(path))
+
+
+def _fragments(one: _Known) -> dict[str, str]:
+    """The files that belong to a session, and where they go."""
+    base = "v1/" if one.path.startswith(_V1) else ""
+    kinds = {"traces": layout.TRACES, "verification": layout.VERIFICATION}
+    kinds |= {kind: f"{layout.ATTACHMENTS}/{kind}.json" for kind in ("runs", "subagent_tasks")}
+    found = {f"{base}{kind}/{one.stem}.json": name for kind, name in kinds.items()}
+    return found | {f"{base}artifacts/{one.stem}/artifacts.json": layout.ARTIFACTS}
+
+
+def _put(builder: SessionBuilder, name: str, data: bytes, shown: str) -> Iterator[Problem]:
+    """A record in its place; one that nobody could read there is reported, and kept as an attachment."""
+    flaw = record_flaw(name, data) if name in layout.RECORDS else None
+    if flaw is not None:
+        yield Problem(shown, flaw.line, f"{flaw.reason}: no {name}; kept as an attachment")
+        name = f"{layout.ATTACHMENTS}/unreadable-{name}"
+    builder.put(name, lambda: (data,))
+
+
+FORMAT = Format(NAME, "an A3S Code session store, not encrypted", recognise, iter_records)

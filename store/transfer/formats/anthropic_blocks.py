@@ -1,0 +1,134 @@
+"""Content blocks as Anthropic's interface has them, which Claude Code and A3S store: text, thinking, image,
+tool_use, tool_result. One record becomes one message, and one more for each tool's result in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from store.documents import json_text as codec
+from store.model.timestamp import Timestamp
+from store.transfer.formats.coerce import a_text, an_object
+from store.transfer.formats.session_builder import SessionBuilder
+
+# How a message's parts follow each other where nothing need be said of it.
+_USUAL = ("thinking", "text", "image", "tool_use")
+
+
+@dataclass
+class Said:
+    """What the blocks of one message say, sorted by kind; `others` are those we do not know, by place."""
+
+    texts: list[str] = field(default_factory=list)
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    signatures: list[str] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    results: list[dict[str, Any]] = field(default_factory=list)
+    others: dict[str, Any] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)
+
+    @property
+    def content(self) -> str:
+        return "\n\n".join(self.texts)
+
+    def members(self) -> dict[str, Any]:
+        """What a message has beside its content; None where there is nothing."""
+        plain = all(part["type"] == "text" for part in self.parts) and len(self.parts) < 2
+        return {
+            "reasoning": "\n\n".join(self.thoughts) or None,
+            "reasoning_signature": self.signatures[0] if len(self.signatures) == 1 else None,
+            "content_parts": None if plain else self.parts,
+            "tool_calls": self.calls or None,
+        }
+
+    def rest(self) -> dict[str, Any]:
+        rest: dict[str, Any] = {}
+        if self.others:
+            rest["blocks"] = self.others
+        if len(self.signatures) > 1:
+            rest["signatures"] = self.signatures
+        ranks = [_USUAL.index(kind) for kind in self.order if kind in _USUAL]
+        if ranks != sorted(ranks):
+            rest["order"] = self.order
+        return rest
+
+
+def read_blocks(content: Any, builder: SessionBuilder) -> Said:
+    """Sort a message's content; images become attachments of the session that is being built."""
+    said = Said()
+    if isinstance(content, str):
+        said.texts.append(content)
+        return said
+    if not isinstance(content, list):
+        said.others["content"] = content
+        return said
+    for place, block in enumerate(content):
+        kind = a_text(an_object(block).get("type"))
+        if not _take(said, kind, block, builder):
+            said.others[str(place)] = block
+        said.order.append(kind)
+    return said
+
+
+def _take(said: Said, kind: str, block: Any, builder: SessionBuilder) -> bool:
+    if kind == "text" and isinstance(block.get("text"), str):
+        said.texts.append(block["text"])
+        said.parts.append({"type": "text", "text": block["text"]})
+        return set(block) == {"type", "text"}
+    if kind == "thinking" and isinstance(block.get("thinking"), str):
+        said.thoughts.append(block["thinking"])
+        if isinstance(block.get("signature"), str):
+            said.signatures.append(block["signature"])
+        return set(block) <= {"type", "thinking", "signature"}
+    if kind == "tool_use" and isinstance(block.get("id"), str) and isinstance(block.get("name"), str):
+        said.calls.append(make_call(block["id"], block["name"], block.get("input", {})))
+        return set(block) <= {"type", "id", "name", "input"}
+    if kind == "tool_result" and isinstance(block.get("tool_use_id"), str):
+        said.results.append(block)
+        return True
+    if kind == "image":
+        return _take_image(said, block, builder)
+    return False
+
+
+def _take_image(said: Said, block: dict[str, Any], builder: SessionBuilder) -> bool:
+    source = an_object(block.get("source"))
+    url: str | None = None
+    if source.get("type") == "base64":
+        url = builder.attach_base64(source.get("data"), source.get("media_type"))
+    elif source.get("type") == "url" and isinstance(source.get("url"), str):
+        url = source["url"]
+    if url is None:
+        return False
+    said.parts.append({"type": "image_url", "image_url": {"url": url}})
+    return set(block) <= {"type", "source"}
+
+
+def make_call(id: str, name: str, arguments: Any) -> dict[str, Any]:
+    text = arguments if isinstance(arguments, str) else codec.render_compact(arguments).decode()
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": text}}
+
+
+def add_results(
+    builder: SessionBuilder, said: Said, id: str, at: Timestamp | None, *, rest: dict[str, Any], raw: bytes
+) -> None:
+    """Each tool's result as a message of its own; the first carries the record's rest."""
+    for number, block in enumerate(said.results):
+        inner = read_blocks(block.get("content", ""), builder)
+        left = {key: value for key, value in block.items() if key not in ("type", "tool_use_id", "content")}
+        failed = left.pop("is_error", None)
+        if not isinstance(failed, bool | None):
+            left["is_error"] = failed
+        own = {**inner.rest(), **left, **({} if number else rest)}
+        builder.add(
+            "tool",
+            inner.content,
+            id=f"{id}:{number}" if number else id,
+            at=at,
+            rest=own,
+            raw=raw,
+            tool_call_id=block["tool_use_id"],
+            tool_success=failed is not True,
+            content_parts=inner.members()["content_parts"],
+        )

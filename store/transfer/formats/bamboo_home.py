@@ -1,0 +1,258 @@
+"""A Bamboo home of either generation, or one of ours: documents come byte for byte, with all that lies beside.
+
+`sessions/<root>/session.json` with its sidecar, attachments, logs and children; and the older flat
+`<id>.json`, with its events in `<id>.jsonl`. Where a document says something else of who it is than its
+path, the path is right, as it is for Bamboo. An unreadable sidecar is reported and kept as an attachment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from store import layout
+from store.documents import document as documents
+from store.documents import secrets
+from store.documents.document import Document, parse_document
+from store.errors import Flaw, InvalidContent
+from store.layout import Location
+from store.transfer.formats.coerce import digest, keys_of, make_id, record_flaw
+from store.transfer.formats.importer import Draft, File, Format, Problem, Tree
+from store.transfer.formats.source import Source
+
+NAME = "bamboo"
+
+
+def _base(source: Source) -> str:
+    return layout.SESSIONS if source.name is None and source.is_dir(layout.SESSIONS) else ""
+
+
+def _join(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name
+
+
+def _trees(source: Source) -> list[str]:
+    """Directories of roots; one without a session.json may still hold children."""
+    base = _base(source)
+    paths = [_join(base, name) for name in source.directories(base) if not name.startswith(".")]
+    return [path for path in paths if source.is_file(f"{path}/{layout.SESSION}") or source.is_dir(f"{path}/children")]
+
+
+def _flat(source: Source) -> list[str]:
+    base = _base(source)
+    names = [entry.name for entry in source.entries(base) if entry.is_file and entry.name.endswith(".json")]
+    return [_join(base, name) for name in names if not name.startswith(".") and name != layout.INDEX_EXPORT]
+
+
+def recognise(source: Source) -> int | None:
+    if any(source.is_file(f"{path}/{layout.SESSION}") for path in _trees(source)):
+        return 85
+    for raw in source.smallest(_flat(source)):
+        keys = keys_of(raw)
+        if {"id", "messages", "created_at", "updated_at"} <= keys and "config" not in keys:
+            return 60
+    return None
+
+
+def iter_records(source: Source) -> Iterator[Tree | Problem]:
+    for path in _trees(source):
+        yield from _read_tree(source, path)
+    yield from _read_flat(source)
+
+
+# -- trees ---------------------------------------------------------------------------------------------------
+
+
+def _read_tree(source: Source, path: str) -> Iterator[Tree | Problem]:
+    root = Location(make_id(NAME, path.rpartition("/")[2]))
+    below = f"{path}/{layout.CHILDREN}"
+    children = [f"{below}/{name}" for name in source.directories(below)]
+    if not source.is_file(f"{path}/{layout.SESSION}"):
+        yield Problem(source.shown(path), None, f"no {layout.SESSION}; skipped with {len(children)} children")
+        return
+    for item in read_session(source, path, root):
+        if isinstance(item, Draft):
+            yield Tree(item, _read_children(source, children, root))
+            return
+        yield item
+    for child in children:
+        yield Problem(source.shown(child), None, "skipped, because its root is")
+
+
+def _read_children(source: Source, paths: list[str], root: Location) -> Iterator[Draft | Problem]:
+    for path in paths:
+        if source.is_file(f"{path}/{layout.SESSION}"):
+            yield from read_session(source, path, Location(root.root, make_id(NAME, path.rpartition("/")[2])))
+        else:
+            yield Problem(source.shown(path), None, f"no {layout.SESSION}; skipped")
+
+
+def read_session(source: Source, path: str, location: Location) -> Iterator[Draft | Problem]:
+    """Its problems, and unless session.json is one of them, its draft."""
+    main_path = f"{path}/{layout.SESSION}"
+    main = _read_document(source, main_path, location)
+    if isinstance(main, Problem):
+        yield main
+        return
+    if secrets.carried(main.data):
+        yield Problem(source.shown(main_path), None, "an API key was left out; GroveFS stores none")
+    side, files = _read_side(source, path, location)
+    if isinstance(side, Problem):
+        yield side
+    beside = _Beside(source, path, location)
+    yield from beside.problems
+    yield Draft(
+        location=location,
+        main=main.raw,
+        side=side.raw if isinstance(side, Document) else None,
+        format=NAME,
+        source_id=main.record.id,
+        path=source.shown(main_path),
+        files=(*beside.files, *files),
+    )
+
+
+def _read_document(source: Source, path: str, location: Location) -> Document | Problem:
+    """A document as it may lie at `location`; one that contradicts its path is made to agree."""
+    try:
+        document = parse_document(source.read(path), path)
+        if documents.identity_flaw(document, location) is None:
+            with suppress(InvalidContent):
+                documents.check_authority(document, path)
+                return document
+        return parse_document(documents.fork(document, location), path)
+    except InvalidContent as error:
+        return _problem(source, path, error)
+    except OSError as error:
+        return Problem(source.shown(path), None, error.strerror or str(error))
+
+
+def _problem(source: Source, path: str, error: InvalidContent) -> Problem:
+    flaw = error.flaw
+    return Problem(source.shown(path), flaw.line, f"{flaw.field + ': ' if flaw.field else ''}{flaw.reason}; skipped")
+
+
+class _Side(NamedTuple):
+    found: Document | Problem | None
+    kept: tuple[File, ...] = ()
+
+
+def _read_side(source: Source, path: str, location: Location) -> _Side:
+    """The sidecar; one that cannot be read is kept as an attachment, and the session has a new one."""
+    side_path = f"{path}/{layout.RUNTIME}"
+    if not source.is_file(side_path):
+        return _Side(None)
+    found = _read_document(source, side_path, location)
+    if isinstance(found, Document) and found.data["messages"]:
+        found = Problem(source.shown(side_path), None, "the sidecar holds messages; kept as an attachment")
+    if isinstance(found, Document):
+        return _Side(found)
+    kept = File(f"{layout.ATTACHMENTS}/unreadable-runtime.json", lambda: source.chunks(side_path))
+    return _Side(found, (kept,))
+
+
+class _Beside:
+    """Everything else in a session's directory."""
+
+    def __init__(self, source: Source, path: str, location: Location) -> None:
+        self.problems: list[Problem] = []
+        self.files: list[File] = []
+        for found in source.files(path):
+            name = found.removeprefix(f"{path}/")
+            if self._is_other(name):
+                continue
+            if name.startswith(f"{layout.CHILDREN}/"):
+                if location.child is not None:
+                    self.problems.append(Problem(source.shown(found), None, "a child has no children/; skipped"))
+                continue
+            name = self._fit(source, found, self._readable(source, found, name))
+            self.files.append(File(name, lambda found=found: source.chunks(found)))  # type: ignore[misc]
+
+    def _is_other(self, name: str) -> bool:
+        return name in (*layout.DOCUMENTS, layout.RECEIPT) or layout.is_leftover(name)
+
+    def _readable(self, source: Source, path: str, name: str) -> str:
+        """A record that nobody could read in its place is kept as an attachment."""
+        if name not in layout.RECORDS:
+            return name
+        try:
+            flaw = record_flaw(name, source.read(path))
+        except (OSError, InvalidContent) as error:
+            flaw = Flaw(str(error))
+        if flaw is None:
+            return name
+        self.problems.append(Problem(source.shown(path), flaw.line, f"{flaw.reason}; kept as an attachment"))
+        return f"{layout.ATTACHMENTS}/unreadable-{name}"
+
+    def _fit(self, source: Source, path: str, name: str) -> str:
+        """A name that is not Unicode cannot be written down in any document."""
+        try:
+            name.encode()
+            return name
+        except UnicodeEncodeError:
+            self.problems.append(Problem(source.shown(path), None, "its name is not Unicode; it gets another"))
+            return f"{layout.ATTACHMENTS}/{digest(name)}.bin"
+
+
+# -- flat files ------------------------------------------------------------------------------------------------
+
+
+class _Flat(NamedTuple):
+    path: str
+    id: str
+    root: str | None  # of a child
+
+
+def _read_flat(source: Source) -> Iterator[Tree | Problem]:
+    found: list[_Flat] = []
+    for path in _flat(source):
+        document = _read_foreign(source, path)
+        if isinstance(document, Problem):
+            yield document
+            continue
+        record = document.record
+        found.append(_Flat(path, record.id, record.root_session_id if record.kind == "child" else None))
+    source.done_bytes = 0
+    roots = {flat.id for flat in found if flat.root is None}
+    for flat in found:
+        if flat.root in roots:
+            continue
+        root = Location(make_id(NAME, flat.id))
+        for item in _read_flat_session(source, flat, root):
+            if isinstance(item, Problem):
+                yield item
+            else:
+                yield Tree(item, _read_flat_children(source, [f for f in found if f.root == flat.id], root.root))
+
+
+def _read_flat_children(source: Source, below: list[_Flat], root: str) -> Iterator[Draft | Problem]:
+    for flat in below:
+        yield from _read_flat_session(source, flat, Location(root, make_id(NAME, flat.id)))
+
+
+def _read_flat_session(source: Source, flat: _Flat, location: Location) -> Iterator[Draft | Problem]:
+    main = _read_document(source, flat.path, location)
+    if isinstance(main, Problem):
+        yield main
+        return
+    files: list[File] = []
+    if location.child is None and flat.root is not None:  # a child whose root is gone: what it said of it is kept
+        files.append(File(f"{layout.ATTACHMENTS}/original.json", lambda: source.chunks(flat.path)))
+    events = flat.path.removesuffix(".json") + ".jsonl"
+    if source.is_file(events):
+        files.append(File(f"{layout.ATTACHMENTS}/events.jsonl", lambda: source.chunks(events)))
+    yield Draft(location, main.raw, NAME, flat.id, source.shown(flat.path), files=tuple(files))
+
+
+def _read_foreign(source: Source, path: str) -> Document | Problem:
+    """A flat file, as it is: only it says who the session is."""
+    try:
+        return parse_document(source.read(path), path)
+    except InvalidContent as error:
+        return _problem(source, path, error)
+    except OSError as error:
+        return Problem(source.shown(path), None, error.strerror or str(error))
+
+
+FORMAT = Format(NAME, "a Bamboo home, or one of ours: ~/.bamboo", recognise, iter_records, base=layout.SESSIONS)

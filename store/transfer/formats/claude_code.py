@@ -1,0 +1,321 @@
+"""Claude Code: `~/.claude/projects/<project>/<session>.jsonl`, one record a line, and its sub-agents.
+
+Every user, assistant and system record becomes a message in the order of the file, also those a person has
+gone back on: `parentUuid` stays with the message. Sub-agents become children, whether they lie among the
+session's own lines (`isSidechain`), beside it (`agent-*.jsonl`) or below it (`<session>/subagents/`). Other
+files below `<session>/`, such as long tool results, become attachments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import orjson
+
+from store.errors import InvalidContent
+from store.layout import Location
+from store.model.timestamp import Timestamp
+from store.transfer.formats.anthropic_blocks import add_results, read_blocks
+from store.transfer.formats.coerce import BadRecord, a_text, an_object, make_id, make_title, moment, parse
+from store.transfer.formats.importer import Draft, Format, Problem, Tree
+from store.transfer.formats.session_builder import SessionBuilder
+from store.transfer.formats.source import Line, Source
+
+NAME = "claude-code"
+_AGENT = "agent-"
+# The same in nearly every line of a session: kept once, and with a message only where it is another.
+_ENVELOPE = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint", "slug", "isSidechain", "agentId")
+_PLACED = {"type", "uuid", "timestamp", "message"}
+_RECOGNISED_BY = (b'"sessionId"', b'"leafUuid"', b'"parentUuid"', b'"isSidechain"')
+
+
+# -- where the sessions are -----------------------------------------------------------------------------
+
+
+def _projects(source: Source) -> list[str]:
+    """The directories that hold session files: the source itself, or what it holds."""
+    if source.name is not None or _transcripts(source, ""):
+        return [""]
+    base = "projects/" if source.is_dir("projects") else ""
+    names = source.directories(base.rstrip("/"))
+    return [f"{base}{name}" for name in names if _transcripts(source, f"{base}{name}")]
+
+
+def _transcripts(source: Source, directory: str) -> list[str]:
+    return [e.name for e in source.entries(directory) if e.is_file and e.name.endswith(".jsonl")]
+
+
+def _join(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name
+
+
+def recognise(source: Source) -> int | None:
+    for directory in _projects(source):
+        for name in _transcripts(source, directory):
+            if name.startswith("rollout-"):
+                continue
+            for line in source.head(_join(directory, name)).splitlines()[:20]:
+                if _is_record(line):
+                    return 90
+    return None
+
+
+def _is_record(line: bytes) -> bool:
+    """Not parsed: the head of a file may end in the middle of its first line."""
+    return line.startswith(b"{") and any(key in line for key in _RECOGNISED_BY)
+
+
+# -- a session and what belongs to it --------------------------------------------------------------------
+
+
+class _Agent(NamedTuple):
+    """A file with a sub-agent's lines."""
+
+    path: str
+    stem: str
+    meta: dict[str, Any]
+
+
+def iter_records(source: Source) -> Iterator[Tree | Problem]:
+    for directory in _projects(source):
+        names = _transcripts(source, directory)
+        roots = [name for name in names if not name.startswith(_AGENT)]
+        beside = _agents_beside(source, directory, [name for name in names if name.startswith(_AGENT)])
+        for name in roots:
+            stem = name.removesuffix(".jsonl")
+            yield from _read_tree(source, directory, stem, beside.pop(stem, []))
+        for agents in beside.values():  # whose session is gone: they stand for themselves
+            for agent in agents:
+                yield from _read_tree(source, directory, agent.stem, [])
+
+
+def _agents_beside(source: Source, directory: str, names: list[str]) -> dict[str, list[_Agent]]:
+    """Sub-agents that lie beside their sessions, by the session they name."""
+    found: dict[str, list[_Agent]] = {}
+    for name in names:
+        path = _join(directory, name)
+        session = ""
+        for line in source.head(path).splitlines():
+            try:
+                session = a_text(an_object(orjson.loads(line)).get("sessionId"))
+            except orjson.JSONDecodeError:
+                continue
+            if session:
+                break
+        found.setdefault(session, []).append(_Agent(path, name.removesuffix(".jsonl"), {}))
+    return found
+
+
+def _read_tree(source: Source, directory: str, stem: str, agents: list[_Agent]) -> Iterator[Tree | Problem]:
+    path = _join(directory, f"{stem}.jsonl")
+    reader = _Reader(source, path, Location(make_id(NAME, stem)), stem)
+    yield from reader.read()
+    if not reader.lines:
+        yield Problem(source.shown(path), None, "there is no record in it")
+        return
+    below = [*source.files(_join(directory, stem))] if source.is_dir(_join(directory, stem)) else []
+    inside = [path for path in below if _is_agent(path)]
+    for other in (path for path in below if not _is_agent(path)):
+        name = other.removeprefix(_join(directory, stem) + "/")
+        reader.root.attach_as(name, lambda other=other: source.chunks(other))  # type: ignore[misc]
+    agents = [*agents, *(_agent_inside(source, path) for path in inside)]
+    yield Tree(reader.draft(), _read_children(source, reader, agents))
+
+
+def _is_agent(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.startswith(_AGENT) and name.endswith(".jsonl")
+
+
+def _agent_inside(source: Source, path: str) -> _Agent:
+    meta: Any = None
+    with suppress(OSError, BadRecord, InvalidContent):  # it is an attachment too, so nothing of it is lost
+        meta = parse(source.read(path.removesuffix(".jsonl") + ".meta.json")).value
+    return _Agent(path, path.rpartition("/")[2].removesuffix(".jsonl"), an_object(meta))
+
+
+def _read_children(source: Source, root: _Reader, agents: list[_Agent]) -> Iterator[Draft | Problem]:
+    fallback = root.fallback()
+    for child in root.sidechains.values():
+        yield child.draft(fallback=fallback)
+    stems = {agent.stem for agent in agents}
+    for agent in agents:
+        location = Location(root.location.root, make_id(NAME, agent.stem))
+        reader = _Reader(source, agent.path, location, agent.stem)
+        yield from reader.read()
+        _introduce(reader.root, agent.meta, stems)
+        if reader.lines:
+            yield reader.draft()
+        else:
+            yield Problem(source.shown(agent.path), None, "there is no record in it")
+
+
+def _introduce(child: SessionBuilder, meta: dict[str, Any], stems: set[str]) -> None:
+    """What is known of a sub-agent beside its lines."""
+    child.title = make_title(a_text(meta.get("description"))) or child.title
+    child.subagent_type = a_text(meta.get("agentType")) or None
+    above = f"{_AGENT}{a_text(meta.get('parentAgentId'))}"
+    if above in stems:
+        child.parent = make_id(NAME, above)
+    depth = meta.get("spawnDepth")
+    if isinstance(depth, int) and not isinstance(depth, bool) and 0 < depth < 1000:
+        child.depth = depth
+    if meta:
+        child.note("agent", meta)
+
+
+# -- the lines of one file ---------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Reads one file into one session, and into a child for each sidechain found in a root's."""
+
+    root: SessionBuilder
+    sidechains: dict[str, SessionBuilder]
+
+    def __init__(self, source: Source, path: str, location: Location, stem: str) -> None:
+        self.source = source
+        self.path = path
+        self.location = location
+        self.lines = 0
+        self.sidechains = {}
+        self.root = SessionBuilder(NAME, location, source.shown(path), stem)
+        self._titles: list[tuple[str, str]] = []  # of which message, and the title
+        self._custom = ""
+        self._chains: dict[str, str] = {}  # uuid of a line in a sidechain → the sidechain
+        self._envelopes: dict[str, dict[str, Any]] = {}
+        self._uuids: set[str] = set()
+
+    def fallback(self) -> Timestamp:
+        return Timestamp.from_ns(self.source.mtime_ns(self.path))
+
+    def read(self) -> Iterator[Problem]:
+        shown = self.source.shown(self.path)
+        try:
+            for line in self.source.lines(self.path):
+                self.lines += 1
+                problem = self._read_line(line)
+                if problem is not None:
+                    yield Problem(shown, line.number, problem)
+        except OSError as error:
+            self.lines = 0
+            yield Problem(shown, None, error.strerror or str(error))
+
+    def _read_line(self, line: Line) -> str | None:
+        if line.data is None:
+            return "the line is too long; skipped"
+        try:
+            record, exact = parse(line.data)
+            if not isinstance(record, dict):
+                raise BadRecord("an object is expected")
+        except BadRecord as error:
+            self.root.keep(line.data)
+            return f"{error}; skipped, and kept as it is in records.jsonl"
+        builder = self._builder_for(record)
+        if not exact:
+            builder.keep(line.data)
+        self._take(builder, record, line)
+        return None
+
+    def _builder_for(self, record: dict[str, Any]) -> SessionBuilder:
+        """A sidechain's own builder for its lines; sub-agents in files of their own are whole sessions."""
+        if self.location.child is not None or record.get("isSidechain") is not True or self._is_agent_file():
+            return self.root
+        uuid, parent, agent = (a_text(record.get(key)) for key in ("uuid", "parentUuid", "agentId"))
+        chain = f"{_AGENT}{agent}" if agent else self._chains.get(parent) or f"sidechain-{uuid}"
+        self._chains[uuid] = chain
+        if chain not in self.sidechains:
+            place = Location(self.location.root, make_id(NAME, chain))
+            self.sidechains[chain] = SessionBuilder(NAME, place, self.root.path, chain)
+        return self.sidechains[chain]
+
+    def _is_agent_file(self) -> bool:
+        return self.root.source_id.startswith(_AGENT)
+
+    def _take(self, builder: SessionBuilder, record: dict[str, Any], line: Line) -> None:
+        assert line.data is not None
+        kind, at = record.get("type"), moment(record.get("timestamp"))
+        envelope = self._envelopes.setdefault(builder.location.id, {})
+        for key in _ENVELOPE:
+            if key in record:
+                envelope.setdefault(key, record[key])
+        builder.saw(at)
+        self._uuids.add(a_text(record.get("uuid")))
+        message = record.get("message")
+        if kind in ("user", "assistant") and isinstance(message, dict):
+            self._take_message(builder, record, message, at, line.data, line.number)
+        elif kind == "system" and isinstance(record.get("content"), str):
+            rest = _rest(record, envelope, _PLACED | {"content"})
+            builder.add(
+                "system",
+                record["content"],
+                id=_id(record, line.number),
+                at=at,
+                rest={"type": kind, **rest},
+                raw=line.data,
+            )
+        else:
+            self._take_note(record)
+            builder.keep(line.data)
+
+    def _take_note(self, record: dict[str, Any]) -> None:
+        if record.get("type") == "summary":
+            self._titles.append((a_text(record.get("leafUuid")), a_text(record.get("summary"))))
+        elif record.get("type") in ("custom-title", "ai-title"):
+            self._custom = a_text(record.get("customTitle")) or a_text(record.get("aiTitle")) or self._custom
+
+    def _take_message(
+        self,
+        builder: SessionBuilder,
+        record: dict[str, Any],
+        message: dict[str, Any],
+        at: Timestamp | None,
+        raw: bytes,
+        number: int,
+    ) -> None:
+        said = read_blocks(message.get("content"), builder)
+        rest = {**_rest(record, self._envelopes[builder.location.id], _PLACED), **said.rest()}
+        inner = {key: value for key, value in message.items() if key not in ("role", "content")}
+        if message.get("role") != record["type"]:
+            inner["role"] = message.get("role")
+        if inner:
+            rest["message"] = inner
+        if at is None and record.get("timestamp") is not None:
+            rest["timestamp"] = record["timestamp"]
+        id = _id(record, number)
+        add_results(builder, said, id, at, rest=rest, raw=raw)
+        if said.results and not (said.texts or said.parts or said.calls or said.thoughts):
+            return
+        own = {} if said.results else rest
+        builder.add(record["type"], said.content, id=id, at=at, rest=own, raw=raw, **said.members())
+        model = a_text(message.get("model"))
+        if record["type"] == "assistant" and model and not model.startswith("<"):
+            builder.model = model
+
+    def draft(self) -> Draft:
+        known = [title for leaf, title in self._titles if leaf in self._uuids]
+        self.root.title = make_title(self._custom or (known[-1] if known else "")) or self.root.title
+        for builder in (self.root, *self.sidechains.values()):
+            envelope = self._envelopes.get(builder.location.id, {})
+            builder.workspace = a_text(envelope.get("cwd"))
+            builder.note("envelope", envelope or None)
+        return self.root.draft(fallback=self.fallback())
+
+
+def _id(record: dict[str, Any], number: int) -> str:
+    return a_text(record.get("uuid")) or f"line-{number}"
+
+
+def _rest(record: dict[str, Any], envelope: dict[str, Any], placed: set[str]) -> dict[str, Any]:
+    return {
+        key: value
+        for key, value in record.items()
+        if key not in placed and not (key in envelope and envelope[key] == value)
+    }
+
+
+FORMAT = Format(
+    NAME, "~/.claude, ~/.claude/projects, one project in it, or one .jsonl file", recognise, iter_records, "projects"
+)

@@ -1,0 +1,281 @@
+"""Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, one thread a file.
+
+Two generations: lines of `{timestamp, type, payload}`, and before them bare items below a first line that says
+who the session is. Response items become messages in their order; events, which repeat them for the
+screen, turn contexts and everything else are kept in records.jsonl. A thread that another one spawned
+becomes its child, at whatever depth below the same root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from store.documents import attachment_names as attachments
+from store.layout import Location
+from store.model.timestamp import Timestamp
+from store.transfer.formats.anthropic_blocks import make_call
+from store.transfer.formats.coerce import BadRecord, a_list, a_text, an_object, json_text, make_id, moment, parse
+from store.transfer.formats.importer import Draft, Format, Problem, Tree
+from store.transfer.formats.lineage import ancestors
+from store.transfer.formats.session_builder import SessionBuilder
+from store.transfer.formats.source import Line, Source
+
+NAME = "codex"
+_ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system", "tool": "tool"}
+_CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
+_CALLS |= {"web_search_call": "action", "tool_search_call": "arguments"}
+
+
+class _Thread(NamedTuple):
+    """What the beginning of a file says of it."""
+
+    path: str
+    id: str
+    parent: str | None
+    meta: dict[str, Any]
+
+
+def _rollouts(source: Source) -> list[str]:
+    base = "sessions" if source.name is None and source.is_dir("sessions") else ""
+    archived = "archived_sessions" if source.name is None and source.is_dir("archived_sessions") else ""
+    found = [*source.files(base), *(source.files(archived) if archived and base else ())]
+    return [path for path in found if path.rpartition("/")[2].startswith("rollout-") and path.endswith(".jsonl")]
+
+
+def recognise(source: Source) -> int | None:
+    return 95 if any(_introduced(source, path) for path in _rollouts(source)) else None
+
+
+def _introduced(source: Source, path: str) -> dict[str, Any] | None:
+    """What a file says of its session: the first line that does."""
+    try:
+        for line in source.lines(path):
+            if line.number > 20:
+                break
+            try:
+                record = an_object(parse(line.data or b"").value)
+            except BadRecord:
+                continue
+            if record.get("type") == "session_meta":
+                return an_object(record.get("payload"))
+            if "type" not in record and isinstance(record.get("id"), str):
+                return record
+    except OSError:
+        return None
+    return None
+
+
+def _thread(source: Source, path: str) -> _Thread:
+    meta = _introduced(source, path) or {}
+    name = path.rpartition("/")[2].removeprefix("rollout-").removesuffix(".jsonl")
+    parent = a_text(_spawn(meta).get("parent_thread_id")) or a_text(meta.get("parent_thread_id"))
+    return _Thread(path, a_text(meta.get("id")) or name, parent or None, meta)
+
+
+def _spawn(meta: dict[str, Any]) -> dict[str, Any]:
+    """How a thread came to be, if another one spawned it."""
+    return an_object(an_object(an_object(meta.get("source")).get("subagent")).get("thread_spawn"))
+
+
+def iter_records(source: Source) -> Iterator[Tree | Problem]:
+    threads = [_thread(source, path) for path in _rollouts(source)]
+    source.done_bytes = 0  # that was but a look at how they begin
+    parents = {thread.id: thread.parent for thread in reversed(threads)}
+    below: dict[str, list[_Thread]] = {}
+    for thread in threads:
+        if above := ancestors(thread.id, parents):
+            below.setdefault(above[-1], []).append(thread)
+    for thread in threads:
+        if ancestors(thread.id, parents):
+            continue
+        for item in _read(source, thread, Location(make_id(NAME, thread.id)), 0):
+            if isinstance(item, Problem):
+                yield item
+            else:
+                yield Tree(item, _read_children(source, item.location.root, below.pop(thread.id, []), parents))
+
+
+def _read_children(
+    source: Source, root: str, below: list[_Thread], parents: dict[str, str | None]
+) -> Iterator[Draft | Problem]:
+    for thread in below:
+        depth = len(ancestors(thread.id, parents))
+        yield from _read(source, thread, Location(root, make_id(NAME, thread.id)), depth)
+
+
+# -- one file --------------------------------------------------------------------------------------------
+
+
+def _read(source: Source, thread: _Thread, location: Location, depth: int) -> Iterator[Draft | Problem]:
+    """Its problems, then its draft."""
+    shown = source.shown(thread.path)
+    builder = SessionBuilder(NAME, location, shown, thread.id)
+    if location.child is not None and thread.parent is not None:
+        builder.parent, builder.depth = make_id(NAME, thread.parent), depth
+    _take_meta(builder, thread.meta)
+    lines = 0
+    try:
+        for line in source.lines(thread.path):
+            lines += 1
+            problem = _read_line(builder, line)
+            if problem is not None:
+                yield Problem(shown, line.number, problem)
+    except OSError as error:
+        yield Problem(shown, None, error.strerror or str(error))
+        return
+    if lines:
+        yield builder.draft(fallback=Timestamp.from_ns(source.mtime_ns(thread.path)))
+    else:
+        yield Problem(shown, None, "there is no record in it")
+
+
+def _take_meta(builder: SessionBuilder, meta: dict[str, Any]) -> None:
+    builder.saw(moment(meta.get("timestamp")))
+    builder.workspace = a_text(meta.get("cwd"))
+    role = a_text(
+        an_object(an_object(an_object(meta.get("source")).get("subagent")).get("thread_spawn")).get("agent_role")
+    )
+    builder.subagent_type = role or None
+    for key in ("originator", "cli_version", "model_provider", "git", "forked_from_id", "parent_thread_id"):
+        builder.note(key, meta.get(key))
+
+
+def _read_line(builder: SessionBuilder, line: Line) -> str | None:
+    if line.data is None:
+        return "the line is too long; skipped"
+    try:
+        record, exact = parse(line.data)
+        if not isinstance(record, dict):
+            raise BadRecord("an object is expected")
+    except BadRecord as error:
+        builder.keep(line.data)
+        return f"{error}; skipped, and kept as it is in records.jsonl"
+    at = moment(record.get("timestamp"))
+    builder.saw(at)
+    is_wrapped = isinstance(record.get("payload"), dict)
+    item = record["payload"] if is_wrapped and record.get("type") == "response_item" else record
+    if is_wrapped and record.get("type") == "turn_context":
+        builder.model = a_text(record["payload"].get("model")) or builder.model
+    taken = (not is_wrapped or item is not record) and _take_item(builder, item, at, line)
+    if not taken or not exact:
+        builder.keep(line.data)
+    return None
+
+
+def _take_item(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:
+    """One item of the conversation as a message; False if it is none."""
+    kind = a_text(item.get("type"))
+    if kind == "message":
+        return _take_message(builder, item, at, line)
+    if kind == "reasoning":
+        return _take_reasoning(builder, item, at, line)
+    if kind in _CALLS:
+        return _take_call(builder, item, kind, at, line)
+    if kind.endswith("_output") and isinstance(item.get("call_id"), str):
+        return _take_output(builder, item, at, line)
+    return False
+
+
+def _add(
+    builder: SessionBuilder,
+    role: str,
+    content: str,
+    item: dict[str, Any],
+    at: Timestamp | None,
+    line: Line,
+    *placed: str,
+    **members: Any,
+) -> bool:
+    rest = {key: value for key, value in item.items() if key not in placed}
+    if rest == {"type": "message"}:
+        rest = {}
+    builder.add(role, content, id=f"line-{line.number}", at=at, rest=rest, raw=line.data, **members)
+    return True
+
+
+def _take_message(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:
+    role = _ROLES.get(a_text(item.get("role")))
+    if role is None or not isinstance(item.get("content"), list | str):
+        return False
+    said = _Content(builder, item["content"])
+    placed = ["content"] if said.is_whole else []
+    if item["role"] == role:
+        placed.append("role")
+    return _add(builder, role, said.text, item, at, line, *placed, content_parts=said.content_parts)
+
+
+class _Content:
+    """A list of typed parts: texts and images; `is_whole` if that is all there is in it."""
+
+    def __init__(self, builder: SessionBuilder, content: list[Any] | str) -> None:
+        self.parts: list[dict[str, Any]] = []
+        self.is_whole = True
+        for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+            self.is_whole &= self._take(builder, an_object(part))
+
+    def _take(self, builder: SessionBuilder, part: dict[str, Any]) -> bool:
+        if isinstance(part.get("text"), str):
+            self.parts.append({"type": "text", "text": part["text"]})
+            return set(part) <= {"type", "text"}
+        url = part.get("image_url")
+        if not isinstance(url, str):
+            return False
+        self.parts.append({"type": "image_url", "image_url": {"url": _stored(builder, url)}})
+        return set(part) <= {"type", "image_url"}
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(part["text"] for part in self.parts if part["type"] == "text")
+
+    @property
+    def content_parts(self) -> list[dict[str, Any]] | None:
+        is_plain = len(self.parts) < 2 and all(part["type"] == "text" for part in self.parts)
+        return None if is_plain else self.parts
+
+
+def _stored(builder: SessionBuilder, url: str) -> str:
+    """A `data:` URL as an attachment; any other as it is."""
+    header, comma, data = url.partition(",")
+    if not (comma and header.lower().startswith("data:") and ";base64" in header.lower()):
+        return url
+    return builder.attach_base64(data, header[5:].partition(";")[0] or attachments.OCTETS) or url
+
+
+def _take_reasoning(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:
+    parts = [*a_list(item.get("summary")), *a_list(item.get("content"))]
+    text = "\n\n".join(a_text(an_object(part).get("text")) for part in parts)
+    return _add(builder, "assistant", "", item, at, line, reasoning=text or None)
+
+
+def _take_call(builder: SessionBuilder, item: dict[str, Any], kind: str, at: Timestamp | None, line: Line) -> bool:
+    id = a_text(item.get("call_id")) or a_text(item.get("id")) or f"call-{line.number}"
+    call = make_call(id, a_text(item.get("name")) or kind.removesuffix("_call"), item.get(_CALLS[kind], ""))
+    return _add(builder, "assistant", "", item, at, line, "call_id", "name", _CALLS[kind], tool_calls=[call])
+
+
+def _take_output(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:
+    output = item.get("output")
+    inner = an_object(output)
+    content = inner.get("content", output)
+    said = _Content(builder, content) if isinstance(content, list | str) else None
+    success = inner.get("success")
+    is_whole = said is not None and said.is_whole and set(inner) <= {"content", "success"}
+    return _add(
+        builder,
+        "tool",
+        said.text if said else json_text(content) if content is not None else "",
+        item,
+        at,
+        line,
+        "call_id",
+        *(["output"] if is_whole else []),
+        tool_call_id=item["call_id"],
+        tool_success=success if isinstance(success, bool) else True,
+        content_parts=said.content_parts if said else None,
+    )
+
+
+FORMAT = Format(
+    NAME, "~/.codex, ~/.codex/sessions, or one rollout-*.jsonl file", recognise, iter_records, base="sessions"
+)

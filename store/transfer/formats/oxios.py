@@ -1,0 +1,239 @@
+"""An oxios workspace: `sessions/<id>.json`, in which a session is two lists, what was asked and what was answered.
+
+They are put together by their times. Trajectory steps become `trajectory.jsonl`; a thread is a child of the
+session it was begun from. The other documents of the workspace become state documents. What oxios itself could not
+load is reported with its line and skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pydantic
+
+from store import layout
+from store.documents import json_text as codec
+from store.errors import InvalidContent
+from store.layout import Location
+from store.model.timestamp import Timestamp
+from store.sessions.trajectory import TrajectoryStep
+from store.transfer.formats.coerce import (
+    BadRecord,
+    a_text,
+    an_object,
+    fault_line,
+    keys_of,
+    line_of,
+    make_id,
+    make_title,
+    moment,
+    parse,
+)
+from store.transfer.formats.importer import Draft, Format, Problem, StateDocument, Tree
+from store.transfer.formats.lineage import ancestors
+from store.transfer.formats.session_builder import SessionBuilder
+from store.transfer.formats.source import Source
+
+NAME = "oxios"
+_PLACED = {
+    "id",
+    "user_messages",
+    "agent_responses",
+    "trajectory_steps",
+    "reasoning_records",
+    "created_at",
+    "updated_at",
+}
+_PLACED |= {"user_id", "active_persona_id", "project_id", "metadata", "parent_session_id"}
+
+
+class _Known(NamedTuple):
+    path: str
+    id: str
+    parent: str | None
+
+
+def _sessions(source: Source) -> list[str]:
+    base = "sessions" if source.name is None and source.is_dir("sessions") else ""
+    names = [e.name for e in source.entries(base) if e.is_file and e.name.endswith(".json")]
+    return [f"{base}/{name}" if base else name for name in names]
+
+
+def recognise(source: Source) -> int | None:
+    for raw in source.smallest(_sessions(source)):
+        if {"id", "user_id"} <= (keys := keys_of(raw)) and keys & {"user_messages", "agent_responses"}:
+            return 90
+    return None
+
+
+def iter_records(source: Source) -> Iterator[Tree | StateDocument | Problem]:
+    yield from _trees(source)
+    if source.name is None and source.is_dir("sessions"):
+        yield from _state(source)
+
+
+def _state(source: Source) -> Iterator[StateDocument | Problem]:
+    """Every other document of the workspace: memory, agents, schedules. Not what git and others keep there."""
+    for path in source.files():
+        category, _, name = path.rpartition("/")
+        hidden = any(part.startswith(".") for part in path.split("/"))
+        if hidden or category in ("", "sessions") or not name.endswith((".json", ".md")):
+            continue
+        try:
+            yield StateDocument(f"{layout.STATE}/{path}", source.read(path), source.shown(path))
+        except (OSError, InvalidContent) as error:
+            yield Problem(source.shown(path), None, str(error))
+
+
+def _trees(source: Source) -> Iterator[Tree | Problem]:
+    known: dict[str, _Known] = {}
+    twins: list[_Known] = []
+    for path in _sessions(source):
+        found = _look(source, path)
+        if isinstance(found, Problem):
+            yield found
+        elif known.setdefault(found.id, found) is not found:
+            twins.append(found)
+    source.done_bytes = 0
+    parents = {one.id: one.parent for one in known.values()}
+    below: dict[str, list[_Known]] = {}
+    for one in known.values():
+        if above := ancestors(one.id, parents):
+            below.setdefault(above[-1], []).append(one)
+    for one in [*(one for one in known.values() if not ancestors(one.id, parents)), *twins]:
+        for item in _read(source, one, Location(make_id(NAME, one.id)), 0):
+            if isinstance(item, Problem):
+                yield item
+            else:
+                yield Tree(item, _read_children(source, item.location.root, below.pop(one.id, []), parents))
+
+
+def _look(source: Source, path: str) -> _Known | Problem:
+    try:
+        record = parse(source.read(path)).value
+        if not isinstance(record, dict) or not isinstance(record.get("id"), str):
+            raise BadRecord("no session: an object with an id is expected")
+        return _Known(path, record["id"], a_text(record.get("parent_session_id")) or None)
+    except (BadRecord, InvalidContent) as error:
+        return Problem(source.shown(path), fault_line(error), f"{error}; skipped")
+    except OSError as error:
+        return Problem(source.shown(path), None, error.strerror or str(error))
+
+
+def _read_children(
+    source: Source, root: str, below: list[_Known], parents: dict[str, str | None]
+) -> Iterator[Draft | Problem]:
+    for one in below:
+        yield from _read(source, one, Location(root, make_id(NAME, one.id)), len(ancestors(one.id, parents)))
+
+
+# -- one session ---------------------------------------------------------------------------------------------
+
+
+class _Flaw(BadRecord):
+    def __init__(self, reason: str, *path: str | int) -> None:
+        super().__init__(f"{codec.render_path(path)}: {reason}")
+        self.path = path
+
+
+def _read(source: Source, one: _Known, location: Location, depth: int) -> Iterator[Draft | Problem]:
+    shown = source.shown(one.path)
+    raw = b""
+    try:
+        raw = source.read(one.path)
+        record = an_object(parse(raw).value)
+        builder = SessionBuilder(NAME, location, shown, one.id)
+        if location.child is not None and one.parent is not None:
+            builder.parent, builder.depth = make_id(NAME, one.parent), depth
+        fallback = _fill(builder, record)
+    except _Flaw as error:
+        yield Problem(shown, line_of(raw, error.path), f"{error}; the session is skipped")
+    except (BadRecord, InvalidContent) as error:
+        yield Problem(shown, fault_line(error), f"{error}; skipped")
+    except OSError as error:
+        yield Problem(shown, None, error.strerror or str(error))
+    else:
+        yield builder.draft(fallback=fallback)
+
+
+def _fill(builder: SessionBuilder, record: dict[str, Any]) -> Timestamp:
+    created, updated = (_time(record, key) for key in ("created_at", "updated_at"))
+    builder.saw(created)
+    builder.saw(updated)
+    said = [_said(record, "user_messages", "user"), _said(record, "agent_responses", "assistant")]
+    for one in _merged(*said):
+        builder.add(one.role, one.content, id=one.id, at=one.at, rest=one.rest)
+    metadata = an_object(record.get("metadata"))
+    builder.title = make_title(a_text(metadata.get("title")))
+    builder.project_id = a_text(record.get("project_id")) or a_text(metadata.get("project_id")) or None
+    for key in ("user_id", "active_persona_id"):
+        if a_text(record.get(key)):
+            builder.metadata[key] = record[key]
+    builder.note("metadata", metadata or None)
+    builder.note("fields", {key: value for key, value in record.items() if key not in _PLACED} or None)
+    if builder.location.child is None:
+        builder.note("parent_session_id", record.get("parent_session_id"))
+    _put_lines(builder, record, "trajectory_steps", layout.TRAJECTORY)
+    _put_lines(builder, record, "reasoning_records", f"{layout.ATTACHMENTS}/reasoning.jsonl")
+    return created
+
+
+def _time(record: dict[str, Any], key: str, *above: str | int) -> Timestamp:
+    at = moment(record.get(key)) if isinstance(record.get(key), str) else None
+    if at is None:
+        raise _Flaw("a time is expected", *above, key)
+    return at
+
+
+class _Said(NamedTuple):
+    role: str
+    id: str
+    content: str
+    at: Timestamp
+    rest: dict[str, Any]
+
+
+def _said(record: dict[str, Any], key: str, role: str) -> list[_Said]:
+    entries = record.get(key, [])
+    if not isinstance(entries, list):
+        raise _Flaw("an array is expected", key)
+    found: list[_Said] = []
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, dict) or not isinstance(entry.get("content"), str):
+            raise _Flaw("a text is expected", key, number, "content")
+        rest = {k: v for k, v in entry.items() if k not in ("content", "timestamp") and v is not None}
+        at = _time(entry, "timestamp", key, number)
+        found.append(_Said(role, f"{role}-{number}", entry["content"], at, rest))
+    return found
+
+
+def _merged(asked: list[_Said], answered: list[_Said]) -> Iterator[_Said]:
+    """By time, each list in its own order, and a question before an answer of the same moment."""
+    i = j = 0
+    while i < len(asked) or j < len(answered):
+        if j == len(answered) or (i < len(asked) and asked[i].at.ns <= answered[j].at.ns):
+            yield asked[i]
+            i += 1
+        else:
+            yield answered[j]
+            j += 1
+
+
+def _put_lines(builder: SessionBuilder, record: dict[str, Any], key: str, name: str) -> None:
+    """A list beside the messages, one entry a line."""
+    entries = record.get(key, [])
+    if not isinstance(entries, list):
+        raise _Flaw("an array is expected", key)
+    for number, entry in enumerate(entries if name == layout.TRAJECTORY else []):
+        try:
+            TrajectoryStep.model_validate(entry)
+        except pydantic.ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise _Flaw(first["msg"], key, number, *first["loc"]) from None
+    if entries:
+        data = b"".join(codec.render_compact(entry) + b"\n" for entry in entries)
+        builder.put(name, lambda: (data,))
+
+
+FORMAT = Format(NAME, "an oxios workspace: ~/.oxios/workspace", recognise, iter_records, base="sessions")

@@ -1,0 +1,28 @@
+"""All formats there are, and which of them a source is. Loaded only when something is imported."""
+
+from __future__ import annotations
+
+from store.errors import InvalidName, NotFound
+from store.transfer.formats import a3s, bamboo_home, chatgpt, claude_code, codex, oxios
+from store.transfer.formats.importer import Format
+from store.transfer.formats.source import Source
+
+FORMATS: tuple[Format, ...] = tuple(module.FORMAT for module in (claude_code, codex, chatgpt, bamboo_home, oxios, a3s))
+
+
+def get_format(name: str) -> Format:
+    for format in FORMATS:
+        if format.name == name:
+            return format
+    raise InvalidName(f"there is no format {name!r}; there are {', '.join(f.name for f in FORMATS)}")
+
+
+def recognise(source: Source) -> Format:
+    """The format that is surest of a source."""
+    sure = [(confidence, format) for format in FORMATS if (confidence := format.recognise(source)) is not None]
+    if not sure:
+        known = "\n".join(f"  {format.name:12} {format.about}" for format in FORMATS)
+        raise NotFound(
+            f"no known sessions at {source.shown(source.name or '')}; nothing was changed. Known are\n{known}"
+        )
+    return max(sure, key=lambda pair: pair[0])[1]

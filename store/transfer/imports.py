@@ -1,0 +1,311 @@
+"""Import: what an importer drafts is saved, one session a commit, as often as one likes.
+
+A receipt beside an imported session says what it was when it came. With it a second import knows what to
+do: the source says the same, nothing happens; the source has grown, the session follows; the session was
+changed here since, it is left alone and that is reported. Nothing that is here is ever made shorter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from store import layout
+from store.commit.commits import Commits
+from store.commit.core import Core
+from store.commit.session_reader import Snapshot
+from store.disk.disk import NewFile
+from store.documents import document as documents
+from store.documents import secrets
+from store.documents import sidecar as overlays
+from store.documents.document import Document, parse_document
+from store.errors import Busy, Corrupt, Flaw, InvalidContent, InvalidName
+from store.layout import Location
+from store.path_kinds import Kind, place_of
+from store.sessions import artifacts
+from store.transfer.formats.importer import Draft, File, Format, Problem, StateDocument, Tree
+from store.transfer.formats.source import Source
+from store.workspace.state import State
+
+Verdict = Literal["new", "updated", "unchanged", "kept"]
+Progress = Callable[[int, int], None]
+
+
+class Outcome(NamedTuple):
+    """What became of one session. `reason` says why one was kept as it is here."""
+
+    location: Location
+    state: Verdict
+    path: str
+    reason: str | None = None
+
+
+@dataclass
+class Summary:
+    """What an import did, as far as it got."""
+
+    format: str
+    source: str
+    counts: Counter[Verdict] = field(default_factory=Counter)
+    problems: list[Problem] = field(default_factory=list)
+
+
+class _Receipt(NamedTuple):
+    """What an imported session was: the source it came from, and the digests of all its files."""
+
+    format: str
+    source_id: str
+    files: dict[str, str]
+
+    def render(self, path: str) -> bytes:
+        return orjson.dumps({**self._asdict(), "path": path}, option=orjson.OPT_INDENT_2)
+
+
+@dataclass(frozen=True)
+class Imports:
+    core: Core
+    commits: Commits
+
+    def run(
+        self,
+        path: str,
+        *,
+        format: str | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        report: Callable[[Outcome | Problem], None] | None = None,
+    ) -> Summary:
+        """Take in all sessions at `path`; `report` is told of each when it is saved, or skipped."""
+        from store.transfer.formats import registry as formats  # six of them, and no part of opening a store
+
+        with Source(path) as source:
+            chosen = formats.get_format(format) if format else formats.recognise(source)
+            summary = Summary(chosen.name, source.shown(source.name or ""))
+            total = source.total_bytes(chosen.base) if progress else 0
+            for item in self._take_all(source, chosen, dry_run=dry_run):
+                if isinstance(item, Problem):
+                    summary.problems.append(item)
+                else:
+                    summary.counts[item.state] += 1
+                if report is not None:
+                    report(item)
+                if progress is not None:
+                    progress(min(source.done_bytes, total), total)
+            return summary
+
+    def _take_all(self, source: Source, format: Format, *, dry_run: bool) -> Iterator[Outcome | Problem]:
+        seen: dict[Location, str] = {}
+        for found in format.iter_records(source):
+            if isinstance(found, Problem):
+                yield found
+            elif isinstance(found, StateDocument):
+                yield self._take_state(found, dry_run=dry_run)
+            else:
+                yield from self._take_tree(found, seen, dry_run=dry_run)
+        for link in sorted(source.links):
+            yield Problem(source.shown(link), None, "a link; links are not followed")
+
+    def _take_tree(self, tree: Tree, seen: dict[Location, str], *, dry_run: bool) -> Iterator[Outcome | Problem]:
+        """The root first, that no child is ever without it; but where it is here already, the children
+        first: what moved from it to them is then here twice for a moment, and never not at all."""
+        location = tree.root.location
+        if location in seen:
+            text = f"session {location} was in {seen[location]} already; this one is skipped"
+            yield Problem(tree.root.path, None, text)
+            yield from map(_without_root, tree.children)
+            return
+        is_new = self.core.disk.stat(location.path(layout.SESSION)) is None
+        if not is_new:
+            yield from self._take_children(tree.children, seen, dry_run=dry_run)
+        root = self._try(tree.root, seen, dry_run=dry_run)
+        yield root
+        if is_new and isinstance(root, Problem):
+            yield from map(_without_root, tree.children)
+        elif is_new:
+            yield from self._take_children(tree.children, seen, dry_run=dry_run)
+
+    def _take_children(
+        self, children: Iterable[Draft | Problem], seen: dict[Location, str], *, dry_run: bool
+    ) -> Iterator[Outcome | Problem]:
+        for child in children:
+            yield child if isinstance(child, Problem) else self._try(child, seen, dry_run=dry_run)
+
+    def _try(self, draft: Draft, seen: dict[Location, str], *, dry_run: bool) -> Outcome | Problem:
+        if draft.location in seen:
+            twin = seen[draft.location]
+            return Problem(draft.path, None, f"session {draft.location} was in {twin} already; this one is skipped")
+        seen[draft.location] = draft.path
+        try:
+            return self.take(draft, dry_run=dry_run)
+        except (InvalidContent, InvalidName, Corrupt, Busy) as error:
+            return Problem(draft.path, None, f"session {draft.location} is skipped: {error}")
+
+    def _take_state(self, found: StateDocument, *, dry_run: bool) -> Outcome | Problem:
+        """A document that is not here yet. It has no receipt: one that says something else here is kept."""
+        place = place_of(found.path)
+        if place.kind not in (Kind.STATE_JSON, Kind.STATE_TEXT) or place.location is None:
+            return Problem(found.source, None, "no state document can have this name; skipped")
+        shown = Location(f"/{layout.STATE}", found.path.removeprefix(f"{layout.STATE}/"))
+        try:
+            present = self.core.disk.read(found.path)
+            if present is not None:
+                same = present.data == found.data
+                reason = None if same else "it says something else here"
+                return Outcome(shown, "unchanged" if same else "kept", found.source, reason)
+            if not dry_run:
+                self.core.check_writable()
+                State(self.core, self.commits).put(place, found.data)
+        except InvalidContent as error:
+            return Problem(found.source, error.flaw.line, f"{error.flaw.reason}; skipped")
+        except (InvalidName, Corrupt, Busy) as error:
+            return Problem(found.source, None, f"{error}; skipped")
+        return Outcome(shown, "new", found.source)
+
+    # -- one session -----------------------------------------------------------------------------------
+
+    def take(self, draft: Draft, *, dry_run: bool = False) -> Outcome:
+        """Save a draft, if it is new or has grown. Raises if it could not be loaded afterwards."""
+        if not dry_run:
+            self.core.check_writable()
+        location = draft.location
+        main, side = self._checked(draft)
+        files = _digests(draft)
+        files |= {layout.SESSION: _digest(main.raw), layout.RUNTIME: _digest(side)}
+        receipt = _Receipt(draft.format, draft.source_id, files)
+        with self.core.locked(location):
+            snapshot = self.core.read(location)
+            state, reason = self._judge(draft, receipt, snapshot)
+            if state in ("new", "updated") and not dry_run:
+                self._commit(draft, receipt, snapshot, main, side)
+        return Outcome(location, state, draft.path, reason)
+
+    def _checked(self, draft: Draft) -> tuple[Document, bytes]:
+        layout.check_new(draft.location)
+        path, limit = draft.location.path(layout.SESSION), self.core.limit_bytes
+        main = _without_keys(draft.main, path, limit)
+        flaw = documents.identity_flaw(main, draft.location)
+        if flaw is not None:
+            raise InvalidContent(path, flaw)
+        documents.check_authority(main, path)
+        for file in draft.files:
+            _check_name(file.name)
+            if file.name in layout.RECORDS:
+                artifacts.parse_record(file.name, b"".join(file.read()), draft.location.path(file.name), limit=limit)
+        if draft.side is None:
+            return main, overlays.sidecar_of(main.raw, main.data)
+        return main, _without_keys(draft.side, draft.location.path(layout.RUNTIME), limit).raw
+
+    def _judge(self, draft: Draft, receipt: _Receipt, snapshot: Snapshot) -> tuple[Verdict, str | None]:
+        known = self._receipt(draft.location)
+        came = known.files if known else {}
+        added = {file.name: receipt.files[file.name] for file in draft.files if file.name not in came}
+        foreign = self._changed(draft.location, added, absent_ok=True)
+        if snapshot.main is None:
+            return ("kept", f"{foreign} is there already") if foreign else ("new", None)
+        if known is None:
+            same = snapshot.main.data == draft.main
+            return ("unchanged", None) if same else ("kept", "there is another session of this id here")
+        if known[:2] != receipt[:2]:
+            return "kept", f"the session of this id here came from {known.format} {known.source_id}"
+        if known.files == receipt.files:
+            return "unchanged", None
+        changed = self._changed(draft.location, known.files)
+        if changed:
+            return "kept", f"{changed} was changed here since it was imported; the source has changed too"
+        if foreign:
+            return "kept", f"{foreign} was made here; the source has another by now"
+        lost = _lost(snapshot.main.data, draft)
+        if lost:
+            return "kept", f"{lost} of the messages here are no longer in the source"
+        return "updated", None
+
+    def _changed(self, location: Location, files: dict[str, str], *, absent_ok: bool = False) -> str | None:
+        """The first file here that is not what a receipt says; None if all are."""
+        for name, digest in files.items():
+            found = self.core.disk.read(location.path(name))
+            if (found is None and not absent_ok) or (found is not None and _digest(found.data) != digest):
+                return name
+        return None
+
+    def _receipt(self, location: Location) -> _Receipt | None:
+        file = self.core.disk.read(location.path(layout.RECEIPT), 64 * 1024 * 1024)
+        try:
+            found: Any = orjson.loads(file.data) if file else None
+            return _Receipt(found["format"], found["source_id"], dict(found["files"])) if found else None
+        except (ValueError, KeyError, TypeError):
+            return None  # someone has written in it: then we know nothing, and overwrite nothing
+
+    def _commit(self, draft: Draft, receipt: _Receipt, snapshot: Snapshot, main: Document, side: bytes) -> None:
+        known = self._receipt(draft.location)
+        written = dict(receipt.files)
+        beside = [
+            self._new_file(draft.location, file.name, _noting(file, written))
+            for file in draft.files
+            if known is None or known.files.get(file.name) != receipt.files[file.name]
+        ]
+        # Rendered when those before it are written: a file of the source may have grown since it was judged.
+        text = (receipt._replace(files=written).render(draft.path) for _ in range(1))
+        beside.append(self._new_file(draft.location, layout.RECEIPT, text))
+        over = parse_document(side, draft.location.path(layout.RUNTIME))
+        record = overlays.overlay(main.record, over.record)
+        self.commits.session(snapshot, main, record, side, "saved", kept=beside)
+
+    def _new_file(self, location: Location, name: str, parts: Iterable[bytes]) -> NewFile:
+        path = location.path(name)
+        return NewFile(path, parts, self.core.disk.read(path))
+
+
+def _without_keys(raw: bytes, path: str, limit: int) -> Document:
+    """A document of the source, without a key that it carries."""
+    document = parse_document(raw, path, limit=limit)
+    clean = secrets.cleaned(raw, document.data)
+    return document if clean == raw else parse_document(clean, path, limit=limit)
+
+
+def _without_root(child: Draft | Problem) -> Problem:
+    if isinstance(child, Problem):
+        return child
+    return Problem(child.path, None, f"session {child.location} is skipped, because its root is")
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _digests(draft: Draft) -> dict[str, str]:
+    try:
+        return {file.name: file.digest() for file in draft.files}
+    except OSError as error:  # of the source; one of the home's must end the import
+        raise InvalidContent(str(error.filename), Flaw(error.strerror or str(error))) from None
+
+
+def _noting(file: File, digests: dict[str, str]) -> Iterator[bytes]:
+    """A file's pieces; its digest is noted when the last has been taken."""
+    digest = hashlib.sha256()
+    for piece in file.read():
+        digest.update(piece)
+        yield piece
+    digests[file.name] = digest.hexdigest()
+
+
+def _check_name(name: str) -> None:
+    """A file beside the documents stays in its session's directory, and is none that means something else."""
+    parts = name.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise InvalidName(f"{name!r} cannot be a file of a session")
+    if name in (*layout.DOCUMENTS, layout.RECEIPT) or parts[0] == layout.CHILDREN:
+        raise InvalidName(f"{name!r} is not for an importer to write")
+
+
+def _lost(here: bytes, draft: Draft) -> int:
+    """How many messages are here that the draft has not."""
+    have, get = (orjson.loads(raw)["messages"] for raw in (here, draft.main))
+    if any("id" not in message for message in (*have, *get)):
+        return max(0, len(have) - len(get))
+    present = {message["id"] for message in get} | draft.moved
+    return sum(message["id"] not in present for message in have)

@@ -1,0 +1,141 @@
+"""One message in a mailbox: what it says, what its file is called, and who has seen it already. Pure.
+
+A file's name begins with the nanosecond the message was made, so the order of names is the order of
+messages. The id is what tells a message that is delivered twice (FORMATS D.3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Self
+from uuid import uuid4
+
+import orjson
+import pydantic
+from pydantic import ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from store import layout
+from store.documents import json_text as codec
+from store.documents.document import type_flaw
+from store.errors import Flaw, InvalidContent, InvalidName
+from store.model.record import Opt, Record
+from store.model.timestamp import Timestamp
+
+REMEMBERED = 4096  # ids that an AdmittedSet keeps
+
+# Those known so far. A reader takes any other too: it is the consumer who knows whether it understands one.
+KINDS = (
+    *("task", "ask", "handoff", "reply", "mcp_request", "mcp_reply", "run", "event", "outcome", "steer"),
+    *("approval_request", "approval_reply", "leased_run", "fenced_run", "session_message_admitted"),
+    *("owned_tree_request", "owned_tree_reply", "sub_agent_request", "sub_agent_reply", "session_envelope"),
+)
+
+_WORD = re.compile(r"[a-z][a-z0-9_]*")
+_UNUSABLE = re.compile(r"[/\x00-\x1f\x7f]")
+
+
+class Sender(Record):
+    session_id: str
+    role: Opt[str] = None
+
+
+class InboxMessage(Record):
+    """`from` is a word of Python's, so it is called `sender` here."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    id: str  # the same for every delivery of one message
+    sender: Sender = Field(alias="from")
+    kind: str
+    body: Any
+    created_at: Timestamp
+    correlation_id: Opt[str] = None  # a reply: the id of what it answers
+
+    @field_validator("kind")
+    @classmethod
+    def _is_a_word(cls, kind: str) -> str:
+        if not _WORD.fullmatch(kind):
+            raise PydanticCustomError("kind", "a word in small letters is expected, such as task or mcp_reply")
+        return kind
+
+    @classmethod
+    def new(
+        cls, sender: str, kind: str, body: Any, *, role: str | None = None, correlation_id: str | None = None
+    ) -> Self:
+        """A message of now, with an id of its own."""
+        said = {"id": str(uuid4()), "from": {"session_id": sender, "role": role}, "kind": kind, "body": body}
+        try:
+            return cls.model_validate({**said, "created_at": Timestamp.now(), "correlation_id": correlation_id})
+        except pydantic.ValidationError as error:
+            raise InvalidContent("message", type_flaw(error)) from None
+
+    @property
+    def file_name(self) -> str:
+        """InvalidName if the id cannot be part of one."""
+        ns = self.created_at.ns if 0 <= self.created_at.ns < 2**63 else 0  # as the ancestor writes it
+        name = f"{ns:020d}-{self.id}.json"
+        if not self.id or _UNUSABLE.search(self.id) or not layout.is_text(self.id):
+            reason = "it is empty, not Unicode, or has '/' or control characters"
+            raise InvalidName(f"{self.id!r} cannot be a message's id: {reason}")
+        if len(name.encode()) > layout.MAX_NAME_BYTES:
+            raise InvalidName(f"{self.id[:40]!r}… cannot be a message's id: it is too long for a file name")
+        return name
+
+    def render(self) -> bytes:
+        try:
+            return codec.render(self.model_dump())
+        except (TypeError, UnicodeEncodeError) as error:
+            raise InvalidContent("message", Flaw(f"it cannot be written as JSON: {error}", field="body")) from None
+
+
+def parse_message(raw: bytes, name: str, *, limit: int = codec.MAX_DOCUMENT_BYTES) -> InboxMessage:
+    """The message in `raw`; InvalidContent says what is wrong and where. `name` is for the error."""
+    data = codec.parse(raw, name, limit=limit)
+    try:
+        return InboxMessage.model_validate(data)
+    except pydantic.ValidationError as error:
+        raise InvalidContent(name, type_flaw(error, raw)) from None
+
+
+class AdmittedSet:
+    """The ids a consumer has taken in lately, so that what is delivered twice is done once.
+
+    Kept by the consumer, beside whatever else it must not forget; the oldest make room for new ones.
+    """
+
+    def __init__(self, ids: Iterable[str] = (), capacity: int = REMEMBERED) -> None:
+        self._capacity = capacity
+        self._ids: dict[str, None] = {}
+        for message_id in ids:
+            self.admit(message_id)
+
+    def admit(self, message_id: str) -> bool:
+        """True for an id that was not seen before, which is remembered from now on."""
+        if message_id in self._ids:
+            return False
+        self._ids[message_id] = None
+        if len(self._ids) > self._capacity:
+            del self._ids[next(iter(self._ids))]
+        return True
+
+    def __contains__(self, message_id: object) -> bool:
+        return message_id in self._ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def render(self) -> bytes:
+        """A JSON array of strings, the oldest first."""
+        return orjson.dumps(list(self._ids))
+
+    @classmethod
+    def parse(cls, raw: bytes, capacity: int = REMEMBERED) -> Self:
+        try:
+            ids = orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            raise InvalidContent("admitted ids", Flaw(error.msg, error.lineno, error.colno)) from None
+        if not isinstance(ids, list) or not all(isinstance(message_id, str) for message_id in ids):
+            raise InvalidContent("admitted ids", Flaw("an array of texts is expected"))
+        return cls(ids, capacity)

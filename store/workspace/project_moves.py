@@ -1,0 +1,73 @@
+"""Renaming directories below `projects/`: a session, or a project, with all it holds; the indices follow.
+
+A payload is opaque and says nothing of where it lies, so nothing in it changes. The mark of the commit stays until
+the indices of both ends are in step: who is interrupted before that leaves it to recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from store import layout
+from store.commit.commits import Commits
+from store.commit.core import Core
+from store.commit.journal import Commit
+from store.errors import AlreadyExists, NotEmpty, NotFound, Protected
+from store.layout import PROJECTS, Location
+from store.path_kinds import Kind, Place
+from store.workspace.project_records import member_of
+from store.workspace.projects import Projects, check_key, check_member
+
+
+@dataclass(frozen=True)
+class ProjectMover:
+    core: Core
+    commits: Commits
+    projects: Projects
+
+    def move(self, source: Place, target: Place) -> None:
+        """A directory of which at least one end is a session's or a project's."""
+        self._refuse(source, target)
+        ends = [place.location for place in (source, target) if place.path.startswith(f"{PROJECTS}/")]
+        touched = [_project(location) for location in ends if location is not None]
+        with self._locked(touched):
+            if self.core.disk.stat(source.path) is None:
+                raise NotFound(f"{source.path} does not exist")
+            if self.core.disk.entries(target.path):
+                raise AlreadyExists(f"{target.path} exists and is not empty")
+            self.core.disk.remove_dirs([target.path])  # to recovery, a target that is there means done
+            moves = [(source.path, target.path)]
+            commit = Commit(touched[0], moves=moves, dirs=[target.directory], touched=touched, whole_tree=True)
+            self.commits.run(commit, lambda db: self._follow(touched), "project")
+
+    def _follow(self, projects: list[Location]) -> None:
+        for location in projects:
+            self.projects.follow(location)
+
+    @contextmanager
+    def _locked(self, projects: list[Location]) -> Iterator[None]:
+        with ExitStack() as stack:
+            for root in sorted({location.root for location in projects}):  # always in this order
+                stack.enter_context(self.core.locked_tree(root))
+            yield
+
+    def _refuse(self, source: Place, target: Place) -> None:
+        if source.kind in (Kind.PROJECT, Kind.MEMBER) and target.kind is not source.kind:
+            what = "project" if source.kind is Kind.PROJECT else "session of a project"
+            raise Protected(f"{source.path} is a {what}; it can only become another one")
+        if target.kind is Kind.PROJECT:
+            check_key(target.name)
+        member = member_of(target.location) if target.kind is Kind.MEMBER and target.location else None
+        if member is not None:
+            check_member(member)
+        if member is not None and member.child is not None and self._has_children(source):
+            raise NotEmpty(f"{source.path} has children, so it cannot become a child itself")
+
+    def _has_children(self, source: Place) -> bool:
+        return bool(self.core.disk.entries(f"{source.path}/{layout.CHILDREN}"))
+
+
+def _project(location: Location) -> Location:
+    return Location(location.root)

@@ -1,0 +1,368 @@
+"""Projects by key: opaque payloads, and the indices derived from them, kept in step by every write.
+
+`projects/<key>/sessions/<parent>/session.json` and `…/children/<child>/session.json` are payloads, any JSON object,
+and the truth. `index.json` and `children.json` follow in the same commit; lost or broken they come back the same.
+A child that was removed from the indices keeps its payload, and a mark beside it says so. One lock a project.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, Unpack
+
+from store import layout
+from store.commit.commits import Commits
+from store.commit.core import Core
+from store.commit.journal import Commit
+from store.disk import trash
+from store.disk.disk import NewFile, Stamp
+from store.documents import json_text as codec
+from store.errors import Conflict, Corrupt, InvalidContent, InvalidName, NotFound, ReadOnly
+from store.index.catalog import Terms, Version
+from store.layout import PROJECTS, Location
+from store.path_kinds import Kind, Place, place_of
+from store.workspace.project_index_files import Derived
+from store.workspace.project_records import (
+    ChildEntry,
+    Extractor,
+    Member,
+    ProjectIndex,
+    RootEntry,
+    TopLevel,
+    member_of,
+    payload_members,
+    render_key,
+)
+
+log = logging.getLogger("grovefs.store")
+
+
+def project_key(workspace: str | os.PathLike[str]) -> str:
+    """The key of a workspace: of its real path if it exists, else of the path as it was given."""
+    try:
+        path = os.path.realpath(workspace, strict=True)
+    except OSError:
+        path = os.fspath(workspace)
+    return check_key(render_key(os.fsencode(path).decode(errors="replace")))
+
+
+def check_key(key: str) -> str:
+    """Refuse what can be no directory below projects/."""
+    is_name = "/" not in key and place_of(f"{PROJECTS}/{key}").kind is Kind.PROJECT
+    if not is_name or len(key.encode()) > layout.MAX_NAME_BYTES:
+        raise InvalidName(f"{key[:80]!r} cannot be a project's key: it is no name, begins with a dot, or is too long")
+    return key
+
+
+def check_member(member: Member) -> Member:
+    check_key(member.key)
+    for name in (member.parent, member.child):
+        if name is not None:
+            layout.check_new_id(name)
+    return member
+
+
+@dataclass(frozen=True)
+class Projects:
+    core: Core
+    commits: Commits
+    extractor: Extractor = field(default_factory=TopLevel)
+    _cache: dict[str, tuple[Stamp, ProjectIndex]] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def key_of(workspace: str | os.PathLike[str]) -> str:
+        """The key of a workspace, by its path."""
+        return project_key(workspace)
+
+    def using(self, extractor: Extractor) -> Projects:
+        """The same projects, whose payloads are read by another extractor."""
+        return replace(self, extractor=extractor)
+
+    @property
+    def _derived(self) -> Derived:
+        return Derived(self.core.disk, self.extractor, self.core.limit_bytes)
+
+    # -- payloads ------------------------------------------------------------------------------------------
+
+    def save(self, member: Member, payload: Mapping[str, Any]) -> None:
+        """Write a payload, any JSON object; the indices follow."""
+        self.core.check_writable()
+        path = check_member(member).payload
+        raw = codec.render_strict(dict(payload), path)
+        with self._locked(member.key):
+            self._put(member, raw)
+
+    def load(self, member: Member) -> dict[str, Any] | None:
+        """None if there is none; a broken one is Corrupt, with line and column."""
+        path = check_member(member).payload
+        self.core.used(member.location)
+        file = self.core.disk.read(path, self.core.limit_bytes)
+        try:
+            return codec.parse(file.data, path, limit=self.core.limit_bytes) if file else None
+        except InvalidContent as error:
+            raise Corrupt(path, error.flaw) from None
+
+    def update(self, member: Member, change: Callable[[dict[str, Any]], Any]) -> dict[str, Any] | None:
+        """Read, change in place and write under the project's lock; None if there is no such payload."""
+        with self._locked(member.key):
+            payload = self.load(member)
+            if payload is not None:
+                change(payload)
+                self.save(member, payload)
+        return payload
+
+    def exists(self, member: Member) -> bool:
+        return self.core.disk.stat(check_member(member).payload) is not None
+
+    def delete(self, member: Member) -> bool:
+        """A payload, with its entries; to the trash. False if there is none."""
+        self.core.check_writable()
+        with self._locked(member.key):
+            is_there = self.exists(member)
+            if is_there:
+                self._take_away(member)
+        return is_there
+
+    # -- indices -------------------------------------------------------------------------------------------
+
+    def all_keys(self) -> list[str]:
+        """Every project there is."""
+        return [key for key in self.core.disk.directories(PROJECTS) if _is_key(key)]
+
+    def members(self, key: str) -> Iterator[Member]:
+        """Every directory of a project that holds, or could hold, a payload."""
+        for parent in self._derived.parents(check_key(key)):
+            yield Member(key, parent)
+            yield from (Member(key, parent, child) for child in self._derived.children_of(key, parent))
+
+    def out_of_step(self, key: str) -> list[str]:
+        """The indices that say something else than the payloads."""
+        return [file.path for file in self._derived.all_anew(key, known=True)]
+
+    def roots(self, key: str) -> list[RootEntry]:
+        """The sessions of a project that have a payload, by id."""
+        return self._index(key).roots
+
+    def children(self, key: str, parent: str) -> list[ChildEntry]:
+        """The children of a session, by id."""
+        check_member(Member(key, parent))
+        self._settle(key)
+        found = self._derived.find_children(key, parent)
+        if found is None:
+            self._heal(key)
+            found = self._derived.find_children(key, parent) or self._derived.scan_children(key, parent)
+        return found.children
+
+    def resolve(self, key: str, child_id: str) -> Member | None:
+        """Whose child it is: one look into a table, however many there are."""
+        parent = self._index(key).child_lookup.get(child_id)
+        return Member(key, parent, child_id) if parent is not None else None
+
+    def upsert_root(self, key: str, entry: RootEntry) -> None:
+        """Make the index say this of a session. Its payload says so too: that is where indices come from."""
+        self._upsert(Member(key, entry.session_id), entry)
+
+    def upsert_child(self, key: str, parent: str, entry: ChildEntry) -> None:
+        """As `upsert_root`, for a child; one that was removed is back. Without a payload, one is written."""
+        self._upsert(Member(key, parent, entry.child_id), entry)
+
+    def _upsert(self, member: Member, entry: RootEntry | ChildEntry) -> None:
+        self.core.check_writable()
+        path = check_member(member).payload
+        with self._locked(member.key):
+            file = self.core.disk.read(path, self.core.limit_bytes)
+            raw = file.data if file else codec.render_strict(payload_members(entry), path)
+            if file is not None and not self._derived.says(member, file, entry):
+                data = codec.parse(raw, path, limit=self.core.limit_bytes)
+                raw = codec.splice(raw, data, {**data, **payload_members(entry)})
+            self._put(member, raw, entry=entry)
+
+    def remove_child(self, key: str, parent: str, child_id: str) -> bool:
+        """Take a child out of the indices; its payload stays. False if it was not in them."""
+        self.core.check_writable()
+        member = check_member(Member(key, parent, child_id))
+        with self._locked(key):
+            is_listed = any(entry.child_id == child_id for entry in self.children(key, parent))
+            if is_listed:
+                marks = [NewFile(member.mark, [b""])] if self.exists(member) else []
+                self._run(member, [*marks, *self._derived.without(member)])
+        return is_listed
+
+    def rebuild(self, key: str, extractor: Extractor | None = None) -> None:
+        """Both indices anew, from the payloads alone."""
+        self.core.check_writable()
+        derived = replace(self._derived, extractor=extractor or self.extractor)
+        with self._locked(check_key(key)):
+            files = derived.all_anew(key, known=False)
+            if files:
+                self._run(key, files)
+
+    def rebuild_all(self) -> None:
+        """The indices of every project; what only they know stays."""
+        for key in self.all_keys():
+            with self._locked(key):
+                self.core.reread(layout.project_location(key))
+
+    def _index(self, key: str) -> ProjectIndex:
+        """index.json, parsed once for each version of it."""
+        path = layout.project_location(check_key(key)).path(layout.PROJECT_INDEX)
+        self._settle(key)
+        stamp = self.core.disk.stamp(path)
+        cached = self._cache.get(key)
+        if cached is not None and cached[0] == stamp:
+            return cached[1]
+        found = self._derived.find_index(key)
+        if found is None:
+            self._heal(key)
+            found = self._derived.find_index(key) or self._derived.scan(key)
+        if stamp is not None and self.core.disk.stamp(path) == stamp:
+            self._cache[key] = stamp, found
+        return found
+
+    def _settle(self, key: str) -> None:
+        """Finish what was interrupted: who looks sees one version of both indices."""
+        location = layout.project_location(key)
+        if self.core.locks.holds(location) or not self.core.journal.pending(location.root):
+            return
+        try:
+            with self.core.locked(location):
+                pass
+        except OSError as error:  # a full disk keeps it from being finished, but not from being read
+            log.warning("an interrupted commit of %s cannot be finished now: %s", location.dir, error)
+
+    def _heal(self, key: str) -> None:
+        """An index is lost or broken: it comes back from the payloads, unless nothing may be written now."""
+        location = layout.project_location(key)
+        if self.core.disk.stat(location.path(layout.SESSIONS)) is None:
+            return
+        try:
+            self.core.check_writable()
+        except ReadOnly as error:
+            log.info("worked out at every look for now: %s", error)
+            return
+        with self._locked(key):
+            self.follow(location)
+
+    # -- what the mount asks for -----------------------------------------------------------------------------
+
+    def put(self, place: Place, raw: bytes, **terms: Unpack[Terms]) -> bool:
+        """A payload as someone wrote it, byte for byte; False if it is there already."""
+        member = _member_at(place)
+        with self._locked(member.key):
+            return self._put(member, raw, **terms)
+
+    def remove(self, place: Place, *, keep: bool = True) -> None:
+        """Take a payload away, with its entries; to the trash, unless it lives on under another name."""
+        member = _member_at(place)
+        with self._locked(member.key):
+            if not self.exists(member):
+                raise NotFound(f"{place.path} does not exist")
+            self._take_away(member, keep=keep)
+
+    def move_away(self, source: Place, target: Place) -> None:
+        """A payload becomes a foreign file."""
+        member = _member_at(source)
+        with self._locked(member.key):
+            self._run(member, self._derived.without(member), [(source.path, target.path)])
+
+    def is_hollow(self, place: Place) -> bool:
+        """Whether a derived file says nothing any more, because nothing is left that it could tell of."""
+        assert place.location is not None
+        member, key = member_of(place.location), place.location.dir.split("/")[1]
+        children = self._derived.find_children(key, member.parent) if member else None
+        index = children if member else self._derived.find_index(key)
+        return index is not None and index.is_hollow
+
+    # -- in step -----------------------------------------------------------------------------------------------
+
+    def follow(self, location: Location) -> bool:
+        """Bring the indices in step with the payloads of a session, a project, or all; True if they were not."""
+        if location.dir == PROJECTS:
+            return sum(self._follow_if_older(key) for key in self.all_keys()) > 0
+        member = member_of(location)
+        key = location.dir.split("/")[1]
+        # Not `core.locked`, which would finish what a crash has left: that is what asks for this.
+        with self.core.locks.session(layout.project_location(key)):
+            files = self._derived.of_member(member) if member else self._derived.all_anew(key, known=True)
+            self._write(files)
+        return bool(files)
+
+    def _follow_if_older(self, key: str) -> bool:
+        if self._derived.looks_current(key):
+            return False
+        return self.follow(layout.project_location(key))
+
+    def _write(self, files: Sequence[NewFile]) -> None:
+        """Derived files, outside of any commit: whoever is interrupted here leaves what the next one mends."""
+        files = [file for file in files if self.core.disk.stat(file.path.rpartition("/")[0]) is not None]
+        for temp, file in zip(self.core.disk.write_temps(files), files, strict=True):
+            self.core.disk.move(temp, file.path)
+        self.core.disk.sync_dirs(file.path.rpartition("/")[0] for file in files)
+
+    # -- the moves it is all made of ---------------------------------------------------------------------------
+
+    def _locked(self, key: str) -> AbstractContextManager[None]:
+        return self.core.locked(layout.project_location(check_key(key)))
+
+    def _put(
+        self,
+        member: Member,
+        raw: bytes,
+        *,
+        entry: RootEntry | ChildEntry | None = None,
+        base: Version | None = None,
+        mode: int | None = None,
+        mtime_ns: int | None = None,
+    ) -> bool:
+        """A payload, and what follows from it, as one commit. An `entry` is what it shall say, also if removed."""
+        path = member.payload
+        codec.parse(raw, path, limit=self.core.limit_bytes)
+        present = self.core.disk.read(path)
+        is_same = present is not None and present.data == raw
+        if is_same and entry is None:
+            return False
+        if base is not None and base.main != (present.stamp if present else None):
+            raise Conflict(f"{path} was committed anew since this copy was opened; the newer version stands")
+        mtime_ns = mtime_ns if mtime_ns is not None else time.time_ns()
+        files = [] if is_same else [NewFile(path, [raw], present, mtime_ns, mode)]
+        is_back = entry is not None and self.core.disk.stat(member.mark) is not None
+        files += self._derived.with_payload(member, raw, mtime_ns, entry)
+        moves = [(member.mark, self.core.disk.temp_path())] if is_back else []
+        if files or moves:
+            self._run(member, files, moves)
+        for _, temp in moves:
+            self.core.disk.remove(temp)
+        return bool(files)
+
+    def _take_away(self, member: Member, *, keep: bool = True) -> None:
+        derived = self._derived.without(member)
+        if not keep:
+            temp = self.core.disk.temp_path()
+            self._run(member, derived, [(member.payload, temp)])
+            return self.core.disk.remove(temp)
+        slot = trash.new_slot(member.location)
+        moves = [(member.payload, f"{slot}/0")]
+        self._run(member, [trash.info_file(slot, member.location, "payload deleted", moves), *derived], moves)
+        return None
+
+    def _run(self, what: Member | str, files: Sequence[NewFile], moves: Sequence[tuple[str, str]] = ()) -> None:
+        key, touched = (what, layout.project_location(what)) if isinstance(what, str) else (what.key, what.location)
+        targets = [file.path for file in files] + [target for _, target in moves]
+        dirs = list(dict.fromkeys(path.rpartition("/")[0] for path in targets))
+        commit = Commit(layout.project_location(key), files, moves, dirs, [touched])
+        self.commits.run(commit, lambda db: None, "project")
+
+
+def _member_at(place: Place) -> Member:
+    member = member_of(place.location) if place.location is not None else None
+    assert member is not None
+    return check_member(member)
+
+
+def _is_key(name: str) -> bool:
+    return place_of(f"{PROJECTS}/{name}").kind is Kind.PROJECT

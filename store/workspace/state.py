@@ -1,0 +1,285 @@
+"""State documents: `state/<category>/<name>.md` and `.json`, saved whole, and found by search.
+
+A category may be nested (`memory/facts`); a name is one name. Markdown is any text, JSON any JSON value. What
+is deleted goes to the trash. Each category has a lock of its own; a directory is moved with all of them locked.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Unpack
+
+import apsw
+
+from store import layout
+from store.commit.commits import Commits
+from store.commit.core import UNREADABLE, Core
+from store.commit.journal import Commit
+from store.disk import trash
+from store.disk.disk import Entry, File
+from store.documents import json_text as codec
+from store.errors import Corrupt, Flaw, InvalidContent, InvalidName, NotFound
+from store.index import fulltext as search
+from store.index.catalog import Terms
+from store.layout import STATE, Location
+from store.path_kinds import Kind, Place, is_category_name, is_state_name, place_of
+
+log = logging.getLogger("grovefs.store")
+
+JSON, MARKDOWN = ".json", ".md"
+_UNUSABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class State:
+    core: Core
+    commits: Commits
+
+    # -- JSON ----------------------------------------------------------------------------------------------
+
+    def save_json(self, category: str, name: str, value: Any) -> None:
+        """Any JSON value, written as its ancestor does: two spaces, no final newline."""
+        path = document_path(category, name, JSON)
+        self._save(path, codec.render_strict(value, path))
+
+    def load_json(self, category: str, name: str) -> Any:
+        """None if there is none; a broken one is Corrupt, with line and column."""
+        path = document_path(category, name, JSON)
+        self.core.used(layout.state_location(category))
+        file = self._read(path)
+        if file is None:
+            return None
+        try:
+            return codec.parse_value(file.data, path, limit=self.core.limit_bytes)
+        except InvalidContent as error:
+            raise Corrupt(path, error.flaw) from None
+
+    def update_json(self, category: str, name: str, change: Callable[[Any], Any]) -> Any:
+        """Read, change and write under the lock: `change` is given what is there, or None, and returns the new."""
+        with self._locked(category):
+            value = change(self.load_json(category, name))
+            self.save_json(category, name, value)
+        return value
+
+    # -- markdown ------------------------------------------------------------------------------------------
+
+    def save_markdown(self, category: str, name: str, text: str) -> None:
+        path = document_path(category, name, MARKDOWN)
+        try:
+            raw = text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidContent(path, Flaw(f"the text cannot be written as UTF-8: {error.reason}")) from None
+        self._save(path, raw)
+
+    def load_markdown(self, category: str, name: str) -> str | None:
+        """None if there is none; one that is not UTF-8 is Corrupt."""
+        path = document_path(category, name, MARKDOWN)
+        self.core.used(layout.state_location(category))
+        file = self._read(path)
+        if file is None:
+            return None
+        try:
+            return file.data.decode()
+        except UnicodeDecodeError as error:
+            raise Corrupt(path, Flaw("the text is not valid UTF-8", *codec.position(file.data, error.start))) from None
+
+    # -- both ----------------------------------------------------------------------------------------------
+
+    def names(self, category: str) -> list[str]:
+        """The documents of a category, without what it nests; a name that is both JSON and markdown comes twice."""
+        return sorted(filter(None, map(_title, self._direct(category_path(category)))))
+
+    def categories(self) -> list[str]:
+        """Every category that holds a document."""
+        held = {path.rpartition("/")[0].partition("/")[2] for path in self.paths()}
+        return sorted(held)
+
+    def paths(self, directory: str = STATE) -> Iterator[str]:
+        """Every document in a directory and below, in order."""
+        yield from self._direct(directory)
+        for entry in self._entries(directory):
+            if entry.is_dir and is_category_name(entry.name):
+                yield from self.paths(f"{directory}/{entry.name}")
+
+    def _direct(self, directory: str) -> Iterator[str]:
+        """Those in the directory itself."""
+        for entry in self._entries(directory):
+            path = f"{directory}/{entry.name}"
+            if entry.is_file and place_of(path).kind in (Kind.STATE_JSON, Kind.STATE_TEXT):
+                yield path
+
+    def delete(self, category: str, name: str) -> bool:
+        """The JSON of that name if there is one, else the markdown; False if there is neither."""
+        self.core.check_writable()
+        paths = [document_path(category, name, ending) for ending in (JSON, MARKDOWN)]
+        with self._locked(category):
+            found = [path for path in paths if self.core.disk.stat(path) is not None]
+            if found:
+                self._to_trash(found[0])
+        return bool(found)
+
+    # -- what the mount asks for -----------------------------------------------------------------------------
+
+    def put(self, place: Place, raw: bytes, **terms: Unpack[Terms]) -> bool:
+        """A document as someone wrote it, byte for byte; JSON is checked. False if it is there already."""
+        assert place.location is not None
+        codec.check_size(len(raw), place.path, self.core.limit_bytes)
+        if place.kind is Kind.STATE_JSON:
+            codec.parse_value(raw, place.path, limit=self.core.limit_bytes)
+        with self.core.locked(place.location):
+            index = partial(self._index, path=place.path, raw=raw)
+            return self.commits.put_file(place.location, place.path, raw, "state", index=index, **terms)
+
+    def remove(self, place: Place, *, keep: bool = True) -> None:
+        """Take a document away; to the trash, unless it lives on under another name."""
+        assert place.location is not None
+        with self.core.locked(place.location):
+            if self.core.disk.stat(place.path) is None:
+                raise NotFound(f"{place.path} does not exist")
+            if keep:
+                return self._to_trash(place.path)
+            self.commits.discard(
+                place.location, [place.path], "state", lambda db: search.remove_document(db, place.path)
+            )
+
+    def move(self, source: Place, target: Place) -> None:
+        """Rename a document to what is none, or a directory with all it holds, into, out of or within `state/`."""
+        touched = [_lock_of(place) for place in (source, target) if place.path.startswith(f"{STATE}/")]
+        with self.core.locked_tree(f"/{STATE}"):
+            self.core.disk.remove_dirs([target.path])  # an empty one: to recovery, a target that is there means done
+            commit = Commit(Location(f"/{STATE}"), moves=[(source.path, target.path)], touched=touched, whole_tree=True)
+            self.commits.run(commit, lambda db: self._index_all(db, [source.path, target.path]), "state")
+
+    # -- index -----------------------------------------------------------------------------------------------
+
+    def follow(self, location: Location) -> bool:
+        """Bring search in step with the documents of a category and below; True if it was not."""
+        paths = {*self.paths(location.dir), *(path for path, _ in self._indexed(location.dir))}
+        directories = sorted({path.rpartition("/")[0] for path in paths})
+        return sum(map(self._follow_one, directories)) > 0  # all of them, not only up to the first that differs
+
+    def _follow_one(self, directory: str) -> bool:
+        # Not `core.locked`, which would finish what a crash has left: that is what asks for this.
+        with self.core.locks.session(layout.state_location(directory.partition("/")[2])):
+            known = {path: at_ns for path, at_ns in self._indexed(directory) if path.rpartition("/")[0] == directory}
+            on_disk = {p: info.st_mtime_ns for p in self._direct(directory) if (info := self.core.disk.stat(p))}
+            differing = [path for path in {**known, **on_disk} if known.get(path) != on_disk.get(path)]
+            with self.core.db.write() as db:
+                for path in differing:
+                    self._reindex(db, path)
+        return bool(differing)
+
+    def rebuild(self) -> None:
+        """Every row anew from the files."""
+        with self.core.locked_tree(f"/{STATE}"), self.core.db.write() as db:
+            for path in {*self.paths(), *(known for known, _ in self._indexed(STATE))}:
+                search.remove_document(db, path)
+                self._reindex(db, path)
+            self.core.feed.add(db, [Location(f"/{STATE}")], "reread")
+        self.core.changed()
+
+    def is_indexed(self, path: str) -> bool:
+        """Whether search has a document, and as it is now."""
+        text = self._text(path)
+        return text is not None and search.document_agrees(self.core.db.reader, path, _title(path), text)
+
+    def indexed(self) -> list[str]:
+        return [path for path, _ in self._indexed(STATE)]
+
+    def _indexed(self, directory: str) -> Iterator[tuple[str, int]]:
+        rows = self.core.db.reader.execute("SELECT path, updated_ns FROM state_documents")
+        return ((path, at_ns) for path, at_ns in rows if path.startswith(f"{directory}/"))
+
+    def _index(self, db: apsw.Connection, path: str, raw: bytes) -> None:
+        info = self.core.disk.stat(path)
+        if info is not None:
+            search.put_document(db, path, _title(path), raw.decode(errors="replace"), info.st_mtime_ns)
+
+    def _index_all(self, db: apsw.Connection, paths: list[str]) -> None:
+        """What lies at these paths, or did."""
+        known = {path for top in paths for path, _ in self._indexed(top)} | set(filter(layout.is_text, paths))
+        for path in known | {path for top in paths if top.startswith(f"{STATE}/") for path in self.paths(top)}:
+            self._reindex(db, path)
+
+    def _reindex(self, db: apsw.Connection, path: str) -> None:
+        text = self._text(path) if place_of(path).kind in (Kind.STATE_JSON, Kind.STATE_TEXT) else None
+        info = self.core.disk.stat(path)
+        if text is None or info is None:
+            search.remove_document(db, path)
+        else:
+            search.put_document(db, path, _title(path), text, info.st_mtime_ns)
+
+    def _text(self, path: str) -> str | None:
+        """None for what is gone or cannot be read; `check` tells of that."""
+        try:
+            file = self._read(path)
+        except Corrupt:
+            return None
+        except OSError as error:
+            if error.errno not in UNREADABLE:
+                raise
+            log.warning("not indexed: %s", error)
+            return None
+        return file.data.decode(errors="replace") if file else None
+
+    # -- the moves it is all made of -------------------------------------------------------------------------
+
+    def _locked(self, category: str) -> AbstractContextManager[None]:
+        category_path(category)
+        return self.core.locked(layout.state_location(category))
+
+    def _save(self, path: str, raw: bytes) -> None:
+        self.core.check_writable()
+        self.put(place_of(path), raw)
+
+    def _read(self, path: str) -> File | None:
+        return self.core.disk.read(path, self.core.limit_bytes)
+
+    def _entries(self, directory: str) -> list[Entry]:
+        try:
+            return self.core.disk.entries(directory)
+        except Corrupt:  # a file, or a link, of that name leads to no documents
+            return []
+
+    def _to_trash(self, path: str) -> None:
+        location = place_of(path).location
+        assert location is not None
+        slot = trash.new_slot(location)
+        moves = [(path, f"{slot}/0")]
+        info = trash.info_file(slot, location, "document deleted", moves)
+        commit = Commit(location, [info], moves, dirs=[slot])
+        self.commits.run(commit, lambda db: search.remove_document(db, path), "state")
+
+
+def category_path(category: str) -> str:
+    """The directory of a category; InvalidName if it can be none."""
+    parts = category.split("/")
+    is_long = any(len(part.encode(errors="replace")) > layout.MAX_NAME_BYTES for part in parts)
+    if is_long or not all(map(is_category_name, parts)) or _UNUSABLE.search(category):
+        raise InvalidName(
+            f"{category[:80]!r} cannot be a category: names, one '/' between them, without '..' or '\\' are"
+        )
+    return f"{STATE}/{category}"
+
+
+def document_path(category: str, name: str, ending: str) -> str:
+    """Where a document lies; InvalidName if its category or name cannot be."""
+    directory = category_path(category)
+    if not is_state_name(name) or _UNUSABLE.search(name):
+        raise InvalidName(f"{name!r} cannot be a document's name: it has '/', '\\', '..' or NUL, or is not Unicode")
+    if len(f"{name}{ending}".encode()) > layout.MAX_NAME_BYTES:
+        raise InvalidName(f"{name[:40]!r}… cannot be a document's name: it is too long")
+    return f"{directory}/{name}{ending}"
+
+
+def _title(path: str) -> str:
+    return path.rpartition("/")[2].rpartition(".")[0]
+
+
+def _lock_of(place: Place) -> Location:
+    return place.location or Location(f"/{STATE}")

@@ -1,0 +1,173 @@
+"""grovefs backup and restore: what people and programs see, and the exit codes they rely on."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fusefs.cli import main
+from store import Message, Session, Store
+from store.transfer.backup import backup
+from tests.builders import files_below, make_session
+from tests.fusefs.cli.test_cli import grovefs
+from tests.store.transfer.backup.test_backup import spoil
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    with Store.open(home, background=False) as store:
+        root = make_session("fix-login", title="Fix the login")
+        store.save(root)
+        store.save(Session.new_child_of("child", root, "m", "A child"))
+        store.save(make_session("other"))
+    return home
+
+
+@pytest.fixture
+def dest(tmp_path: Path) -> Path:
+    return tmp_path / "usb"
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """The command in this very process, which is quicker."""
+
+    def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["grovefs", *arguments])
+        monkeypatch.setenv("GROVEFS_HOME", str(home))
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        sys.stdout.flush()
+        return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), *capfd.readouterr())
+
+    return run
+
+
+def test_there_and_back(home: Path, dest: Path, tmp_path: Path, here: Run) -> None:
+    first = grovefs(home, "backup", str(dest))
+    assert (first.returncode, first.stderr) == (0, "")
+    assert re.fullmatch(
+        rf"{dest}: 3 sessions, 3 of them copied now; 7 files copied \([\d.]+ kB\), 0 unchanged, 0 removed\n",
+        first.stdout,
+    )
+    told = json.loads(here(home, "backup", "--verify", "--json", str(dest)).stdout)
+    assert (told["sessions"], told["mended"], told["problems"]) == (3, [], [])
+    assert here(home, "backup", "--check", str(dest)).stdout == f"{dest}: 0 files damaged\n"
+    second = tmp_path / "second"
+    assert here(second, "restore", "--dry-run", str(dest)).stdout.splitlines()[-1] == (
+        "would be 3 restored, 0 same, 0 kept, 0 skipped"
+    )
+    assert not second.exists()
+    result = grovefs(second, "restore", str(dest))
+    assert result.stdout == (
+        "restored\tfix-login\nrestored\tfix-login/child\nrestored\tother\n3 restored, 0 same, 0 kept, 0 skipped\n"
+    )
+    assert files_below(second) == files_below(home)
+    assert here(second, "restore", str(dest)).stdout == "0 restored, 3 same, 0 kept, 0 skipped\n"
+    assert here(second, "restore", str(dest), "fix").stdout.splitlines()[0] == "same\tfix-login"
+
+
+def test_a_backup_says_that_it_followed_a_deletion(home: Path, dest: Path, here: Run) -> None:
+    """And how it had not: who deletes by mistake loses the backup too."""
+    here(home, "backup", str(dest))
+    with Store.open(home, background=False) as store:
+        store.delete("other")
+    assert here(home, "backup", "--keep-deleted", str(dest)).stdout.count("\n") == 1
+    assert here(home, "backup", str(dest)).stdout.splitlines()[1] == (
+        "1 session removed there too, as deleted here; --keep-deleted keeps such"
+    )
+
+
+def test_what_is_newer_here_is_said_and_kept(home: Path, dest: Path, here: Run) -> None:
+    here(home, "backup", str(dest))
+    with Store.open(home, background=False) as store:
+        store.append("other", [Message.user("precious")])
+    result = here(home, "restore", str(dest))
+    assert result.returncode == 1
+    assert result.stdout.startswith("newer here: kept\tother\tit was changed here at ")
+    assert result.stdout.endswith("0 restored, 2 same, 1 kept, 0 skipped; --overwrite replaces what was kept\n")
+    told = json.loads(here(home, "restore", "--json", str(dest)).stdout)
+    assert told["counts"] == {"restored": 0, "same": 2, "kept": 1, "skipped": 0}
+    assert here(home, "restore", "--overwrite", str(dest), "other").returncode == 0
+    assert files_below(home) == files_below(dest)
+    assert "replaced by a restore" in here(home, "trash").stdout
+
+
+def test_damage_is_named_and_exits_with_1(home: Path, dest: Path, tmp_path: Path, here: Run) -> None:
+    here(home, "backup", str(dest))
+    spoil(dest / "sessions/other/session.json")
+    result = here(home, "backup", "--check", str(dest))
+    assert (result.returncode, result.stdout) == (1, f"{dest}: 1 file damaged\n")
+    said = "damaged: sessions/other/session.json: its bytes are not those that were backed up\n"
+    assert result.stderr == said
+    result = here(tmp_path / "second", "restore", str(dest))
+    assert result.returncode == 1
+    assert result.stderr == said + f"grovefs: {dest}: sessions/other/session.json is not what was backed up; " + (
+        "nothing was restored\n"
+    )
+    result = here(tmp_path / "second", "restore", "--skip-damaged", str(dest))
+    assert (result.returncode, result.stdout.splitlines()[-1]) == (1, "2 restored, 0 same, 0 kept, 1 skipped")
+
+
+def test_refusals_are_one_line(home: Path, dest: Path, tmp_path: Path, here: Run) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/x").touch()
+    here(home, "backup", str(dest))
+    with (dest / ".grovefs-backup/lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        refusals = [here(home, "backup", str(dest))]
+    refusals += [
+        here(home, "backup", str(tmp_path / "photos")),
+        here(home, "backup", str(home / "sessions/backup")),
+        here(home, "backup", str(tmp_path)),
+        here(home, "restore", str(tmp_path / "photos")),
+        here(home, "restore", str(dest), "nix"),
+        here(tmp_path / "no-home", "backup", str(dest)),
+    ]
+    for result in refusals:
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1), result
+        assert result.stderr.startswith("grovefs: ")
+
+
+def test_a_tree_without_a_manifest_is_said_to_be_one(home: Path, dest: Path, tmp_path: Path, here: Run) -> None:
+    here(home, "backup", str(dest))
+    (dest / "grovefs-backup.json").unlink()
+    result = here(tmp_path / "second", "restore", str(dest))
+    assert result.stdout.endswith(
+        "3 restored, 0 same, 0 kept, 0 skipped; there is no manifest, so nothing was checked\n"
+    )
+    assert here(home, "backup", "--check", str(dest)).returncode == 1
+
+
+def test_ctrl_c_leaves_a_backup_that_goes_on(
+    home: Path, dest: Path, here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = backup._Run._take
+
+    def taken(self: backup._Run, unit: str) -> None:
+        if unit == "sessions/other":
+            raise KeyboardInterrupt
+        take(self, unit)
+
+    monkeypatch.setattr(backup, "BATCH_UNITS", 1)
+    monkeypatch.setattr(backup._Run, "_take", taken)
+    result = here(home, "backup", str(dest))
+    assert (result.returncode, result.stdout) == (130, "")
+    assert result.stderr == "interrupted; what was copied stays, and the next run goes on from there\n"
+    assert here(home, "backup", "--check", str(dest)).returncode == 0
+    monkeypatch.setattr(backup._Run, "_take", take)
+    told = json.loads(here(home, "backup", "--json", str(dest)).stdout)
+    assert (told["sessions"], told["copied_sessions"], told["unchanged_files"]) == (3, 1, 4)
+    assert files_below(dest) == files_below(home)

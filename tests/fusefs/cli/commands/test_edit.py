@@ -1,0 +1,203 @@
+"""`grovefs edit`: what is refused is explained, what was typed is kept, and a change made meanwhile is seen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from store import Store
+from tests.builders import files_below, make_session
+from tests.fusefs.cli.commands.test_modify import load, run
+
+
+@pytest.fixture
+def filled(home: Path) -> Path:
+    with Store.open(home, background=False) as store:
+        store.save(make_session("one", title="Before"))
+    return home
+
+
+class Editor:
+    """Steps in Python, one for each time the editor is opened; `path` is the file it was given."""
+
+    def __init__(self, directory: Path, *steps: str) -> None:
+        self.directory = directory
+        self.tmp = directory / "tmp"
+        self.tmp.mkdir()
+        for number, step in enumerate(steps):
+            (directory / f"step{number}.py").write_text(step)
+        script = directory / "editor.py"
+        script.write_text(
+            "import sys, pathlib\n"
+            "path = pathlib.Path(sys.argv[1])\n"
+            f"here = pathlib.Path({str(directory)!r})\n"
+            "opened = here / 'opened'\n"
+            "number = len(opened.read_text()) if opened.exists() else 0\n"
+            "opened.write_text('x' * (number + 1))\n"
+            "exec((here / f'step{number}.py').read_text())\n"
+        )
+        self.command = f"{sys.executable} {script}"
+
+    def edit(self, home: Path, *arguments: str, answers: str = "") -> subprocess.CompletedProcess[str]:
+        environment = {"VISUAL": "", "EDITOR": self.command, "TMPDIR": str(self.tmp)}
+        return run(home, "edit", *arguments, text=answers, **environment)
+
+    @property
+    def opened(self) -> int:
+        return len((self.directory / "opened").read_text())
+
+    @property
+    def left(self) -> list[Path]:
+        return sorted(path for path in self.tmp.rglob("*") if path.is_file())
+
+
+def replace(old: str, new: str) -> str:
+    return f"path.write_text(path.read_text().replace({old!r}, {new!r}))"
+
+
+def title(home: Path) -> str:
+    session = load(home, "one")
+    assert session is not None
+    return session.title
+
+
+def test_a_good_edit_is_saved(filled: Path, tmp_path: Path) -> None:
+    editor = Editor(tmp_path, replace("Before", "After"))
+    result = editor.edit(filled, "on")
+    assert (result.returncode, result.stdout) == (0, "one: saved\n"), result.stderr
+    assert title(filled) == "After"
+    assert editor.left == []
+
+
+def test_nothing_changed_is_nothing_saved(filled: Path, tmp_path: Path) -> None:
+    before = files_below(filled)
+    editor = Editor(tmp_path, "pass")
+    assert editor.edit(filled, "one").stdout == "one: nothing was changed\n"
+    assert files_below(filled) == before
+    assert editor.left == []
+
+
+def test_a_refusal_shows_the_line_and_offers_to_go_on(filled: Path, tmp_path: Path) -> None:
+    """What was typed is still there when the editor opens again."""
+    editor = Editor(tmp_path, replace('"Before"', "5"), replace(": 5,", ': "Mended",'))
+    result = editor.edit(filled, "one", answers="y\n")
+    assert (result.returncode, result.stdout) == (0, "one: saved\n"), result.stderr
+    assert "title: a text is expected" in result.stderr
+    assert '"title": 5,' in result.stderr
+    assert "^" in result.stderr
+    assert (editor.opened, title(filled), editor.left) == (2, "Mended", [])
+
+
+@pytest.mark.parametrize("answers", ["n\n", ""])
+def test_who_gives_up_finds_what_was_typed(filled: Path, tmp_path: Path, answers: str) -> None:
+    """Rule 3: the old version stands, and the typed one is kept in the home; the last line says how to go on."""
+    before = files_below(filled)
+    mended = "assert path.read_text() == '{ half a thought'\n" + (
+        f"path.write_text(open({str(filled / 'sessions/one/session.json')!r}).read().replace('Before', 'After'))"
+    )
+    editor = Editor(tmp_path, "path.write_text('{ half a thought')", mended)
+    result = editor.edit(filled, "one", answers=answers)
+    assert result.returncode == 1
+    assert files_below(filled) == before
+    assert editor.left == []
+    again = "`grovefs edit --rejected one` goes on with it"
+    assert result.stderr.endswith(f"grovefs: not saved; what you typed is kept: {again}\n")
+    assert editor.edit(filled, "one", "--rejected").stdout == "one: saved\n"
+    assert title(filled) == "After"
+    gone = editor.edit(filled, "one", "--rejected")
+    expected = "grovefs: nothing refused is kept of sessions/one/session.json; nothing was changed\n"
+    assert (gone.returncode, gone.stderr) == (1, expected)
+    assert editor.left == []
+
+
+def appended_meanwhile(home: Path) -> str:
+    return (
+        "from store import Message, Store\n"
+        f"with Store.open({str(home)!r}, background=False) as store: store.append('one', [Message.user('meanwhile')])\n"
+    )
+
+
+def test_a_change_made_meanwhile_stands(filled: Path, tmp_path: Path) -> None:
+    """Rule 8. Going on opens the newer version; what was typed before lies beside it."""
+    editor = Editor(
+        tmp_path,
+        appended_meanwhile(filled) + replace("Before", "Mine"),
+        "assert 'meanwhile' in path.read_text()\n" + replace("Before", "Merged"),
+    )
+    result = editor.edit(filled, "one", answers="y\n")
+    assert (result.returncode, result.stdout) == (0, "one: saved\n"), result.stderr
+    session = load(filled, "one")
+    assert session is not None
+    assert (session.title, session.messages[-1].content) == ("Merged", "meanwhile")
+    (kept,) = editor.left
+    assert (kept.name, "Mine" in kept.read_text()) == ("session.json.yours", True)
+    assert str(kept.parent) in result.stderr
+
+
+def given_up(home: Path, tmp_path: Path, *steps: str) -> Editor:
+    """What was typed is refused, for someone said something meanwhile, and given up for now."""
+    editor = Editor(tmp_path, appended_meanwhile(home) + replace("Before", "Mine"), *steps)
+    assert editor.edit(home, "one", answers="n\n").returncode == 1
+    return editor
+
+
+def test_what_was_refused_for_a_newer_version_can_be_merged(filled: Path, tmp_path: Path) -> None:
+    """Its own updated_at is no reason to refuse it for ever; what it undoes is shown, and kept in a file."""
+    editor = given_up(filled, tmp_path, replace("Mine", "Mine, after all"))
+    result = editor.edit(filled, "one", "--rejected")
+    assert (result.returncode, result.stdout) == (0, "one: saved\n"), result.stderr
+    session = load(filled, "one")
+    assert session is not None
+    assert session.title == "Mine, after all"
+    assert '-      "content": "meanwhile"' in result.stderr
+    assert '+  "title": "Mine",' in result.stderr
+    (kept,) = editor.left
+    assert (kept.name, "meanwhile" in kept.read_text()) == ("session.json.replaced", True)
+    assert str(kept) in result.stderr
+
+
+@pytest.mark.parametrize(("answers", "expected"), [("y\n", "Mine"), ("\n", "Before"), ("", "Before")])
+def test_saving_it_as_it_is_must_be_said(filled: Path, tmp_path: Path, answers: str, expected: str) -> None:
+    editor = given_up(filled, tmp_path, "")
+    result = editor.edit(filled, "one", "--rejected", answers=answers)
+    assert "Save it in the place of what stands now? [y/N]" in result.stderr
+    assert title(filled) == expected
+    assert len(editor.left) == (expected == "Mine")
+
+
+def test_a_session_deleted_meanwhile_does_not_come_back(filled: Path, tmp_path: Path) -> None:
+    gone = f"from store import Store\nwith Store.open({str(filled)!r}, background=False) as s: s.delete('one')\n"
+    editor = Editor(tmp_path, gone + replace("Before", "Mine"))
+    result = editor.edit(filled, "one", answers="n\n")
+    assert result.returncode == 1
+    assert "deleted meanwhile" in result.stderr
+    assert load(filled, "one") is None
+    assert len(editor.left) == 1
+
+
+def test_an_editor_that_fails_saves_nothing(filled: Path, tmp_path: Path) -> None:
+    editor = Editor(tmp_path, replace("Before", "After") + "\nsys.exit(3)")
+    result = editor.edit(filled, "one")
+    assert result.returncode == 1
+    assert "ended with code 3" in result.stderr
+    assert str(editor.left[0]) in result.stderr
+    assert title(filled) == "Before"
+
+
+def test_an_editor_that_does_not_start_leaves_nothing_behind(filled: Path, tmp_path: Path) -> None:
+    editor = Editor(tmp_path, "sys.exit(1)")
+    assert editor.edit(filled, "one").stderr == "grovefs: the editor ended with code 1; nothing was changed\n"
+    editor.command = "/nowhere/editor"
+    missing = editor.edit(filled, "one")
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+    assert "set $EDITOR" in missing.stderr
+    assert list(editor.tmp.iterdir()) == []
+
+
+def test_the_sidecar_can_be_edited_too(filled: Path, tmp_path: Path) -> None:
+    editor = Editor(tmp_path, replace("Before", "Fresher"))
+    assert '"document": "runtime.json"' in editor.edit(filled, "one", "--runtime", "--json").stdout
+    assert title(filled) == "Fresher"

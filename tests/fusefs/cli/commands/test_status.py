@@ -1,0 +1,68 @@
+"""`grovefs status` and `grovefs schema`."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from fusefs.cli.commands.status import iter_mounts
+from store import Store
+from tests.builders import make_session
+from tests.fusefs.cli.commands.test_modify import run
+
+
+def test_mounts_of_ours_are_found_among_others(tmp_path: Path) -> None:
+    """As proc(5) writes them: spaces and backslashes as octal numbers."""
+    place = tmp_path / "my mount\\x"
+    place.mkdir()
+    escaped = str(place).replace("\\", "\\134").replace(" ", "\\040")
+    text = (
+        f"36 35 98:0 / / rw,noatime master:1 - ext4 /dev/root rw\n"
+        f"40 36 0:50 / {escaped} ro,nosuid shared:7 - fuse.grovefs grovefs ro,user_id=0\n"
+        f"41 36 0:51 / {tmp_path} rw - fuse.sshfs grovefs rw\n"
+    )
+    (mount,) = iter_mounts(text.encode())
+    assert (mount.mountpoint, mount.read_only, mount.state) == (place, True, "mounted")
+
+
+def test_a_dead_mount_is_told_from_a_living_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stat(place: object) -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    monkeypatch.setattr(os, "stat", stat)
+    (mount,) = iter_mounts(b"40 36 0:50 / /mnt/x rw - fuse.grovefs grovefs rw\n")
+    assert mount.state == "dead"
+
+
+def test_the_home_is_described(home: Path) -> None:
+    with Store.open(home, background=False) as store:
+        store.save(make_session("one"))
+        store.save(make_session("two"))
+        store.delete("two")
+    stands = json.loads(run(home, "status", "--json").stdout)["home"]
+    assert (stands["sessions"], stands["in_trash"], stands["damaged"]) == (1, 1, {})
+    assert "1 session, 1 deletion in the trash" in run(home, "status").stdout
+
+
+def test_trouble_is_an_exit_code(home: Path, tmp_path: Path) -> None:
+    with Store.open(home, background=False) as store:
+        store.save(make_session("one"))
+    (home / "sessions/one/session.json").write_text("{")
+    run(home, "rebuild")
+    result = run(home, "status")
+    assert result.returncode == 1
+    assert "DAMAGED  one: sessions/one/session.json" in result.stdout
+    missing = run(tmp_path / "nowhere", "status")
+    assert missing.returncode == 1
+    assert "there is no home" in missing.stdout
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_schemas_are_json_schemas(home: Path) -> None:
+    assert "messages" in json.loads(run(home, "schema").stdout)["properties"]
+    assert "role" in json.loads(run(home, "schema", "message").stdout)["properties"]
+    assert run(home, "schema", "everything").returncode == 2

@@ -1,0 +1,114 @@
+"""`grovefs trash` and `grovefs undelete`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from store import Session, Store
+from store.path_kinds import place_of
+from tests.builders import make_session
+from tests.fusefs.cli.test_cli import grovefs
+
+
+@pytest.fixture
+def emptied(home: Path) -> Path:
+    """A root with a child was deleted; one session is left."""
+    with Store.open(home, background=False) as store:
+        for id in ("first", "second"):
+            store.save(make_session(id, title="About trees" if id == "first" else "Another"))
+        store.save(Session.new_child("kid", "first", "m", "A child"))
+        store.delete("first")
+    return home
+
+
+def ids(home: Path) -> list[str]:
+    with Store.open(home, background=False) as store:
+        return store.ids()
+
+
+def test_what_was_deleted_is_listed(emptied: Path) -> None:
+    (line,) = grovefs(emptied, "trash").stdout.splitlines()
+    assert line.split("\t")[3:] == ["first", "deleted", "About trees"]
+    (found,) = json.loads(grovefs(emptied, "trash", "--json").stdout)
+    assert (found["session_id"], found["paths"]) == ("first", ["sessions/first"])
+    kept = emptied / f".grovefs/trash/{found['name']}/0"
+    assert found["size_bytes"] == sum(path.stat().st_size for path in kept.rglob("*.json*"))
+
+
+@pytest.mark.parametrize("called", ["first", "fir", "about TREES", ""])
+def test_it_can_be_had_back(emptied: Path, called: str) -> None:
+    """By its id, a beginning of it, its title, or its name in the trash; children and all."""
+    name = called or grovefs(emptied, "trash").stdout.split("\t")[0]
+    result = grovefs(emptied, "undelete", name)
+    assert result.stdout == "restored: first, first/kid\n"
+    assert ids(emptied) == ["first", "first/kid", "second"]
+    assert grovefs(emptied, "trash").stdout == "nothing was deleted in the last 7 days\n"
+
+
+def test_what_is_not_there_is_one_line_with_the_remedy(emptied: Path) -> None:
+    result = grovefs(emptied, "undelete", "nobody")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "grovefs: there is no 'nobody' in the trash; `grovefs trash` lists what is\n"
+
+
+def test_nothing_is_put_over_what_came_since(emptied: Path) -> None:
+    with Store.open(emptied, background=False) as store:
+        store.save(make_session("first", title="A new one"))
+    result = grovefs(emptied, "undelete", "first")
+    assert result.returncode == 1
+    assert "exists again" in result.stderr
+    assert ids(emptied) == ["first", "second"]
+
+
+def test_what_went_in_the_same_go_comes_back_with_it(emptied: Path) -> None:
+    """As `rm -r` in a mount deletes, child by child; but not what had been deleted long before."""
+    with Store.open(emptied, background=False) as store:
+        for kid in ("old", "young"):
+            store.save(Session.new_child(kid, "second", "m", "A child"))
+            store.delete(f"second/{kid}")
+        [slot] = [slot for slot in store.deleted() if slot.session_id == "second/old"]
+        info = emptied / f".grovefs/trash/{slot.name}/info.json"
+        info.write_text(info.read_text().replace(str(slot.deleted_at_ns), str(slot.deleted_at_ns - 3600 * 10**9)))
+        store.delete("second")
+    assert grovefs(emptied, "undelete", "second").stdout == "restored: second, second/young\n"
+    assert ids(emptied) == ["second", "second/young"]
+
+
+def test_several_that_begin_so_are_named(emptied: Path) -> None:
+    with Store.open(emptied, background=False) as store:
+        store.save(make_session("fire"))
+        store.delete("fire")
+    result = grovefs(emptied, "undelete", "fir")
+    assert (result.returncode, result.stderr) == (1, "grovefs: 'fir' is ambiguous; say which: fire, first\n")
+    assert ids(emptied) == ["second"]
+
+
+def test_a_tree_taken_name_by_name_is_one_line_and_comes_back_whole(emptied: Path) -> None:
+    """As `rm -r` in a mount does it, pictures and logs too."""
+    with Store.open(emptied, background=False) as store:
+        attached = store.attach("second", b"\x89PNG", "image/png")
+        store.append_token_usage("second", {"input_tokens": 1})
+        for name in (f"attachments/{attached.id}.png", "runtime.json", "token-usage.jsonl"):
+            store.names.remove_file(place_of(f"sessions/second/{name}"))
+        for name in ("attachments", "children"):
+            store.names.remove_dir(place_of(f"sessions/second/{name}"))
+        store.names.remove_dir(place_of("sessions/second"), ["session.json"])
+    lines = [line.split("\t") for line in grovefs(emptied, "trash").stdout.splitlines()]
+    assert [line[3:5] for line in lines] == [["second", "deleted, with 2 files"], ["first", "deleted"]]
+    assert grovefs(emptied, "undelete", "sec").stdout == "restored: second (2 files)\n"
+    with Store.open(emptied, background=False) as store:
+        assert store.read_attachment("second", attached.id) == (b"\x89PNG", "image/png")
+        assert store.usage().total().tokens["input_tokens"] == 1
+        assert store.check().is_clean
+
+
+def test_the_trash_is_emptied_only_when_told(emptied: Path) -> None:
+    refused = grovefs(emptied, "trash", "--empty")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert grovefs(emptied, "undelete", "first").returncode == 0
+    grovefs(emptied, "rm", "first")
+    assert grovefs(emptied, "trash", "--empty", "--yes").stdout == "erased: 1 deletion\n"
+    assert grovefs(emptied, "undelete", "first").returncode == 1

@@ -1,0 +1,318 @@
+"""The command line: what people and programs see, and the exit codes they rely on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from fusefs.cli import errors as trouble
+from fusefs.cli import load
+from store import Message, Store, Timestamp
+from tests.builders import make_session
+
+
+@pytest.fixture
+def filled(home: Path) -> Path:
+    with Store.open(home, background=False) as store:
+        store.save(make_session("first", title="About trees"))
+        store.save(make_session("second", title="About 漢字", pinned=True, last_run_status="error"))
+        store.append("first", [Message.user("where is foo-bar?")])
+    return home
+
+
+def grovefs(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The real command, in a process of its own."""
+    code = "from fusefs.cli import main; main()"
+    environment = {**os.environ, "GROVEFS_HOME": str(home)}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+def on_a_terminal(home: Path, *arguments: str) -> str:
+    """What a person sees, colours and all."""
+    leader, follower = pty.openpty()
+    code = "from fusefs.cli import main; main()"
+    environment = {**os.environ, "GROVEFS_HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "200"}
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, stdout=follower)
+    os.close(follower)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the other end is closed
+        while chunk := os.read(leader, 65536):
+            shown += chunk
+    os.close(leader)
+    assert process.wait(60) == 0
+    return shown.decode()
+
+
+def test_ls_lists_newest_first_and_filters(filled: Path) -> None:
+    lines = grovefs(filled, "ls").stdout.splitlines()
+    assert [line.split("\t")[1] for line in lines] == ["first", "second"]
+    assert "second" in grovefs(filled, "ls", "--pinned").stdout
+    assert [e["id"] for e in json.loads(grovefs(filled, "ls", "--status", "error", "--json").stdout)] == ["second"]
+
+
+def test_a_status_that_nothing_ever_has_is_mistyped(filled: Path) -> None:
+    """Not silence, and exit code 0; but one that merely no session has now is a fair question."""
+    result = grovefs(filled, "ls", "--status", "eror")
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "no run ends with 'eror'; there are error, completed" in result.stderr
+    assert grovefs(filled, "ls", "--status", "suspended").returncode == 0
+
+
+def test_what_begins_with_a_minus_is_told_how_to_be_a_word(filled: Path) -> None:
+    result = grovefs(filled, "search", "--sessions", "-race", "x y")
+    assert result.returncode == 2
+    assert "put -- before it: `grovefs search --sessions -- -race 'x y'`" in result.stderr
+    assert "put --" not in grovefs(filled, "ls", "-race").stderr  # takes no words
+    assert grovefs(filled, "search", "--", "-race").returncode == 0
+
+
+def test_what_a_query_was_probably_meant_to_be_is_said(filled: Path) -> None:
+    result = grovefs(filled, "search", "role:bogus", "trees")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "grovefs: no role is called 'bogus'; there are system, user, assistant, tool\n"
+    result = grovefs(filled, "search", "--json", '"trees')
+    assert [hit["location"] for hit in json.loads(result.stdout)] == ["first"]
+    assert result.stderr == "grovefs: the quote before 'trees' is not closed; all behind it is one phrase\n"
+
+
+def test_ls_names_a_session_without_a_title_by_its_first_words(filled: Path) -> None:
+    with Store.open(filled, background=False) as store:
+        store.get_or_create("third", user_id="ada")
+        store.append("third", [Message.user("Why is the sky blue?\nIn short.")])
+    lines = grovefs(filled, "ls", "--user", "ada").stdout.splitlines()
+    assert [line.split("\t")[1:] for line in lines] == [["third", "1", "", "Why is the sky blue?"]]
+
+
+def test_check_lists_likely_keys_without_printing_them(filled: Path) -> None:
+    token = "ghp_" + "a1B2c3D4e5F6" * 3
+    with Store.open(filled, background=False) as store:
+        store.append("first", [Message.user(f"push with {token}")])
+    assert grovefs(filled, "check").returncode == 0
+    result = grovefs(filled, "check", "--secrets")
+    assert result.returncode == 4
+    place = "sessions/first/session.json: messages[3].content: looks like a GitHub token [secret]"
+    assert result.stdout.splitlines()[0] == place
+    assert token not in result.stdout + grovefs(filled, "check", "--secrets", "--json").stdout
+
+
+def test_check_says_what_to_do_about_the_damage_that_is_left(filled: Path) -> None:
+    (filled / "sessions/first/session.json").write_text("{ broken")
+    (filled / "sessions/second/runtime.json").write_text("{ broken")
+    advice = (
+        "grovefs: `grovefs edit first` opens what cannot be read; `grovefs restore BACKUP first` has it as it was\n"
+    )
+    result = grovefs(filled, "check")
+    assert result.returncode == 4
+    assert result.stderr.endswith(f"grovefs: `grovefs check --repair` mends what is derived\n{advice}")
+    result = grovefs(filled, "check", "--repair")
+    assert (result.returncode, "--repair" in result.stderr) == (4, False)
+    assert result.stderr.endswith(advice)
+
+
+def test_show_prints_a_conversation(filled: Path) -> None:
+    shown = grovefs(filled, "show", "first").stdout
+    assert "About trees" in shown
+    assert "where is foo-bar?" in shown
+    assert json.loads(grovefs(filled, "show", "first", "--json").stdout)["id"] == "first"
+
+
+def test_show_piped_is_the_transcript(filled: Path) -> None:
+    """The same text as the mount has in transcripts/, and as the API gives."""
+    with Store.open(filled, background=False) as store:
+        text = store.transcript("second")
+    assert text is not None
+    assert grovefs(filled, "show", "second").stdout == text
+    assert grovefs(filled, "show", "second", "--markdown").stdout == text
+
+
+def test_show_picks_a_message_as_search_counts(filled: Path) -> None:
+    found = grovefs(filled, "search", "foo-bar").stdout
+    assert found.startswith("first#2\t")
+    shown = grovefs(filled, "show", "first", "--message", "2").stdout
+    assert shown.startswith("## [2] user · ")
+    assert shown.endswith("\n\nwhere is foo-bar?\n")
+    assert grovefs(filled, "show", "first", "-m", "-1").stdout == shown
+    assert json.loads(grovefs(filled, "show", "first", "-m", "2", "--json").stdout)["content"] == "where is foo-bar?"
+    assert grovefs(filled, "show", "first", "-m", "3").stderr == "grovefs: there is no message 3: the session has 3\n"
+
+
+def test_show_on_a_terminal_has_the_same_lines(filled: Path) -> None:
+    """With colours around them: nothing is left out, joined or interpreted."""
+    with Store.open(filled, background=False) as store:
+        store.append("first", [Message.user("[red]not a style[/red]\nnext line\n```\n  # code\n```")])
+        text = store.transcript("first")
+    assert text is not None
+    shown = on_a_terminal(filled, "show", "first")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r\n", "\n")
+    assert "\x1b[" in shown
+    assert [line.rstrip() for line in plain.split("\n")] == [line.rstrip() for line in text.split("\n")]
+
+
+def test_a_missing_session_is_one_line_with_the_remedy(filled: Path) -> None:
+    result = grovefs(filled, "show", "third")
+    assert result.returncode == 1
+    assert result.stderr == "grovefs: there is no session 'third'; `grovefs ls` lists them\n"
+
+
+def test_search_finds_and_says_where(filled: Path) -> None:
+    result = grovefs(filled, "search", "foo-bar")
+    assert result.stdout == "first#2\tuser\twhere is [foo-bar]?\n"
+    assert json.loads(grovefs(filled, "search", "漢字", "--json").stdout)[0]["location"] == "second"
+    assert grovefs(filled, "search", "nowhere").returncode == 1
+    by_session = grovefs(filled, "search", "--sessions", "where", "is").stdout.split("\t")
+    assert by_session[1:] == ["first", "About trees", "[where] [is] foo-bar?\n"]
+    assert len(json.loads(grovefs(filled, "search", "role:user OR role:assistant", "--json", "-n", "2").stdout)) == 2
+    long = grovefs(filled, "search", "x" * 100_000)
+    assert (long.returncode, long.stderr.count("\n")) == (1, 1)
+    assert "too long" in long.stderr
+    empty = grovefs(filled, "search", "")
+    assert empty.returncode == 1
+    assert "nothing to look for" in empty.stderr
+
+
+def test_check_exits_as_fsck_does(filled: Path) -> None:
+    """0 clean, 4 damage left, 1 mended, 8 could not run."""
+    assert grovefs(filled, "check").returncode == 0
+    side = filled / "sessions/first/runtime.json"
+    side.write_text("{")
+    found = grovefs(filled, "check")
+    assert found.returncode == 4
+    assert "sessions/first/runtime.json" in found.stdout
+    assert grovefs(filled, "check", "--repair").returncode == 1
+    assert json.loads(grovefs(filled, "check", "--json").stdout)["clean"] is True
+    (filled / ".grovefs/index.db").unlink()
+    (filled / ".grovefs/index.db").mkdir()
+    assert grovefs(filled, "check").returncode == 8
+
+
+def test_rebuild_makes_the_index_anew(filled: Path) -> None:
+    for leftover in (filled / ".grovefs").glob("index.db*"):
+        leftover.unlink()
+    assert grovefs(filled, "rebuild").stdout == "2 sessions indexed\n"
+
+
+@pytest.mark.parametrize(("command", "label"), [(["rebuild"], b"rebuilding"), (["search", "about"], b"indexing")])
+def test_what_takes_long_shows_its_progress_on_a_terminal(filled: Path, command: list[str], label: bytes) -> None:
+    """Making the index, be it asked for or found missing: a bar, gone afterwards, and nothing of it in the output."""
+    for leftover in (filled / ".grovefs").glob("index.db*"):
+        leftover.unlink()
+    terminal, end = pty.openpty()
+    run = subprocess.Popen(
+        [sys.executable, "-c", "from fusefs.cli import main; main()", *command, "--home", str(filled)],
+        stdout=subprocess.PIPE,
+        stderr=end,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(end)
+    shown = b""
+    with suppress(OSError):  # EIO: the other end is closed
+        while data := os.read(terminal, 65536):
+            shown += data
+    os.close(terminal)
+    output = run.communicate(timeout=60)[0]
+    assert run.returncode == 0
+    assert label in shown
+    assert b"100%" in shown
+    assert label not in output
+
+
+def test_a_home_is_not_made_by_looking_for_it(tmp_path: Path) -> None:
+    result = grovefs(tmp_path / "nowhere", "ls")
+    assert result.returncode == 1
+    assert "there is no home" in result.stderr
+    assert not (tmp_path / "nowhere").exists()
+    assert grovefs(tmp_path / "nowhere", "check").returncode == 8
+    assert grovefs(tmp_path, "ls").returncode == 1  # a directory, but no home
+    assert list(tmp_path.iterdir()) == []
+
+
+WRONG = {
+    "no-such-command": "no such command 'no-such-command'; `grovefs --help` explains",
+    "show": "missing argument 'SESSION'; `grovefs show --help` explains",
+    "ls --limit many": "invalid value for '--limit' / '-n': ",
+    "ls --colour": "no such option: --colour",
+    "mail send first": "missing argument 'TEXT'; `grovefs mail send --help` explains",
+    "mv first": "say what it shall be called: an id, --title, or --project; `grovefs mv --help` explains",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_wrong_usage_is_one_line_and_exits_with_2(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert here(*line.split()) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert shown.err.startswith(f"grovefs: {WRONG[line]}")
+
+
+def here(*arguments: str) -> int:
+    """The command without a process of its own, which takes a while to start."""
+    app = load()
+    return trouble.run(lambda: app(list(arguments), prog_name="grovefs", standalone_mode=False))
+
+
+def test_the_home_may_stand_before_or_behind_the_command(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line in (["ls", "--home", str(filled)], ["--home", str(filled), "ls"]):
+        monkeypatch.setenv("GROVEFS_HOME", str(tmp_path / "nowhere"))
+        assert here(*line) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 2
+    found = grovefs(tmp_path / "nowhere", "--home", str(filled), "grep", "-l", "foo-bar").stdout
+    assert found == "sessions/first/session.json\n"
+
+
+def test_who_reads_no_more_is_not_told_of_it(filled: Path) -> None:
+    """`grovefs ls | head -1` is quiet, whatever was still to come."""
+    command = [sys.executable, "-c", "from fusefs.cli import main; main()", "ls", "--home", str(filled)]
+    reads, writes = os.pipe()
+    os.close(reads)
+    result = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writes)
+    assert (result.returncode, result.stderr) == (1, "")
+
+
+def commands(group: Any, *names: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *names, name)
+        else:
+            yield " ".join((*names, name)), command
+
+
+def test_every_command_is_of_one_kind() -> None:
+    """It has an example in its help, or its group has, and speaks JSON to programs; not grep, nor man."""
+    group: Any = get_command(load())
+    for name, command in commands(group):
+        above = group.commands[name.split()[0]]
+        if name not in ("grep", "man"):
+            assert "Example: " in (command.help or "") + (above.help or ""), name
+            assert "--json" in {option for parameter in command.params for option in parameter.opts}, name
+
+
+def test_steps_are_shown_and_counted(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the agent did, a line for each call of a tool."""
+    step = {"tool_name": "Bash", "tool_args": {"command": "make"}, "output_summary": "made\nit", "duration_ms": 7}
+    with Store.open(filled, background=False) as store:
+        more = {"is_error": True, "tool_call_id": "c1", "timestamp": Timestamp.now()}
+        store.trajectory.append("first", [{**step, **more}])
+    assert here("show", "--home", str(filled), "first", "--steps") == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.split("\t")[2:] == ["Bash", "error", "7 ms", '{"command":"make"}', "made it"]
+    [told] = json.loads(grovefs(filled, "show", "first", "--steps", "--json").stdout)
+    assert told["tool_args"] == {"command": "make"}
+    assert here("show", "--home", str(filled), "second", "--steps") == 0
+    assert capsys.readouterr().out == ""

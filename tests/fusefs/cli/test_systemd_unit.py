@@ -1,0 +1,133 @@
+"""grovefs mount --install-unit: a systemd user unit that systemd itself finds nothing wrong with."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusefs.cli import systemd_unit as unit
+from fusefs.cli.commands.mount import _tell_systemd
+from store import Conflict, InvalidName
+from store.errors import StoreError
+
+ODD = 'with space, 100% $HOME "quoted" back\\slash; 漢字 -dash'
+WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=30)
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "config/systemd/user"
+
+
+def grovefs(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fusefs.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def unquoted(line: str) -> list[str]:
+    """As systemd.service(5) takes a command line apart: quotes and C escapes, then % and $ written twice."""
+    words = shlex.split(line.replace("\\n", "\n").replace("\\t", "\t"))
+    return [word.replace("$$", "$").replace("%%", "%") for word in words]
+
+
+@given(WORDS)
+def test_a_word_survives_being_quoted(word: str) -> None:
+    assert unquoted(unit.quote(word)) == [word]
+
+
+@given(st.lists(WORDS.filter(lambda name: "/" not in name and name not in (".", "..")), max_size=4))
+def test_no_two_paths_have_one_name(names: list[str]) -> None:
+    """The name can be read back, as systemd-escape --unescape does it."""
+    path = Path("/", *names)
+    plain = unit.escape_path(path).encode().replace(b"-", b"/").decode("unicode_escape").encode("latin-1")
+    assert plain.decode().strip("/") == str(path).strip("/")
+
+
+@pytest.mark.parametrize("path", ["/", "/mnt", "/home/ada/my grove", "/a-b/.c/d.e", "/漢字/x:y_z"])
+def test_names_are_those_of_systemd_escape(path: str) -> None:
+    said = subprocess.run(["systemd-escape", "--path", path], capture_output=True, text=True, check=True).stdout.strip()
+    assert unit.escape_path(Path(path)) == said
+
+
+def test_the_unit_says_what_was_asked_for(tmp_path: Path, config: Path) -> None:
+    home, mountpoint = tmp_path / f"home {ODD}", tmp_path / ODD
+    mountpoint.mkdir()
+    result = grovefs("mount", "--install-unit", "--read-only", "--durability", "normal", "--home", home, mountpoint)
+    assert result.returncode == 0, result.stderr
+    [path] = config.iterdir()
+    assert path.name == unit.unit_name(mountpoint)
+    lines = dict(line.split("=", 1) for line in path.read_text().splitlines() if "=" in line and line[0] != "#")
+    assert unquoted(lines["ExecStart"]) == [
+        *[sys.executable, "-m", "fusefs.cli", "mount", "--foreground", "--home", str(home)],
+        *["--read-only", "--durability", "normal", str(mountpoint)],
+    ]
+    assert unquoted(lines["ExecStop"])[-2:] == ["umount", str(mountpoint)]
+    assert (lines["Type"], lines["Restart"], lines["WantedBy"]) == ("notify", "on-failure", "default.target")
+    assert f"systemctl --user enable --now {shlex.quote(path.name)}" in result.stdout
+    assert "loginctl enable-linger" in result.stdout
+    assert str(path) in result.stdout
+    assert not home.exists()
+
+
+def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path, config: Path) -> None:
+    mountpoint = tmp_path / ODD
+    mountpoint.mkdir()
+    grovefs("mount", "--install-unit", "--home", tmp_path / "home", mountpoint)
+    [path] = config.iterdir()
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    command = ["systemd-analyze", "verify", "--user", "--man=no", str(path)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert path.name not in result.stderr, result.stderr
+    path.write_text(path.read_text().replace("Type=notify", "Typ=notify"))
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert path.name in result.stderr  # it would have said so
+
+
+def test_what_was_changed_by_hand_stays(tmp_path: Path, config: Path) -> None:
+    mountpoint = tmp_path / "mnt"
+    mountpoint.mkdir()
+    first = unit.render(["/bin/grovefs"], [], tmp_path / "home", mountpoint)
+    name = unit.unit_name(mountpoint)
+    assert unit.install(name, first, force=False) == (config / name, "written")
+    assert unit.install(name, first, force=False) == (config / name, "unchanged")
+    other = unit.render(["/bin/grovefs"], ["--read-only"], tmp_path / "home", mountpoint)
+    assert unit.install(name, other, force=False) == (config / name, "written")
+    (config / name).write_text(other.replace("RestartSec=2", "RestartSec=60"))
+    with pytest.raises(Conflict, match="by hand"):
+        unit.install(name, first, force=False)
+    assert "RestartSec=60" in (config / name).read_text()
+    assert unit.install(name, first, force=True) == (config / name, "written")
+    assert [path.name for path in config.iterdir()] == [name]
+
+
+def test_what_cannot_be_a_unit_is_refused(tmp_path: Path) -> None:
+    for word in ("bell\a", os.fsdecode(b"\xff")):
+        with pytest.raises(InvalidName):
+            unit.quote(word)
+    with pytest.raises(StoreError, match="too long"):
+        unit.unit_name(Path("/" + "x" * 300))
+    result = grovefs("mount", "--install-unit", "--home", tmp_path / "home", tmp_path / "absent/absent")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "is not there either" in result.stderr
+    (tmp_path / "home/mnt").mkdir(parents=True)
+    assert (
+        "lies inside" in grovefs("mount", "--install-unit", "--home", tmp_path / "home", tmp_path / "home/mnt").stderr
+    )
+
+
+def test_systemd_is_told_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _tell_systemd()  # by whom nobody waits
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
+        door.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        _tell_systemd()
+        assert door.recv(100) == b"READY=1"

@@ -1,0 +1,64 @@
+"""Every error of the store has its number, and no handler's exception leaves the wrapper."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pyfuse3
+import pytest
+import trio
+
+from fusefs.requests.errnos import ERRNOS, errno_of, guarded
+from fusefs.requests.timings import Timings
+from store import errors
+
+
+def family(kind: type[errors.StoreError]) -> set[type[errors.StoreError]]:
+    return {kind}.union(*(family(sub) for sub in kind.__subclasses__()))
+
+
+def test_every_error_of_the_store_has_its_number() -> None:
+    """By its own row, or by that of the nearest ancestor; only the base itself is plain EIO."""
+    for kind in family(errors.StoreError):
+        nearest = next(ancestor for ancestor in kind.__mro__ if ancestor in ERRNOS)
+        if kind.__module__ == "store.errors":
+            assert nearest is not errors.StoreError or kind is errors.StoreError, kind
+
+
+def test_the_numbers_that_tools_rely_on() -> None:
+    flaw = errors.Flaw("broken")
+    assert errno_of(errors.InvalidContent("f", flaw)) == errno.EBADMSG
+    assert errno_of(errors.TooLarge("f", flaw)) == errno.EFBIG
+    assert errno_of(errors.Conflict("newer")) == errno.ESTALE
+    assert errno_of(errors.Protected("pinned")) == errno.EPERM
+    assert errno_of(errors.BambooAtWork("busy")) == errno.EROFS
+    assert errno_of(OSError(errno.ENOSPC, "full")) == errno.ENOSPC
+    assert errno_of(OSError(errno.EBADMSG, "a disk's own")) == errno.EIO
+    assert errno_of(OSError(errno.EXDEV, "never")) == errno.EIO
+    assert errno_of(ZeroDivisionError()) == errno.EIO
+
+
+@pytest.mark.warns
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        (errors.NotFound("x"), errno.ENOENT),
+        (OSError(errno.EACCES, "x"), errno.EACCES),
+        (KeyError("x"), errno.EIO),
+        (pyfuse3.FUSEError(errno.ENOSYS), errno.ENOSYS),
+    ],
+)
+def test_only_fuse_errors_leave_a_handler(error: BaseException, number: int) -> None:
+    """Any other exception would end the mount."""
+
+    @guarded
+    class Handlers:
+        timings = Timings()
+
+        async def lookup(self) -> Any:
+            raise error
+
+    with pytest.raises(pyfuse3.FUSEError) as raised:
+        trio.run(Handlers().lookup)
+    assert raised.value.errno == number

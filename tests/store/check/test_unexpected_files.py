@@ -1,0 +1,56 @@
+"""What `check` tells of links and the like; what is done with them, and what is not: tests/torture/neighbours.py."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from store import Store
+from store.path_kinds import place_of
+from tests.builders import make_session
+
+
+@pytest.mark.parametrize("name", ["session.json", "runtime.json", "token-usage.jsonl", "attachments/a.bin"])
+def test_a_file_with_another_name_is_told_of(store: Store, home: Path, tmp_path: Path, name: str) -> None:
+    """A hard link, as `cp -al` makes them: worth knowing, but no damage."""
+    store.save(make_session("s1"))
+    store.append_token_usage("s1", {"n": 1})
+    store.names.commit(place_of("sessions/s1/attachments/a.bin"), b"bytes")
+    os.link(home / "sessions/s1" / name, tmp_path / "other")
+    (found,) = store.check().findings
+    assert (found.kind, found.path, found.is_damage) == ("hard-link", f"sessions/s1/{name}", False)
+    (tmp_path / "other").unlink()
+    assert store.check().findings == []
+
+
+@pytest.mark.parametrize("name", [".sessions-index.lock", ".session-lifecycle.lock"])
+def test_a_lock_of_others_with_another_name_is_told_of(store: Store, home: Path, tmp_path: Path, name: str) -> None:
+    """Whoever locks it elsewhere keeps us waiting here."""
+    (tmp_path / "other").touch()
+    (home / name).unlink(missing_ok=True)
+    os.link(tmp_path / "other", home / name)
+    (found,) = store.check().findings
+    assert (found.kind, found.path, found.is_damage) == ("hard-link", name, False)
+    (home / name).unlink()
+
+
+def test_a_category_may_be_called_as_a_document_is(store: Store, home: Path) -> None:
+    """What lies in it is found and searched; an empty directory is in the way of a document, and told of."""
+    store.state.save_json("notes/today.json", "first", {"x": 1})
+    assert store.check().findings == []
+    (home / "state/notes/other.json").mkdir()
+    (found,) = store.check().findings
+    assert (found.kind, found.path) == ("not-plain", "state/notes/other.json")
+    (home / "state/notes/other.json").rmdir()
+
+
+@pytest.mark.parametrize("name", ["projects", "state", "state/facts", "projects/k", ".sessions-index.lock"])
+def test_a_link_in_the_place_of_something_is_told_of(store: Store, home: Path, tmp_path: Path, name: str) -> None:
+    (home / name).parent.mkdir(exist_ok=True)
+    (home / name).unlink(missing_ok=True)
+    (home / name).symlink_to(tmp_path)
+    (found,) = store.check().findings
+    assert (found.kind, found.path) == ("not-plain", name)
+    (home / name).unlink()

@@ -1,0 +1,95 @@
+"""Attachments come, go and move by name, and the index knows whether a session has any, whatever happens."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from store import Location, NotFound, Store
+from store.path_kinds import Place, place_of
+from tests.builders import make_session
+
+KILLED = """
+import os, sys
+from store import Store
+from store.places import place_of
+store = Store.open(sys.argv[1], background=False)
+def step(name):
+    if name == sys.argv[2]:
+        os._exit(9)
+store._disk.step = step
+if len(sys.argv) > 4:
+    store.names.move(place_of(sys.argv[3]), place_of(sys.argv[4]))
+else:
+    store.names.remove_file(place_of(sys.argv[3]))
+"""
+
+
+def attached(home: Path, root: str, name: str) -> Place:
+    return place_of(f"sessions/{root}/attachments/{name}")
+
+
+@pytest.fixture
+def two(home: Path) -> Path:
+    """One session with an attachment, one without."""
+    with Store.open(home, background=False) as store:
+        store.save(make_session("one"))
+        store.save(make_session("two"))
+        store.names.commit(attached(home, "one", "x"), b"bytes")
+        (home / "sessions/two/attachments").mkdir(exist_ok=True)
+    return home
+
+
+def agreed(store: Store, root: str) -> bool:
+    """Whether a session has attachments; index and files say the same."""
+    entry = store.entry(root)
+    assert entry is not None
+    assert entry.has_attachments == bool(os.listdir(store.home / f"sessions/{root}/attachments")), root
+    return entry.has_attachments
+
+
+@pytest.mark.parametrize("step", ["mark", "move", "sync-dir", "index"])
+@pytest.mark.parametrize("names", [["one/attachments/x"], ["one/attachments/x", "two/attachments/y"]])
+def test_a_kill_leaves_no_wrong_index(two: Path, step: str, names: list[str]) -> None:
+    """Rule 7, though another process has the home open all the while, so that nothing is swept."""
+    with Store.open(two, background=False) as other:
+        arguments = [str(two), step, *(f"sessions/{name}" for name in names)]
+        assert subprocess.run([sys.executable, "-c", KILLED, *arguments]).returncode == 9
+        with Store.open(two, background=False):  # whoever comes next finishes it
+            pass
+        is_left, is_there = agreed(other, "one"), agreed(other, "two")
+        assert is_left is (step == "mark")  # once it is marked it is finished
+        assert is_there is (len(names) == 2 and not is_left)
+        assert not [finding for finding in other.check().findings if finding.kind != "temporary"]
+
+
+def test_moving_tells_both_sessions(two: Path) -> None:
+    with Store.open(two, background=False) as store:
+        cursor = store.changes().cursor
+        store.names.move(attached(two, "one", "x"), attached(two, "two", "y"))
+        assert (agreed(store, "one"), agreed(store, "two")) == (False, True)
+        assert {change.location for change in store.changes(cursor).items} == {Location("one"), Location("two")}
+        store.names.move(attached(two, "two", "y"), place_of("sessions/two/notes"))
+        assert not agreed(store, "two")
+        store.names.move(place_of("sessions/two/notes"), attached(two, "two", "y"))
+        assert agreed(store, "two")
+        assert (two / "sessions/two/attachments/y").read_bytes() == b"bytes"
+
+
+def test_a_move_that_fails_changes_nothing(two: Path) -> None:
+    with Store.open(two, background=False) as store:
+        store.names.make_dir(attached(two, "two", "directory"))
+        with pytest.raises(IsADirectoryError, match="nothing was changed"):
+            store.names.move(attached(two, "one", "x"), attached(two, "two", "directory"))
+        assert agreed(store, "one")
+        assert agreed(store, "two")
+        store.names.remove_dir(attached(two, "two", "directory"))
+        assert not agreed(store, "two")
+        assert store.check().is_clean
+
+
+def test_removing_what_is_not_there(two: Path) -> None:
+    with Store.open(two, background=False) as store, pytest.raises(NotFound):
+        store.names.remove_file(attached(two, "one", "nothing"))

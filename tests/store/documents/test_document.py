@@ -1,0 +1,364 @@
+"""What may become a document, who it says it is, and how a fork of it reads."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store.documents import json_text as codec
+from store.documents.document import Document, check_authority, fork, identity_flaw, parse_document
+from store.errors import Flaw, InvalidContent
+from store.layout import Location
+from tests.builders import NINE_DIGITS, make_document
+
+ROOT = Location("s1")
+CHILD = Location("r", "s1")
+
+
+def document(raw: bytes) -> Document:
+    return parse_document(raw, "session.json")
+
+
+def child_document(id: str = "c1", root: str = "r1", parent: str | None = None, **members: Any) -> bytes:
+    about = {"kind": "child", "root_session_id": root, "parent_session_id": parent or root, "spawn_depth": 1}
+    return make_document(id, **{**about, **members})
+
+
+# -- types --------------------------------------------------------------------------------------------------
+
+
+def test_a_document_keeps_bytes_members_and_record() -> None:
+    """The bytes are what is committed; the record is what they mean."""
+    raw = make_document(unknown={"x": [1.50]})
+    parsed = document(raw)
+    assert parsed.raw == raw
+    assert parsed.data["unknown"] == {"x": [1.5]}
+    assert parsed.record.messages[0].content == "hello"
+
+
+@pytest.mark.parametrize(
+    ("members", "field", "reason"),
+    [
+        ({"title": None}, "title", "a text is expected"),
+        ({"title": 3}, "title", "a text is expected"),
+        ({"pinned": "yes"}, "pinned", "true or false is expected"),
+        ({"spawn_depth": 3.0}, "spawn_depth", "a whole number is expected"),
+        ({"messages": {}}, "messages", "an array is expected"),
+        ({"messages": [[]]}, "messages[0]", "an object is expected"),
+        ({"metadata": []}, "metadata", "an object is expected"),
+        ({"metadata": {"a": "x", "n": 1}}, "metadata.n", "a text is expected"),
+    ],
+)
+def test_a_wrong_type_is_told_in_plain_words(members: dict[str, Any], field: str, reason: str) -> None:
+    """With field, line and column of the value itself."""
+    raw = make_document(**members)
+    with pytest.raises(InvalidContent) as caught:
+        document(raw)
+    flaw = caught.value.flaw
+    assert (flaw.field, flaw.reason) == (field, reason)
+    assert flaw.line is not None
+    assert str(caught.value) == f"session.json:{flaw.line}:{flaw.column}: {field}: {reason}"
+
+
+def test_a_missing_member_is_told_where_it_should_be() -> None:
+    """And how many more faults there are."""
+    with pytest.raises(InvalidContent) as caught:
+        document(b'\n {"id": "s1"}')
+    assert caught.value.flaw == Flaw("the member is missing (and 2 more faults)", 2, 2, "messages")
+
+
+def test_a_fault_under_another_spelling_is_found_where_it_is() -> None:
+    """A task list may stand under its older name, and its items have older names too."""
+    item = {"id": "i", "description": "d", "status": "someday"}
+    tasks = {**TASKS, "items": [item]}
+    with pytest.raises(InvalidContent) as caught:
+        document(make_document("s1", todo_list=tasks))
+    assert (caught.value.flaw.line, caught.value.flaw.column) == (23, 19)
+
+
+def test_minus_zero_is_no_unsigned_number() -> None:
+    """serde reads it as a float and refuses it, so a commit must not succeed (rule 6)."""
+    raw = make_document(spawn_depth=7).replace(b": 7", b": -0")
+    with pytest.raises(InvalidContent, match="spawn_depth: a whole number is expected"):
+        document(raw)
+
+
+# -- identity (rule 9) ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "location", "field"),
+    [
+        (make_document("s1"), ROOT, None),
+        (make_document("other"), ROOT, "id"),
+        (make_document("", root_session_id="s1"), ROOT, "id"),
+        (make_document("s1", kind="child"), ROOT, "kind"),
+        (make_document("s1", root_session_id="other"), ROOT, "root_session_id"),
+        (make_document("s1", root_session_id=""), ROOT, None),
+        (child_document("s1", "r"), CHILD, None),
+        (child_document("s1", "r", "nested"), CHILD, None),
+        (child_document("s1", "other"), CHILD, "root_session_id"),
+        (child_document("other", "r"), CHILD, "id"),
+        (child_document("s1", "r", kind="root"), CHILD, "kind"),
+        (child_document("s1", "r", parent_session_id=""), CHILD, "parent_session_id"),
+        (child_document("s1", "r", parent_session_id=None), CHILD, "parent_session_id"),
+    ],
+)
+def test_a_document_must_agree_with_its_path(raw: bytes, location: Location, field: str | None) -> None:
+    """Rule 9: the first member that contradicts the path is named, with its place."""
+    flaw = identity_flaw(document(raw), location)
+    assert (flaw.field if flaw else None) == field
+    assert flaw is None or flaw.line is not None
+
+
+def test_older_documents_may_leave_members_out() -> None:
+    """A root without kind and root_session_id is from before they existed; a child always had them."""
+    old = {"id": "s1", "messages": [], "created_at": NINE_DIGITS, "updated_at": NINE_DIGITS}
+    assert identity_flaw(document(json.dumps(old).encode()), ROOT) is None
+    flaw = identity_flaw(document(json.dumps({**old, "parent_session_id": "r"}).encode()), CHILD)
+    assert flaw is not None
+    assert flaw.field == "kind"
+
+
+# -- forks (rule 5) -------------------------------------------------------------------------------------------
+
+IDENTITY = {"id", "kind", "root_session_id", "parent_session_id", "spawn_depth"}
+
+
+def forked(raw: bytes, location: Location) -> dict[str, Any]:
+    """The fork's members; it belongs where it goes, and every member that says nothing of identity is as it was."""
+    result = document(fork(document(raw), location))
+    assert identity_flaw(result, location) is None
+    old, new = ({m.key: d[m.start : m.end] for m in codec.members(d)} for d in (raw, result.raw))
+    for key in old.keys() - IDENTITY - {"task_list", "todo_list", "messages"}:
+        assert new[key] == old[key]
+    assert new.keys() - old.keys() <= IDENTITY
+    assert [k for k in new if k in old] == [k for k in old if k in new]
+    return result.data
+
+
+def identity(data: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(data.get(k) for k in ("id", "kind", "root_session_id", "parent_session_id", "spawn_depth"))
+
+
+def test_a_root_becomes_another_root() -> None:
+    """Only its id and its root's change; a member that was not there and need not be is not invented."""
+    data = forked(make_document("s1"), Location("s2"))
+    assert identity(data) == ("s2", "root", "s2", None, None)
+    raw = make_document("s1")
+    assert fork(document(raw), Location("s2")) == raw.replace(b'"s1"', b'"s2"')
+
+
+def test_a_root_becomes_a_child() -> None:
+    """Directly below the root of the tree it came into."""
+    assert identity(forked(make_document("s1"), Location("r", "c"))) == ("c", "child", "r", "r", 1)
+
+
+def test_a_child_becomes_a_root() -> None:
+    """It has no parent then, and depth nought."""
+    assert identity(forked(child_document("c1", "r1"), Location("s2"))) == ("s2", "root", "s2", None, 0)
+
+
+def test_a_child_moves_to_another_root() -> None:
+    """Who stood directly below the old root stands below the new one."""
+    assert identity(forked(child_document("c1", "r1"), Location("r2", "c1"))) == ("c1", "child", "r2", "r2", 1)
+
+
+def test_a_nested_child_keeps_its_parent_in_another_root() -> None:
+    """Its parent is copied with it: `cp -r` of a tree keeps the tree's shape."""
+    raw = child_document("c2", "r1", "c1", spawn_depth=2)
+    assert identity(forked(raw, Location("r2", "c2"))) == ("c2", "child", "r2", "c1", 2)
+
+
+@pytest.mark.parametrize("parent", ["", None])
+def test_a_child_without_a_parent_gets_the_root(parent: str | None) -> None:
+    """The fork must be one that can be loaded."""
+    raw = child_document("c1", "r1", parent_session_id=parent)
+    assert identity(forked(raw, Location("r2", "c2"))) == ("c2", "child", "r2", "r2", 1)
+
+
+def test_nobody_becomes_his_own_parent() -> None:
+    """A child copied over the name of its parent stands below the root."""
+    raw = child_document("c2", "r1", "c1", spawn_depth=2)
+    assert identity(forked(raw, Location("r1", "c1"))) == ("c1", "child", "r1", "r1", 1)
+
+
+TASKS = {"session_id": "s1", "title": "T", "items": [], "created_at": NINE_DIGITS, "updated_at": NINE_DIGITS}
+
+
+@pytest.mark.parametrize("name", ["task_list", "todo_list"])
+def test_the_task_list_follows_its_session(name: str) -> None:
+    """Under either spelling, its other members untouched."""
+    raw = make_document("s1", **{name: {**TASKS, "x": 1.50}})
+    result = fork(document(raw), Location("s2"))
+    assert result == raw.replace(b'"s1"', b'"s2"')
+
+
+def message_with(url: str) -> dict[str, Any]:
+    part = {"type": "image_url", "image_url": {"url": url}}
+    return {"id": "m", "role": "user", "content": f"see {url}", "created_at": NINE_DIGITS, "content_parts": [part]}
+
+
+def test_references_to_its_own_attachments_follow() -> None:
+    """Those to other sessions' attachments, and ids that merely begin alike, stay."""
+    own, others = "bamboo-attachment://s1/a1", ["bamboo-attachment://s10/a1", "bamboo-attachment://s/s1/"]
+    raw = make_document("s1", messages=[message_with(u) for u in (own, *others)], note="s1/ and //s1/")
+    result = fork(document(raw), Location("s2"))
+    assert result == raw.replace(b'"s1"', b'"s2"').replace(b"://s1/", b"://s2/")
+
+
+@pytest.mark.parametrize("spelling", ["ascii", "slashes", "letters"])
+def test_references_follow_however_they_are_escaped(spelling: str) -> None:
+    """JSON has many ways to write the same text."""
+    raw = make_document("日本", messages=[message_with("bamboo-attachment://日本/a1")])
+    if spelling == "ascii":
+        raw = json.dumps(json.loads(raw), indent=1).encode()
+    elif spelling == "slashes":
+        raw = raw.replace(b"://", b":\\/\\/")
+    else:
+        raw = raw.replace(b"bamboo", b"\\u0062amboo")
+    data = forked(raw, Location('q"é'))
+    url = 'bamboo-attachment://q"é/a1'
+    assert data["messages"][0]["content_parts"][0]["image_url"]["url"] == url
+    assert data["messages"][0]["content"] == f"see {url}"
+
+
+def test_a_fork_that_keeps_its_id_keeps_its_references_byte_for_byte() -> None:
+    """A child that moves to another tree is still called the same."""
+    raw = child_document("c1", "r1", messages=[message_with("bamboo-attachment://c1/a1")])
+    raw = raw.replace(b"://", b":\\/\\/")
+    assert fork(document(raw), Location("r2", "c1")) == raw.replace(b'"r1"', b'"r2"')
+
+
+def test_a_string_with_an_escaped_backslash_is_no_reference() -> None:
+    """`\\\\u0062` is a backslash and a u, not a letter."""
+    text = "\\u0062amboo-attachment://s1/x \\\\/ \\n"
+    raw = make_document("s1", note=text)
+    assert forked(raw, Location("s2"))["note"] == text
+
+
+@given(
+    indent=st.sampled_from([None, 0, 1, 2, 4]),
+    ids=st.lists(st.text("abcé日\"'$ -", min_size=1, max_size=4), min_size=3, max_size=3),
+    extra=st.dictionaries(st.text('xyz\\n"', min_size=1), st.integers() | st.text() | st.lists(st.none()), max_size=3),
+    nested=st.booleans(),
+)
+@settings(max_examples=60)
+def test_a_fork_changes_identity_and_nothing_else(
+    indent: int | None, ids: list[str], extra: dict[str, Any], nested: bool
+) -> None:
+    """For any ids, any layout and any unknown members, wherever it comes from and goes."""
+    extra = {f"u{k}": v if not isinstance(v, int) else v % 2**63 for k, v in extra.items()}
+    extra = json.loads(json.dumps(extra).encode("utf-8", "replace"))
+    one, two, three = ids
+    sources = [make_document(one, indent=indent, **extra)]
+    sources += [child_document(one, two, "p" if nested else None, indent=indent, **extra)]
+    for raw in sources:
+        for location in (Location(three), Location(three, "x"), Location("x", three)):
+            data = forked(raw, location)
+            before = json.loads(raw)
+            assert {k: v for k, v in data.items() if k not in IDENTITY} == {
+                k: v for k, v in before.items() if k not in IDENTITY
+            }
+
+
+def test_a_fork_drops_bamboos_seal() -> None:
+    """It speaks of the session it was made for."""
+    assert "_bamboo_main_authority" not in forked_sealed()
+
+
+def forked_sealed() -> dict[str, Any]:
+    return document(fork(document(sealed()), Location("s2"))).data
+
+
+# -- Bamboo's sealed header (FORMATS C.6) ----------------------------------------------------------------------
+
+
+def payload_of(**changes: Any) -> dict[str, Any]:
+    payload = {
+        "id": "s1",
+        "created_at": NINE_DIGITS,
+        "kind": "root",
+        "root_session_id": "s1",
+        "spawn_depth": 0,
+        "metadata_version": 0,
+        "title_label": "A title",
+    }
+    return {**payload, **changes}
+
+
+def sealed(payload: dict[str, Any] | None = None, *, length: int | None = None, **members: Any) -> bytes:
+    """A session.json with Bamboo's header in front, framed as it frames it."""
+    text = json.dumps(payload or payload_of(), ensure_ascii=False, separators=(",", ":")).encode()
+    size = len(text) if length is None else length
+    head = b'{"_bamboo_main_authority":{"version":1,"payload_bytes":"%010d","payload":%s},' % (size, text)
+    return head + make_document("s1", **members)[1:]
+
+
+def test_an_exact_seal_is_accepted() -> None:
+    """Byte for byte as Bamboo framed it, saying what the document says."""
+    check_authority(document(sealed()), "sessions/s1/session.json")
+    check_authority(document(make_document()), "sessions/s1/session.json")
+    label = "x" * 160
+    check_authority(document(sealed(payload_of(title_label=label), title=f"\x07{label}y")), "session.json")
+
+
+def refused(raw: bytes, name: str = "sessions/s1/session.json") -> str:
+    with pytest.raises(InvalidContent) as caught:
+        check_authority(document(raw), name)
+    flaw = caught.value.flaw
+    assert flaw.field == "_bamboo_main_authority"
+    assert flaw.line is not None
+    assert "delete the member" in flaw.reason
+    return flaw.reason
+
+
+def test_a_seal_belongs_in_session_json_only() -> None:
+    """A sidecar never has one."""
+    assert "session.json only" in refused(sealed(), "sessions/s1/runtime.json")
+
+
+def test_a_seal_that_was_moved_or_laid_out_anew_is_refused() -> None:
+    """Bamboo fails closed on it, so a commit must not succeed (rule 6)."""
+    moved = json.loads(sealed())
+    moved["_bamboo_main_authority"] = moved.pop("_bamboo_main_authority")
+    for raw in (
+        json.dumps(json.loads(sealed()), indent=2).encode(),
+        json.dumps(moved, separators=(",", ":")).encode(),
+        b" " + sealed(),
+        sealed().replace(b'"version":1', b'"version":2', 1),
+        make_document("s1", _bamboo_main_authority=None),
+    ):
+        assert "moved or re-formatted" in refused(raw)
+
+
+@pytest.mark.parametrize("off_by", [-1, 1, -10, 10, 10**6])
+def test_a_seal_of_another_length_is_refused(off_by: int) -> None:
+    """The ten digits are the length of the payload in bytes."""
+    right = len(json.dumps(payload_of(), separators=(",", ":")).encode())
+    assert "its length is not what it says" in refused(sealed(length=right + off_by))
+
+
+def test_a_seal_that_is_too_long_is_refused() -> None:
+    """512 KiB are the most Bamboo reads."""
+    assert "over 524288 bytes" in refused(sealed(payload_of(x="y" * 524_288)))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("id", "other"),
+        ("created_at", "2026-06-20T08:15:30.123Z"),
+        ("kind", "child"),
+        ("parent_session_id", "x"),
+        ("root_session_id", "other"),
+        ("spawn_depth", 1),
+        ("metadata_version", 7),
+        ("title_label", "Another title"),
+    ],
+)
+def test_a_seal_that_contradicts_the_document_is_refused(field: str, value: Any) -> None:
+    """It must say what the flat members say."""
+    assert f"its {field} is not" in refused(sealed(payload_of(**{field: value})))

@@ -1,0 +1,303 @@
+"""Keys are not stored with a conversation, and those that were said in one are found."""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store import InvalidContent, Message, Session, Store
+from store.documents.secrets import PATTERNS, carried, cleaned, find_secrets, secrets_in, without_keys
+from store.path_kinds import place_of
+from tests.builders import files_below, make_document, make_session, read_json
+
+KEY = "k3y-That-nobody-may-see"
+LLM = {"provider": "anthropic", "model": "m", "api_key": KEY, "base_url": None}
+
+
+def letters(count: int, alphabet: str = string.ascii_letters + string.digits) -> str:
+    """Something random that is the same every time."""
+    return "".join(random.Random(count).choices(alphabet, k=count))
+
+
+HEX, UPPER = "0123456789abcdef", string.ascii_uppercase + string.digits
+# In two parts each, so that nobody who looks for keys finds one in here.
+SAMPLES = {
+    "an Anthropic key": ("sk-ant-", f"api03-{letters(90)}"),
+    "an OpenRouter key": ("sk-or-", f"v1-{letters(64, HEX)}"),
+    "an OpenAI key": ("sk-", f"proj-{letters(60)}"),
+    "a Google API key": ("AIza", letters(35)),
+    "a Google OAuth token": ("ya29.", letters(60)),
+    "a Google client secret": ("GOCSPX-", letters(28)),
+    "an AWS access key": ("AKIA", letters(16, UPPER)),
+    "an Azure storage key": ("AccountKey=", f"{letters(86)}=="),
+    "a GitHub token": ("ghp_", letters(36)),
+    "a GitLab token": ("glpat-", letters(20)),
+    "a Slack token": ("xoxb-", f"{letters(12, '0123456789')}-{letters(24)}"),
+    "a Slack webhook": (
+        "https://hooks.slack.com/",
+        f"services/T{letters(8, UPPER)}/B{letters(8, UPPER)}/{letters(24)}",
+    ),
+    "a Stripe key": ("sk_live_", letters(24)),
+    "a Hugging Face token": ("hf_", letters(34)),
+    "a Groq key": ("gsk_", letters(52)),
+    "an xAI key": ("xai-", letters(80)),
+    "a Perplexity key": ("pplx-", letters(48)),
+    "a Replicate token": ("r8_", letters(37)),
+    "an npm token": ("npm_", letters(36)),
+    "a PyPI token": ("pypi-", letters(100)),
+    "a SendGrid key": ("SG.", f"{letters(22)}.{letters(43)}"),
+    "a DigitalOcean token": ("dop_v1_", letters(64, HEX)),
+    "a Telegram bot token": ("123456789:", f"AA{letters(33)}"),
+    "a JSON web token": ("eyJ", f"{letters(20)}.eyJ{letters(30)}.{letters(40)}"),
+    "a private key": ("-----BEGIN RSA ", "PRIVATE KEY-----"),
+    "a bearer token": ("Authorization: Bearer ", letters(40)),
+    "a password in a URL": ("postgresql://", f"app:{letters(12)}@db.internal/x"),
+    "a key by its name": ('"api_key": "', letters(30)),
+}
+
+
+# -- the members that hold keys ----------------------------------------------------------------------------
+
+
+def test_the_two_members_are_known_and_an_empty_one_is_none() -> None:
+    assert carried({"llm_config": LLM}) == ("llm_config", "api_key")
+    assert carried({"metadata": {"api_key": KEY}}) == ("metadata", "api_key")
+    for harmless in ({}, {"llm_config": {**LLM, "api_key": None}}, {"metadata": {"api_key": ""}}, {"llm_config": "x"}):
+        assert carried(harmless) is None
+        assert without_keys(harmless) is harmless
+
+
+def test_taking_keys_out_keeps_every_other_byte() -> None:
+    """Rule 5."""
+    raw = json.dumps({"a": 1, "llm_config": LLM, "metadata": {"api_key": KEY, "x": "y"}, "z": 2.50}, indent=3).encode()
+    raw = raw.replace(b"2.5", b"2.50")
+    clean = cleaned(raw, json.loads(raw))
+    assert KEY.encode() not in clean
+    assert b"2.50" in clean
+    expected = {"provider": "anthropic", "model": "m", "base_url": None}
+    assert json.loads(clean) == {"a": 1, "llm_config": expected, "metadata": {"x": "y"}, "z": 2.5}
+
+
+def with_keys(id: str = "s1") -> Session:
+    session = Session.model_validate(make_session(id).model_dump() | {"llm_config": LLM})
+    session.metadata = {"api_key": KEY, "kept": "yes"}
+    return session
+
+
+def stored(home: Path) -> bytes:
+    return b"".join(files_below(home).values())
+
+
+def test_a_save_leaves_keys_out_and_the_rest_in(store: Store, home: Path) -> None:
+    """The session in memory keeps them; what the configuration says besides survives."""
+    session = with_keys()
+    store.save(session)
+    assert KEY.encode() not in stored(home)
+    for name in ("session.json", "runtime.json"):
+        document = read_json(home / "sessions/s1" / name)
+        assert document["llm_config"] == {k: v for k, v in LLM.items() if k != "api_key"}
+        assert document["metadata"] == {"kept": "yes"}
+    assert session.metadata["api_key"] == KEY
+
+
+def test_no_way_of_writing_writes_a_key(store: Store, home: Path) -> None:
+    """Save again, save the runtime, update, append, move to a project, rename."""
+    session = with_keys()
+    store.save(session)
+    before = files_below(home)
+    store.save(session)
+    assert files_below(home) == before, "a key alone is no change"
+    session.title = "Other"
+    store.save(session)
+    store.save_runtime(session)
+    session.metadata["more"] = "x"
+    store.save_runtime(session)
+    store.append(session, [Message.user("hello")])
+
+    def change(loaded: Session) -> None:
+        loaded.metadata["api_key"] = KEY
+        loaded.title = "Third"
+
+    store.update("s1", change)
+    store.move_to_project("s1", "p")
+    store.rename("s1", "s2")
+    assert KEY.encode() not in stored(home)
+    loaded = store.load("s2")
+    assert loaded is not None
+    assert (loaded.title, loaded.metadata["more"], len(loaded.messages)) == ("Third", "x", 3)
+
+
+@pytest.mark.parametrize("side", [True, False])
+def test_a_key_that_lies_on_disk_goes_with_the_next_write(store: Store, home: Path, side: bool) -> None:
+    """Who wrote it there is another matter; an append does it too, and so does the first sidecar."""
+    store.save(make_session("s1"))
+    for name in ("session.json", "runtime.json"):
+        path = home / "sessions/s1" / name
+        document = read_json(path) | {"llm_config": LLM, "metadata": {"api_key": KEY}}
+        path.write_text(json.dumps(document))
+    if not side:
+        (home / "sessions/s1/runtime.json").unlink()
+    store.sweep()
+    assert KEY.encode() in stored(home)
+    store.append("s1", [Message.user("hello")])
+    assert KEY.encode() not in stored(home)
+    assert read_json(home / "sessions/s1/session.json")["llm_config"]["provider"] == "anthropic"
+
+
+def test_a_migrated_sidecar_has_no_key(store: Store, home: Path) -> None:
+    """Made from a session.json that carries one."""
+    store.save(make_session("s1"))
+    (home / "sessions/s1/runtime.json").unlink()
+    path = home / "sessions/s1/session.json"
+    path.write_text(json.dumps(read_json(path) | {"llm_config": LLM}))
+    store.sweep()
+    assert store.migrate_sidecars() == 1
+    assert KEY not in (home / "sessions/s1/runtime.json").read_text()
+
+
+# -- through the mount -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("members", [{"llm_config": LLM}, {"metadata": {"api_key": KEY}}])
+@pytest.mark.parametrize("name", ["session.json", "runtime.json"])
+def test_a_document_that_carries_a_key_is_refused(store: Store, home: Path, members: Any, name: str) -> None:
+    """With the place and the way out. The reason does not show the key; what was typed is kept as ever (rule 3)."""
+    store.save(make_session("s1"))
+    before = files_below(home)
+    raw = make_document("s1", updated_at="2030-01-01T00:00:00Z", **members)
+    raw = raw if name == "session.json" else make_document("s1", messages=[], **members)
+    with pytest.raises(InvalidContent, match=r"api_key: a key is not stored") as refused:
+        store.names.commit(place_of(f"sessions/s1/{name}"), raw)
+    assert refused.value.flaw.line is not None
+    assert files_below(home) == before
+    kept = store.names.rejects.names("sessions/s1")
+    assert KEY not in (home / kept[f"{name}.error"]).read_text()
+    assert (home / kept[f"{name}.rejected"]).read_bytes() == raw
+    assert KEY.encode() not in store.names.rejects.recent()
+
+
+def test_a_document_with_an_empty_key_is_taken(store: Store) -> None:
+    """There is nothing to keep secret."""
+    assert store.put_document("s1", "session.json", make_document("s1", llm_config={**LLM, "api_key": None}))
+
+
+def test_a_key_is_found_however_it_is_spelled(store: Store) -> None:
+    """What counts is what the document says."""
+    raw = make_document("s1", llm_config=LLM).replace(b'"api_key"', b'"api\\u005fkey"')
+    with pytest.raises(InvalidContent, match="a key is not stored"):
+        store.put_document("s1", "session.json", raw)
+
+
+# -- what keys look like -----------------------------------------------------------------------------------
+
+
+def test_every_pattern_has_a_sample() -> None:
+    assert {pattern.name for pattern in PATTERNS} == set(SAMPLES)
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_the_keys_of_the_common_providers_are_found(kind: str) -> None:
+    """Alone, in a sentence, and in JSON that is text in JSON; each as what it is, and as nothing else."""
+    key = "".join(SAMPLES[kind])
+    for text in (key, f"use {key}, please", f"({key})", json.dumps({"cmd": f"export X={key}"}), f"a\\n{key}"):
+        assert list(secrets_in(text)) == [kind]
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        "",
+        "ask-proj-" + letters(40),
+        "the task-ant-api03 is done",
+        "sk-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        "AKIAIOSFODNN7EXAMPLE",
+        "sk-your-key-here-and-nothing-else-at-all-12345",
+        "postgresql://user:password@localhost/db",
+        "https://example.com/a:b@c",
+        'api_key = os.environ["OPENAI_API_KEY_OF_MINE"]',
+        "Bearer tokens are a kind of token that one bears",
+        "commit 2f86c96f3b6a2f86c96f3b6a2f86c96f3b6a2f86",
+        "-----BEGIN PUBLIC KEY-----",
+        "hf_ and gsk_ and npm_ are prefixes",
+        str(Path("/a") / ("b" * 60)),
+    ],
+)
+def test_what_is_no_key_is_not_taken_for_one(harmless: str) -> None:
+    """Placeholders of documentation, words that hold a prefix, digests."""
+    assert list(secrets_in(harmless)) == []
+
+
+def test_a_place_is_named_as_a_path() -> None:
+    """Through objects and arrays."""
+    key = "".join(SAMPLES["a GitHub token"])
+    value = {"messages": [{"content": "hi"}, {"tool_calls": [{"function": {"arguments": key}}]}]}
+    assert [(s.kind, s.path) for s in find_secrets(value)] == [
+        ("a GitHub token", ("messages", 1, "tool_calls", 0, "function", "arguments"))
+    ]
+
+
+@given(st.text())
+def test_any_text_can_be_looked_through(text: str) -> None:
+    list(secrets_in(text))
+
+
+@pytest.mark.parametrize(
+    "piece", ["://", "a://b:", "Bearer ", "eyJaaaaaaaaaaa.", '"api_key": "', "sk-", "-----BEGIN ", "-eyJ", "eyJ"]
+)
+def test_no_text_makes_it_slow(piece: str) -> None:
+    """A megabyte of what looks like the beginning of a key, looked through in time that grows as the text does."""
+    list(secrets_in(piece * (1_000_000 // len(piece))))
+
+
+# -- check ---------------------------------------------------------------------------------------------------
+
+
+def test_check_lists_likely_keys_by_place_and_prints_none(store: Store, home: Path) -> None:
+    """In conversations, sidecars, records, logs, attachments, mail and state; only when asked."""
+    token, aws = "".join(SAMPLES["a GitHub token"]), "".join(SAMPLES["an AWS access key"])
+    session = make_session("s1", title=f"about {aws}")
+    session.add_message(Message.user(f"my token is {token}"))
+    store.save(session)
+    store.append_token_usage("s1", {"note": "fine"})
+    store.append_token_usage("s1", {"note": aws})
+    store.attach("s1", f"first\n{token}\n".encode(), "text/plain")
+    store.state.save_json("memory/facts", "keys", {"list": [token]})
+    assert store.check().findings == []
+    report = store.check(secrets=True)
+    found = {(f.path.rpartition("/")[2], f.text) for f in report.findings if "attachments" not in f.path}
+    assert found == {
+        ("session.json", "title: looks like an AWS access key"),
+        ("session.json", "messages[2].content: looks like a GitHub token"),
+        ("runtime.json", "title: looks like an AWS access key"),
+        ("token-usage.jsonl", "line 2: looks like an AWS access key"),
+        ("keys.json", "list[0]: looks like a GitHub token"),
+    }
+    (attached,) = [f for f in report.findings if "attachments" in f.path]
+    assert attached.text == "line 2: looks like a GitHub token"
+    assert {f.kind for f in report.findings} == {"secret"}
+    assert report.exit_code == 4
+    text = "\n".join(map(str, report.findings))
+    assert token not in text
+    assert aws not in text
+
+
+def test_check_finds_a_key_that_lies_in_its_member(store: Store, home: Path) -> None:
+    """However little it looks like one; and in a file that is no longer JSON."""
+    store.save(make_session("s1"))
+    path = home / "sessions/s1/session.json"
+    good = path.read_bytes()
+    path.write_text(json.dumps(read_json(path) | {"llm_config": {**LLM, "api_key": "short"}}))
+    texts = [f.text for f in store.check(secrets=True).findings if f.kind == "secret"]
+    assert texts == ["llm_config.api_key: looks like a key, by its place"]
+    path.write_text("{\n broken " + "".join(SAMPLES["a GitHub token"]))
+    texts = [f.text for f in store.check(secrets=True).findings if f.kind == "secret"]
+    assert texts == ["line 2: looks like a GitHub token"]
+    path.write_bytes(good)
+    store.sweep()

@@ -1,0 +1,398 @@
+"""sessions.json is Bamboo's index, written a moment later; whoever else writes it is taken for a Bamboo server."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import BambooAtWork, Message, Session, Store
+from store.index.catalog import render_entry
+from tests.builders import make_session, read_json
+
+LOCKS = [".session-lifecycle.lock", ".sessions-index.lock"]
+
+
+def exported(home: Path) -> dict[str, Any]:
+    found: dict[str, Any] = read_json(home / "sessions.json")
+    return found
+
+
+def wait_until(truth: Callable[[], bool], timeout_s: float) -> float:
+    """Poll; returns how long it took."""
+    started = time.monotonic()
+    while not truth():
+        assert time.monotonic() - started < timeout_s, "it did not come true in time"
+        time.sleep(0.01)
+    return time.monotonic() - started
+
+
+def rewrite(home: Path, **members: Any) -> None:
+    """As a Bamboo server would: another file, under the same name."""
+    data = exported(home) | members
+    temp = home / "written-by-bamboo"
+    temp.write_text(json.dumps(data, indent=2))
+    temp.rename(home / "sessions.json")
+
+
+# -- what it says ----------------------------------------------------------------------------------------
+
+
+def test_export_equals_the_entries(store: Store) -> None:
+    """Bamboo's format: version, updated_at, and each entry under its id, members in its order."""
+    store.save(make_session("s1", title='größer "quoted"', pinned=True, run_id="run"))
+    store.save(Session.new_child("c1", "s1", "m", "child"))
+    store.export()
+    raw = (store.home / "sessions.json").read_bytes()
+    data = json.loads(raw)
+    assert list(data) == ["version", "updated_at", "sessions"]
+    assert data["version"] == 2
+    assert data["sessions"] == {e.id: json.loads(render_entry(e)) for e in store.entries()}
+    assert list(data["sessions"]["c1"]) == list(json.loads(render_entry(store.entries(kind="child")[0])))
+    assert data["sessions"]["c1"]["rel_path"] == "sessions/s1/children/c1"
+    assert raw == json.dumps(data, indent=2, ensure_ascii=False).encode()
+
+
+def test_new_home_has_an_export_from_the_start(store: Store) -> None:
+    """Bamboo expects the file; an empty home has an empty index."""
+    assert exported(store.home)["sessions"] == {}
+
+
+def test_export_comes_within_two_seconds_of_the_last_change(home: Path) -> None:
+    """The background thread writes it, never the save."""
+    with Store.open(home, durability="normal") as store:
+        for i in range(5):
+            store.save(make_session(f"s{i}"))
+        assert wait_until(lambda: len(exported(home)["sessions"]) == 5, timeout_s=20.0) < 20.0
+        store.append("s1", [Message.user("more")])
+        wait_until(lambda: exported(home)["sessions"]["s1"]["message_count"] == 3, timeout_s=20.0)
+        store.delete("s4")
+        wait_until(lambda: "s4" not in exported(home)["sessions"], timeout_s=20.0)
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_export_comes_on_close(home: Path, background: bool) -> None:
+    """Whoever closes leaves a sessions.json that is up to date."""
+    with Store.open(home, background=background) as store:
+        store.save(make_session("s1"))
+    assert set(exported(home)["sessions"]) == {"s1"}
+
+
+def test_export_is_not_rewritten_when_nothing_changed(home: Path) -> None:
+    """Neither by asking again, nor by opening and closing."""
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s1"))
+        store.export()
+        before = os.stat(home / "sessions.json")
+        store.export()
+    with Store.open(home, background=False) as store:
+        assert store.entry("s1")
+    after = os.stat(home / "sessions.json")
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_version_and_unknown_keys_are_kept(home: Path) -> None:
+    """What a newer Bamboo wrote and we do not know comes back with every export."""
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s1"))
+        store.save(make_session("s2"))
+    data = exported(home)
+    data["sessions"]["s1"]["novelty"] = {"a": [1, 2.5]}
+    rewrite(home, version=7, rebuild_in_progress=False, sessions=data["sessions"])
+    with Store.open(home, background=False) as store:
+        store.append("s1", [Message.user("more")])
+        store.delete("s2")
+    again = exported(home)
+    assert list(again) == ["version", "updated_at", "sessions", "rebuild_in_progress"]
+    assert (again["version"], again["rebuild_in_progress"]) == (7, False)
+    assert again["sessions"]["s1"]["novelty"] == {"a": [1, 2.5]}
+    assert again["sessions"]["s1"]["message_count"] == 3
+
+
+def test_deleted_export_comes_back(home: Path) -> None:
+    """On opening, and while open with the next change; no one else is suspected."""
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s1"))
+    (home / "sessions.json").unlink()
+    with Store.open(home) as store:
+        assert set(exported(home)["sessions"]) == {"s1"}
+        (home / "sessions.json").unlink()
+        store.save(make_session("s2"))
+        wait_until(lambda: (home / "sessions.json").exists(), timeout_s=20.0)
+        assert set(exported(home)["sessions"]) == {"s1", "s2"}
+
+
+@pytest.mark.warns
+@pytest.mark.parametrize("garbage", [b"", b"{", b"[1]", b'{"sessions": []}', b"\xff\xfe"])
+def test_garbage_found_on_opening_costs_nothing(home: Path, garbage: bytes) -> None:
+    """It is made anew from the sessions, and kept in the trash."""
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s1"))
+    (home / "sessions.json").write_bytes(garbage)
+    with Store.open(home, background=False) as store:
+        assert [e.id for e in store.entries()] == ["s1"]
+        store.save(make_session("s2"))
+    assert set(exported(home)["sessions"]) == {"s1", "s2"}
+    kept = [p.read_bytes() for p in (home / ".grovefs/trash").rglob("sessions.json")]
+    assert kept == ([garbage] if garbage else [])
+
+
+@pytest.mark.warns
+@pytest.mark.parametrize("make", [lambda p: p.symlink_to("/dev/null"), lambda p: p.mkdir()])
+def test_what_is_no_file_is_moved_away_on_opening(home: Path, make: Callable[[Path], None]) -> None:
+    """A link or a directory of that name must not stand in the way for ever."""
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s1"))
+    (home / "sessions.json").unlink()
+    make(home / "sessions.json")
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s2"))
+    assert set(exported(home)["sessions"]) == {"s1", "s2"}
+
+
+def test_export_keeps_the_mode_of_the_file(home: Path) -> None:
+    """Who was allowed to read it is allowed to read the next one."""
+    with Store.open(home, background=False) as store:
+        os.chmod(home / "sessions.json", 0o640)
+        store.save(make_session("s1"))
+    assert os.stat(home / "sessions.json").st_mode & 0o777 == 0o640
+
+
+# -- a server at work ---------------------------------------------------------------------------------------
+
+
+def test_foreign_rewrite_while_open_refuses_writes(home: Path) -> None:
+    """A server has its sessions in memory: whatever we wrote now would be lost."""
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s1"))
+        store.export()
+        rewrite(home, note="mine")
+        before = (home / "sessions.json").read_bytes()
+        for attempt in (
+            lambda: store.save(make_session("s2")),
+            lambda: store.append("s1", [Message.user("x")]),
+            lambda: store.attach("s1", b"x", "image/png"),
+            lambda: store.delete("s1"),
+        ):
+            with pytest.raises(BambooAtWork, match=r"it rewrote sessions\.json"):
+                attempt()
+        assert store.load("s1") is not None
+        assert "sessions.json" in store.status()["bamboo"]
+        store.export()
+        assert (home / "sessions.json").read_bytes() == before
+        assert store.check().is_clean
+    assert (home / "sessions.json").read_bytes() == before
+
+
+def test_sessions_of_the_server_are_seen_after_its_rewrite(home: Path) -> None:
+    """What it wrote beside its index is read again."""
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s1"))
+        store.export()
+        path = home / "sessions/s1/session.json"
+        path.write_bytes(path.read_bytes().replace(b"msg-0", b"by the server"))
+        rewrite(home)
+        with pytest.raises(BambooAtWork):
+            store.save(make_session("s2"))
+        assert len(store.search('"by the server"')) == 1
+
+
+def test_beside_bamboo_writes_on_purpose(home: Path) -> None:
+    """Who says so writes and exports all the same, keeping what the server wrote."""
+    with Store.open(home, background=False, beside_bamboo=True) as store:
+        store.save(make_session("s1"))
+        store.export()
+        rewrite(home, note="mine")
+        store.save(make_session("s2"))
+        store.export()
+        assert set(exported(home)["sessions"]) == {"s1", "s2"}
+        assert exported(home)["note"] == "mine"
+
+
+def test_rewrite_while_closed_is_no_server_at_work(home: Path) -> None:
+    """A server that has ended is no reason to refuse anything."""
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s1"))
+    rewrite(home, note="mine")
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s2"))
+    assert set(exported(home)["sessions"]) == {"s1", "s2"}
+
+
+@contextmanager
+def held_elsewhere(path: Path) -> Iterator[None]:
+    """Another process has an flock on the file, as a server would."""
+    code = (
+        "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "held\n"
+        yield
+    finally:
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_locks_of_a_server_refuse_writes_while_they_are_held(store: Store, name: str) -> None:
+    """The reason names the lock; when it is released, all is as before."""
+    with held_elsewhere(store.home / name):
+        wait_until(lambda: store.status()["bamboo"] is not None, timeout_s=20.0)
+        with pytest.raises(BambooAtWork, match=f"it holds {name}"):
+            store.save(make_session("s1"))
+        before = os.stat(store.home / "sessions.json")
+        store.export()
+        assert os.stat(store.home / "sessions.json").st_ino == before.st_ino
+    wait_until(lambda: store.status()["bamboo"] is None, timeout_s=20.0)
+    store.save(make_session("s1"))
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_lock_file_that_nobody_holds_means_nothing(store: Store, name: str) -> None:
+    """Servers leave them behind."""
+    (store.home / name).touch()
+    store.save(make_session("s1"))
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_beside_bamboo_ignores_the_lifecycle_of_a_server(home: Path, name: str) -> None:
+    """With locks held a save goes through on purpose; an export waits for the index lock as a server would."""
+    with Store.open(home, background=False, beside_bamboo=True) as store:
+        with held_elsewhere(home / name):
+            store.save(make_session("s1"))
+        store.export()
+    assert set(exported(home)["sessions"]) == {"s1"}
+
+
+WRITER = """
+import sys
+from store import Store
+from tests.builders import make_session
+home, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+with Store.open(home, background=False, durability="normal") as store:
+    for i in range(count):
+        store.save(make_session(f"{name}-{i}", messages=1))
+        store.export()
+"""
+
+
+def test_two_of_ours_exporting_do_not_take_each_other_for_bamboo(home: Path) -> None:
+    """Their exports and locks, as often as they meet, are not a server's."""
+    count = 15
+    with Store.open(home, background=False, durability="normal") as store:
+        writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(home), n, str(count)]) for n in ("a", "b")]
+        number = 0
+        while any(writer.poll() is None for writer in writers):
+            number += 1
+            store.save(make_session(f"c-{number}", messages=1))
+            store.export()
+        assert [writer.returncode for writer in writers] == [0, 0]
+        assert store.check().is_clean
+        assert store.count() == 2 * count + number
+    assert len(exported(home)["sessions"]) == 2 * count + number
+
+
+def test_looking_for_a_server_never_sees_our_own_export(home: Path) -> None:
+    """However the look falls into the middle of an export of ours."""
+    with Store.open(home, background=False, durability="normal") as store:
+        neighbour, stop, seen = store._neighbour, threading.Event(), []
+
+        def look() -> None:
+            while not stop.is_set():
+                seen.append(neighbour.at_work())
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            for _ in range(300):
+                with neighbour.index_lock():
+                    pass
+        finally:
+            stop.set()
+            thread.join()
+    assert set(seen) == {None}
+
+
+# -- crashes ---------------------------------------------------------------------------------------------------
+
+CRASH = """
+import os, sys
+from store import Store
+from tests.builders import make_session, read_json
+home = sys.argv[1]
+
+def crash(wanted):
+    '''Export, and end without a word at the step of that number; the number of steps if there are no more.'''
+    steps = []
+    def step(name):
+        steps.append(name)
+        if exporting and len(steps) > wanted:
+            os._exit(9)
+    exporting = False
+    store = Store.open(home, background=False, step=step)
+    store.save(make_session("s2"))
+    steps.clear()
+    exporting = True
+    store.export()
+    os._exit(0)
+
+ends = []
+while not ends or ends[-1]:
+    pid = os.fork()
+    if not pid:
+        crash(len(ends))
+    ends.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    with Store.open(home, background=False) as store:
+        assert not store._exporter.is_foreign()
+        assert store.check().is_clean
+        store.delete("s2")
+        assert store.status()["bamboo"] is None
+    assert set(read_json(store.home / "sessions.json")["sessions"]) == {"s1"}
+print(ends)
+"""
+
+
+def test_crash_around_the_export_is_no_foreign_write(home: Path) -> None:
+    """Wherever it stops: before, between and after the note and the rename, it is ours and comes right."""
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s1"))
+    done = subprocess.run([sys.executable, "-c", CRASH, str(home)], capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stderr
+    ends = json.loads(done.stdout)
+    assert ends == [9] * (len(ends) - 1) + [0]
+    assert len(ends) > 3
+
+
+def test_failed_export_leaves_the_old_one_and_is_tried_again(store: Store) -> None:
+    """A full disk is an error to the caller, not the end of exports."""
+    store.save(make_session("s1"))
+    before = (store.home / "sessions.json").read_bytes()
+    for failing in ("write-temp", "sync-temp", "move"):
+
+        def step(name: str, failing: str = failing) -> None:
+            if name == failing:
+                raise OSError(28, "No space left on device")
+
+        store._disk.step = step
+        with pytest.raises(OSError, match="No space"):
+            store.export()
+        store._disk.step = lambda name: None
+        assert (store.home / "sessions.json").read_bytes() == before
+        assert not store._exporter.is_foreign()
+        assert not list((store.home / ".grovefs/tmp").iterdir())
+    store.export()
+    assert set(exported(store.home)["sessions"]) == {"s1"}

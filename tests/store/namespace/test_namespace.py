@@ -1,0 +1,359 @@
+"""Names below `sessions/` come, go and move by the store's rules; the same for a mount and for anyone else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from store import AlreadyExists, Conflict, InvalidContent, InvalidName, Location, NotEmpty, NotFound, Protected, Store
+from store.errors import MustBeCopied
+from store.namespace.namespace import Namespace
+from store.path_kinds import Kind, Place, place_of
+from tests.builders import files_below, make_document, make_session
+
+MAIN = place_of("sessions/s1/session.json")
+TIME_NS = 1_700_000_000_123_456_789
+
+
+@pytest.fixture
+def names(store: Store) -> Namespace:
+    """The names of a home with one session that has an attachment, and one that is pinned."""
+    store.save(make_session("s1", title="Good"))
+    store.attach("s1", b"bytes", "image/png")
+    store.save(make_session("pinned", pinned=True))
+    store.attach("pinned", b"bytes", "image/png")
+    return store.names
+
+
+def attachment_of(store: Store, session_id: str) -> Place:
+    (name,) = os.listdir(store.home / f"sessions/{session_id}/attachments")
+    return place_of(f"sessions/{session_id}/attachments/{name}")
+
+
+def test_state_that_is_to_be_a_project_has_to_be_copied(store: Store, names: Namespace) -> None:
+    store.state.save_json("facts", "n", {"x": "whale"})
+    for target in ("projects/k", "projects/k/sessions/p"):
+        (store.home / "projects/k/sessions").mkdir(parents=True, exist_ok=True)
+        with pytest.raises(MustBeCopied):
+            names.move(place_of("state/facts"), place_of(target))
+    assert store.state.load_json("facts", "n") == {"x": "whale"}
+
+
+# -- what a path means -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "location"),
+    [
+        ("sessions", Kind.SESSIONS, None),
+        ("sessions/a", Kind.SESSION, Location("a")),
+        ("sessions/a/children", Kind.CHILDREN, Location("a")),
+        ("sessions/a/children/b", Kind.SESSION, Location("a", "b")),
+        ("sessions/a/session.json", Kind.DOCUMENT, Location("a")),
+        ("sessions/a/children/b/runtime.json", Kind.DOCUMENT, Location("a", "b")),
+        ("sessions/a/token-usage.jsonl", Kind.LOG, Location("a")),
+        ("sessions/a/attachments", Kind.ATTACHMENTS, Location("a")),
+        ("sessions/a/attachments/x.png", Kind.ATTACHMENT, Location("a")),
+        ("sessions/a/attachments/sub/x.png", Kind.PLAIN, Location("a")),
+        ("sessions/a/attachments/session.json", Kind.ATTACHMENT, Location("a")),
+        ("sessions/a/sub/session.json", Kind.PLAIN, Location("a")),
+        ("sessions/a/sub/log.jsonl", Kind.PLAIN, Location("a")),
+        ("sessions/a/.session.json.x7f2", Kind.PLAIN, Location("a")),
+        ("sessions/a/children/b/children", Kind.PLAIN, Location("a", "b")),
+        ("sessions/.~tmp~", Kind.PLAIN, None),
+        ("sessions/.~tmp~/session.json", Kind.PLAIN, None),
+        ("sessions/\udcff", Kind.PLAIN, None),
+    ],
+)
+def test_a_path_has_one_meaning(path: str, kind: Kind, location: Location | None) -> None:
+    assert place_of(path) == Place(path, kind, location, path.rpartition("/")[2])
+
+
+# -- committing --------------------------------------------------------------------------------------------------
+
+
+def test_a_document_is_committed_with_mode_and_time(store: Store, names: Namespace) -> None:
+    raw = make_document("new")
+    place = place_of("sessions/new/session.json")
+    assert names.commit(place, raw, mode=0o640, mtime_ns=TIME_NS)
+    info = names.stat(place.path)
+    assert info is not None
+    assert (stat.S_IMODE(info.st_mode), info.st_mtime_ns) == (0o640, TIME_NS)
+    assert not names.commit(place, raw)
+    assert os.listdir(store.home / "sessions/new") == ["session.json"]
+    assert store.entry("new") is not None
+
+
+def test_a_refused_document_changes_nothing(store: Store, names: Namespace) -> None:
+    """Rule 1 and rule 8: invalid, outdated by base, older by its own word; each is kept among the rejects."""
+    before, base = files_below(store.home), store.version(Location("s1"))
+    with pytest.raises(InvalidContent):
+        names.commit(MAIN, b"{")
+    with pytest.raises(Conflict, match="updated_at"):
+        names.commit(MAIN, make_document("s1", updated_at="2001-01-01T00:00:00Z"))
+    assert files_below(store.home) == before
+    store.update("s1", lambda s: setattr(s, "title", "Newer"))
+    after = files_below(store.home)
+    raw = after["s1/session.json"].replace(b"Newer", b"Mine")
+    with pytest.raises(Conflict, match="committed anew"):
+        names.commit(MAIN, raw, base=base)
+    assert files_below(store.home) == after
+    assert names.commit(MAIN, raw, base=base, overwrite=True)
+
+
+def test_who_deletes_first_may_bring_an_older_one(names: Namespace) -> None:
+    raw = make_document("s1", updated_at="2001-01-01T00:00:00Z", created_at="2001-01-01T00:00:00Z")
+    assert names.commit(MAIN, raw, deleted_before=True)
+    assert names.read(MAIN) == raw
+
+
+def test_an_attachment_is_any_bytes(store: Store, names: Namespace) -> None:
+    place = place_of("sessions/s1/attachments/new.bin")
+    names.commit(place, b"\0\xff", mode=0o644, mtime_ns=TIME_NS)
+    info = names.stat(place.path)
+    assert info is not None
+    assert (names.read(place), stat.S_IMODE(info.st_mode), info.st_mtime_ns) == (b"\0\xff", 0o644, TIME_NS)
+    names.commit(place, b"")
+    assert names.read(place) == b""
+
+
+# -- directories -------------------------------------------------------------------------------------------------
+
+
+def test_a_directory_is_no_session_yet(store: Store, names: Namespace) -> None:
+    names.make_dir(place_of("sessions/new"))
+    assert store.entry("new") is None
+    with pytest.raises(FileExistsError):
+        names.make_dir(place_of("sessions/new"))
+    names.remove_dir(place_of("sessions/new"))
+    assert names.stat("sessions/new") is None
+
+
+@pytest.mark.parametrize("name", ["a\nb", "x" * 256, "a\\b", "a..b"])
+def test_a_new_session_has_a_proper_name(names: Namespace, name: str) -> None:
+    """What no id may be is no session's directory: refused, or a foreign one."""
+    place = place_of(f"sessions/{name}")
+    if place.kind is Kind.PLAIN:
+        names.make_dir(place)
+        names.remove_dir(place)
+        return
+    with pytest.raises(InvalidName):
+        names.make_dir(place)
+
+
+def test_a_child_has_no_children_directory(names: Namespace) -> None:
+    names.make_dir(place_of("sessions/s1/children/c"))
+    with pytest.raises(Protected):
+        names.make_dir(place_of("sessions/s1/children/c/children"))
+    names.remove_dir(place_of("sessions/s1/children/c"))
+
+
+def test_a_filled_directory_stays(names: Namespace) -> None:
+    with pytest.raises(NotEmpty):
+        names.remove_dir(place_of("sessions/s1"))
+    with pytest.raises(NotEmpty):
+        names.remove_dir(place_of("sessions/s1/attachments"))
+
+
+def test_removing_the_directory_deletes_the_session(store: Store, names: Namespace) -> None:
+    """`hidden` names what the caller counts as gone; it goes to the trash, from where it can be had back."""
+    names.remove_file(attachment_of(store, "s1"))
+    for name in ("attachments", "children"):
+        names.remove_dir(place_of(f"sessions/s1/{name}"))
+    names.remove_file(place_of("sessions/s1/runtime.json"))
+    names.remove_dir(place_of("sessions/s1"), ["session.json"])
+    assert store.entry("s1") is None
+    assert names.stat("sessions/s1") is None
+    deleted = next(d for d in store.deleted() if d.session_id == "s1" and d.moves[0][0] == "sessions/s1")
+    store.undelete(deleted.name)
+    assert store.entry("s1") is not None
+
+
+def test_a_pinned_session_keeps_what_it_has(store: Store, names: Namespace) -> None:
+    """Documents, attachments and its place; it can be edited, and foreign files come and go."""
+    before = files_below(store.home)
+    for place in (
+        place_of("sessions/pinned/session.json"),
+        place_of("sessions/pinned/runtime.json"),
+        attachment_of(store, "pinned"),
+    ):
+        with pytest.raises(Protected, match="pinned"):
+            names.remove_file(place)
+    with pytest.raises(Protected, match="pinned"):
+        names.remove_dir(place_of("sessions/pinned/children"))
+    with pytest.raises(Protected, match="pinned"):
+        names.move(place_of("sessions/pinned"), place_of("sessions/free"))
+    with pytest.raises(Protected, match="pinned"):
+        names.move(attachment_of(store, "pinned"), place_of("sessions/s1/attachments/stolen"))
+    assert files_below(store.home) == before
+
+
+# -- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_removed_document_is_in_the_trash(store: Store, names: Namespace) -> None:
+    names.remove_file(MAIN)
+    assert store.entry("s1") is None
+    assert any(d.moves[0][0] == MAIN.path for d in store.deleted())
+    with pytest.raises(NotFound):
+        names.remove_file(MAIN)
+    names.commit(MAIN, make_document("s1"))
+
+
+def test_the_index_knows_whether_there_are_attachments(store: Store, names: Namespace) -> None:
+    """Removed, moved away and brought back."""
+    place = attachment_of(store, "s1")
+
+    def is_known() -> bool:
+        entry = store.entry("s1")
+        assert entry is not None
+        return entry.has_attachments
+
+    assert is_known()
+    foreign = place_of("sessions/s1/elsewhere")
+    names.move(place, foreign)
+    assert not is_known()
+    names.move(foreign, place)
+    assert is_known()
+    names.remove_file(place)
+    assert not is_known()
+
+
+def test_foreign_files_and_links_are_left_alone(store: Store, names: Namespace) -> None:
+    place, link = place_of("sessions/s1/notes.txt"), place_of("sessions/s1/.#lock")
+    like = os.stat(store.home)
+    names.put_plain(place, b"text", like)
+    names.symlink(link, "nowhere")
+    assert (names.read(place), names.read_link(link)) == (b"text", "nowhere")
+    names.move(place, place_of("sessions/s1/more.txt"))
+    with pytest.raises(AlreadyExists):
+        names.move(place_of("sessions/s1/more.txt"), link, replace=False)
+    names.remove_file(place_of("sessions/s1/more.txt"))
+    names.remove_file(link)
+
+
+def test_nothing_of_ours_is_a_link(names: Namespace) -> None:
+    for path in ("sessions/new", "sessions/s1/session.json", "sessions/s1/attachments/x", "sessions/s1/log.jsonl"):
+        with pytest.raises(Protected):
+            names.symlink(place_of(path), "/etc/passwd")
+
+
+def test_a_planted_link_leads_nowhere(names: Namespace, tmp_path: Path) -> None:
+    """A directory of the home replaced by a link: neither read nor written through."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/file").write_text("secret")
+    (names.core.home / "sessions/s1/link").symlink_to(tmp_path / "outside")
+    assert names.stat("sessions/s1/link/file") is None
+    place = place_of("sessions/s1/link/file")
+    for work in (lambda: names.open(place, os.O_RDONLY), lambda: names.remove_file(place), lambda: names.read(place)):
+        with pytest.raises(Exception, match="links are not followed"):
+            work()
+    assert (tmp_path / "outside/file").read_text() == "secret"
+    (names.core.home / "sessions/s1/link").unlink()
+
+
+# -- moves and attributes ----------------------------------------------------------------------------------------------
+
+
+def test_only_sessions_become_sessions(names: Namespace) -> None:
+    for source, target in (
+        ("sessions/s1", "sessions/pinned/attachments/x"),
+        ("sessions/s1", "sessions/.hidden"),
+        ("sessions/s1/children", "sessions/s1/kids"),
+        ("sessions/s1/attachments", "sessions/s1/files"),
+    ):
+        with pytest.raises(Protected):
+            names.move(place_of(source), place_of(target))
+    with pytest.raises(NotFound):
+        names.move(place_of("sessions/nobody"), place_of("sessions/somebody"))
+
+
+def test_a_foreign_directory_becomes_a_session_by_its_name(store: Store, names: Namespace) -> None:
+    """A tool that builds it elsewhere and moves it in: indexed at once."""
+    hidden = place_of("sessions/.building")
+    names.make_dir(hidden)
+    (store.home / "sessions/.building/session.json").write_bytes(make_document("built"))
+    with pytest.raises(InvalidName):
+        names.move(hidden, place_of("sessions/a\nb"))
+    names.move(hidden, place_of("sessions/built"))
+    assert store.entry("built") is not None
+
+
+def test_times_and_modes_do_not_make_a_new_version(store: Store, names: Namespace) -> None:
+    """The row knows the file again: nothing is read anew by the next sweep."""
+    names.set_attributes(MAIN, mode=0o640, times_ns=(TIME_NS, TIME_NS))
+    info = names.stat(MAIN.path)
+    assert info is not None
+    assert (stat.S_IMODE(info.st_mode), info.st_mtime_ns) == (0o640, TIME_NS)
+    assert store.sweep() == 0
+    names.set_attributes(place_of("sessions/s1"), times_ns=(TIME_NS, TIME_NS))
+    assert (store.home / "sessions/s1").stat().st_mtime_ns == TIME_NS
+
+
+def test_a_rename_that_was_answered_lasts(home: Path) -> None:
+    """Rule 2: both directories are synced, for an attachment, a foreign file, and a copy of a document."""
+    steps: list[str] = []
+    with Store.open(home, background=False, step=steps.append) as store:
+        store.save(make_session("s1"))
+        attached = home / "sessions/s1/attachments"
+        (attached / "a.txt").write_text("x")
+        steps.clear()
+        store.names.move(place_of("sessions/s1/attachments/a.txt"), place_of("sessions/s1/b.txt"))
+        assert steps.count("sync-dir") == 2
+        steps.clear()
+        store.names.put_plain(place_of("sessions/s1/copy"), b"x", attached.stat())
+        assert steps[-1] == "sync-dir"
+
+
+@pytest.mark.parametrize("foreign", ["sessions/.kept", "sessions/root/kept"])
+@pytest.mark.parametrize("target", ["sessions/other", "sessions/root/children/other"])
+@pytest.mark.parametrize("document", [make_document("root"), b"{", b""], ids=["of another", "broken", "empty"])
+def test_a_foreign_directory_becomes_no_session_unchecked(
+    foreign: str, target: str, document: bytes, store: Store
+) -> None:
+    """`mv` copies it then, and every document is checked, or forked."""
+    store.save(make_session("root"))
+    for path in (foreign, "sessions/root/children"):
+        (store.home / path).mkdir(exist_ok=True)
+    (store.home / foreign / "session.json").write_bytes(document)
+    with pytest.raises(MustBeCopied):
+        store.names.move(place_of(foreign), place_of(target))
+    assert (store.home / foreign / "session.json").read_bytes() == document
+    assert not (store.home / target).exists()
+    shutil.rmtree(store.home / foreign)
+
+
+def test_what_is_changed_after_it_was_looked_at_becomes_no_session(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a good document, and then, just before the rename, none."""
+    store.names.make_dir(place_of("sessions/.new"))
+    document = store.home / "sessions/.new/session.json"
+    document.write_bytes(make_document("other"))
+    rename = Namespace._rename
+
+    def late(names: Namespace, source: Place, target: Place) -> None:
+        if source.path == "sessions/.new":
+            document.write_bytes(b"{")
+        rename(names, source, target)
+
+    monkeypatch.setattr(Namespace, "_rename", late)
+    with pytest.raises(MustBeCopied):
+        store.names.move(place_of("sessions/.new"), place_of("sessions/other"))
+    assert document.read_bytes() == b"{"
+    assert not store.exists("other")
+    document.write_bytes(make_document("other"))
+    monkeypatch.undo()
+    store.names.move(place_of("sessions/.new"), place_of("sessions/other"))
+    assert store.exists("other")
+
+
+def test_a_foreign_directory_without_documents_may_become_anything(store: Store) -> None:
+    store.names.make_dir(place_of("sessions/.new"))
+    (store.home / "sessions/.new/notes.txt").write_text("mine")
+    store.names.move(place_of("sessions/.new"), place_of("sessions/other"))
+    assert (store.home / "sessions/other/notes.txt").read_text() == "mine"

@@ -1,0 +1,591 @@
+"""grovefs grep: what GNU `grep -rn` would print, from the files that can match alone."""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from store import Store, layout
+from store.search.grep import file_stamps as stamps
+from store.search.grep import known_files as known
+from store.search.grep.grep import choose, commands, in_parts
+from store.search.grep.options import parse
+from store.search.grep.regex_trigrams import query_of
+from store.search.grep.run import combined, environment
+from store.search.grep.walk_order import in_walk_order
+from tests.builders import make_document, make_session
+from tests.store.search.grep.test_regex_trigrams import holds
+
+ROOT = Path(__file__).parents[4]
+WORDS = ["needle", "Needle", "hay", "stack", "希少な単語", "def main():", "foo.bar", "naïve", "🎉", "x" * 30]
+
+
+def gnu(home: Path, line: list[str]) -> tuple[int, bytes, bytes]:
+    """The truth."""
+    done = subprocess.run(["grep", "-rn", *line, "sessions"], cwd=home, capture_output=True, stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout, done.stderr
+
+
+def ours(home: Path, line: list[str], stdin: int = subprocess.DEVNULL) -> tuple[int, bytes, bytes]:
+    """The command, as a person runs it."""
+    command = [sys.executable, "-c", "from fusefs.cli import main; main()", "grep", "--home", str(home), *line]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, env=env, timeout=120, stdin=stdin)
+    return done.returncode, done.stdout, done.stderr
+
+
+def in_process(
+    home: Path, line: list[str], vouched: object = None
+) -> tuple[tuple[int, bytes, bytes], list[bytes] | None]:
+    """The same without a new interpreter; and the files that were read, None for all."""
+    before = Path.cwd()
+    os.chdir(home)
+    try:
+        options = parse([os.fsencode(part) for part in line])
+        files = choose(options)
+        done = [
+            subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=environment())
+            for command in commands(options, files)
+        ]
+    finally:
+        os.chdir(before)
+    code = combined([each.returncode for each in done])
+    return (code, b"".join(d.stdout for d in done), b"".join(d.stderr for d in done)), files
+
+
+def settle() -> None:
+    """Wait until times tell versions apart."""
+    time.sleep(0.06)
+
+
+def make_home(home: Path, number: int = 30) -> None:
+    """Sessions with a word each, a child, an attachment, logs, foreign files and what is no plain file."""
+    with Store.open(home, background=False) as store:
+        for i in range(number):
+            store.save(make_session(f"s{i:02}", title=f"title {i} {WORDS[i % len(WORDS)]}"))
+        store.attach("s01", b"\x89PNG\0\0 needle \xff\xfe", "image/png")
+        store.attach("s02", b"plain needle\nin an attachment\n", "text/plain")
+        store.append_token_usage("s03", {"needle": 1})
+    (home / "sessions/notes.txt").write_text("a foreign needle\nwithout end")
+    (home / "sessions/s04/deep/er").mkdir(parents=True)
+    (home / "sessions/s04/deep/er/latin1").write_bytes(b"caf\xe9 needle\n")
+    (home / "sessions/s04/empty").touch()
+    (home / "sessions/s05/link").symlink_to("session.json")
+    (home / "sessions/s05/linked").symlink_to("../s04")
+    os.mkfifo(home / "sessions/s05/fifo")
+    (home / os.fsdecode(b"sessions/s06/\xff needle \n name")).write_text("odd needle")
+
+
+@pytest.fixture(scope="module")
+def merged_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("grep") / "home"
+    make_home(home, 120)
+    settle()
+    with Store.open(home, background=False) as store:
+        store.trigrams.rebuild()
+    return home
+
+
+LINES = [
+    shlex.split(line)
+    for line in r"""
+needle
+-i needle
+-l needle
+-c needle
+-L needle
+-v -l needle
+-o needle
+-h needle
+-H needle
+-hn needle
+-w needle
+-x 'plain needle'
+-A1 'plain needle'
+-B 2 'in an att'
+-C1 needle
+-2 'title 7'
+-m1 needle
+--max-count=1 title
+-E '(needle|stack)s?'
+-E 'title [0-9]+ hay'
+-F foo.bar
+-P 'needle(?= \w)'
+-P '\bdef main\('
+-e needle -e '希少'
+'--regexp=希少な単語'
+'希少'
+'🎉'
+'naïve'
+-i 'NAÏVE'
+'absent words'
+-q needle
+-q 'absent words'
+-s needle
+-a needle
+-I needle
+--binary-files=without-match needle
+-z needle
+--color=always needle
+--colour=always -n hay
+'--include=*.json' needle
+'--exclude=*.json' needle
+--include=runtime.json '--exclude=s*' title
+--exclude 'r*' needle
+'--include=*.json' '--include=*.txt' '--exclude=runtime*' needle
+--exclude-dir=deep needle
+--exclude-dir=sessions needle
+-b needle
+-T needle
+-Z -l needle
+--null needle
+-rn needle
+--files-with-matches needle
+--files-w needle
+--no-messages hay
+.
+ab
+-E 'a|b'
+-y NEEDLE
+--no-ignore-case needle
+-U needle
+-- -needle
+needle -l
+-lie NEEDLE
+--context needle
+--context=1 needle
+--label=x needle
+'--group-separator=##' -A1 needle
+--no-group-separator -A1 needle
+-m0 needle
+-E -F foo.bar
+-G 'foo\.bar'
+--line-buffered needle
+-d skip needle
+-L 'absent words'
+'(unclosed'
+-E '(unclosed'
+-E 'a{2,1}'
+'[a'
+-P '(unclosed'
+'\d'
+--nonsense needle
+-k needle
+--col needle
+-A x needle
+-m x needle
+-f /absent
+--binary-files=odd needle
+-f /dev/null
+--count=3 needle
+""".strip().splitlines()
+]
+LINES += [[""], ["needle\nstack"], ["-P", "a\nb"]]
+
+
+@pytest.mark.parametrize("line", LINES, ids=" ".join)
+def test_every_option_does_what_grep_does(merged_home: Path, line: list[str]) -> None:
+    """Output, messages, exit code and order are those of `grep -rn` in the home."""
+    found, _ = in_process(merged_home, line)
+    assert found == gnu(merged_home, line)
+
+
+@pytest.mark.parametrize(
+    "line", [["needle"], ["-c", "hay"], ["-E", "(unclosed"], ["absent words"], ["-A1", "-i", "NEEDLE"]]
+)
+def test_the_command_is_grep(merged_home: Path, line: list[str]) -> None:
+    """The same as a process of its own, from arguments to exit code."""
+    assert ours(merged_home, line) == gnu(merged_home, line)
+
+
+def test_in_the_plain_locale_too(merged_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python moves to UTF-8 where it finds the C locale; grep must not follow."""
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    for line in (["na.ve"], ["café"], ["-i", "NEEDLE"], ["单"]):
+        assert ours(merged_home, line) == gnu(merged_home, line)
+
+
+def test_usage_is_told(merged_home: Path) -> None:
+    """Without a pattern grep tells how it is used; `--help` is ours, and so is a wrong home."""
+    code, out, err = ours(merged_home, [])
+    assert (code, out) == (2, b"")
+    assert err.startswith(b"Usage: grep")
+    for line in (["-e"], ["--include"], ["-A"]):
+        code, out, err = ours(merged_home, line)
+        assert (code, out) == (2, b"")
+        assert b"requires an argument" in err
+    code, out, err = ours(merged_home, ["--help"])
+    assert code == 0
+    assert b"grovefs grep" in out
+    code, out, err = ours(merged_home / "nowhere", ["needle"])
+    assert (code, out) == (2, b"")
+    assert err.startswith(b"grovefs: No such file")
+
+
+def test_patterns_from_files_and_pipes(merged_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """-f is read from where the command was called; a pipe is read once."""
+    monkeypatch.chdir(tmp_path)
+    Path("words").write_text("needle\nstack\n")
+    expected = gnu(merged_home, ["-l", "-e", "needle", "-e", "stack"])
+    assert ours(merged_home, ["-l", "-f", "words"]) == expected
+    assert ours(merged_home, ["-l", "--file=words"]) == expected
+    reads, writes = os.pipe()
+    os.write(writes, b"needle\nstack\n")
+    os.close(writes)
+    assert ours(merged_home, ["-l", "-f", "-"], stdin=reads) == expected
+    os.close(reads)
+
+
+def test_only_what_can_match_is_opened(merged_home: Path) -> None:
+    """Counted by strace: reading everything and printing the right lines would not do."""
+    line = ["-l", "title 77 "]
+    trace = merged_home.parent / "trace"
+    code = "from fusefs.cli import main; main()"
+    command = ["strace", "-f", "-e", "trace=openat", "-o", str(trace), sys.executable, "-c", code, "grep"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*command, "--home", str(merged_home), *line], capture_output=True, env=env, timeout=120)
+    assert done.stdout == gnu(merged_home, line)[1]
+    opened = [entry for entry in trace.read_text().splitlines() if '"sessions/' in entry and "O_DIRECTORY" not in entry]
+    assert len(opened) == done.stdout.count(b"\n") == 2
+
+
+def test_an_attachment_is_not_read_in_vain(merged_home: Path) -> None:
+    """Of what is not text the printable trigrams are known; for others it is read."""
+    _, files = in_process(merged_home, ["haystack"])
+    assert files is not None
+    assert not any(b"attachments" in path for path in files)
+    _, files = in_process(merged_home, ["漢字"])
+    assert files is not None
+    assert sum(b".png" in path for path in files) == 1
+
+
+def test_the_order_is_that_of_a_walk(tmp_path: Path) -> None:
+    """Any choice of files, in the order in which grep -r comes to them; also where fts sorts by inode."""
+    rng = random.Random(3)
+    (tmp_path / "sessions").mkdir()
+    for i in rng.sample(range(10_050), 10_050):
+        (tmp_path / f"sessions/{i}").mkdir()
+    for i in range(0, 10_050, 50):
+        for name in ("b", "a", "c"):
+            (tmp_path / f"sessions/{i}/{name}").write_text("x")
+    walked = subprocess.run(["grep", "-rl", "", "sessions"], cwd=tmp_path, capture_output=True).stdout.split()
+    chosen = rng.sample(walked, 300)
+    expected = [path for path in walked if path in set(chosen)]
+    assert in_walk_order(chosen, os.fsencode(tmp_path) + b"/") == expected
+
+
+def test_many_files_are_given_in_several_runs(merged_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much as fits in one command line; where one grep's output depends on what came before, all at once."""
+    monkeypatch.setattr(
+        os, "sysconf", lambda _: sum(len(k) + len(v) + 10 for k, v in os.environb.items()) + 64_000 + 300
+    )
+    for line in (["title 1"], ["-l", "needle"], ["-m1", "needle"], ["absent words"]):
+        found, files = in_process(merged_home, line)
+        assert found == gnu(merged_home, line)
+        options = parse([os.fsencode(part) for part in line])
+        assert files is None or len(files) < 8 or len(commands(options, files)) > 1
+    for line in (["-A1", "title 1"], ["-q", "title 1"]):
+        assert in_process(merged_home, line)[0] == gnu(merged_home, line)
+
+
+def test_exit_codes_of_several_greps_are_those_of_one() -> None:
+    """Trouble anywhere is trouble; else a match anywhere is a match."""
+    assert combined([1, 0, 1]) == 0
+    assert combined([1, 1]) == 1
+    assert combined([0, 2, 1]) == 2
+
+
+def test_names_are_those_of_the_layout() -> None:
+    """What the fast path repeats, because importing it would take longer than the search."""
+    assert known.SESSIONS.decode() == layout.SESSIONS
+    assert known.INDEX_DB == layout.INDEX_DB
+    assert known.SEGMENTS.startswith(layout.PRIVATE.encode() + b"/")
+
+
+def test_it_starts_without_what_takes_time() -> None:
+    """No pydantic, typer, trio or pyfuse3, and no store, on the way to grep."""
+    code = (
+        "import sys; before = set(sys.modules); "  # an editable installation has loaded some already
+        "import fusefs.cli.grep, store.grep; "
+        "print([m for m in ('pydantic', 'typer', 'trio', 'pyfuse3', 'orjson', 'store.store', 'dataclasses', 're') "
+        "if m in sys.modules.keys() - before])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_several_greps_share_a_walk(merged_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all must be read, into a pipe: the same, in the same order; not into a file that grep would notice."""
+    monkeypatch.chdir(merged_home)
+    shared = 0
+    for line in LINES:
+        options = parse([os.fsencode(part) for part in line])
+        if options.by_folders and not options.pattern_files:
+            shared += in_parts(options) is not None
+            if options.narrowable:  # in parts all the same
+                parts = in_parts(options)
+                done = [subprocess.run(p, capture_output=True, stdin=subprocess.DEVNULL) for p in parts or []]
+                if parts is not None:
+                    together = combined([d.returncode for d in done]), b"".join(d.stdout for d in done)
+                    assert together == gnu(merged_home, line)[:2], line
+    assert shared > 20
+    for line in (["-c", "hay"], ["-v", "e"], ["-L", "needle"], ["."], ["-E", "(open"], ["-c", "\\d"]):
+        assert ours(merged_home, line) == gnu(merged_home, line)
+
+
+def test_a_reader_who_has_enough_ends_it(merged_home: Path) -> None:
+    """`grovefs grep . | head -1`: killed by SIGPIPE, as grep is, and nothing is said."""
+    command = [sys.executable, "-c", "from fusefs.cli import main; main()", "grep", "--home", str(merged_home), "."]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(60) in (-13, 0)
+
+
+@pytest.fixture
+def two_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether directories are looked at by a process of their own, however few there are."""
+    monkeypatch.setattr(known, "_WORTH_SHARING_BYTES", -1 if request.param else 1 << 60)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    return bool(request.param)
+
+
+@pytest.mark.parametrize("how", ["well", "killed", "no database"])
+def test_two_processes_compare_many_stamps(merged_home: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """What one of them finds altered the other need not; and what comes of nothing is done again."""
+    monkeypatch.setattr(known, "_WORTH_SHARING_BYTES", -1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    if how == "killed":
+        monkeypatch.setattr(known, "_tell_altered_folders", lambda *_: os.kill(os.getpid(), 9))
+    elif how == "no database":
+        monkeypatch.setattr(known, "_tell_altered_folders", lambda *_: sys.exit(1))
+    for line in (["needle"], ["absent words"], ["-v", "needle"], ["e"]):
+        assert in_process(merged_home, line)[0] == gnu(merged_home, line)
+    assert in_process(merged_home, ["absent words"])[1] is not None
+
+
+# -- damage, and edits behind our back --------------------------------------------------------------------
+
+
+def copy_of(home: Path, target: Path) -> Path:
+    shutil.copytree(home, target, symlinks=True, ignore=shutil.ignore_patterns("fifo"))
+    return target
+
+
+def agree(home: Path, *lines: list[str]) -> None:
+    for line in lines or (["needle"], ["-l", "title 7"], ["-c", "hay"]):
+        assert in_process(home, line)[0] == gnu(home, line)
+
+
+@pytest.mark.parametrize("two_processes", [False, True], indirect=True)
+def test_edits_straight_on_the_home_are_seen(home: Path, two_processes: bool) -> None:
+    """In place, by rename, new, gone, in new directories: each file's times are compared when nobody vouches."""
+    make_home(home)
+    with Store.open(home, background=False) as store:
+        settle()
+        store.trigrams.rebuild()
+        assert in_process(home, ["zyzzyva"])[1] == []
+        with (home / "sessions/s07/session.json").open("a") as file:
+            file.write("\nzyzzyva in place")
+        (home / "sessions/s08/new.txt").write_text("zyzzyva, new")
+        (home / "sessions/s10/children/x/attachments").mkdir(parents=True)
+        (home / "sessions/s10/children/x/attachments/y").write_text("zyzzyva, deep")
+        (home / "other").write_text("zyzzyva, moved")
+        (home / "other").rename(home / "sessions/s09/runtime.json")
+        (home / "sessions/s11/session.json").unlink()
+        shutil.rmtree(home / "sessions/s12")
+        (home / "sessions/s13").rename(home / "sessions/s99")
+        found, files = in_process(home, ["zyzzyva"])
+        assert found == gnu(home, ["zyzzyva"])
+        assert found[1].count(b"\n") == 4
+        assert files is not None
+        assert len(files) < 10
+        agree(home)
+
+
+def test_a_file_that_became_something_else_is_no_file(home: Path) -> None:
+    """A link, a link to a directory, a directory, where a file was that matched: grep -r passes them by."""
+    make_home(home)
+    with Store.open(home, background=False) as store:
+        settle()
+        store.trigrams.rebuild()
+    for number, target in ((0, "../s03/session.json"), (1, "../s03"), (10, "nowhere")):
+        path = home / f"sessions/s{number:02}/session.json"
+        path.unlink()
+        path.symlink_to(target)
+    path = home / "sessions/s20/session.json"
+    path.unlink()
+    path.mkdir()
+    (path / "inside").write_text("needle")
+    agree(home, ["needle"], ["-i", "NEEDLE"], ["absent words"])
+
+
+def test_a_directory_that_cannot_be_read_is_told_of(home: Path) -> None:
+    """grep's own message and exit code 2, also where no candidate is near. Root must do without its powers here."""
+    make_home(home)
+    with Store.open(home, background=False) as store:
+        settle()
+        store.trigrams.rebuild()
+    (home / "sessions/s03").chmod(0)
+    (home / "sessions/s04/session.json").chmod(0)
+    (home / "sessions/s06").chmod(0o400)
+    weak = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    program = [sys.executable, "-c", "from fusefs.cli import main; main()", "grep", "--home", str(home)]
+    try:
+        for line in (["needle"], ["absent words"], ["-l", "title 7"]):
+            ours = subprocess.run([*weak, *program, *line], capture_output=True, cwd=ROOT)
+            truth = subprocess.run([*weak, "grep", "-rn", *line, "sessions"], capture_output=True, cwd=home)
+            assert (ours.returncode, ours.stdout) == (truth.returncode, truth.stdout)
+            assert sorted(ours.stderr.splitlines()) == sorted(truth.stderr.splitlines())
+            assert ours.returncode == 2
+    finally:
+        (home / "sessions/s03").chmod(0o700)
+        (home / "sessions/s06").chmod(0o700)
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "garbage", "empty", "no database", "spoiled database", "old schema"])
+def test_a_damaged_index_is_never_a_wrong_answer(merged_home: Path, tmp_path: Path, damage: str) -> None:
+    """Then everything is read."""
+    home = copy_of(merged_home, tmp_path / "home")
+    with Store.open(home, background=False) as store:
+        settle()
+        store.trigrams.rebuild()
+    assert in_process(home, ["absent words"])[1] == []
+    database = home / layout.INDEX_DB
+    for segment in (home / ".grovefs/trigrams").iterdir():
+        if damage == "gone":
+            segment.unlink()
+        elif damage in ("cut", "garbage", "empty"):
+            good = segment.read_bytes()
+            segment.write_bytes({"cut": good[: len(good) // 2], "garbage": b"\xa5" * len(good), "empty": b""}[damage])
+    if damage == "no database":
+        database.unlink()
+    elif damage == "spoiled database":
+        database.write_bytes(b"\xa5" * 100_000)
+    elif damage == "old schema":
+        subprocess.run(
+            [sys.executable, "-c", f"import apsw; apsw.Connection({str(database)!r}).pragma('user_version', 1)"],
+            check=True,
+        )
+    agree(home, ["needle"], ["absent words"], ["-i", "TITLE 7"])
+    assert in_process(home, ["absent words"])[1] is None
+
+
+# -- everything at random ---------------------------------------------------------------------------------
+
+
+texts = st.lists(st.sampled_from([*WORDS, "\n", " ", '"', "\\n"]), min_size=1, max_size=6).map("".join)
+edits = st.one_of(
+    st.tuples(st.just("save"), st.integers(0, 5), texts),
+    st.tuples(st.just("append"), st.integers(0, 5), texts),
+    st.tuples(st.just("delete"), st.integers(0, 5), texts),
+    st.tuples(st.just("disk"), st.integers(0, 5), texts),
+    st.tuples(st.just("foreign"), st.integers(0, 5), texts),
+    st.tuples(st.just("remove"), st.integers(0, 5), texts),
+    st.tuples(st.just("move"), st.integers(0, 5), texts),
+    st.tuples(st.just("merge"), st.just(0), st.just("")),
+    st.tuples(st.just("sweep"), st.just(0), st.just("")),
+)
+flags = st.lists(
+    st.sampled_from(["-i", "-l", "-o", "-w", "-c", "-v", "-h", "-A1", "-m1", "-L", "-a", "--include=*.json", "-q"]),
+    max_size=3,
+)
+asked = st.tuples(
+    flags,
+    st.sampled_from(["-G", "-E", "-F", "-P"]),
+    st.sampled_from(
+        [*WORDS, "nee.*e", "need[lk]e", "stack$", "希少", "hay|stack", "(hay)+", "na.ve", "NEEDLE", "zzz", "le\\b"]
+    ),
+)
+
+
+def apply(store: Store, edit: tuple[str, int, str]) -> None:
+    what, number, text = edit
+    name = f"s{number}"
+    place = store.home / "sessions" / name
+    if what == "save":
+        store.put_document(name, layout.SESSION, make_document(name, title=text), on_conflict="overwrite")
+    elif what == "append" and store.load(name) is not None:
+        store.append(name, [{"role": "user", "content": text}])
+    elif what == "delete":
+        store.delete(name)
+    elif what == "disk" and (place / "session.json").exists():
+        (place / "session.json").write_bytes(make_document(name, title=text))
+    elif what == "foreign":
+        (place / "notes").mkdir(parents=True, exist_ok=True)
+        (place / f"notes/{len(text)}.txt").write_text(text)
+    elif what == "remove":
+        shutil.rmtree(place / "notes", ignore_errors=True)
+    elif what == "move" and (place / "notes").exists():
+        target = store.home / f"sessions/moved{number}"
+        if not target.exists():
+            (place / "notes").rename(target)
+    elif what == "merge":
+        settle()
+        store.trigrams.merge()
+    elif what == "sweep":
+        store.trigrams.sweep()
+
+
+def unknown_files(store: Store) -> set[bytes]:
+    """Files whose present version no segment knows, by looking at each."""
+    reader = store._core.db.reader
+    files = dict(reader.execute("SELECT path, stamp FROM grep_files"))
+    listed = {path for (path,) in reader.execute("SELECT path FROM grep_changed")}
+    present = [p for p in (store.home / "sessions").rglob("*") if p.is_file() and not p.is_symlink()]
+    relative = {os.fsencode(p.relative_to(store.home)): stamps.pack(p.lstat()) for p in present}
+    return {path for path, stamp in relative.items() if files.get(path) != stamp or path in listed}
+
+
+@settings(
+    max_examples=25, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
+)
+@given(st.lists(edits, min_size=3, max_size=14), st.lists(asked, min_size=2, max_size=5))
+def test_any_store_any_edit_any_pattern(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[str, int, str]],
+    questions: list[tuple[list[str], str, str]],
+) -> None:
+    """Always what GNU grep says, and never more files read than can match or have changed."""
+    home = tmp_path_factory.mktemp("random") / "home"
+    with Store.open(home, background=False) as store:
+        for i in range(6):
+            apply(store, ("save", i, WORDS[i]))
+        settle()
+        store.trigrams.rebuild()
+        for i, step in enumerate(steps):
+            apply(store, step)
+            for more_flags, syntax, pattern in questions if i == len(steps) - 1 else questions[:1]:
+                line = [*more_flags, syntax, "-e", pattern]
+                found, files = in_process(home, line)
+                assert found == gnu(home, line)
+                if files is not None:
+                    check_count(store, line, files)
+
+
+SYNTAXES = {"-G": "basic", "-E": "extended", "-F": "fixed", "-P": "perl"}
+
+
+def check_count(store: Store, line: list[str], files: list[bytes]) -> None:
+    query = query_of([line[-1].encode()], SYNTAXES[line[-3]], fold="-i" in line)  # type: ignore[arg-type]
+    changed = unknown_files(store)
+    for path in files:
+        data = (store.home / os.fsdecode(path)).read_bytes()
+        is_text = b"\0" not in data
+        assert path in changed or holds(query, data) or not is_text, path
+    assert len(files) == len(set(files))

@@ -1,0 +1,192 @@
+"""Sessions in a list, and sessions that changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import Message, Session, Store, Timestamp
+from store.commit.core import Core
+from tests.builders import make_session
+from tests.store.tables import dump_tables
+
+
+def untitled(id: str, *messages: Message, **fields: Any) -> Session:
+    session = make_session(id, messages=0, **fields)
+    for message in messages:
+        session.add_message(message)
+    return session
+
+
+def title_of(store: Store, id: str) -> str:
+    return next(s.title for s in store.summaries() if s.id == id)
+
+
+# -- summaries ---------------------------------------------------------------------------------------------
+
+
+def test_a_session_without_a_title_is_named_by_its_first_words(store: Store) -> None:
+    """One that was given a title keeps it; one in which nobody spoke has none."""
+    store.save(untitled("a", Message.system("You are kind."), Message.user("Fix the page\nplease")))
+    store.save(untitled("b", Message.user("hello"), title="My title"))
+    store.save(untitled("c", Message.user("hello"), title="  "))
+    store.save(untitled("d"))
+    found = {s.id: (s.title, s.is_made) for s in store.summaries()}
+    assert found == {
+        "a": ("Fix the page", True),
+        "b": ("My title", False),
+        "c": ("hello", True),
+        "d": ("New Session", False),
+    }
+
+
+def test_a_summary_says_whose_it_is_and_how_far_it_went(store: Store) -> None:
+    """User, persona, project, and the number of answered questions."""
+    store.save(make_session("s1", messages=5, user_id="ada", persona_id="critic", project_id="atlas", pinned=True))
+    (summary,) = store.summaries()
+    assert (summary.user_id, summary.persona_id, summary.project_id) == ("ada", "critic", "atlas")
+    assert (summary.message_count, summary.exchange_count, summary.pinned) == (5, 2, True)
+    loaded = store.load("s1")
+    assert loaded is not None
+    assert loaded.exchange_count() == 2
+
+
+def test_summaries_can_be_asked_for_by_user_and_persona(store: Store) -> None:
+    """As by everything else the index knows."""
+    for number, user in enumerate(["ada", "ben", "ada"]):
+        store.save(make_session(f"s{number}", user_id=user, persona_id=f"p{number}"))
+    assert [s.id for s in store.summaries(user="ada", order="created", descending=False)] == ["s0", "s2"]
+    assert [s.id for s in store.summaries(user="ada", persona="p2")] == ["s2"]
+    assert [e.id for e in store.entries(user="ben")] == ["s1"]
+
+
+def test_no_document_is_read_for_a_summary(store: Store, home: Path) -> None:
+    """With every session unreadable the list is the same."""
+    store.save(untitled("s1", Message.user("hello")))
+    before = store.summaries()
+    path = home / "sessions/s1/session.json"
+    raw = path.read_bytes()
+    path.write_bytes(b"{")
+    assert store.summaries() == before
+    path.write_bytes(raw)
+    store.sweep()
+
+
+def test_every_kind_of_change_keeps_the_summary_in_step(store: Store, home: Path) -> None:
+    """Rule 7: append, runtime save, save, put, clear; then a rebuild makes the very same rows."""
+    store.save(untitled("s1", Message.system("x")))
+    assert title_of(store, "s1") == "New Session"
+    store.append("s1", [Message.assistant("ready"), Message.user("first words")])
+    assert title_of(store, "s1") == "first words"
+    store.append("s1", [Message.user("second"), Message.assistant("done")])
+    assert store.summaries()[0].exchange_count == 2
+    runtime = store.load_runtime("s1")
+    assert runtime is not None
+    runtime.user_id = "ada"
+    store.save_runtime(runtime)
+    assert store.summaries()[0].user_id == "ada"
+    store.update("s1", lambda session: setattr(session.messages[2], "content", "other words"))
+    assert title_of(store, "s1") == "other words"
+    raw = store.get_document("s1", "session.json")
+    assert raw is not None
+    store.put_document("s1", "session.json", raw.replace(b"other words", b"typed words"))
+    assert title_of(store, "s1") == "typed words"
+    kept = dump_tables(home)
+    store.rebuild()
+    assert dump_tables(home) == kept
+    store.clear("s1")
+    assert title_of(store, "s1") == "New Session"
+    assert store.summaries()[0].exchange_count == 0
+
+
+def test_a_summary_that_says_something_else_than_the_files_is_found_and_mended(store: Store) -> None:
+    """`check` looks at it as at the rest of the row."""
+    store.save(untitled("s1", Message.user("hello")))
+    with store._core.db.write() as db:
+        db.execute("UPDATE sessions SET opening = 'wrong', asked = 7")
+    assert [f.kind for f in store.check().findings] == ["stale-row"]
+    assert store.check(repair=True).exit_code == 1
+    assert title_of(store, "s1") == "hello"
+
+
+# -- what changed ------------------------------------------------------------------------------------------
+
+
+def test_sessions_changed_since_a_moment_come_in_order(store: Store) -> None:
+    """That moment included, the earliest change first, children too."""
+    for number in range(4):
+        store.save(make_session(f"s{number}", updated_at=Timestamp(f"2026-01-0{number + 1}T00:00:00Z")))
+    store.save(Session.new_child("kid", "s0", "m", "A child"))
+    found = list(store.iter_changed("2026-01-03T00:00:00Z"))
+    assert [s.id for s in found] == ["s2", "s3", "kid"]
+    assert [m.content for m in found[0].messages] == ["msg-0", "msg-1"]
+    assert list(store.iter_changed("2999-01-01T00:00:00+08:00")) == []
+
+
+def test_a_nanosecond_decides(store: Store) -> None:
+    """Moments are compared as instants, with all their digits."""
+    store.save(make_session("s1", updated_at=Timestamp("2026-01-01T00:00:00.123456789Z")))
+    assert [s.id for s in store.iter_changed("2026-01-01T08:00:00.123456789+08:00")] == ["s1"]
+    assert list(store.iter_changed("2026-01-01T00:00:00.123456790Z")) == []
+
+
+def test_text_that_is_no_moment_is_refused_at_once(store: Store) -> None:
+    """Not only when the first session is asked for."""
+    with pytest.raises(ValueError, match="RFC 3339"):
+        store.iter_changed("yesterday")
+
+
+def test_sessions_are_loaded_one_by_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None before it is asked for, and none that did not change."""
+    for number in range(5):
+        store.save(make_session(f"s{number}"))
+    loaded: list[str] = []
+    load = Core.load
+    monkeypatch.setattr(Core, "load", lambda core, location: loaded.append(location.id) or load(core, location))
+    third = store.entry("s2")
+    assert third is not None
+    stream = store.iter_changed(third.updated_at)
+    assert loaded == []
+    assert next(stream).id == "s2"
+    assert loaded == ["s2"]
+    assert [s.id for s in stream] == ["s3", "s4"]
+
+
+def test_what_changes_while_one_reads_comes_once(store: Store) -> None:
+    """A writer that never rests does not make the stream endless; what is deleted meanwhile is left out."""
+    for number in range(4):
+        store.save(make_session(f"s{number}"))
+    seen: list[str] = []
+    for session in store.iter_changed("2000-01-01T00:00:00Z"):
+        seen.append(session.id)
+        store.append(session.id, [Message.user("more")])
+        if session.id == "s1":
+            store.delete("s2")
+    assert seen == ["s0", "s1", "s3"]
+
+
+@pytest.mark.warns
+def test_a_session_that_cannot_be_read_does_not_end_the_stream(
+    store: Store, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is named in the log and left out."""
+    for number in range(3):
+        store.save(make_session(f"s{number}"))
+    path = home / "sessions/s1/session.json"
+    raw = path.read_bytes()
+    path.write_bytes(b"{")
+    assert [s.id for s in store.iter_changed("2000-01-01T00:00:00Z")] == ["s0", "s2"]
+    assert "sessions/s1/session.json" in caplog.text
+    path.write_bytes(raw)
+    store.sweep()
+
+
+def test_what_comes_from_the_stream_can_be_saved(store: Store) -> None:
+    """It knows which version it is of."""
+    store.save(make_session("s1"))
+    for session in store.iter_changed("2000-01-01T00:00:00Z"):
+        session.title = "Seen"
+        store.save(session)
+    assert title_of(store, "s1") == "Seen"

@@ -1,0 +1,574 @@
+"""What is taken away goes to the trash as a whole, comes back as it was, and never takes a pinned session along."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store import AlreadyExists, BambooAtWork, Location, Message, NotFound, Protected, Session, Store
+from store.commit.session_reader import entry_of
+from store.disk.trash import Expiry
+from store.model.session import IndexEntry
+from store.path_kinds import place_of
+from store.sessions.prune_plan import CleanupMode, Plan, ancestors, descendants, plan_cleanup
+from tests.builders import files_below, make_session, read_json
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    """As the usual one, but without waiting for the disk: what is lost with the power is not the question here."""
+    with Store.open(home, background=False, durability="normal") as opened:
+        yield opened
+        report = opened.check()
+        assert report.is_clean, "\n".join(map(str, report.findings))
+
+
+@pytest.fixture
+def grove(store: Store) -> Store:
+    """Root r with children a, b; a1 below a, a2 below a1; and another root q with a child k."""
+    return plant(store)
+
+
+def plant(store: Store) -> Store:
+    for root in ("r", "q"):
+        store.save(make_session(root, title=f"root {root}"))
+    for id, parent in (("a", "r"), ("b", "r"), ("a1", "a"), ("a2", "a1"), ("k", "q")):
+        above = store.load(parent)
+        assert above is not None
+        child = Session.new_child_of(id, above, "m", f"child {id}")
+        for text in ("one", f"unique-{id}"):
+            child.add_message(Message.user(text))
+        store.save(child)
+    store.attach("a1", b"picture", "image/png")
+    return store
+
+
+def ids(store: Store) -> set[str]:
+    return {entry.id for entry in store.entries()}
+
+
+def pin(store: Store, session_id: str) -> None:
+    store.update(session_id, lambda s: setattr(s, "pinned", True))
+
+
+def last_slot(store: Store) -> str:
+    return store.deleted()[0].name
+
+
+# -- delete ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("session_id", "left"),
+    [
+        ("r", {"q", "k"}),
+        ("b", {"r", "a", "a1", "a2", "q", "k"}),
+        ("a", {"r", "b", "q", "k"}),
+        ("r/a1", {"r", "a", "b", "q", "k"}),
+    ],
+)
+def test_delete_takes_all_descendants_along(grove: Store, session_id: str, left: set[str]) -> None:
+    """Root, child or nested child: what lies below at any depth goes too, from disk, index and search."""
+    assert grove.delete(session_id)
+    assert ids(grove) == left
+    on_disk = {path.parent.name for path in (grove.home / "sessions").rglob("session.json")}
+    assert on_disk == left
+    for gone in {"a", "b", "a1", "a2"} - left:
+        assert grove.load(f"r/{gone}") is None
+        assert not grove.search(f'"unique-{gone}"')
+
+
+def test_delete_of_the_unknown_is_false(grove: Store) -> None:
+    """Nothing to delete is no error; deleting twice is deleting once."""
+    assert not grove.delete("nobody")
+    assert grove.delete("b")
+    assert not grove.delete("b")
+
+
+def test_each_deleted_session_is_told_in_the_feed(grove: Store) -> None:
+    """Whoever has cached one of them learns of it."""
+    cursor = grove.changes().cursor
+    grove.delete("a")
+    changes = grove.changes(cursor).items
+    assert {(change.location.id, change.what) for change in changes} == {(i, "deleted") for i in ("a", "a1", "a2")}
+
+
+@pytest.mark.parametrize(("pinned", "deleted"), [("r", "r"), ("a", "a"), ("a2", "a2"), ("a2", "r"), ("a2", "a")])
+def test_pinned_session_protects_itself_and_its_ancestors(grove: Store, pinned: str, deleted: str) -> None:
+    """Refused, with a reason that names the pinned one, and nothing changed; forced, it goes."""
+    pin(grove, pinned)
+    before = files_below(grove.home)
+    with pytest.raises(Protected, match="it is pinned" if pinned == deleted else f"{pinned}, which would go with it"):
+        grove.delete(deleted)
+    assert files_below(grove.home) == before
+    assert grove.delete(deleted, force=True)
+    assert pinned not in ids(grove)
+
+
+def test_pinned_relative_that_stays_protects_nobody(grove: Store) -> None:
+    """A pinned sibling or parent is no reason not to delete."""
+    pin(grove, "b")
+    pin(grove, "r")
+    assert grove.delete("a")
+    assert ids(grove) == {"r", "b", "q", "k"}
+
+
+def test_session_pinned_straight_on_disk_is_protected(grove: Store) -> None:
+    """Delete looks at the files, not only at what the index remembers of them."""
+    for name in ("session.json", "runtime.json"):
+        path = grove.home / f"sessions/r/children/a1/{name}"
+        path.write_bytes(path.read_bytes().replace(b'"pinned": false', b'"pinned": true'))
+    with pytest.raises(Protected):
+        grove.delete("r")
+
+
+def test_pinned_child_made_straight_on_disk_is_protected(grove: Store) -> None:
+    """A child that the index has never heard of is not deleted unseen with its root."""
+    new = grove.home / "sessions/r/children/new"
+    new.mkdir()
+    for name in ("session.json", "runtime.json"):
+        raw = (grove.home / f"sessions/r/children/b/{name}").read_bytes()
+        (new / name).write_bytes(raw.replace(b'"id": "b"', b'"id": "new"').replace(b'ned": false', b'ned": true'))
+    with pytest.raises(Protected, match="new"):
+        grove.delete("r")
+
+
+@pytest.mark.warns
+def test_session_that_cannot_be_read_can_be_deleted(grove: Store) -> None:
+    """Damage goes to the trash as it is, and comes back as it was."""
+    path = grove.home / "sessions/q/session.json"
+    path.write_bytes(b"{spoiled")
+    grove.sweep()
+    assert grove.delete("q")
+    grove.undelete(last_slot(grove))
+    assert path.read_bytes() == b"{spoiled"
+    grove.delete("q")
+
+
+@pytest.mark.parametrize("odd", ["link", "name"])
+def test_odd_things_among_the_children_are_no_hindrance(store: Store, odd: str) -> None:
+    """A link in place of `children`, or a name in it that is no UTF-8, goes to the trash and comes back."""
+    store.save(make_session("s1"))
+    children = store.home / "sessions/s1/children"
+    if odd == "link":
+        children.rmdir()
+        children.symlink_to("/etc")
+    else:
+        (children / "\udcff").mkdir()
+    assert store.delete("s1")
+    assert store.undelete(last_slot(store)) == [Location("s1")]
+    assert children.is_symlink() or list(children.iterdir())
+    store.delete("s1")
+
+
+# -- undelete ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("session_id", ["r", "b", "a", "a1", "a2"])
+def test_undelete_brings_everything_back_as_it_was(grove: Store, session_id: str) -> None:
+    """Files byte for byte, index rows and search rows."""
+    files, entries = files_below(grove.home), sorted(grove.entries(), key=lambda e: e.id)
+    grove.delete(session_id)
+    slot = grove.deleted()[0]
+    assert slot.session_id in (session_id, f"r/{session_id}")
+    assert slot.what == "deleted"
+    restored = grove.undelete(slot.name)
+    assert session_id in {location.id for location in restored}
+    assert files_below(grove.home) == files
+    assert sorted(grove.entries(), key=lambda e: e.id) == entries
+    assert len(grove.search('"unique-a2"')) == 1
+    assert grove.deleted() == []
+    assert not list((grove.home / ".grovefs/trash").iterdir())
+
+
+def test_undelete_is_refused_where_something_lies_again(grove: Store) -> None:
+    """The newer session stands, and the deleted one stays in the trash."""
+    grove.delete("b")
+    again = Session.new_child("b", "r", "m", "another")
+    grove.save(again)
+    before = files_below(grove.home)
+    with pytest.raises(AlreadyExists, match="children/b exists again"):
+        grove.undelete(last_slot(grove))
+    assert files_below(grove.home) == before
+    assert len(grove.deleted()) == 1
+
+
+def test_undelete_of_several_is_all_or_nothing(grove: Store) -> None:
+    """One of three in the way: none comes back."""
+    grove.delete("a")
+    parent = grove.load("r")
+    assert parent is not None
+    grove.save(Session.new_child_of("a2", parent, "m", "in the way"))
+    with pytest.raises(AlreadyExists, match="a2"):
+        grove.undelete(last_slot(grove))
+    assert ids(grove) == {"r", "b", "a2", "q", "k"}
+
+
+def test_child_cannot_come_back_before_its_root(grove: Store) -> None:
+    """A child without its root would be an orphan, and would stand in the root's way."""
+    grove.delete("b")
+    child = last_slot(grove)
+    grove.delete("r")
+    with pytest.raises(NotFound, match="have that back first"):
+        grove.undelete(child)
+    root = next(slot.name for slot in grove.deleted() if slot.session_id == "r")
+    grove.undelete(root)
+    grove.undelete(child)
+    assert ids(grove) == {"r", "a", "b", "a1", "a2", "q", "k"}
+
+
+def test_undelete_of_the_unknown_is_not_found(grove: Store) -> None:
+    """A name that the trash does not have is an error that says so."""
+    with pytest.raises(NotFound, match="nothing named 'x'"):
+        grove.undelete("x")
+
+
+# -- the trash ------------------------------------------------------------------------------------------------
+
+
+def age(store: Store, name: str, days: float) -> str:
+    """Make a slot look older, by its name."""
+    trash = store.home / ".grovefs/trash"
+    _, _, rest = name.partition("-")
+    older = f"{time.time_ns() - int(days * 86_400e9):020d}-{rest}"
+    (trash / name).rename(trash / older)
+    return older
+
+
+def test_trash_is_emptied_after_seven_days(home: Path) -> None:
+    """On opening, what was deleted eight days ago is gone for good; six days are still there."""
+    grove = plant(Store.open(home, background=False))
+    grove.delete("a2")
+    old = age(grove, last_slot(grove), days=8)
+    grove.delete("k")
+    young = age(grove, last_slot(grove), days=6)
+    grove.close()
+    with Store.open(grove.home, background=False) as again:
+        assert [slot.name for slot in again.deleted()] == [young]
+        assert not (again.home / ".grovefs/trash" / old).exists()
+        again.undelete(young)
+        assert again.check().is_clean
+
+
+def test_deleted_lists_the_newest_first(grove: Store) -> None:
+    """Each with its id and its time."""
+    for session_id in ("k", "b", "a2"):
+        grove.delete(session_id)
+    found = grove.deleted()
+    assert [slot.session_id for slot in found] == ["r/a2", "r/b", "q/k"]
+    assert found[0].deleted_at_ns > found[2].deleted_at_ns > time.time_ns() - 60e9
+
+
+@pytest.mark.warns
+def test_broken_note_in_the_trash_hides_nothing_else(grove: Store) -> None:
+    """A slot whose info.json is spoiled is passed over with a warning."""
+    grove.delete("k")
+    grove.delete("b")
+    (grove.home / ".grovefs/trash" / last_slot(grove) / "info.json").write_bytes(b"{")
+    assert [slot.session_id for slot in grove.deleted()] == ["q/k"]
+
+
+def test_slot_that_was_put_back_already_is_not_offered(grove: Store) -> None:
+    """A crash between putting back and emptying the slot leaves a note about nothing."""
+    grove.delete("k")
+    name = last_slot(grove)
+    slot = grove.home / ".grovefs/trash" / name
+    note = (slot / "info.json").read_bytes()
+    grove.undelete(name)
+    slot.mkdir()
+    (slot / "info.json").write_bytes(note)
+    assert grove.deleted() == []
+
+
+@pytest.mark.warns
+def test_trash_that_cannot_be_emptied_does_not_keep_the_home_shut(grove: Store) -> None:
+    """A failure to erase is a warning: opening goes on."""
+    from store.disk import trash
+
+    grove.delete("k")
+    age(grove, last_slot(grove), days=8)
+
+    def step(name: str) -> None:
+        if name == "remove-tree":
+            raise PermissionError(13, "not yours")
+
+    grove._disk.step = step
+    assert trash.purge(grove._disk) == 0
+    grove._disk.step = lambda name: None
+    assert trash.purge(grove._disk) == 1
+
+
+def test_single_files_fill_the_trash_only_so_far(store: Store) -> None:
+    """The oldest go first; a session in the trash, however large, stays its seven days."""
+    for session_id in ("s1", "s2"):
+        store.save(make_session(session_id))
+    store.attach("s2", b"x" * 5_000, "image/png")
+    store.delete("s2")
+    for _ in range(4):
+        kept = store.attach("s1", b"y" * 1_000, "image/png")
+        store.names.remove_file(place_of(f"sessions/s1/attachments/{kept.id}.png"))
+    found = [slot.name for slot in store.deleted()]
+    assert Expiry(store._disk).names() == []
+    store._remover.erase(Expiry(store._disk, kept_bytes=2_500).names())
+    assert [slot.name for slot in store.deleted()] == [*found[:2], found[4]]
+    store._remover.erase(Expiry(store._disk, kept_bytes=500).names())
+    assert [slot.session_id for slot in store.deleted()] == ["s2"]
+
+
+def test_store_that_is_open_for_weeks_empties_the_trash_too(home: Path) -> None:
+    with Store.open(home) as store:
+        store.save(make_session("s1"))
+        store.delete("s1")
+        old = age(store, last_slot(store), days=8)
+        store.save(make_session("s2"))
+        deadline = time.monotonic() + 30
+        while (home / ".grovefs/trash" / old).exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+# -- clear ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def talked(store: Store) -> Store:
+    session = make_session("s1", messages=4)
+    session.messages.insert(1, Message.system("be kind"))
+    session.messages.insert(3, Message.system("second"))
+    store.save(session)
+    store.attach("s1", b"picture", "image/png")
+    return store
+
+
+def test_clear_keeps_the_first_system_message_alone(talked: Store) -> None:
+    """All else that was said is gone from document, index and search."""
+    assert talked.clear("s1")
+    session = talked.load("s1")
+    assert session is not None
+    assert [m.content for m in session.messages] == ["be kind"]
+    entry = talked.entry("s1")
+    assert entry is not None
+    assert (entry.message_count, entry.has_attachments) == (1, False)
+    assert not talked.search("msg")
+    assert len(talked.search("kind")) == 1
+    assert not talked.clear("nobody")
+
+
+def test_clear_moves_attachments_to_the_trash_and_they_can_come_back(talked: Store) -> None:
+    """The pictures are not erased; undelete puts them where they were."""
+    attached = talked.home / "sessions/s1/attachments"
+    names = os.listdir(attached)
+    talked.clear("s1")
+    assert not attached.exists() or os.listdir(attached) == []
+    slot = talked.deleted()[0]
+    assert (slot.session_id, slot.what) == ("s1", "cleared")
+    assert talked.undelete(slot.name) == [Location("s1")]
+    assert os.listdir(attached) == names
+    entry = talked.entry("s1")
+    assert entry is not None
+    assert entry.has_attachments
+
+
+def test_attachments_do_not_come_back_to_a_session_that_is_gone(talked: Store) -> None:
+    """They belong to it: first the session, then its attachments."""
+    talked.clear("s1")
+    attachments = last_slot(talked)
+    talked.delete("s1")
+    session = last_slot(talked)
+    with pytest.raises(NotFound, match="have that back first"):
+        talked.undelete(attachments)
+    talked.undelete(session)
+    talked.undelete(attachments)
+
+
+def test_clear_keeps_the_conversation_in_the_trash(store: Store) -> None:
+    """Also without attachments: what was said can be had back."""
+    store.save(make_session("s1"))
+    store.clear("s1")
+    assert [d.what for d in store.deleted()] == ["cleared"]
+    assert read_json(store.home / "sessions/s1/session.json")["messages"] == []
+
+
+# -- cleanup --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mixed(store: Store) -> Store:
+    """full (with empty child e1, full child f1), hollow (empty, with full child f2), bare (empty, with empty e2)."""
+    for root, messages in (("full", 3), ("hollow", 1), ("bare", 0)):
+        store.save(make_session(root, messages=messages))
+    for id, root, messages in (("e1", "full", 1), ("f1", "full", 2), ("f2", "hollow", 2), ("e2", "bare", 1)):
+        child = Session.new_child(id, root, "m", id)
+        for i in range(messages):
+            child.add_message(Message.user(f"m{i}"))
+        store.save(child)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("mode", "doomed"),
+    [
+        ("all", {"full", "hollow", "bare", "e1", "f1", "f2", "e2"}),
+        ("empty", {"e1", "bare", "e2"}),
+        ("children", {"e1", "f1", "f2", "e2"}),
+    ],
+)
+def test_cleanup_deletes_what_its_plan_says(mixed: Store, mode: CleanupMode, doomed: set[str]) -> None:
+    """The plan can be shown first; `empty` spares an empty root with a child that holds something."""
+    plan = mixed.plan_cleanup(mode)
+    assert set(plan.session_ids) == doomed
+    assert plan.session_ids == sorted(plan.session_ids)
+    everyone = ids(mixed)
+    result = mixed.cleanup(mode)
+    assert result.deleted_session_ids == sorted(doomed)
+    assert result.deleted_count == len(doomed)
+    assert ids(mixed) == everyone - doomed
+    assert mixed.cleanup(mode).deleted_count == 0
+
+
+def test_cleanup_keeps_pinned_sessions_and_their_ancestors(grove: Store) -> None:
+    """A pinned grandchild protects child and root, at any depth."""
+    pin(grove, "a2")
+    assert grove.cleanup("children").deleted_session_ids == ["b", "k"]
+    assert grove.cleanup("all").deleted_session_ids == ["q"]
+    assert ids(grove) == {"r", "a", "a1", "a2"}
+
+
+@pytest.mark.parametrize("mode", ["all", "children"])
+def test_cleanup_may_take_pinned_ones_too(grove: Store, mode: CleanupMode) -> None:
+    """keep_pinned=False means it."""
+    pin(grove, "a2")
+    grove.cleanup(mode, keep_pinned=False)
+    assert ids(grove) == (set() if mode == "all" else {"r", "q"})
+
+
+def test_pinned_root_does_not_protect_its_children(grove: Store) -> None:
+    """Only ancestors are protected."""
+    pin(grove, "r")
+    assert grove.cleanup("all").deleted_session_ids == ["a", "a1", "a2", "b", "k", "q"]
+    assert ids(grove) == {"r"}
+
+
+def test_old_plan_spares_what_was_pinned_since(grove: Store) -> None:
+    """A plan is looked at again, session by session."""
+    plan = grove.plan_cleanup("all")
+    pin(grove, "a1")
+    assert grove.cleanup(plan).deleted_session_ids == ["a2", "b", "k", "q"]
+    assert ids(grove) == {"r", "a", "a1"}
+
+
+def test_old_plan_spares_what_is_no_longer_empty(mixed: Store) -> None:
+    """A child that got messages since keeps itself and its root."""
+    plan = mixed.plan_cleanup("empty")
+    mixed.append("e2", [Message.user("more"), Message.user("and more")])
+    assert mixed.cleanup(plan).deleted_session_ids == ["e1"]
+    assert {"bare", "e2"} <= ids(mixed)
+
+
+def test_old_plan_does_not_delete_what_came_since(grove: Store) -> None:
+    """What nobody agreed to delete is not deleted, and neither is its root."""
+    plan = grove.plan_cleanup("all")
+    grove.save(Session.new_child("later", "q", "m", "later"))
+    assert "q" not in grove.cleanup(plan).deleted_session_ids
+    assert ids(grove) == {"q", "later"}
+
+
+def test_cleanup_tells_its_progress_and_goes_to_the_trash(mixed: Store) -> None:
+    """Each deletion can be undone."""
+    seen: list[tuple[int, int]] = []
+    mixed.cleanup("empty", progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    for slot in mixed.deleted():
+        mixed.undelete(slot.name)
+    assert len(ids(mixed)) == 7
+
+
+def test_nothing_is_removed_while_bamboo_is_at_work(grove: Store) -> None:
+    """It would come back, or be missed."""
+    grove.delete("k")
+    slot = last_slot(grove)
+    plan = grove.plan_cleanup("all")
+    grove._neighbour.saw_rewrite()
+    for attempt in (
+        lambda: grove.delete("r"),
+        lambda: grove.clear("r"),
+        lambda: grove.undelete(slot),
+        lambda: grove.cleanup(plan),
+    ):
+        with pytest.raises(BambooAtWork):
+            attempt()
+    assert len(ids(grove)) == 6
+
+
+# -- plans, as a property --------------------------------------------------------------------------------
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> dict[Location, IndexEntry]:
+    """Roots with children whose parents are any session of the tree, themselves or nobody; some pinned."""
+    known: dict[Location, IndexEntry] = {}
+    for root in range(draw(st.integers(1, 3))):
+        here = Location(f"r{root}")
+        names = [f"c{i}" for i in range(draw(st.integers(0, 6)))]
+        known[here] = entry(here, None, draw)
+        for name in names:
+            parent = draw(st.sampled_from([here.root, here.root, *names, "nobody"]))
+            known[Location(here.root, name)] = entry(Location(here.root, name), parent, draw)
+    return known
+
+
+def entry(location: Location, parent: str | None, draw: Any) -> IndexEntry:
+    session = Session.new(location.id)
+    session.pinned = draw(st.sampled_from([False, False, True]))
+    session.parent_session_id = parent
+    return entry_of(session, location, draw(st.integers(0, 3)), has_attachments=False)
+
+
+def parents_of(location: Location, known: dict[Location, IndexEntry]) -> Iterator[Location]:
+    """Written again, plainly: up to the root, or until it goes in circles."""
+    if location.child is None:
+        return
+    yield Location(location.root)
+    seen: set[Location] = set()
+    here: Location | None = location
+    while here is not None and here not in seen:
+        seen.add(here)
+        found = known.get(here)
+        parent = found.parent_session_id if found else None
+        here = Location(location.root, parent) if parent and parent != location.root else None
+        if here is not None:
+            yield here
+
+
+@given(forests(), st.sampled_from(["all", "empty", "children"]), st.booleans())
+@settings(deadline=None)
+def test_no_plan_dooms_what_must_stay(known: dict[Location, IndexEntry], mode: CleanupMode, keep_pinned: bool) -> None:
+    """Nothing pinned and no ancestor of it; with `empty` nothing that holds something; all the rest."""
+    plan = plan_cleanup(known.items(), mode, keep_pinned=keep_pinned)
+    assert isinstance(plan, Plan)
+    doomed = set(plan.doomed)
+    must_stay = {
+        loc
+        for loc, found in known.items()
+        if (keep_pinned and found.pinned) or (mode == "empty" and found.message_count > 1)
+    }
+    must_stay |= {above for loc in must_stay for above in parents_of(loc, known)}
+    wanted = {loc for loc in known if mode != "children" or loc.child is not None}
+    assert doomed == wanted - must_stay
+
+
+@given(forests())
+@settings(deadline=None)
+def test_descendants_and_ancestors_are_two_sides(known: dict[Location, IndexEntry]) -> None:
+    """Who lies below whom is answered the same from both ends."""
+    for one in known:
+        below = descendants(one, known)
+        assert one not in below
+        for other in known:
+            if other != one:
+                assert (other in below) == (one in ancestors(other, known))

@@ -1,0 +1,275 @@
+"""The records of a session on disk, and what the mount asks for. What every backend does is in test_backend."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import ArtifactSet, Conflict, Corrupt, InvalidContent, NotFound, Protected, Session, Store, TooLarge
+from store.path_kinds import Kind, place_of
+from store.sessions.artifacts import MAX_ARTIFACTS
+from tests.builders import files_below, make_session, read_json
+from tests.records import make_artifact, make_check, make_event, make_report
+
+TRACES = "sessions/s1/traces.json"
+
+
+@pytest.fixture
+def directory(store: Store, home: Path) -> Path:
+    store.save(make_session("s1"))
+    return home / "sessions/s1"
+
+
+def put(store: Store, path: str, value: Any, **how: Any) -> bool:
+    raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return store.names.commit(place_of(path), raw, **how)
+
+
+# -- on disk -----------------------------------------------------------------------------------------------
+
+
+def test_records_lie_in_the_session_in_the_form_of_their_owner(store: Store, directory: Path) -> None:
+    """Pretty JSON, an object with the artifacts in order, and two arrays."""
+    store.records.save_artifacts("s1", ArtifactSet.of([make_artifact("b"), make_artifact("a")]))
+    store.records.save_traces("s1", [make_event()])
+    store.records.save_verification("s1", [make_report()])
+    assert [a["artifact_id"] for a in read_json(directory / "artifacts.json")["artifacts"]] == [
+        "tool-output:test:b",
+        "tool-output:test:a",
+    ]
+    assert read_json(directory / "traces.json") == [make_event().model_dump()]
+    assert read_json(directory / "verification.json")[0]["status"] == "passed"
+    assert (directory / "traces.json").read_bytes().startswith(b'[\n  {\n    "schema": "a3s.trace_event.v1",\n')
+    assert store.check().findings == []
+
+
+def test_a_change_keeps_every_byte_it_need_not_touch(store: Store, directory: Path) -> None:
+    """Rule 5: layout, unknown members, the form of numbers; in the arrays and in the object."""
+    event = make_event().model_dump()
+    raw = b"[ " + json.dumps({**event, "details": 1.50, "more": "x"}).encode().replace(b"1.5", b"1.50") + b" ]\n"
+    put(store, TRACES, raw)
+    store.records.add_traces("s1", [make_event("write")])
+    text = (directory / "traces.json").read_bytes()
+    assert text.startswith(raw[:-3])
+    assert text.endswith(b" ]\n")
+    assert [e.name for e in store.records.load_traces("s1") or []] == ["read", "write"]
+    manifest = b'{"artifacts": [], "strange": 1.50}'
+    put(store, "sessions/s1/artifacts.json", manifest)
+    store.records.add_artifacts("s1", [make_artifact()])
+    assert b'"strange": 1.50' in (directory / "artifacts.json").read_bytes()
+
+
+def test_saving_the_same_changes_nothing(store: Store, directory: Path) -> None:
+    """No commit, no news."""
+    store.records.save_traces("s1", [make_event()])
+    cursor, stamp = store.changes().cursor, (directory / "traces.json").stat()
+    store.records.save_traces("s1", [make_event()])
+    assert store.changes(cursor).items == []
+    assert (directory / "traces.json").stat().st_mtime_ns == stamp.st_mtime_ns
+
+
+def test_a_change_is_told_to_those_who_follow(store: Store, directory: Path) -> None:
+    """Once for each commit."""
+    cursor = store.changes().cursor
+    store.records.save_traces("s1", [make_event()])
+    store.names.remove_file(place_of(TRACES))
+    assert [(c.location.id, c.what) for c in store.changes(cursor).items] == [("s1", "record")] * 2
+
+
+def test_the_conversation_is_not_touched(store: Store, directory: Path) -> None:
+    """Neither its files nor when it was updated."""
+    before, entry = files_below(store.home), store.entry("s1")
+    store.records.save_traces("s1", [make_event()])
+    after = files_below(store.home)
+    assert {k: v for k, v in after.items() if not k.endswith("traces.json")} == before
+    assert store.entry("s1") == entry
+
+
+def test_a_mode_stays_what_it_was(store: Store, directory: Path) -> None:
+    """As with every file that is replaced."""
+    store.records.save_traces("s1", [])
+    (directory / "traces.json").chmod(0o640)
+    store.records.save_traces("s1", [make_event()])
+    assert (directory / "traces.json").stat().st_mode & 0o777 == 0o640
+
+
+def test_records_go_to_the_trash_with_their_session_and_come_back(store: Store, directory: Path) -> None:
+    """Deleted is not gone."""
+    store.records.save_traces("s1", [make_event()])
+    store.delete("s1")
+    assert store.records.load_traces("s1") is None
+    store.undelete(store.deleted()[0].name)
+    assert store.records.load_traces("s1") == [make_event()]
+
+
+def test_records_move_with_their_session(store: Store, directory: Path) -> None:
+    """Under its new name."""
+    store.records.save_traces("s1", [make_event()])
+    store.rename("s1", "s2")
+    assert store.records.load_traces("s2") == [make_event()]
+
+
+# -- limits ------------------------------------------------------------------------------------------------
+
+
+def test_more_artifacts_than_allowed_are_loaded_as_they_are(store: Store, directory: Path) -> None:
+    """Nothing is evicted by being looked at, or by a copy through the mount; the next save does it."""
+    many = ArtifactSet.of(make_artifact(str(i)) for i in range(MAX_ARTIFACTS + 5))
+    assert put(store, "sessions/s1/artifacts.json", many.model_dump())
+    for _ in range(2):
+        found = store.records.load_artifacts("s1")
+        assert found is not None
+        assert len(found) == MAX_ARTIFACTS + 5
+    assert len(store.records.add_artifacts("s1", [make_artifact("new")])) == 6
+
+
+def test_a_record_over_the_size_of_a_document_is_refused(home: Path) -> None:
+    """By API and mount."""
+    with Store.open(home, background=False, limit_bytes=10_000) as store:
+        store.save(make_session("s1"))
+        with pytest.raises(TooLarge):
+            store.records.add_artifacts("s1", [make_artifact("a", "x" * 10_000)])
+        with pytest.raises(TooLarge):
+            put(store, "sessions/s1/artifacts.json", ArtifactSet.of([make_artifact("a", "x" * 10_000)]).model_dump())
+        assert store.records.load_artifacts("s1") is None
+
+
+# -- damage ------------------------------------------------------------------------------------------------
+
+
+def test_a_broken_record_is_found_and_named(store: Store, directory: Path) -> None:
+    """Loading raises with the place; `check` finds it, and leaves it alone."""
+    path = directory / "traces.json"
+    path.write_bytes(b'[\n  {"schema": 5}]')
+    with pytest.raises(Corrupt, match=r"sessions/s1/traces\.json:2:14"):
+        store.records.load_traces("s1")
+    with pytest.raises(Corrupt):
+        store.records.add_traces("s1", [make_event()])
+    report = store.check(repair=True)
+    assert [(f.kind, f.path) for f in report.findings] == [("unparsable", TRACES)]
+    assert path.read_bytes() == b'[\n  {"schema": 5}]'
+    path.unlink()
+
+
+def test_replacing_a_broken_record_keeps_it_in_the_trash(store: Store, directory: Path) -> None:
+    """What nobody could read may still be mended by hand."""
+    (directory / "verification.json").write_bytes(b"[broken")
+    store.records.save_verification("s1", [make_report()])
+    assert store.records.load_verification("s1") == [make_report()]
+    (kept,) = store.deleted()
+    assert kept.what == "unreadable record replaced"
+    assert (store.home / kept.moves[0][1]).read_bytes() == b"[broken"
+
+
+def test_a_link_in_the_place_of_a_record_is_not_followed(store: Store, directory: Path, tmp_path: Path) -> None:
+    """Neither read nor written through, and found once."""
+    target = tmp_path / "elsewhere"
+    target.write_text("[]")
+    (directory / "traces.json").symlink_to(target)
+    with pytest.raises(Corrupt, match="links are not followed"):
+        store.records.load_traces("s1")
+    with pytest.raises(Corrupt):
+        store.records.save_traces("s1", [make_event()])
+    assert [f.kind for f in store.check().findings] == ["not-plain"]
+    assert target.read_text() == "[]"
+    (directory / "traces.json").unlink()
+
+
+# -- through the mount -------------------------------------------------------------------------------------
+
+
+def test_the_three_names_are_records_and_no_others(store: Store) -> None:
+    """Directly in a session's directory, root or child."""
+    for name in ("artifacts.json", "traces.json", "verification.json"):
+        assert place_of(f"sessions/s1/{name}").kind is Kind.RECORD
+        assert place_of(f"sessions/s1/children/kid/{name}").kind is Kind.RECORD
+        assert place_of(f"sessions/s1/notes/{name}").kind is Kind.PLAIN
+        assert place_of(f"sessions/s1/{name}~").kind is Kind.PLAIN
+
+
+def test_bytes_are_stored_as_they_come(store: Store, directory: Path) -> None:
+    """Rule 5; the same bytes again are no change."""
+    raw = b" [\t]\n"
+    assert put(store, TRACES, raw) is True
+    assert put(store, TRACES, raw) is False
+    assert (directory / "traces.json").read_bytes() == raw
+
+
+def test_a_refused_record_is_kept_with_the_reason(store: Store, directory: Path) -> None:
+    """Rule 3: the version before stands, and what was typed is in `.rejected`; both go with the next good save."""
+    put(store, "sessions/s1/verification.json", [make_report().model_dump()])
+    before = (directory / "verification.json").read_bytes()
+    claimed = make_report("s", make_check("failed")).model_dump() | {"status": "passed"}
+    with pytest.raises(InvalidContent, match="does not follow"):
+        put(store, "sessions/s1/verification.json", [claimed])
+    assert (directory / "verification.json").read_bytes() == before
+    shown = store.names.rejects.names(place_of("sessions/s1").path)
+    assert set(shown) == {"verification.json.rejected", "verification.json.error"}
+    put(store, "sessions/s1/verification.json", [])
+    assert store.names.rejects.names("sessions/s1") == {}
+
+
+def test_who_writes_from_an_outdated_copy_is_told(store: Store, directory: Path) -> None:
+    """Rule 8."""
+    put(store, TRACES, [])
+    base = store.names.version(place_of(TRACES))
+    store.records.add_traces("s1", [make_event()])
+    with pytest.raises(Conflict, match="the newer version stands"):
+        put(store, TRACES, [make_event("late").model_dump()], base=base)
+    assert store.records.load_traces("s1") == [make_event()]
+    assert put(store, TRACES, [make_event("late").model_dump()], base=base, overwrite=True)
+
+
+def test_a_record_may_come_before_its_session(store: Store, home: Path) -> None:
+    """rsync copies in the order of names; the session is there once session.json is."""
+    (home / "sessions/s1").mkdir()
+    put(store, TRACES, [make_event().model_dump()])
+    assert store.exists("s1") is False
+    store.save(make_session("s1"))
+    assert store.records.load_traces("s1") == [make_event()]
+
+
+def test_a_removed_record_goes_to_the_trash(store: Store, directory: Path) -> None:
+    """And can be had back."""
+    store.records.save_traces("s1", [make_event()])
+    store.names.remove_file(place_of(TRACES))
+    assert store.records.load_traces("s1") is None
+    with pytest.raises(NotFound):
+        store.names.remove_file(place_of(TRACES))
+    store.undelete(store.deleted()[0].name)
+    assert store.records.load_traces("s1") == [make_event()]
+
+
+def test_a_rename_onto_a_record_is_a_commit(store: Store, directory: Path) -> None:
+    """Checked like any other: sed, vim and rsync bring their new version so."""
+    (directory / ".tmp").write_bytes(b"[]")
+    store.names.move(place_of("sessions/s1/.tmp"), place_of(TRACES))
+    assert (directory / "traces.json").read_bytes() == b"[]"
+    (directory / ".tmp").write_bytes(b"[5]")
+    with pytest.raises(InvalidContent):
+        store.names.move(place_of("sessions/s1/.tmp"), place_of(TRACES))
+    assert (directory / "traces.json").read_bytes() == b"[]"
+    (directory / ".tmp").unlink()
+
+
+def test_a_record_cannot_be_a_directory_or_a_link(store: Store, directory: Path) -> None:
+    """It can only be a plain file."""
+    with pytest.raises(Protected):
+        store.names.make_dir(place_of(TRACES))
+    with pytest.raises(Protected):
+        store.names.symlink(place_of(TRACES), "elsewhere")
+
+
+def test_the_records_of_a_pinned_session_stay(store: Store) -> None:
+    """They can be written, not taken away."""
+    store.save(make_session("root"))
+    child = Session.new_child("kid", "root", "m", "t")
+    child.pinned = True
+    store.save(child)
+    path = "sessions/root/children/kid/traces.json"
+    assert put(store, path, [])
+    with pytest.raises(Protected, match="pinned"):
+        store.names.remove_file(place_of(path))

@@ -1,0 +1,229 @@
+"""What an agent did, step by step."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store import Corrupt, InvalidContent, Session, StepRange, Store, TrajectoryStep
+from store.sessions.trajectory import _line, _parse
+from tests.builders import NINE_DIGITS, files_below, make_session
+
+
+def step(name: str = "read", **members: Any) -> TrajectoryStep:
+    fields: dict[str, Any] = {
+        "tool_name": name,
+        "tool_args": {"path": "a.py"},
+        "output_summary": "12 lines",
+        "duration_ms": 9,
+        "is_error": False,
+        "tool_call_id": "call-1",
+        "timestamp": NINE_DIGITS,
+    }
+    return TrajectoryStep.model_validate(fields | members)
+
+
+@pytest.fixture
+def log(store: Store, home: Path) -> Path:
+    store.save(make_session("s1"))
+    return home / "sessions/s1/trajectory.jsonl"
+
+
+def names(store: Store, *between: int | None) -> list[str]:
+    steps = store.trajectory.read("s1", *between)  # type: ignore[arg-type]
+    assert steps is not None
+    return [s.tool_name for s in steps]
+
+
+def test_steps_are_appended_and_read_by_range(store: Store, log: Path) -> None:
+    """As a slice takes them; the answer to an append says which numbers they have."""
+    assert store.trajectory.append("s1", [step("a"), step("b")]) == StepRange(0, 2)
+    assert store.trajectory.append("s1", [step("c"), step("d")]) == StepRange(2, 4)
+    assert names(store) == ["a", "b", "c", "d"]
+    assert names(store, 1, 3) == ["b", "c"]
+    assert names(store, 3) == ["d"]
+    assert names(store, -3, -1) == ["b", "c"]
+    assert names(store, -1) == ["d"]
+    assert names(store, 9) == names(store, 3, 1) == []
+    assert store.trajectory.count("s1") == 4
+    assert log.read_bytes().count(b"\n") == 4
+
+
+def test_a_step_keeps_every_member_and_every_digit(store: Store, log: Path) -> None:
+    """Rule 5: unknown ones too."""
+    store.trajectory.append("s1", [step(tool_args=[1, {"ü": None}], more={"b": 1, "a": 2})])
+    (read,) = store.trajectory.read("s1") or []
+    assert read == step(tool_args=[1, {"ü": None}], more={"b": 1, "a": 2})
+    assert json.loads(log.read_bytes())["timestamp"] == NINE_DIGITS
+    assert "ü" in log.read_text()
+
+
+def test_no_steps_change_nothing(store: Store, log: Path) -> None:
+    """Not even a file is made."""
+    assert store.trajectory.append("s1", []) == StepRange(0, 0)
+    assert store.trajectory.read("s1") == []
+    assert not log.exists()
+
+
+def test_an_unknown_session_has_no_steps(store: Store, home: Path) -> None:
+    """None, and nothing is made."""
+    assert store.trajectory.append("nobody", [step()]) is None
+    assert store.trajectory.read("nobody") is None
+    assert store.trajectory.count("nobody") is None
+    assert files_below(home) == {}
+
+
+def test_a_child_has_steps_of_its_own(store: Store, home: Path, log: Path) -> None:
+    """In its own directory."""
+    store.save(Session.new_child("kid", "s1", "m", "A child"))
+    assert store.trajectory.append("s1/kid", [step("a")]) == StepRange(0, 1)
+    assert (home / "sessions/s1/children/kid/trajectory.jsonl").exists()
+    assert not log.exists()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"duration_ms": -1},
+        {"duration_ms": 1.5},
+        {"is_error": "no"},
+        {"timestamp": "yesterday"},
+        {"tool_name": None},
+        {"tool_args": {"k": object()}},
+        {"output_summary": "\ud800"},
+    ],
+)
+def test_a_bad_step_is_refused_and_the_whole_batch_with_it(store: Store, log: Path, bad: dict[str, Any]) -> None:
+    """Rule 3: the good ones before it are not written either."""
+    store.trajectory.append("s1", [step("a")])
+    before = log.read_bytes()
+    with pytest.raises(InvalidContent, match=r"trajectory\.jsonl"):
+        store.trajectory.append("s1", [step("b"), step("c").model_dump() | bad])
+    assert log.read_bytes() == before
+
+
+def test_a_missing_member_is_refused(store: Store, log: Path) -> None:
+    """Every one is required."""
+    with pytest.raises(InvalidContent, match="tool_call_id"):
+        store.trajectory.append("s1", [{k: v for k, v in step().model_dump().items() if k != "tool_call_id"}])
+
+
+@pytest.mark.warns
+def test_a_line_cut_off_by_a_crash_keeps_its_number(store: Store, log: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What comes after it begins a line of its own, and has the number it was told."""
+    store.trajectory.append("s1", [step("a")])
+    with log.open("ab") as file:
+        file.write(b'{"tool_name": "cut o')
+    assert store.trajectory.append("s1", [step("c")]) == StepRange(2, 3)
+    assert names(store) == ["a", "c"]
+    assert names(store, 2) == ["c"]
+    assert "step 1" in caplog.text
+
+
+def test_a_blank_line_is_nobodys_damage(store: Store, log: Path) -> None:
+    """Editors leave some."""
+    store.trajectory.append("s1", [step("a")])
+    log.write_bytes(log.read_bytes() + b"\n")
+    store.trajectory.append("s1", [step("b")])
+    assert names(store) == ["a", "b"]
+
+
+def test_lines_longer_than_a_piece_are_read_whole(store: Store, log: Path) -> None:
+    """The log is read a megabyte at a time."""
+    big = "x" * 1_500_000
+    store.trajectory.append("s1", [step("a", output_summary=big), step("b"), step("c", output_summary=big)])
+    assert [len(s.output_summary) for s in store.trajectory.read("s1") or []] == [1_500_000, 8, 1_500_000]
+    assert names(store, -1) == ["c"]
+
+
+def test_a_link_in_its_place_is_not_followed(store: Store, log: Path, tmp_path: Path) -> None:
+    """Neither read nor written through."""
+    target = tmp_path / "elsewhere"
+    target.write_text("")
+    log.symlink_to(target)
+    for attempt in (lambda: store.trajectory.read("s1"), lambda: store.trajectory.append("s1", [step()])):
+        with pytest.raises(Corrupt, match="links are not followed"):
+            attempt()
+    assert target.read_text() == ""
+    log.unlink()
+
+
+def test_steps_go_with_their_session(store: Store, log: Path) -> None:
+    """Into the trash, and back."""
+    store.trajectory.append("s1", [step("a")])
+    store.delete("s1")
+    assert not log.exists()
+    store.undelete(store.deleted()[0].name)
+    assert names(store) == ["a"]
+
+
+def test_an_append_is_told_to_those_who_follow(store: Store, log: Path) -> None:
+    """The change feed says that a log grew."""
+    cursor = store.changes().cursor
+    store.trajectory.append("s1", [step()])
+    assert [(c.location.id, c.what) for c in store.changes(cursor).items] == [("s1", "log")]
+
+
+def test_batches_of_many_threads_stay_together(store: Store, log: Path) -> None:
+    """Each batch has the numbers it was told, and no step is lost."""
+    told: dict[str, StepRange | None] = {}
+
+    def work(name: str) -> None:
+        told[name] = store.trajectory.append("s1", [step(name) for _ in range(5)])
+
+    threads = [threading.Thread(target=work, args=(f"t{i}",)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.trajectory.count("s1") == 40
+    for name, between in told.items():
+        assert between is not None
+        assert names(store, *between) == [name] * 5
+
+
+APPEND = """
+import sys, itertools
+from store import Store
+with Store.open(sys.argv[1], background=False, durability="normal") as store:
+    for number in itertools.count():
+        store.trajectory.append("s1", [{
+            "tool_name": str(number), "tool_args": "x" * 5000, "output_summary": "", "duration_ms": 1,
+            "is_error": False, "tool_call_id": "c", "timestamp": "2026-01-01T00:00:00Z"}] * 3)
+        print(number, flush=True)
+"""
+
+
+def test_what_was_answered_survives_a_kill(store: Store, home: Path, log: Path) -> None:
+    """Rule 2: each batch whose append returned is there, whole and in order."""
+    with subprocess.Popen([sys.executable, "-c", APPEND, str(home)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        answered = [process.stdout.readline() for _ in range(20)]
+        process.kill()
+        answered += process.stdout.read().splitlines()
+    found = names(store)
+    assert found[: 3 * len(answered)] == [str(i) for i in range(len(answered)) for _ in range(3)]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(json_values, st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_step_is_one_line_and_reads_back(arguments: Any, output: str) -> None:
+    """Whatever the tool was given and said."""
+    wanted = step(tool_args=arguments, output_summary=output)
+    line = _line(wanted)
+    assert line.count(b"\n") == 1
+    assert _parse(line[:-1], "trajectory.jsonl", 0) == wanted

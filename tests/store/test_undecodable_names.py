@@ -1,0 +1,127 @@
+"""A name on disk may be any bytes. One that is no Unicode means nothing to us, wherever it is, and hinders nobody."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from store import Session, Store
+from store.errors import StoreError
+from store.namespace.namespace import Namespace
+from store.path_kinds import VERSIONED, Kind, place_of
+from tests.builders import make_session
+
+BAD = os.fsdecode(b"\xff\xc3")
+DIRECTORIES = (
+    "sessions",
+    "sessions/s1",
+    "sessions/s1/attachments",
+    "sessions/s1/children",
+    "sessions/s1/children/c1",
+    "sessions/s1/mailbox/new",
+    f"sessions/{BAD}",
+    f"sessions/s1/{BAD}",
+    "state",
+    "state/facts",
+    f"state/{BAD}",
+    "projects",
+    "projects/k",
+    "projects/k/sessions",
+    "projects/k/sessions/p",
+    "projects/k/sessions/p/children",
+    f"projects/{BAD}",
+)
+NAMES = (BAD, f"{BAD}.json", f"{BAD}.md", f"{BAD}.jsonl", "session.json", "n.json", "new")
+PATHS = [path for path in map("/".join, itertools.product(DIRECTORIES, NAMES)) if BAD in path]
+SOURCES = (
+    "sessions/s1",
+    "sessions/s1/children/c1",
+    "sessions/s1/notes",
+    "sessions/s1/notes.d",
+    "sessions/s1/attachments/a.png",
+    "sessions/s1/artifacts.json",
+    "sessions/s1/token-usage.jsonl",
+    f"sessions/{BAD}",
+    f"sessions/s1/{BAD}",
+    "state/facts",
+    "state/facts/n.json",
+    "state/facts/n.md",
+    f"state/{BAD}",
+    f"state/{BAD}/n.json",
+    "projects/k",
+    "projects/k/sessions/p",
+    "projects/k/sessions/p/children/c",
+    "projects/k/sessions/p/session.json",
+    f"projects/{BAD}",
+)
+
+
+@pytest.fixture
+def names(home: Path) -> Iterator[Namespace]:
+    with Store.open(home, background=False, durability="normal") as store:
+        fill(store)
+        store.rebuild()
+        store.check(repair=True)
+        yield store.names
+        left = [
+            f for f in store.check().findings if f.is_damage and f.kind != "not-plain"
+        ]  # a directory among attachments
+        assert not left, left
+
+
+def fill(store: Store) -> None:
+    store.save(make_session("s1"))
+    store.save(Session.new_child("c1", "s1", "m", "t"))
+    store.names.commit(place_of("sessions/s1/attachments/a.png"), b"bytes")
+    store.append_token_usage("s1", {"n": 1})
+    store.state.save_json("facts", "n", {"x": 1})
+    store.state.save_markdown("facts", "n", "text")
+    for directory in ("sessions/s1", "sessions/s1/children", "state", "projects", "sessions", "projects/k/sessions"):
+        path = store.home / directory / BAD
+        path.mkdir(parents=True)
+        (path / "n.json").write_text("{}")
+    (store.home / "sessions/s1/notes").write_text("notes")
+    (store.home / "sessions/s1/notes.d").mkdir()
+    for path in ("projects/k/sessions/p", "projects/k/sessions/p/children/c"):
+        (store.home / path).mkdir(parents=True)
+        (store.home / path / "session.json").write_text("{}")
+    (store.home / "sessions/s1/mailbox/new").mkdir(parents=True)
+
+
+def attempt(work: Callable[[], object]) -> None:
+    with suppress(StoreError, OSError):
+        work()
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_a_name_that_is_no_text_is_made_and_removed_or_refused(names: Namespace, directory: str) -> None:
+    for name in NAMES:
+        place = place_of(f"{directory}/{name}")
+        if BAD not in place.path:
+            continue
+        attempt(lambda place=place: names.make_dir(place))
+        attempt(lambda place=place: names.remove_dir(place))
+        attempt(lambda place=place: names.symlink(place, BAD))
+        attempt(lambda place=place: names.remove_file(place))
+        attempt(lambda place=place: names.put_plain(place, b"x", os.stat("/")))
+        if place.kind in VERSIONED:
+            attempt(lambda place=place: names.commit(place, b"{}"))
+            attempt(lambda place=place: names.commit(place, b"{"))
+        attempt(lambda place=place: names.set_attributes(place, mode=0o600, times_ns=(1, 1)))
+        attempt(lambda place=place: names.remove_file(place))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_name_that_is_no_text_is_moved_and_exchanged_or_refused(names: Namespace, source: str) -> None:
+    """To such a name, from it, and beside it."""
+    for one, other in itertools.product([place_of(source)], map(place_of, PATHS)):
+        if Kind.DOCUMENT in (one.kind, other.kind):
+            continue  # these are committed, not moved
+        attempt(lambda one=one, other=other: names.move(one, other))
+        attempt(lambda one=one, other=other: names.move(other, one))
+        attempt(lambda one=one, other=other: names.exchange(one, other))

@@ -1,0 +1,164 @@
+"""A ChatGPT export: the path that counts is the session, every branch off it a child, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store import Session, Store
+from store.transfer.formats.conversation_tree import Nodes
+from store.transfer.formats.json_array_stream import BrokenArray, iter_elements
+from tests.store.transfer.foreign import CHAT_ID, PNG, chat_conversation, make_chatgpt
+
+
+@pytest.fixture
+def imported(store: Store, tmp_path: Path) -> Session:
+    summary = store.imports.run(str(make_chatgpt(tmp_path / "export")))
+    assert (summary.format, summary.problems) == ("chatgpt", [])
+    assert summary.counts == {"new": 4}
+    session = store.load(CHAT_ID)
+    assert session is not None
+    return session
+
+
+def contents(store: Store) -> dict[str, list[str | None]]:
+    return {
+        e.id: [m.id for m in s.messages]
+        for e in store.entries()
+        if (s := store.load(f"{e.root_session_id}/{e.id}" if e.kind == "child" else e.id))
+    }
+
+
+def test_the_path_that_counts_is_the_session(imported: Session) -> None:
+    assert [m.id for m in imported.messages] == ["q", "t2", "a2"]
+    ask, thought, answer = imported.messages
+    assert (ask.role, ask.content) == ("user", "What is this?")
+    assert (thought.content, thought.reasoning) == ("", "Look\nA dot.")
+    assert (answer.role, answer.content) == ("assistant", "A pixel.")
+    assert answer.created_at == "2023-11-14T22:13:22Z"
+
+
+def test_branches_are_children_and_hold_every_other_message(imported: Session, store: Store) -> None:
+    found = contents(store)
+    assert found["branch-a1"] == ["a1"]
+    assert found["branch-q'"] == ["q'", "a5"]
+    assert found["branch-a4"] == ["a4"]
+    inner = store.load(f"{CHAT_ID}/branch-a4")
+    assert inner is not None
+    assert (inner.parent_session_id, inner.spawn_depth) == ("branch-q'", 2)
+    assert inner.messages[0].content == "print(1)"
+    assert inner.messages[0].metadata["chatgpt"]["content"] == {"content_type": "code", "language": "python"}
+    assert inner.messages[0].created_at == "2023-11-14T22:13:24.123456Z"
+
+
+def test_the_session_knows_what_the_source_knew(imported: Session) -> None:
+    assert (imported.title, imported.model) == ("A picture", "gpt-4o")
+    assert imported.created_at == "2023-11-14T22:13:20.250Z"
+    assert imported.updated_at == "2023-11-14T22:13:29Z"
+    assert imported.metadata["chatgpt.is_archived"] == "true"
+    assert imported.messages[2].metadata["chatgpt"]["status"] == "finished_successfully"
+    assert imported.messages[2].metadata["chatgpt"]["parent"] == "t2"
+
+
+def test_files_of_the_export_become_attachments(imported: Session, store: Store) -> None:
+    parts = imported.messages[0].content_parts
+    assert parts is not None
+    assert parts[0].image_url is not None
+    assert store.resolve_attachment(parts[0].image_url.url) == (PNG, "image/png")
+    assert imported.messages[0].metadata["chatgpt"]["content"]["parts"][0]["width"] == 1
+
+
+def test_a_path_that_moved_moves_messages_and_loses_none(store: Store, tmp_path: Path) -> None:
+    """The person went back to another answer, and exported again."""
+    base = make_chatgpt(tmp_path / "export")
+    store.imports.run(str(base))
+    before = {id for ids in contents(store).values() for id in ids}
+    make_chatgpt(base, chat_conversation(current="a1"))
+    summary = store.imports.run(str(base))
+    assert summary.counts["kept"] == 0
+    assert contents(store)[CHAT_ID] == ["q", "a1"]
+    assert contents(store)["branch-t2"] == ["t2", "a2"]
+    assert {id for ids in contents(store).values() for id in ids} == before
+    assert store.imports.run(str(base)).counts["updated"] == 0
+
+
+def test_bad_conversations_are_reported_by_line_and_cost_no_other(store: Store, tmp_path: Path) -> None:
+    export = tmp_path / "export"
+    bad: list[Any] = ["text", 5, {"id": "x"}, {"mapping": {}}, {"id": "no-map", "mapping": [1]}]
+    make_chatgpt(export, *bad, chat_conversation())
+    summary = store.imports.run(str(export))
+    assert [p.line for p in summary.problems] == [2, 3, 4, 7, 10]
+    assert summary.counts == {"new": 4}
+
+
+def test_bad_nodes_are_reported_and_kept(store: Store, tmp_path: Path) -> None:
+    conversation = chat_conversation()
+    conversation["mapping"] |= {"odd": 5, "odder": {"id": "odder", "message": "text", "parent": "a2", "children": []}}
+    summary = store.imports.run(str(make_chatgpt(tmp_path / "export", conversation)))
+    assert ["odd" in p.text for p in summary.problems] == [True, True]
+    kept = store.read_attachment(CHAT_ID, "records")
+    assert kept is not None
+    assert json.loads(kept[0].splitlines()[0]) == {"odd": 5}
+
+
+def test_an_array_that_ends_in_the_middle_yields_what_it_has(store: Store, tmp_path: Path) -> None:
+    export = make_chatgpt(tmp_path / "export", chat_conversation("c1"), chat_conversation("c2"))
+    text = (export / "conversations.json").read_text()
+    (export / "conversations.json").write_text(text[: len(text) * 3 // 4])
+    summary = store.imports.run(str(export))
+    assert summary.counts == {"new": 4}
+    assert "not closed" in summary.problems[0].text
+
+
+def test_the_same_conversation_twice_is_taken_once(store: Store, tmp_path: Path) -> None:
+    export = make_chatgpt(tmp_path / "export", chat_conversation(), chat_conversation(current="a1"))
+    for counts in ({"new": 4}, {"unchanged": 4}):
+        summary = store.imports.run(str(export))
+        assert summary.counts == counts
+        assert all("already" in p.text or "its root" in p.text for p in summary.problems)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.lists(VALUES, max_size=6), st.integers(1, 7), st.sampled_from([None, 1]), st.booleans())
+def test_elements_of_an_array_come_out_whole(values: list[Any], size: int, indent: int | None, escape: bool) -> None:
+    """However the pieces are cut."""
+    text = json.dumps(values, indent=indent, ensure_ascii=escape).encode(errors="surrogatepass")
+    pieces = [text[i : i + size] for i in range(0, len(text), size)]
+    found = list(iter_elements(pieces))
+    assert [json.loads(element.data.decode(errors="surrogatepass")) for element in found] == values
+    lines = text.split(b"\n")
+    assert all(e.data.split(b"\n")[0] in lines[e.line - 1] for e in found)
+
+
+@given(st.binary(max_size=60), st.integers(1, 9))
+def test_anything_else_is_a_broken_array(raw: bytes, size: int) -> None:
+    with suppress(BrokenArray):
+        list(iter_elements(raw[i : i + size] for i in range(0, len(raw), size)))
+
+
+IDS = st.sampled_from("abcdefgh")
+NODE = st.fixed_dictionaries(
+    {}, optional={"parent": IDS | st.none() | st.just(5), "children": st.lists(IDS) | st.just("x")}
+)
+
+
+@given(st.dictionaries(IDS, NODE), IDS | st.none() | st.just([]))
+def test_every_node_is_in_exactly_one_chain(mapping: dict[str, dict[str, Any]], current: Any) -> None:
+    """Circles, orphans, children that their parents deny: whatever the mapping says."""
+    chains = Nodes(mapping).chains(current)
+    assert sorted(node for chain in chains for node in chain.nodes) == sorted(mapping)
+    assert all(chain.above in chains[:i] for i, chain in enumerate(chains) if i)
+    if isinstance(current, str) and current in mapping:
+        assert chains[0].nodes[-1] == current

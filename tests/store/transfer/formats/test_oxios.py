@@ -1,0 +1,110 @@
+"""An oxios workspace: two lists become one conversation, and steps a trajectory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from store import Session, Store
+from tests.store.transfer.foreign import make_oxios, oxios_session
+
+
+@pytest.fixture
+def imported(store: Store, tmp_path: Path) -> Session:
+    summary = store.imports.run(str(make_oxios(tmp_path / "workspace")))
+    assert (summary.format, summary.problems, summary.counts) == ("oxios", [], {"new": 2})
+    session = store.load("ox-1")
+    assert session is not None
+    return session
+
+
+def test_questions_and_answers_stand_in_the_order_of_their_times(imported: Session) -> None:
+    assert [(m.role, m.content) for m in imported.messages] == [
+        ("user", "What is here?"),
+        ("assistant", "Two files."),
+        ("user", "Thanks"),
+    ]
+    assert imported.messages[1].created_at == "2026-05-01T10:00:02.123456789Z"
+    assert imported.messages[1].metadata["oxios"]["trajectory_range"] == {"start": 0, "end": 1}
+
+
+def test_the_session_knows_what_the_source_knew(imported: Session) -> None:
+    assert (imported.title, imported.user_id, imported.persona_id) == ("Files", "me", "dev")
+    assert imported.project_id == "p1"
+    assert imported.updated_at == "2026-05-01T10:01:00Z"
+    assert json.loads(imported.metadata["oxios.fields"]) == {"active_seed_id": "seed-9"}
+    assert json.loads(imported.metadata["oxios.metadata"])["compression"]["status"] == "done"
+
+
+def test_steps_become_the_trajectory(imported: Session, store: Store) -> None:
+    steps = store.trajectory.read("ox-1")
+    assert steps is not None
+    assert [step.model_dump() for step in steps] == oxios_session()["trajectory_steps"]
+    reasons = store.read_attachment("ox-1", "reasoning")
+    assert reasons is not None
+    assert json.loads(reasons[0])["content"] == "ls will do"
+
+
+def test_a_thread_is_a_child(imported: Session, store: Store) -> None:
+    thread = store.load("ox-1/ox-2")
+    assert thread is not None
+    assert (thread.parent_session_id, thread.spawn_depth) == ("ox-1", 1)
+
+
+def test_a_session_oxios_could_not_load_is_skipped_with_its_line(store: Store, tmp_path: Path) -> None:
+    base = make_oxios(tmp_path / "workspace")
+    broken = {
+        "time": oxios_session("time", created_at="yesterday"),
+        "text": oxios_session("text", user_messages=[{"content": 5, "timestamp": "2026-05-01T10:00:00Z"}]),
+        "step": oxios_session("step", trajectory_steps=[{"tool_name": "x"}]),
+        "list": oxios_session("list", agent_responses={}),
+    }
+    for name, session in broken.items():
+        (base / f"sessions/{name}.json").write_text(json.dumps(session, indent=2))
+    (base / "sessions/cut.json").write_text('{"id": "cut",\n"user_id": ')
+    summary = store.imports.run(str(base))
+    assert summary.counts == {"new": 2}
+    assert len(summary.problems) == 5
+    for problem in summary.problems:
+        name = Path(problem.path).stem
+        if name == "cut":
+            assert (problem.line, "column" in problem.text) == (2, True)
+        if name in ("time", "text"):
+            assert problem.line is not None
+            line = (base / f"sessions/{name}.json").read_text().splitlines()[problem.line - 1]
+            assert "yesterday" in line or '"content": 5' in line
+
+
+def test_a_second_import_changes_nothing_and_growth_appends(store: Store, tmp_path: Path) -> None:
+    base = make_oxios(tmp_path / "workspace")
+    store.imports.run(str(base))
+    assert store.imports.run(str(base)).counts == {"unchanged": 2}
+    grown = oxios_session()
+    grown["agent_responses"].append({"content": "You're welcome", "timestamp": "2026-05-01T10:01:05Z"})
+    (base / "sessions/ox-1.json").write_text(json.dumps(grown))
+    assert store.imports.run(str(base)).counts == {"updated": 1, "unchanged": 1}
+    session = store.load("ox-1")
+    assert session is not None
+    assert session.messages[-1].content == "You're welcome"
+
+
+def test_other_documents_become_state(store: Store, tmp_path: Path) -> None:
+    """What has changed here stays; what is no document is reported; what git keeps there is left alone."""
+    base = make_oxios(tmp_path / "workspace")
+    fact = '{"id": "f1", "content_hash": 18446744073709551615}'
+    documents = {"memory/facts/f1.json": fact, "notes/todo.md": "# Todo\n", "cron/jobs.json": "[]"}
+    for path, text in {**documents, ".git/config.json": "{}", "loose.json": "{}", "agents/bad.json": "{"}.items():
+        (base / path).parent.mkdir(parents=True, exist_ok=True)
+        (base / path).write_text(text)
+    summary = store.imports.run(str(base))
+    assert summary.counts == {"new": 5}
+    assert [Path(p.path).name for p in summary.problems] == ["bad.json"]
+    found = {path: (store.home / "state" / path).read_text() for path in documents}
+    assert found == documents
+    assert sorted(store.state.paths()) == sorted(f"state/{path}" for path in documents)
+    assert store.imports.run(str(base)).counts == {"unchanged": 5}
+    store.state.save_markdown("notes", "todo", "mine")
+    assert store.imports.run(str(base)).counts == {"unchanged": 4, "kept": 1}
+    assert store.state.load_markdown("notes", "todo") == "mine"

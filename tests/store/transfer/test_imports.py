@@ -1,0 +1,225 @@
+"""Importing: idempotent, whole sessions only, and never over what was changed here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from store import NotFound, Store
+from store.errors import InvalidName
+from store.transfer.formats.importer import Problem
+from store.transfer.imports import Outcome
+from tests.builders import files_below, make_session
+from tests.store.transfer.foreign import CLAUDE_ID, claude_line, make_claude, write_lines
+
+TURN = {"role": "user", "content": "One more thing"}
+
+
+@pytest.fixture
+def claude(tmp_path: Path) -> Path:
+    return make_claude(tmp_path / "dot-claude")
+
+
+def transcript(claude: Path) -> Path:
+    return claude / f"projects/-home-me-shop/{CLAUDE_ID}.jsonl"
+
+
+def grow(claude: Path) -> None:
+    with transcript(claude).open("a") as file:
+        file.write(json.dumps(claude_line("user", "u9", TURN, "30:00", parentUuid="u5")) + "\n")
+
+
+def test_a_second_import_changes_nothing(store: Store, claude: Path) -> None:
+    first = store.imports.run(str(claude))
+    assert first.format == "claude-code"
+    assert first.counts == {"new": 4}
+    assert first.problems == []
+    before, cursor = files_below(store.home), store.changes().cursor
+    second = store.imports.run(str(claude))
+    assert second.counts == {"unchanged": 4}
+    assert files_below(store.home) == before
+    assert store.changes(cursor).items == []
+
+
+def test_a_grown_source_appends(store: Store, claude: Path) -> None:
+    store.imports.run(str(claude))
+    was = store.load(CLAUDE_ID)
+    grow(claude)
+    assert store.imports.run(str(claude)).counts == {"updated": 1, "unchanged": 3}
+    now = store.load(CLAUDE_ID)
+    assert was is not None
+    assert now is not None
+    assert now.messages[:-1] == was.messages
+    assert now.messages[-1].content == "One more thing"
+    assert store.search("thing")[0].location.id == CLAUDE_ID
+
+
+def test_a_session_edited_here_is_kept_and_reported(store: Store, claude: Path) -> None:
+    """Rule 8: neither side's change is lost silently."""
+    store.imports.run(str(claude))
+    session = store.load(CLAUDE_ID)
+    assert session is not None
+    session.title = "Mine"
+    store.save(session)
+    assert store.imports.run(str(claude)).counts == {"unchanged": 4}  # the source says nothing new
+    grow(claude)
+    told: list[Outcome | Problem] = []
+    assert store.imports.run(str(claude), report=told.append).counts == {"kept": 1, "unchanged": 3}
+    kept = next(item for item in told if isinstance(item, Outcome) and item.state == "kept")
+    assert "changed here" in str(kept.reason)
+    again = store.load(CLAUDE_ID)
+    assert again == session
+
+
+def test_a_file_that_was_made_here_is_not_overwritten_by_one_that_came_later(store: Store, claude: Path) -> None:
+    store.imports.run(str(claude))
+    mine = store.home / f"sessions/{CLAUDE_ID}/attachments/notes.txt"
+    mine.write_text("mine")
+    (claude / f"projects/-home-me-shop/{CLAUDE_ID}/notes.txt").write_text("theirs")
+    assert store.imports.run(str(claude)).counts == {"kept": 1, "unchanged": 3}
+    assert mine.read_text() == "mine"
+
+
+def test_a_file_whose_name_is_not_unicode_is_imported_all_the_same(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    write_lines(tmp_path / "p/fine.jsonl", [{"type": "mode", "sessionId": "x"}])
+    (tmp_path / "p/fine.jsonl").rename(os.fsdecode(os.fsencode(tmp_path / "p") + b"/n\xff.jsonl"))
+    for state in ("new", "unchanged"):
+        assert store.imports.run(str(tmp_path / "p")).counts == {state: 1}
+    assert store.entries()[0].id.startswith("claude-code-")
+
+
+def test_a_source_that_lost_messages_takes_none_away(store: Store, claude: Path) -> None:
+    store.imports.run(str(claude))
+    lines = transcript(claude).read_text().splitlines()
+    transcript(claude).write_text("\n".join(lines[:4]) + "\n")
+    before = files_below(store.home)
+    assert store.imports.run(str(claude)).counts["kept"] == 1
+    assert files_below(store.home) == before
+
+
+def test_a_session_that_was_here_before_is_not_overwritten(store: Store, claude: Path) -> None:
+    store.save(make_session(CLAUDE_ID))
+    before = store.get_document(CLAUDE_ID, "session.json")
+    summary = store.imports.run(str(claude))
+    assert summary.counts["kept"] == 1
+    assert store.get_document(CLAUDE_ID, "session.json") == before
+
+
+def test_broken_lines_are_reported_by_file_and_line_and_kept(store: Store, claude: Path) -> None:
+    path = transcript(claude)
+    lines = path.read_bytes().splitlines()
+    deep = b'{"type":"user","x":' + b"[" * 200 + b"]" * 200 + b"}"
+    bad = [b'{"type": "user", "uu', b"[1, 2]", b'{"a": "\xff"}', deep, b"nul \0"]
+    path.write_bytes(b"\n".join([*lines[:3], *bad, *lines[3:]]) + b'\n{"type":"assistant","mess')
+    summary = store.imports.run(str(claude))
+    numbers = [problem.line for problem in summary.problems]
+    assert numbers == [4, 5, 6, 7, 8, len(lines) + len(bad) + 1]
+    assert {problem.path for problem in summary.problems} == {str(path)}
+    assert summary.counts == {"new": 4}
+    attached = store.read_attachment(CLAUDE_ID, "records")
+    assert attached is not None
+    assert all(line in attached[0].splitlines() for line in bad)
+
+
+def test_links_in_the_source_are_not_followed(store: Store, claude: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    write_lines(secret / "x.jsonl", [claude_line("user", "u1", {"role": "user", "content": "secret"}, "00:00")])
+    (claude / "projects/-home-me-shop/linked.jsonl").symlink_to(secret / "x.jsonl")
+    (claude / "projects/elsewhere").symlink_to(secret)
+    (claude / f"projects/-home-me-shop/{CLAUDE_ID}/tool-results/passwd.txt").symlink_to("/etc/passwd")
+    os.mkfifo(claude / "projects/-home-me-shop/pipe.jsonl")
+    summary = store.imports.run(str(claude))
+    assert summary.counts == {"new": 4}
+    assert len([p for p in summary.problems if "link" in p.text]) == 3
+    assert store.search("secret") == []
+
+
+def test_the_same_id_twice_is_taken_once(store: Store, claude: Path) -> None:
+    other = claude / f"projects/-home-me-zoo/{CLAUDE_ID}.jsonl"
+    write_lines(other, [claude_line("user", "x1", {"role": "user", "content": "a copy"}, "00:00")])
+    for _ in range(2):
+        summary = store.imports.run(str(claude))
+        assert sum(summary.counts.values()) == 4
+        assert len(summary.problems) == 1
+    assert "already" in summary.problems[0].text
+
+
+def test_hostile_ids_get_one_that_can_be_used(store: Store, tmp_path: Path) -> None:
+    """What cannot be an id is not refused, for its messages are worth having; its digest stands for it."""
+    lines = [claude_line("user", "u1", {"role": "user", "content": "hi"}, "00:00")]
+    for name in ("..x", ".hidden", "a\nb", "é" * 100, "back\\slash", "fine"):
+        write_lines(tmp_path / f"p/{name}.jsonl", lines)
+    agent = claude_line("user", "a", {"role": "user", "content": "hi"}, "00:00", agentId="../../etc", isSidechain=True)
+    write_lines(tmp_path / "p/with-agent.jsonl", [*lines, agent])
+    assert store.imports.run(str(tmp_path / "p")).counts == {"new": 8}
+    ids = [entry.id for entry in store.entries()]
+    assert sum(id.startswith("claude-code-") for id in ids) == 5
+    assert store.imports.run(str(tmp_path / "p")).counts == {"unchanged": 8}
+
+
+def test_a_dry_run_changes_nothing(store: Store, claude: Path) -> None:
+    assert store.imports.run(str(claude), dry_run=True).counts == {"new": 4}
+    assert files_below(store.home) == {}
+    assert store.count() == 0
+
+
+def test_unknown_sources_are_refused_with_what_is_known(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotFound, match="claude-code"):
+        store.imports.run(str(tmp_path / "empty"))
+    with pytest.raises(NotFound, match="nothing at"):
+        store.imports.run(str(tmp_path / "nowhere"))
+    with pytest.raises(InvalidName, match="no format"):
+        store.imports.run(str(tmp_path / "empty"), format="morse")
+
+
+@pytest.mark.parametrize("stop_at", [1, 4, 7, 12, 19, 25])
+def test_killed_in_the_middle_a_second_run_completes(home: Path, claude: Path, stop_at: int) -> None:
+    """Rules 2 and 3: what was reported is there, no session is there by half."""
+    program = f"""
+import os, signal
+from store import Store
+steps = 0
+def step(name):
+    global steps
+    steps += 1
+    if steps == {stop_at}:
+        os.kill(os.getpid(), signal.SIGKILL)
+with Store.open({str(home)!r}, background=False) as store:
+    pass
+with Store.open({str(home)!r}, background=False, step=step) as store:
+    store.imports.run({str(claude)!r}, report=lambda item: print(item.location, flush=True))
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    with Store.open(home, background=False) as store:
+        if run.returncode == -signal.SIGKILL:
+            assert all(store.load(line) is not None for line in run.stdout.split())
+        assert store.check().is_clean
+        store.imports.run(str(claude))
+        assert store.imports.run(str(claude)).counts == {"unchanged": 4}
+        assert store.check().is_clean
+
+
+def test_an_interrupt_leaves_no_half_session(store: Store, claude: Path) -> None:
+    def stop(item: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.imports.run(str(claude), report=stop)
+    assert store.count() == 1
+    assert store.check().is_clean
+    assert store.imports.run(str(claude)).counts == {"new": 3, "unchanged": 1}
+
+
+def test_a_receipt_that_was_tampered_with_overwrites_nothing(store: Store, claude: Path) -> None:
+    store.imports.run(str(claude))
+    (store.home / f"sessions/{CLAUDE_ID}/.import.json").write_text("[1")
+    grow(claude)
+    assert store.imports.run(str(claude)).counts == {"kept": 1, "unchanged": 3}

@@ -1,0 +1,412 @@
+"""Projects: payloads are the truth, both indices follow every write, and come back when they are lost."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import (
+    ChildEntry,
+    ChildFields,
+    Conflict,
+    Corrupt,
+    Generated,
+    InvalidContent,
+    InvalidName,
+    Member,
+    NotEmpty,
+    Projects,
+    Protected,
+    RootEntry,
+    RootFields,
+    Store,
+    Timestamp,
+)
+from store.path_kinds import place_of
+from tests.builders import files_below, read_json
+
+KEY = "proj"
+AT = Timestamp("2026-01-01T00:00:00Z")
+PARENT, CHILD = Member(KEY, "p"), Member(KEY, "p", "c")
+INDEX, CHILDREN = "projects/proj/index.json", "projects/proj/sessions/p/children.json"
+processes = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def projects(store: Store) -> Projects:
+    return store.projects
+
+
+def payload(title: str = "T", **members: Any) -> dict[str, Any]:
+    return {"title": title, "updated_at": AT, **members}
+
+
+def rendered(title: str = "T", **members: Any) -> bytes:
+    return json.dumps(payload(title, **members)).encode()
+
+
+def titles(projects: Projects, parent: str = "p") -> dict[str, str]:
+    return {entry.child_id: entry.title for entry in projects.children(KEY, parent)}
+
+
+def test_every_save_is_in_the_indices(projects: Projects, home: Path) -> None:
+    """In the ancestor's format: pretty, no final newline, version 0."""
+    projects.save(PARENT, payload("Parent"))
+    projects.save(CHILD, payload("Child", status="running", subagent_type="coder"))
+    entry = {"session_id": "p", "title": "Parent", "updated_at": AT}
+    index = {"version": 0, "roots": [entry], "child_lookup": {"c": "p"}}
+    assert (home / INDEX).read_text() == json.dumps(index, indent=2)
+    [child] = read_json(home / CHILDREN)["children"]
+    assert child == {
+        "child_id": "c",
+        "subagent_type": "coder",
+        "status": "running",
+        "title": "Child",
+        "responsibility": "",
+        "updated_at": AT,
+    }
+    assert projects.all_keys() == [KEY]
+    assert list(projects.members(KEY)) == [PARENT, CHILD]
+
+
+def test_a_payload_is_any_object_and_nothing_else(projects: Projects) -> None:
+    projects.save(PARENT, {})
+    assert projects.load(PARENT) == {}
+    for bad in ({"x": float("nan")}, {"x": object()}, {1: 2}):
+        with pytest.raises(InvalidContent):
+            projects.save(PARENT, bad)  # type: ignore[arg-type]
+    assert projects.load(PARENT) == {}
+    assert projects.load(CHILD) is None
+    for name in ("", "a/b", "..", ".hidden"):
+        with pytest.raises(InvalidName):
+            projects.save(Member(KEY, name), {})
+        with pytest.raises(InvalidName):
+            projects.save(Member(KEY, "p", name), {})
+
+
+def test_an_upsert_changes_the_payload_only_where_it_says_something_else(projects: Projects, home: Path) -> None:
+    """Rule 1: what only an index said could not come back. Rule 5: all other bytes stay."""
+    raw = b'{"mine":  [1, 2],\n "title": "old", "updated_at": "2026-01-01T00:00:00Z"}'
+    path = home / CHILD.payload
+    path.parent.mkdir(parents=True)
+    path.write_bytes(raw)
+    projects.upsert_child(KEY, "p", ChildEntry(child_id="c", title="old", updated_at=AT))
+    assert path.read_bytes() == raw  # it says so already
+    projects.upsert_child(KEY, "p", ChildEntry(child_id="c", title="new", status="idle", updated_at=AT))
+    said = path.read_bytes()
+    assert said.startswith(b'{"mine":  [1, 2],\n "title": "new"')
+    projects.upsert_child(KEY, "p", ChildEntry(child_id="c", title="new", status="idle", updated_at=AT))
+    assert path.read_bytes() == said
+
+
+def test_a_removed_child_stays_removed_until_it_is_upserted(projects: Projects, store: Store, home: Path) -> None:
+    """Whatever is written or rebuilt meanwhile; its payload stays."""
+    projects.save(CHILD, payload("Child"))
+    assert projects.remove_child(KEY, "p", "c") is True
+    assert projects.remove_child(KEY, "p", "c") is False
+    projects.save(CHILD, payload("Again"))
+    projects.rebuild(KEY)
+    store.rebuild()
+    assert projects.children(KEY, "p") == []
+    assert projects.load(CHILD) == payload("Again")
+    projects.upsert_child(KEY, "p", ChildEntry(child_id="c", title="Back", updated_at=AT))
+    assert titles(projects) == {"c": "Back"}
+    assert not (home / CHILD.mark).exists()
+
+
+def test_lost_or_broken_indices_come_back_at_the_first_look(projects: Projects, store: Store, home: Path) -> None:
+    """Rule 1."""
+    projects.save(PARENT, payload("Parent"))
+    projects.save(CHILD, payload("Child"))
+    before = files_below(home)
+    for damage in (lambda path: path.unlink(), lambda path: path.write_bytes(b"{ broken")):
+        damage(home / INDEX)
+        damage(home / CHILDREN)
+        assert {f.path for f in store.check().findings if f.kind == "derived"} == {INDEX, CHILDREN}
+        assert projects.resolve(KEY, "c") == CHILD
+        assert titles(projects) == {"c": "Child"}
+        assert files_below(home) == before
+
+
+def test_check_mends_what_is_out_of_step(projects: Projects, store: Store, home: Path) -> None:
+    """Payloads edited straight on the disk; an unreadable one keeps its entry, and is named."""
+    projects.save(PARENT, payload("Parent"))
+    projects.save(CHILD, payload("Child"))
+    (home / CHILD.payload).write_bytes(rendered("Edited"))
+    assert [f.path for f in store.check().findings] == [CHILDREN]
+    assert store.check(repair=True).exit_code == 1
+    assert titles(projects) == {"c": "Edited"}
+    (home / CHILD.payload).write_bytes(b"{")
+    assert [(f.kind, f.path) for f in store.check().findings] == [("unparsable", CHILD.payload)]
+    with pytest.raises(Corrupt, match=CHILD.payload):
+        projects.load(CHILD)
+    projects.rebuild_all()
+    assert titles(projects) == {"c": "Edited"}
+    projects.save(CHILD, payload("Mended"))
+
+
+def test_a_sweep_notices_edits_behind_our_back(projects: Projects, store: Store, home: Path) -> None:
+    """New ones, changed ones, and those that are gone; and reads nothing where nothing is younger."""
+    projects.save(PARENT, payload("Parent"))
+    projects.save(CHILD, payload("Child"))
+    assert projects._derived.looks_current(KEY)
+    other = home / "projects/proj/sessions/p/children/d/session.json"
+    other.parent.mkdir()
+    other.write_bytes(rendered("By hand"))
+    assert not projects._derived.looks_current(KEY)
+    store.sweep()
+    assert titles(projects) == {"c": "Child", "d": "By hand"}
+    other.unlink()
+    (home / PARENT.payload).write_bytes(rendered("Renamed"))
+    store.sweep()
+    assert titles(projects) == {"c": "Child"}
+    assert [entry.title for entry in projects.roots(KEY)] == ["Renamed"]
+    (home / "elsewhere").mkdir()
+    (home / "projects/elsewhere/sessions/x").mkdir(parents=True)
+    (home / "projects/elsewhere/sessions/x/session.json").write_bytes(rendered("X"))
+    store.sweep()
+    assert [entry.title for entry in projects.roots("elsewhere")] == ["X"]
+
+
+def test_resolving_reads_the_index_once(projects: Projects, monkeypatch: pytest.MonkeyPatch) -> None:
+    """O(1): a table in memory, until index.json is another."""
+    for i in range(20):
+        projects.save(Member(KEY, "p", f"c{i}"), payload(str(i)))
+    assert projects.resolve(KEY, "c7") == Member(KEY, "p", "c7")
+    reads: list[str] = []
+    read = projects.core.disk.read
+    monkeypatch.setattr(projects.core.disk, "read", lambda path, *rest: reads.append(path) or read(path, *rest))
+    assert [projects.resolve(KEY, f"c{i}") for i in range(20)] == [Member(KEY, "p", f"c{i}") for i in range(20)]
+    assert reads == []
+    projects.save(Member(KEY, "q", "c7"), payload())
+    assert projects.resolve(KEY, "c7") == Member(KEY, "q", "c7")
+
+
+def test_a_child_of_two_parents_is_the_later_ones_and_falls_back(projects: Projects) -> None:
+    projects.save(Member(KEY, "a", "c"), payload())
+    projects.save(Member(KEY, "b", "c"), payload())
+    assert projects.resolve(KEY, "c") == Member(KEY, "b", "c")
+    projects.delete(Member(KEY, "b", "c"))
+    assert projects.resolve(KEY, "c") == Member(KEY, "a", "c")
+    projects.delete(Member(KEY, "a", "c"))
+    assert projects.resolve(KEY, "c") is None
+
+
+class Nested:
+    """A caller whose payloads keep it all one level down."""
+
+    def root(self, session_id: str, said: Any) -> RootFields:
+        return RootFields(said["meta"]["name"])
+
+    def child(self, child_id: str, said: Any) -> ChildFields:
+        return ChildFields(title=said["meta"]["name"], status=said["meta"]["state"])
+
+
+def test_callers_may_bring_their_own_extractor(projects: Projects, store: Store) -> None:
+    """What only it can read stays in the indices, though others, who cannot, rebuild and mend them."""
+    mine = projects.using(Nested())
+    mine.save(PARENT, {"meta": {"name": "P"}})
+    mine.save(CHILD, {"meta": {"name": "C", "state": "error"}})
+    before = mine.load(CHILD)
+    assert [(e.title, e.status) for e in mine.children(KEY, "p")] == [("C", "error")]
+    assert store.check().is_clean
+    store.rebuild()
+    assert [(e.title, e.status) for e in projects.children(KEY, "p")] == [("C", "error")]
+    [entry] = mine.children(KEY, "p")
+    mine.upsert_child(KEY, "p", entry)
+    assert mine.load(CHILD) == before  # it says so already
+    projects.rebuild(KEY)
+    assert titles(projects) == {"c": ""}
+    projects.rebuild(KEY, Nested())
+    assert titles(projects) == {"c": "C"}
+
+
+def test_updates_are_made_under_the_lock(projects: Projects, store: Store, home: Path) -> None:
+    """Four processes count up one member of a payload."""
+    projects.save(PARENT, payload(n=0))
+
+    def count(said: dict[str, Any]) -> None:
+        said["n"] += 1
+
+    def work() -> None:
+        with Store.open(home, background=False) as mine:
+            for _ in range(20):
+                mine.projects.update(PARENT, count)
+
+    running = [processes.Process(target=work) for _ in range(4)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join(60)
+    assert [process.exitcode for process in running] == [0] * 4
+    assert (projects.load(PARENT) or {})["n"] == 80
+    assert projects.update(CHILD, count) is None
+
+
+def test_others_hear_of_it(projects: Projects, store: Store) -> None:
+    """Rule 7."""
+    cursor = store.changes().cursor
+    projects.save(CHILD, payload())
+    projects.save(CHILD, payload())
+    projects.delete(CHILD)
+    assert [(c.location.dir, c.what) for c in store.changes(cursor).items] == [(CHILD.location.dir, "project")] * 2
+
+
+def test_what_was_deleted_can_be_had_back(projects: Projects, store: Store) -> None:
+    projects.save(CHILD, payload("Child"))
+    assert projects.delete(CHILD)
+    assert not projects.delete(CHILD)
+    assert titles(projects) == {}
+    store.undelete(store.deleted()[0].name)
+    assert titles(projects) == {"c": "Child"}
+    assert projects.resolve(KEY, "c") == CHILD
+
+
+@pytest.mark.parametrize("attempt", range(4))
+def test_kill_9_leaves_indices_that_agree(home: Path, attempt: int) -> None:
+    """Amid upserts and removals; whoever opens next finds payloads and indices in step."""
+
+    def work() -> None:
+        with Store.open(home, background=False) as mine:
+            for i in range(10_000):
+                entry = ChildEntry(child_id=f"c{i % 7}", title=str(i), updated_at=AT)
+                mine.projects.upsert_child(KEY, f"p{i % 3}", entry)
+                mine.projects.upsert_root(KEY, RootEntry(session_id=f"p{i % 3}", title=str(i), updated_at=AT))
+                if i % 5 == 0:
+                    mine.projects.remove_child(KEY, f"p{i % 3}", f"c{i % 7}")
+
+    process = processes.Process(target=work)
+    process.start()
+    deadline = time.monotonic() + 60
+    while not (home / "projects/proj/sessions/p2/children.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.037 * attempt)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    with Store.open(home, background=False) as store:
+        assert store.check().findings == []
+        assert store.projects.out_of_step(KEY) == []
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_payload_written_by_hand_updates_the_indices(projects: Projects, store: Store, home: Path) -> None:
+    """Bytes stay as they are (rule 5); what is no object is refused and kept (rule 3)."""
+    place = place_of(CHILD.payload)
+    raw = b' {"title": "By hand",\n"x":1e3}\n'
+    assert store.names.commit(place, raw, mtime_ns=1_000_000_000)
+    assert (home / CHILD.payload).read_bytes() == raw
+    assert [(e.title, e.updated_at) for e in projects.children(KEY, "p")] == [("By hand", "1970-01-01T00:00:01Z")]
+    assert not store.names.commit(place, raw)
+    for bad in (b"[]", b"{", b'{"a":1,"a":2}', b""):
+        with pytest.raises(InvalidContent):
+            store.names.commit(place, bad)
+    assert set(store.names.rejects.names(CHILD.location)) == {"session.json.rejected", "session.json.error"}
+    store.names.set_attributes(place, times_ns=(2_000_000_000, 2_000_000_000))
+    assert [e.updated_at for e in projects.children(KEY, "p")] == ["1970-01-01T00:00:02Z"]
+
+
+def test_who_is_late_is_told(projects: Projects, store: Store) -> None:
+    """Rule 8."""
+    projects.save(PARENT, payload("one"))
+    base = store.names.version(place_of(PARENT.payload))
+    projects.save(PARENT, payload("two"))
+    with pytest.raises(Conflict):
+        store.names.commit(place_of(PARENT.payload), rendered("three"), base=base)
+
+
+def test_derived_files_are_written_by_nobody(projects: Projects, store: Store) -> None:
+    """Nor taken away, unless nothing is left that they tell of: else `rm -r` of a project would not end."""
+    projects.save(CHILD, payload())
+    for path in (INDEX, CHILDREN):
+        place = place_of(path)
+        for call in (
+            lambda place=place: store.names.open(place, os.O_WRONLY),
+            lambda place=place: store.names.commit(place, b"{}"),
+            lambda place=place: store.names.remove_file(place),
+            lambda place=place: store.names.move(place, place_of("projects/proj/x")),
+            lambda place=place: store.names.move(place_of(CHILD.payload), place),
+            lambda place=place: store.names.set_attributes(place, mode=0o644),
+        ):
+            with pytest.raises(Generated):
+                call()
+    store.names.remove_file(place_of(CHILD.payload))
+    for path in (CHILDREN, INDEX):
+        store.names.remove_file(place_of(path))
+    for path in ("sessions/p/children/c", "sessions/p/children", "sessions/p", "sessions", ""):
+        store.names.remove_dir(place_of(f"projects/proj/{path}".rstrip("/")))
+    assert projects.all_keys() == []
+
+
+def test_directories_move_and_the_indices_follow(projects: Projects, store: Store, home: Path) -> None:
+    """A session's, a child's to another parent and another project, a whole project's."""
+    projects.save(PARENT, payload("P"))
+    projects.save(CHILD, payload("C"))
+
+    def move(source: str, target: str) -> None:
+        store.names.move(place_of(f"projects/{source}"), place_of(f"projects/{target}"))
+
+    move("proj/sessions/p", "proj/sessions/q")
+    assert [entry.session_id for entry in projects.roots(KEY)] == ["q"]
+    assert projects.resolve(KEY, "c") == Member(KEY, "q", "c")
+    with pytest.raises(NotEmpty):
+        move("proj/sessions/q", "proj/sessions/r/children/q")
+    projects.save(Member("other", "x"), payload("X"))
+    (home / "projects/other/sessions/x/children").mkdir()
+    move("proj/sessions/q/children/c", "other/sessions/x/children/d")
+    assert projects.resolve(KEY, "c") is None
+    assert projects.children(KEY, "q") == []
+    assert projects.resolve("other", "d") == Member("other", "x", "d")
+    move("other", "third")
+    assert projects.all_keys() == [KEY, "third"]
+    assert projects.resolve("third", "d") == Member("third", "x", "d")
+    for source, target in (
+        ("third", "proj/sessions/third"),
+        ("third/sessions/x", "third/notes"),
+        ("third/sessions", "s"),
+    ):
+        with pytest.raises(Protected):
+            move(source, target)
+    assert projects.resolve("third", "d") == Member("third", "x", "d")
+
+
+def test_an_editor_may_rename_a_payload_away_and_bring_a_new_one(projects: Projects, store: Store) -> None:
+    projects.save(CHILD, payload("old"))
+    backup = place_of(f"{CHILD.payload}~")
+    store.names.move(place_of(CHILD.payload), backup)
+    assert titles(projects) == {}
+    store.names.move(backup, place_of(CHILD.payload))
+    assert titles(projects) == {"c": "old"}
+    assert store.deleted() == []
+
+
+def test_a_removed_mark_taken_away_by_hand_brings_the_child_back(projects: Projects, store: Store) -> None:
+    projects.save(CHILD, payload("Child"))
+    projects.remove_child(KEY, "p", "c")
+    store.names.remove_file(place_of(CHILD.mark))
+    assert titles(projects) == {"c": "Child"}
+
+
+def test_a_key_is_one_name(store: Store, home: Path) -> None:
+    """A slash at its end made a directory that nobody found again."""
+    for key in ("k/", "k//", "a/b"):
+        with pytest.raises(InvalidName, match="cannot be a project's key"):
+            store.projects.save(Member(key, "p"), {"title": "t"})
+    assert not (home / "projects").exists()
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:60Z", "9999-12-31T23:59:59-23:59", "0000-01-01T00:00:00Z"])
+def test_a_payload_at_the_ends_of_the_calendar_is_taken(store: Store, moment: str) -> None:
+    """Its instant may lie outside the years that can be written; the index has the nearest."""
+    store.names.commit(place_of("projects/k/sessions/p/session.json"), b'{"updated_at": "%s"}' % moment.encode())
+    assert store.projects.load(Member("k", "p")) == {"updated_at": moment}

@@ -1,0 +1,314 @@
+"""State documents: saved, loaded, listed, deleted, by the ancestor's names; found by search; checked by hand."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from store import Conflict, Corrupt, InvalidContent, InvalidName, NotFound, Protected, Store
+from store.path_kinds import Kind, place_of
+from store.workspace.state import JSON, MARKDOWN, State, document_path
+
+processes = multiprocessing.get_context("fork")
+DEADLINE_S = 60.0
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@pytest.fixture
+def state(store: Store) -> State:
+    return store.state
+
+
+def found(store: Store, query: str) -> list[str]:
+    return [hit.path for hit in store.search(query)]
+
+
+def test_json_is_saved_as_the_ancestor_writes_it(state: State, home: Path) -> None:
+    """Two spaces, no final newline; any JSON value."""
+    state.save_json("memory/facts", "f1", {"content": "grüße", "content_hash": 2**64 - 1, "tags": []})
+    text = (home / "state/memory/facts/f1.json").read_text()
+    assert text == '{\n  "content": "grüße",\n  "content_hash": 18446744073709551615,\n  "tags": []\n}'
+    state.save_json("cron", "jobs", [])
+    assert state.load_json("cron", "jobs") == []
+    assert state.load_json("cron", "other") is None
+    assert state.load_json("nowhere", "jobs") is None
+
+
+def test_markdown_is_saved_as_it_is(state: State, home: Path) -> None:
+    state.save_markdown("notes", "today", "# Today\n\nneedle\n")
+    assert (home / "state/notes/today.md").read_bytes() == b"# Today\n\nneedle\n"
+    assert state.load_markdown("notes", "today") == "# Today\n\nneedle\n"
+    assert state.load_markdown("notes", "yesterday") is None
+    state.save_markdown("notes", "today", "")
+    assert state.load_markdown("notes", "today") == ""
+
+
+def test_names_are_listed_in_order_and_twice_if_there_are_two(state: State, home: Path) -> None:
+    """A category lists its own documents, not those of one nested in it, nor strangers."""
+    state.save_json("a", "both", 1)
+    state.save_markdown("a", "both", "x")
+    state.save_json("a", "b.c", 1)
+    state.save_json("a/deeper", "other", 1)
+    (home / "state/a/stranger.txt").write_text("x")
+    assert state.names("a") == ["b.c", "both", "both"]
+    assert state.names("a/deeper") == ["other"]
+    assert state.names("nothing") == []
+    assert state.categories() == ["a", "a/deeper"]
+
+
+def test_delete_takes_json_first(store: Store, state: State) -> None:
+    """And what was deleted can be had back."""
+    state.save_json("a", "x", {"n": 1})
+    state.save_markdown("a", "x", "text")
+    assert state.delete("a", "x") is True
+    assert state.load_json("a", "x") is None
+    assert state.load_markdown("a", "x") == "text"
+    assert state.delete("a", "x") is True
+    assert state.delete("a", "x") is False
+    assert state.names("a") == []
+    for deleted in store.deleted():
+        store.undelete(deleted.name)
+    assert state.load_json("a", "x") == {"n": 1}
+    assert found(store, "text") == ["state/a/x.md"]
+
+
+@pytest.mark.parametrize(
+    "category", ["", "..", "../etc", "a/../b", "foo\\bar", "/foo", "foo/", "foo//bar", ".", "a/./b"]
+)
+def test_categories_that_lead_elsewhere_are_refused(state: State, category: str) -> None:
+    for call in (
+        lambda: state.save_json(category, "x", 1),
+        lambda: state.load_json(category, "x"),
+        lambda: state.save_markdown(category, "x", ""),
+        lambda: state.load_markdown(category, "x"),
+        lambda: state.names(category),
+        lambda: state.delete(category, "x"),
+    ):
+        with pytest.raises(InvalidName):
+            call()
+
+
+@pytest.mark.parametrize("name", ["..", "a..b", "../x", "a/b", "a\\b", "nul\0", "\udcff", "x" * 253])
+def test_names_that_lead_elsewhere_are_refused(state: State, name: str) -> None:
+    for call in (lambda: state.save_json("a", name, 1), lambda: state.load_markdown("a", name)):
+        with pytest.raises(InvalidName):
+            call()
+
+
+@pytest.mark.parametrize("name", ["", "x", "a.b", "a.", ".hidden", "with space", "漢字", "x.json"])
+def test_other_names_are_fine(state: State, name: str) -> None:
+    """An empty one too, as with the ancestor, though no list shows it."""
+    state.save_json("a", name, {"name": name})
+    assert state.load_json("a", name) == {"name": name}
+    assert (name in state.names("a")) == bool(name)
+    assert state.delete("a", name)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\\\0"), max_size=40))
+def test_a_document_knows_its_place(name: str) -> None:
+    """Path ↔ identity: whatever name is accepted, the mount takes the file for a document too."""
+    try:
+        paths = [document_path("c", name, ending) for ending in (JSON, MARKDOWN)]
+    except InvalidName:
+        return
+    assert [place_of(path).kind.name for path in paths] == ["STATE_JSON", "STATE_TEXT"]
+
+
+@given(VALUES)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+def test_what_was_saved_is_loaded(state: State, value: Any) -> None:
+    state.save_json("any", "value", value)
+    assert state.load_json("any", "value") == value
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1: 2}, object(), "\ud800", 2**64, {"a": {1, 2}}])
+def test_what_is_no_json_is_refused_and_changes_nothing(state: State, value: Any) -> None:
+    state.save_json("a", "x", "before")
+    with pytest.raises(InvalidContent, match=r"state/a/x\.json"):
+        state.save_json("a", "x", value)
+    assert state.load_json("a", "x") == "before"
+
+
+def test_a_text_that_is_no_unicode_is_refused(state: State) -> None:
+    with pytest.raises(InvalidContent):
+        state.save_markdown("a", "x", "\udcff")
+
+
+def test_broken_documents_say_where(store: Store, state: State, home: Path) -> None:
+    """They are left as they are; `check` names them, and they can still be deleted."""
+    (home / "state/a").mkdir(parents=True)
+    (home / "state/a/x.json").write_bytes(b'{"a":\n !}')
+    (home / "state/a/x.md").write_bytes(b"fine \xff")
+    with pytest.raises(Corrupt, match=r"state/a/x\.json:2:2"):
+        state.load_json("a", "x")
+    with pytest.raises(Corrupt, match=r"state/a/x\.md:1:6"):
+        state.load_markdown("a", "x")
+    store.sweep()
+    assert [f.kind for f in store.check().findings] == ["unparsable"]
+    assert state.delete("a", "x")
+
+
+def test_updates_of_many_processes_lose_none(store: Store, home: Path) -> None:
+    """update_json reads, changes and writes under the lock."""
+
+    def work() -> None:
+        with Store.open(home, background=False) as mine:
+            for _ in range(25):
+                mine.state.update_json("counts", "n", lambda n: (n or 0) + 1)
+
+    running = [processes.Process(target=work) for _ in range(4)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join(DEADLINE_S)
+    assert [process.exitcode for process in running] == [0] * 4
+    assert store.state.load_json("counts", "n") == 100
+
+
+# -- search and feed -------------------------------------------------------------------------------------------------
+
+
+def test_search_follows_every_change(store: Store, state: State) -> None:
+    """Rule 7: within the same commit."""
+    state.save_markdown("notes", "barn", "The needle is here.")
+    state.save_json("memory/facts", "f", {"content": "a needle too"})
+    assert sorted(found(store, "needle")) == ["state/memory/facts/f.json", "state/notes/barn.md"]
+    state.save_markdown("notes", "barn", "Nothing.")
+    state.delete("memory/facts", "f")
+    assert found(store, "needle") == []
+
+
+def test_others_hear_of_it(store: Store, state: State) -> None:
+    cursor = store.changes().cursor
+    state.save_json("a/b", "x", 1)
+    state.save_json("a/b", "x", 1)
+    state.delete("a/b", "x")
+    assert [(c.location.dir, c.what) for c in store.changes(cursor).items] == [("state/a/b", "state")] * 2
+
+
+def test_edits_behind_our_back_are_found(store: Store, state: State, home: Path) -> None:
+    """By a sweep, by `check`, by a rebuild; and what is gone is forgotten."""
+    state.save_markdown("notes", "kept", "needle one")
+    (home / "state/notes/new.md").write_text("needle two")
+    assert {f.kind for f in store.check().findings} == {"search-rows"}
+    store.sweep()
+    assert len(found(store, "needle")) == 2
+    (home / "state/notes/new.md").unlink()
+    assert store.check(repair=True).exit_code == 1
+    assert found(store, "needle") == ["state/notes/kept.md"]
+    with store._core.db.write() as db:
+        db.execute("DELETE FROM state_documents")
+    assert store.check().exit_code == 4
+    store.rebuild()
+    assert found(store, "needle") == ["state/notes/kept.md"]
+
+
+def test_a_lost_index_comes_back_with_them(home: Path) -> None:
+    """Rule 1."""
+    with Store.open(home, background=False) as store:
+        store.state.save_markdown("notes", "x", "needle")
+    for name in ("index.db", "index.db-wal", "index.db-shm"):
+        (home / ".grovefs" / name).unlink(missing_ok=True)
+    with Store.open(home, background=False) as store:
+        assert found(store, "needle") == ["state/notes/x.md"]
+        assert store.check().is_clean
+
+
+# -- by hand ---------------------------------------------------------------------------------------------------------
+
+
+def test_json_written_by_hand_is_checked_markdown_is_free(store: Store, home: Path) -> None:
+    """Bytes stay as they are; what is refused is kept (rules 3 and 5)."""
+    place = place_of("state/a/x.json")
+    assert store.names.commit(place, b" [1,  2]\n")
+    assert (home / place.path).read_bytes() == b" [1,  2]\n"
+    assert not store.names.commit(place, b" [1,  2]\n")
+    for bad in (b"{", b'{"a":1,"a":2}', b"", b"NaN"):
+        with pytest.raises(InvalidContent):
+            store.names.commit(place, bad)
+    assert (home / place.path).read_bytes() == b" [1,  2]\n"
+    assert set(store.names.rejects.names("state/a")) == {"x.json.rejected", "x.json.error"}
+    store.names.commit(place, b"3")
+    assert store.names.rejects.names("state/a") == {}
+    assert store.names.commit(place_of("state/a/x.md"), b"\xff\0 anything")
+
+
+def test_who_is_late_is_told(store: Store, state: State) -> None:
+    """Rule 8."""
+    state.save_json("a", "x", 1)
+    place = place_of("state/a/x.json")
+    base = store.names.version(place)
+    state.save_json("a", "x", 2)
+    with pytest.raises(Conflict, match="committed anew"):
+        store.names.commit(place, b"3", base=base)
+    assert state.load_json("a", "x") == 2
+    assert store.names.commit(place, b"3", base=base, overwrite=True)
+
+
+def test_moving_by_hand_takes_the_rows_along(store: Store, state: State, home: Path) -> None:
+    """A document, a document to a stranger's name and back, a whole category."""
+    state.save_markdown("notes", "x", "needle")
+    store.names.move(place_of("state/notes/x.md"), place_of("state/notes/y.md"))
+    assert found(store, "needle") == ["state/notes/y.md"]
+    assert store.deleted() == []
+    store.names.move(place_of("state/notes/y.md"), place_of("state/notes/y.md~"))
+    assert found(store, "needle") == []
+    assert (home / "state/notes/y.md~").read_text() == "needle"
+    store.names.move(place_of("state/notes/y.md~"), place_of("state/notes/z.md"))
+    assert found(store, "needle") == ["state/notes/z.md"]
+    state.save_markdown("notes/deep", "w", "needle")
+    store.names.move(place_of("state/notes"), place_of("state/papers"))
+    assert sorted(found(store, "needle")) == ["state/papers/deep/w.md", "state/papers/z.md"]
+    with pytest.raises(InvalidContent):
+        store.names.move(place_of("state/papers/z.md"), place_of("state/papers/z.json"))
+    with pytest.raises(Protected):
+        store.names.move(place_of("state/papers/deep"), place_of("state/papers/deep.md"))
+
+
+def test_two_categories_change_places(store: Store, state: State) -> None:
+    state.save_markdown("a", "x", "needle")
+    state.save_markdown("b", "y", "thread")
+    store.names.exchange(place_of("state/a"), place_of("state/b"))
+    assert (found(store, "needle"), found(store, "thread")) == (["state/b/x.md"], ["state/a/y.md"])
+
+
+def test_a_document_removed_by_hand_is_in_the_trash(store: Store, state: State) -> None:
+    state.save_markdown("notes", "x", "needle")
+    store.names.remove_file(place_of("state/notes/x.md"))
+    assert found(store, "needle") == []
+    with pytest.raises(NotFound):
+        store.names.remove_file(place_of("state/notes/x.md"))
+    store.undelete(store.deleted()[0].name)
+    assert found(store, "needle") == ["state/notes/x.md"]
+
+
+def test_git_beside_the_documents_is_left_alone(store: Store, state: State, home: Path) -> None:
+    (home / "state/.git").mkdir(parents=True)
+    (home / "state/.git/x.json").write_bytes(b"not JSON")
+    assert list(state.paths()) == []
+    assert place_of("state/.git/x.json").kind.name == "PLAIN"
+    with pytest.raises(InvalidName):
+        state.save_json(".git", "x", 1)
+
+
+def test_a_name_that_is_no_text_is_none_of_ours(store: Store, home: Path) -> None:
+    """Whatever bytes it has: it is moved like any foreign file, and what is in it is not indexed."""
+    odd = "state/\udcff"
+    store.names.make_stored()
+    store.names.make_dir(place_of("state/facts"))
+    (home / "state/facts/f.json").write_text("1")
+    store.names.move(place_of("state/facts"), place_of(odd))
+    assert place_of(f"{odd}/f.json").kind is Kind.PLAIN
+    store.names.move(place_of(odd), place_of("state/facts"))
+    assert store.state.load_json("facts", "f") == 1
+    store.sweep()
