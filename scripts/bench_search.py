@@ -21,8 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from store import Message, Session, Store
-from store.search.grep import grep
-from store.search.grep import known_files as known
+from store.search.grep import grep, known_files
 from store.search.grep.freshness import Warden
 from store.search.grep.options import parse
 
@@ -208,7 +207,7 @@ def check_same(home: Path, question: Question) -> None:
 
 def wait_vouched(home: Path) -> None:
     os.chdir(home)
-    while known.ask_voucher(b"") is None:
+    while known_files.ask_voucher(b"") is None:
         time.sleep(0.05)
 
 
@@ -217,7 +216,7 @@ def wait_vouched(home: Path) -> None:
 
 def measure_listing(place: Path, scale: Scale, meter: Progress) -> list[Row]:
     """A commit lists its files for grep: its share of a save of 40 KB, and of an append to a long session."""
-    from store.search.grep import maintenance as upkeep
+    from store.index import changed_files
 
     def saving(store: Store, session: Session) -> Callable[[], float]:
         def save() -> None:
@@ -233,13 +232,13 @@ def measure_listing(place: Path, scale: Scale, meter: Progress) -> list[Row]:
         store.save(session)
         loaded = store.load("s")
         assert loaded is not None
-        save, note = saving(store, loaded), upkeep.note
+        save, note = saving(store, loaded), changed_files.note
         with_list, without = [], []
         for _ in range(scale.saves):
             with_list.append(save())
-            upkeep.note = lambda *_: None
+            changed_files.note = lambda *_: None
             without.append(save())
-            upkeep.note = note
+            changed_files.note = note
     a, b = statistics.median(with_list), statistics.median(without)
     return [
         Row(

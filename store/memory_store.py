@@ -16,16 +16,14 @@ from store.argument_checks import checked
 from store.check.health import Health, Probe
 from store.commit.session_reader import Origin, entry_of
 from store.disk.disk import Stamp
-from store.documents import json_text as codec
-from store.documents import sidecar as overlays
+from store.documents import json_text, sidecar
 from store.documents.document import Document, parse_document
 from store.documents.secrets import without_keys
 from store.errors import Ambiguous, Conflict, NotFound, Protected
 from store.index.catalog import Version
 from store.layout import ARTIFACTS, TRACES, VERIFICATION, Location
 from store.model.session import IndexEntry, Session
-from store.sessions import artifacts
-from store.sessions import prune_plan as prune
+from store.sessions import artifacts, prune_plan
 from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
 from store.sessions.records import rendered, with_statuses
 from store.sessions.save import check_rendered, later_than, location_of, outdated, refuse_shortening, refuse_wrong_shape
@@ -51,7 +49,7 @@ class MemoryStore:
 
     backend_name = "memory"
 
-    def __init__(self, *, limit_bytes: int = codec.MAX_DOCUMENT_BYTES) -> None:
+    def __init__(self, *, limit_bytes: int = json_text.MAX_DOCUMENT_BYTES) -> None:
         self.limit_bytes = limit_bytes
         self.lock = threading.RLock()
         self._held: dict[Location, _Held] = {}
@@ -82,15 +80,15 @@ class MemoryStore:
             if not overwrite:
                 raise outdated(location, origin)
             origin = _origin(held, held.document.record.model_dump())
-        now = overlays.settle(origin.dump, session)
-        if codec.same(origin.dump, now):
+        now = sidecar.settle(origin.dump, session)
+        if json_text.same(origin.dump, now):
             return
         refuse_shortening(location, origin.dump, session, shorten=shorten)
         session.updated_at = now["updated_at"] = later_than(origin, session.updated_at)
         self._put(session, location, now, held.records)
 
     def _put(self, session: Session, location: Location, now: dict[str, Any], records: dict[str, bytes]) -> None:
-        now = without_keys({name: value for name, value in now.items() if name != overlays.AUTHORITY})
+        now = without_keys({name: value for name, value in now.items() if name != sidecar.AUTHORITY})
         document = check_rendered(now, location, self.limit_bytes)
         entry = entry_of(document.record, location, len(document.record.messages), has_attachments=False)
         self._saves += 1
@@ -114,7 +112,7 @@ class MemoryStore:
             if location is None:
                 return False
             entries = {loc: held.entry for loc, held in self._held.items() if loc.root == location.root}
-            going = [location, *prune.descendants(location, entries)]
+            going = [location, *prune_plan.descendants(location, entries)]
             if location.child is None:
                 going = list(entries)
             pinned = [loc for loc in going if entries[loc].pinned]

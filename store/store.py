@@ -20,10 +20,11 @@ from store.check.secrets import check_secrets
 from store.check.trigrams import check_trigrams
 from store.check.unexpected_files import check_plants
 from store.check.workspace import check_mail, check_records, check_state
-from store.commit import session_reader as sessions
+from store.commit import session_reader
+from store.commit.session_reader import with_origin
 from store.disk import trash
 from store.disk.trash import Deleted
-from store.documents import attachment_names as attachments
+from store.documents import attachment_names
 from store.errors import InvalidName, NotFound
 from store.home.open_home import OpenHome, Progress
 from store.home.opening import migrate_sidecars
@@ -41,7 +42,6 @@ from store.sessions.attachments import Attachment
 from store.sessions.fork import Forker
 from store.sessions.prune_plan import CleanupMode, CleanupResult, Plan
 from store.sessions.put import OnConflict
-from store.sessions.save import with_origin
 from store.transfer.backup.backup import Summary as BackupSummary
 from store.transfer.backup.restore import Summary as RestoreSummary
 
@@ -75,12 +75,14 @@ class Store(OpenHome):
     def _load_side(self, location: Location) -> Session | None:
         version = self._core.version(location)
         side = self._disk.read(location.path(layout.RUNTIME), self._core.limit_bytes)
-        document = sessions.parse_side(sessions.Snapshot(location, None, side))
+        document = session_reader.parse_side(session_reader.Snapshot(location, None, side))
         if side is None or document is None:
             return None
         session = document.record
         dump = session.model_dump()
-        session._origin = sessions.Origin(Version(version.main, side.stamp), dump, dump, has_side=True, partial=True)
+        session._origin = session_reader.Origin(
+            Version(version.main, side.stamp), dump, dump, has_side=True, partial=True
+        )
         return session
 
     def save(self, session: Session, *, overwrite: bool = False, shorten: bool = False) -> None:
@@ -358,15 +360,15 @@ class Store(OpenHome):
         """Bytes and MIME type; None if there is no such session or attachment."""
         layout.check_id(attachment_id)
         location = self._core.locate(session_id)
-        path = sessions.find_attachment(self._disk, location, attachment_id) if location else None
+        path = session_reader.find_attachment(self._disk, location, attachment_id) if location else None
         file = self._disk.read(path) if path else None
         if path is None or file is None:
             return None
-        return file.data, attachments.extension_to_mime(path.rpartition(".")[2]) or attachments.OCTETS
+        return file.data, attachment_names.extension_to_mime(path.rpartition(".")[2]) or attachment_names.OCTETS
 
     def resolve_attachment(self, url: str) -> tuple[bytes, str] | None:
         """What a `bamboo-attachment://` reference stands for."""
-        parsed = attachments.parse_reference(url)
+        parsed = attachment_names.parse_reference(url)
         return self.read_attachment(*parsed) if parsed else None
 
     def append_token_usage(self, session_id: str, record: str | dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The house is in order: imports point one way, the rules are cited, README and package agree."""
+"""The layout holds: packages import downwards only, the rules are cited, README and package agree."""
 
 from __future__ import annotations
 
@@ -9,72 +9,122 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
-# From the ground up: a module imports only those above it in this list.
+# From the bottom up: a module imports only packages that come before its own, or its own.
 STORE = [
-    *["patterns", "trigrams", "grep_options", "walk_order", "stamps", "known", "grep_runs", "grep"],
-    *["errors", "arguments", "timestamps", "words", "query"],
-    *["record", "messages", "tasks", "budget", "runtime_state", "mirrors", "gist", "models"],
-    *["layout", "places", "attachments", "labels", "transcript", "faults", "garbage", "codec", "secrets", "overlay"],
-    *["documents", "anchors", "inbox", "artifacts"],
-    *["project_index"],
-    *["kernel", "atomic", "logs", "lock", "schema", "leisure", "upkeep"],
-    *["pieces", "search", "feed", "index", "journal", "sessions", "rejects", "core"],
-    *["waiting", "pages", "shelves", "naming", "usage"],
-    *["trash", "prune", "commits", "mailbox", "state"],
-    *["derived", "projects", "project_moves"],
-    *["saves", "owners", "puts", "beside", "records"],
-    *["parts"],
-    *["removal", "pruning", "agents", "relocate", "forking", "arrivals", "namespace"],
-    *["bamboo", "export", "findings", "parity", "check", "check_parts"],
-    *["check_projects"],
-    *["check_secrets"],
-    *["check_trigrams", "check_plants"],
-    *["find", "summaries", "trajectory", "keeper", "watch", "vouch", "opening"],
-    *["health", "backend", "memory"],
-    *["importers.source", "importers.shape", "importers.values", "importers.building", "importers.blocks"],
-    *["importers.elements", "importers.lineage", "importers.branches", "importers.claude_code", "importers.codex"],
-    *["importers.chatgpt", "importers.bamboo_home", "importers.oxios", "importers.a3s", "importers.formats"],
-    *["importing", "exporting"],
-    *["manifest", "units", "backup_tree", "backup_writer", "backup", "restore_choice", "restoring"],
-    *["home", "store", "public"],
+    *["errors", "layout", "path_kinds"],
+    *["model", "documents", "disk", "index", "history", "commit", "sessions", "workspace", "search", "namespace"],
+    *["undo", "transfer", "home", "grove", "check"],
+    *["argument_checks", "backend", "memory_store", "store", "public"],
 ]
+FUSEFS = ["switches", "views", "tree", "requests", "daemon", "cli"]
+
+# The modules of `store` that `fusefs` may import, besides the public names of `store` itself.
+SURFACE = {
+    *["errors", "layout", "path_kinds"],
+    *["disk.disk", "disk.rejects", "disk.trash"],
+    *["documents.display_names", "documents.document", "documents.search_text", "documents.transcript"],
+    *["index.catalog", "search.browse", "search.query", "search.results", "search.transcripts", "search.usage"],
+    *["search.grep.grep", "sessions.prune_plan"],
+    *["workspace.agent_records", "workspace.projects", "workspace.state"],
+    *["transfer.backup.backup", "transfer.backup.restore", "transfer.backup.tree"],
+    *["transfer.formats.importer", "transfer.imports", "check.health"],
+}
+
+MOST_AT_THE_TOP = 10  # modules directly in store/
 
 
 def imports_of(path: Path) -> set[str]:
-    """Modules of ours that a file imports, also inside functions."""
+    """The modules a file imports, also inside functions; `from a import b` counts as a.b if that is a module."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            submodules = {
+                f"{node.module}.{alias.name}" for alias in node.names if is_module(f"{node.module}.{alias.name}")
+            }
+            found |= submodules
+            if len(submodules) < len(node.names):
+                found.add(node.module)
     return found
 
 
-def modules() -> list[Path]:
-    return [path for path in (ROOT / "store").rglob("*.py") if path.stem != "__init__"]
+def is_module(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def modules(top: str) -> list[Path]:
+    return [path for path in (ROOT / top).rglob("*.py") if path != ROOT / top / "__init__.py"]
+
+
+def package_of(path: Path, top: str) -> str:
+    """The package right below `store` or `fusefs` that holds a file; a module at the top is its own."""
+    return path.relative_to(ROOT / top).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize(("top", "order"), [("store", STORE), ("fusefs", FUSEFS)])
+def test_packages_import_downwards_only(top: str, order: list[str]) -> None:
+    """A module that imports a package above its own is in the wrong place."""
+    for path in modules(top):
+        package = package_of(path, top)
+        assert package in order, f"{path} is in no package that tests/test_house.py orders"
+        used = {name.split(".")[1] for name in imports_of(path) if name.startswith(f"{top}.")}
+        above = {name for name in used if order.index(name) > order.index(package)}
+        assert not above, f"{path.relative_to(ROOT)} imports {above}"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Inside a package too."""
+    graph = {name_of(path): imports_of(path) for top in ("store", "fusefs") for path in modules(top)}
+    done: set[str] = set()
+
+    def visit(name: str, chain: tuple[str, ...]) -> None:
+        assert name not in chain, " → ".join([*chain[chain.index(name) :], name])
+        if name in graph and name not in done:
+            for other in sorted(graph[name]):
+                visit(other, (*chain, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        visit(name, ())
 
 
 def name_of(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT / "store").with_suffix("").parts)
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def test_the_store_is_built_from_the_ground_up() -> None:
-    """No module imports one that stands above it, so nothing imports in circles."""
-    assert {name_of(path) for path in modules()} == set(STORE)
-    for place, name in enumerate(STORE):
-        path = ROOT / f"store/{name.replace('.', '/')}.py"
-        used = {m.removeprefix("store.") for m in imports_of(path) if m.startswith("store.")}
-        above = {m for m in used if m in STORE and STORE.index(m) >= place}
-        assert not above, f"{name} imports {above}"
+def test_fusefs_uses_a_small_part_of_the_store() -> None:
+    """What the mount and the command line need is listed, so that the rest can change freely."""
+    used = {name.removeprefix("store.") for path in modules("fusefs") for name in imports_of(path) if "store." in name}
+    assert used <= SURFACE, used - SURFACE
+    assert used >= SURFACE, f"no longer used: {SURFACE - used}"
+
+
+def test_the_top_of_the_store_stays_small() -> None:
+    """A new module goes into a package."""
+    assert len([path for path in (ROOT / "store").glob("*.py") if path.stem != "__init__"]) <= MOST_AT_THE_TOP
+
+
+def test_every_package_states_its_law() -> None:
+    """In a docstring of at most fifteen lines, and without imports: start-up time counts."""
+    for path in [*(ROOT / "store").rglob("*/__init__.py"), *(ROOT / "fusefs").rglob("*/__init__.py")]:
+        if path.parent in (ROOT / "store", ROOT / "fusefs", ROOT / "fusefs/cli"):
+            continue
+        tree = ast.parse(path.read_text())
+        assert len(tree.body) == 1, path
+        assert len(ast.get_docstring(tree) or "") > 40, path
+        assert path.read_text().count("\n") <= 15, path
 
 
 def test_the_store_knows_nothing_of_fuse() -> None:
     """`store` is plain synchronous Python."""
-    for path in modules():
+    for path in modules("store"):
         assert not {m for m in imports_of(path) if m.split(".")[0] in ("fusefs", "pyfuse3", "trio")}, path
 
 
@@ -86,15 +136,24 @@ def test_every_rule_has_a_test_that_names_it() -> None:
     assert set(range(1, 11)) <= cited
 
 
-# Only these may know pyfuse3: the rest of the mount is plain to test, and `check` runs where libfuse is absent.
-KNOW_PYFUSE3 = {"errors", "loop", "attrs", "invalidate", "operations", "mount"}
+# Only these may import pyfuse3: the rest of the mount is plain to test, and `check` runs where libfuse is absent.
+KNOW_PYFUSE3 = {
+    *[f"requests.{name}" for name in ("errnos", "request_loop", "attributes", "kernel_cache", "operations")],
+    "daemon.mount",
+}
 
 
 def test_only_a_few_modules_know_pyfuse3() -> None:
     """The command line imports the mount only to mount."""
-    for path in (ROOT / "fusefs").rglob("*.py"):
-        if path.stem not in KNOW_PYFUSE3:
+    for path in modules("fusefs"):
+        if name_of(path).removeprefix("fusefs.") not in KNOW_PYFUSE3:
             assert "pyfuse3" not in {m.split(".")[0] for m in imports_of(path)}, path
+
+
+def test_the_tree_knows_neither_trio_nor_pyfuse3() -> None:
+    """Nodes, handles and write buffers are plain Python."""
+    for path in (ROOT / "fusefs/tree").rglob("*.py"):
+        assert not {m for m in imports_of(path) if m.split(".")[0] in ("pyfuse3", "trio")}, path
 
 
 def test_the_readme_lists_the_commands_there_are() -> None:

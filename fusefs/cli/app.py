@@ -16,6 +16,7 @@ import orjson
 import typer
 
 from fusefs.cli import completion
+from fusefs.cli.default_home import default_home
 from store import Location, NotFound, Store, layout
 
 app = typer.Typer(
@@ -32,12 +33,6 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-
-
-def default_home() -> Path:
-    """$GROVEFS_HOME, else $BAMBOO_DATA_DIR, else ~/.grovefs."""
-    named = os.environ.get("GROVEFS_HOME") or os.environ.get("BAMBOO_DATA_DIR")
-    return Path(named) if named else Path.home() / ".grovefs"
 
 
 Home = Annotated[

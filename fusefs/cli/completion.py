@@ -14,6 +14,8 @@ from urllib.parse import quote
 
 import typer
 
+from fusefs.cli.default_home import default_home
+
 MOST = 50  # offers: more is nothing to choose from
 _LAST = chr(0x10FFFF)
 _NOT_PLAIN = re.compile(r"([^\w@%+=:,./-])")
@@ -29,8 +31,6 @@ _BY_TITLE = f"SELECT {_SHOWN} AS shown FROM sessions WHERE shown >= ?1 AND shown
 
 def sessions(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Ids that begin so, each with its title; behind `root/` its children; if there are none, titles that begin so."""
-    from fusefs.cli.app import default_home
-
     home = ctx.params.get("home") or default_home()
     try:
         values = (incomplete, incomplete + _LAST, MOST)

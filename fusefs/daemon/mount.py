@@ -16,10 +16,10 @@ from tempfile import TemporaryFile
 import pyfuse3
 import trio
 
-from fusefs.daemon import fuse_connection as connection
+from fusefs.daemon import fuse_connection
 from fusefs.daemon.profile import profiled
 from fusefs.daemon.watchdog import Guard
-from fusefs.requests import request_loop as loop
+from fusefs.requests import request_loop
 from fusefs.requests.operations import Operations
 from fusefs.tree.writers import LIMBO_S
 from fusefs.views.base import View
@@ -111,14 +111,14 @@ def clear_dead(mountpoint: Path) -> None:
 
 
 def is_dead(mountpoint: Path) -> bool:
-    return connection.state_of(mountpoint) == "dead"
+    return fuse_connection.state_of(mountpoint) == "dead"
 
 
 def unmount_dead(mountpoint: Path) -> None:
     """Also where someone has a file of it open, or waits for an answer that no daemon will give: they get errors."""
-    number = connection.find_number(mountpoint)
-    is_cut = number is None or connection.abort(mountpoint, number)
-    if not is_cut and connection.is_deserted(mountpoint):
+    number = fuse_connection.find_number(mountpoint)
+    is_cut = number is None or fuse_connection.abort(mountpoint, number)
+    if not is_cut and fuse_connection.is_deserted(mountpoint):
         raise MountError(
             f"{mountpoint} has lost its daemon, and someone waits for it in vain; only root can end that: "
             f"umount -f {mountpoint}"
@@ -149,7 +149,7 @@ def serve(options: Options, ready: Callable[[], None]) -> None:
             read_only=options.read_only,
             limbo_s=options.limbo_s,
         )
-        instruments = loop.install(operations.companion)
+        instruments = request_loop.install(operations.companion)
         mountpoint = options.mountpoint.resolve()
         _mount(operations, options)
         guard = Guard(mountpoint)

@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from fusefs.daemon import fuse_connection as connection
+from fusefs.daemon import fuse_connection
 
 log = logging.getLogger("grovefs.mount")
 
@@ -31,7 +31,7 @@ class Guard:
     """The daemon's side. To be made by the thread whose death counts: the first."""
 
     def __init__(self, mountpoint: Path) -> None:
-        packages, number = Path(__file__).parent.parent, connection.find_number(mountpoint)
+        packages, number = Path(__file__).parent.parent, fuse_connection.find_number(mountpoint)
         words = [sys.executable, "-I", "-S", "-c", _PROGRAM, packages, os.getpid(), mountpoint, number]
         self._process: subprocess.Popen[bytes] | None = None
         if number is None:
@@ -68,9 +68,9 @@ def main() -> None:
         is_over = os.getppid() == daemon and os.read(0, 1) == _FAREWELL
     except _Died:
         is_over = False
-    while not is_over and not connection.is_gone(daemon):
-        if connection.is_left_behind(daemon):
-            connection.abort(mountpoint, number)
+    while not is_over and not fuse_connection.is_gone(daemon):
+        if fuse_connection.is_left_behind(daemon):
+            fuse_connection.abort(mountpoint, number)
         time.sleep(_LOOK_S)
 
 

@@ -1,1 +1,4 @@
-"""Virtual directories: search/, transcripts/, views/. All of one shape, told in shape.py."""
+"""Virtual directories and files: transcripts/, search/, views/, status files.
+
+Each view answers lookup, list and read from the store and knows nothing of FUSE.
+"""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fusefs.views.session_links import ByValue
 from store import Generated, NotFound, Store
-from store.documents import display_names as labels
+from store.documents import display_names
 from store.search.browse import Shelf
 
 
@@ -33,6 +33,6 @@ class Projects(ByValue):
         card = self.shelves.find(shelf, name) if shelf is not None else None
         if card is None or self.shelf_of(after) is None:
             raise NotFound(f"{source if card is None else after} does not exist")
-        project = None if after == labels.NONE else self.value_of(after)
+        project = None if after == display_names.NONE else self.value_of(after)
         if not self._store.move_to_project(str(card.location), project):
             raise NotFound(f"session {card.location} is gone")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fusefs.views.base import Folder, Item, Link, View
 from store import Store
-from store.documents import display_names as labels
+from store.documents import display_names
 from store.search.browse import Card, Column, Shelf, Shelves, holding
 
 
@@ -70,13 +70,13 @@ class ByValue(Links):
             yield from self.links(shelf, 3) if shelf is not None else ()
             return
         folder = self.folder(is_open=self.is_open)
-        yield from ((labels.label(value), folder) for value in self.shelves.values(self.column))
-        if self.shelf_of(labels.NONE) is not None:
-            yield labels.NONE, folder
+        yield from ((display_names.label(value), folder) for value in self.shelves.values(self.column))
+        if self.shelf_of(display_names.NONE) is not None:
+            yield display_names.NONE, folder
 
     def shelf_of(self, label: str) -> Shelf | None:
         """What stands in a directory; None if there is no such directory."""
-        if label == labels.NONE:
+        if label == display_names.NONE:
             shelf = holding(self.column, None)
             return shelf if self.has_none and self.keeps(shelf) else None
         value = self.value_of(label)
@@ -88,8 +88,8 @@ class ByValue(Links):
 
     def value_of(self, label: str) -> str | None:
         """The value that a directory stands for; None if no session has it."""
-        if labels.label(label) == label:  # it is its own label, as nearly all are
+        if display_names.label(label) == label:  # it is its own label, as nearly all are
             return label if not self.shelves.is_empty(holding(self.column, label)) else None
-        if labels.unmarked(label) is None:
+        if display_names.unmarked(label) is None:
             return None
-        return next((value for value in self.shelves.values(self.column) if labels.label(value) == label), None)
+        return next((value for value in self.shelves.values(self.column) if display_names.label(value) == label), None)

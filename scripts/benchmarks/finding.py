@@ -12,8 +12,8 @@ from rich.progress import Progress
 
 from benchmarks.rows import Row, Target, timed
 from store import Message, Session, Store
-from store.documents import search_text as words
-from store.index import fulltext as search
+from store.documents import search_text
+from store.index import fulltext
 
 RARE, MEDIUM = 3, 300  # messages that a word is in, about
 ASKED = 15  # times each
@@ -41,7 +41,7 @@ def measure_words(home: Path, scale: str) -> list[Row]:
 def text_bytes(home: Path) -> int:
     """The text of all messages, of every kind that search finds, in bytes of UTF-8."""
     documents = (orjson.loads(path.read_bytes()) for path in home.glob("sessions/**/session.json"))
-    return sum(len(words.message_text(m).encode()) for document in documents for m in document["messages"])
+    return sum(len(search_text.message_text(m).encode()) for document in documents for m in document["messages"])
 
 
 def _word(store: Store, messages: int | None) -> tuple[str, int]:
@@ -96,13 +96,13 @@ def _share_of_a_save(store: Store, saves: int) -> Row:
 
 @contextmanager
 def _search(*, in_step: bool) -> Iterator[None]:
-    put = search._put_rows
+    put = fulltext._put_rows
     if not in_step:
-        search._put_rows = lambda *_, **__: None
+        fulltext._put_rows = lambda *_, **__: None
     try:
         yield
     finally:
-        search._put_rows = put
+        fulltext._put_rows = put
 
 
 def _append_times(store: Store, length: int, saves: int, *, cold: bool) -> float:
@@ -114,19 +114,19 @@ def _append_times(store: Store, length: int, saves: int, *, cold: bool) -> float
     session = _conversation(f"{'cold' if cold else 'warm'}-{length}", length)
     store.save(session)
     spent: list[float] = []
-    add = search.add_messages
+    add = fulltext.add_messages
 
     def timing(*arguments: object) -> None:
         if cold:
             _EVICTING.count(b"\1")
         spent.append(timed(lambda: add(*arguments))())  # type: ignore[arg-type]
 
-    search.add_messages = timing  # type: ignore[assignment]
+    fulltext.add_messages = timing  # type: ignore[assignment]
     try:
         for i in range(saves):
             store.append(session, [Message.user(f"one more {i} " + "some words " * 30)])
     finally:
-        search.add_messages = add
+        fulltext.add_messages = add
     return statistics.median(spent)
 
 

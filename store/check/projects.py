@@ -9,7 +9,7 @@ from store import layout
 from store.check.finding import Finding
 from store.check.workspace import check_mailbox
 from store.commit.core import Core
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.errors import Corrupt, InvalidContent
 from store.layout import Location
 from store.workspace.mailbox import Mailboxes
@@ -40,7 +40,7 @@ def check_payload(core: Core, member: Member) -> Iterator[Finding]:
     try:
         file = core.disk.read(member.payload, core.limit_bytes)
         if file is not None:
-            codec.parse(file.data, member.payload, limit=core.limit_bytes)
+            json_text.parse(file.data, member.payload, limit=core.limit_bytes)
     except (InvalidContent, Corrupt) as error:
         yield Finding("unparsable", member.payload, str(error.flaw))
     except PermissionError as error:

@@ -16,19 +16,18 @@ import apsw
 from store import layout
 from store.check.finding import Finding, Report
 from store.check.fulltext import Parity
-from store.commit import session_reader as sessions
+from store.commit import session_reader
 from store.commit.core import Core
 from store.commit.journal import WHOLE_TREE, Commit
 from store.commit.session_reader import Loaded
 from store.disk import trash
 from store.disk.disk import File, NewFile
-from store.documents import attachment_names as attachments
-from store.documents import json_text as codec
+from store.documents import attachment_names, json_text
 from store.documents.document import Document, identity_flaw, parse_document
 from store.documents.sidecar import overlay, sidecar_of
 from store.errors import Busy, Corrupt, InvalidContent, StoreError
 from store.home.sessions_json import Exporter, parse_export
-from store.index import fulltext as search
+from store.index import fulltext
 from store.index.catalog import render_entry
 from store.layout import Location
 
@@ -116,7 +115,7 @@ def check_session(core: Core, location: Location, parity: Parity) -> Iterator[Fi
         return
     path = location.path(layout.SESSION)
     try:
-        snapshot = sessions.read(core.disk, location, core.limit_bytes)
+        snapshot = session_reader.read(core.disk, location, core.limit_bytes)
         if snapshot.main is None:
             yield from check_incoming(core, location)
             return
@@ -173,7 +172,7 @@ def check_incoming(core: Core, location: Location) -> Iterator[Finding]:
     if children:
         text = f"has {len(children)} child{'ren' if len(children) > 1 else ''}, but no session.json"
         yield Finding("orphan-child", location.dir, text)
-    if sessions.has_attachments(core.disk, location) or core.disk.stat(location.path(layout.RUNTIME)) is not None:
+    if session_reader.has_attachments(core.disk, location) or core.disk.stat(location.path(layout.RUNTIME)) is not None:
         yield Finding("incoming", location.dir, "no session.json yet; what is there waits for it")
 
 
@@ -183,7 +182,9 @@ def check_damaged_row(core: Core, location: Location) -> Iterator[Finding]:
         yield Finding("stale-row", location.dir, "the index knows a version that is gone", mend)
 
 
-def check_sidecar(core: Core, snapshot: sessions.Snapshot, main: Document) -> tuple[Document | None, list[Finding]]:
+def check_sidecar(
+    core: Core, snapshot: session_reader.Snapshot, main: Document
+) -> tuple[Document | None, list[Finding]]:
     location = snapshot.location
     path = location.path(layout.RUNTIME)
     if snapshot.side is None:
@@ -199,7 +200,7 @@ def check_sidecar(core: Core, snapshot: sessions.Snapshot, main: Document) -> tu
     if side.data["messages"]:
         text = f"holds {len(side.data['messages'])} messages, which nobody reads"
         emptied = _replace_sidecar(
-            core, location, snapshot.side, lambda: codec.splice(side.raw, side.data, {**side.data, "messages": []})
+            core, location, snapshot.side, lambda: json_text.splice(side.raw, side.data, {**side.data, "messages": []})
         )
         return side, [Finding("sidecar-messages", path, text, emptied)]
     return side, []
@@ -230,9 +231,9 @@ def check_references(core: Core, loaded: Loaded) -> Iterator[Finding]:
         for part in message.content_parts or ()
         if part.image_url is not None
         for url in [part.image_url.url]
-        if (ref := attachments.parse_reference(url)) is not None
+        if (ref := attachment_names.parse_reference(url)) is not None
         and ref[0] == location.id
-        and sessions.find_attachment(core.disk, location, ref[1]) is None
+        and session_reader.find_attachment(core.disk, location, ref[1]) is None
     )
     for url in missing:
         yield Finding("dangling-attachment", location.path(layout.SESSION), f"{url} does not exist")
@@ -246,12 +247,12 @@ def check_row(core: Core, loaded: Loaded, parity: Parity) -> Iterator[Finding]:
     if row is None:
         yield Finding("missing-row", location.dir, "not in the index", mend)
         return
-    facts = sessions.facts(core.disk, location, loaded.main, loaded.session, loaded.snapshot.version)
-    texts = search.texts_of(facts.entry.title, facts.summary, facts.messages)
+    facts = session_reader.facts(core.disk, location, loaded.main, loaded.session, loaded.snapshot.version)
+    texts = fulltext.texts_of(facts.entry.title, facts.summary, facts.messages)
     known, true = ((render_entry(say.entry), say.anchors, say.gist) for say in (row, facts))
     if known != true:
         yield Finding("stale-row", location.dir, "the index says something else than the files", mend)
-    elif not search.rows_agree(core.db.reader, row.key, texts):
+    elif not fulltext.rows_agree(core.db.reader, row.key, texts):
         rewrite = _rewrite_rows(core, location, row.key)
         yield Finding("search-rows", location.dir, "search says something else than the files", rewrite)
     else:
@@ -269,7 +270,7 @@ def check_extra_rows(core: Core, on_disk: set[Location]) -> Iterator[Finding]:
     for location, _ in list(core.index.stamps()):
         if location not in on_disk and _is_extra(core, location):
             yield Finding("extra-row", location.dir, "indexed, but the session is gone", _reread(core, location))
-    strays = search.count_strays(core.db.reader)
+    strays = fulltext.count_strays(core.db.reader)
     if strays:
         text = f"{strays} search rows of what is not indexed"
         yield Finding("search-rows", layout.INDEX_DB, text, _remove_strays(core))
@@ -392,7 +393,7 @@ def _rewrite_rows(core: Core, location: Location, key: int) -> Callable[[], None
 
     def mend() -> None:
         with core.locked(location), core.db.write() as db:
-            search.purge_session(db, key)
+            fulltext.purge_session(db, key)
             core.reread(location)
 
     return mend
@@ -401,7 +402,7 @@ def _rewrite_rows(core: Core, location: Location, key: int) -> Callable[[], None
 def _remove_strays(core: Core) -> Callable[[], None]:
     def mend() -> None:
         with core.db.write() as db:
-            search.purge_strays(db)
+            fulltext.purge_strays(db)
 
     return mend
 

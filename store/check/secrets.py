@@ -14,8 +14,7 @@ import orjson
 from store import layout
 from store.check.finding import Finding
 from store.commit.core import Core
-from store.documents import json_text as codec
-from store.documents import secrets
+from store.documents import json_text, secrets
 from store.errors import Corrupt
 
 
@@ -62,10 +61,10 @@ def _secrets_in(core: Core, path: str) -> Iterator[tuple[str, str]]:
 def _in_value(value: object) -> Iterator[tuple[str, str]]:
     held = secrets.carried(value) if isinstance(value, dict) else None
     if held is not None:
-        yield codec.render_path(held), "a key, by its place"
+        yield json_text.render_path(held), "a key, by its place"
     for secret in secrets.find_secrets(value):
         if secret.path != held:
-            yield codec.render_path(secret.path) or "the whole", secret.kind
+            yield json_text.render_path(secret.path) or "the whole", secret.kind
 
 
 def _in_lines(text: str) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from store.check.finding import Finding
-from store.search.grep import file_stamps as stamps
+from store.search.grep import file_stamps
 from store.search.grep.maintenance import FOLDER, Upkeep
 from store.search.grep.regex_trigrams import ANY
 from store.search.grep.segments import Damaged, Postings, Segment, candidates
@@ -84,7 +84,7 @@ def _check_folders(upkeep: Upkeep) -> Iterator[Finding]:
     found = upkeep.db.reader.execute("SELECT path, stamp FROM grep_folders")
     for folder, stamp in [(folder, stamp) for folder, stamp in found]:
         listed = upkeep.look(folder)
-        if listed is None or listed[0] != stamp or stamp == stamps.NEVER:
+        if listed is None or listed[0] != stamp or stamp == file_stamps.NEVER:
             continue
         for path in listed[1]:
             if not upkeep.is_listed(path):

@@ -9,7 +9,7 @@ from store.check.finding import Finding
 from store.commit.core import Core
 from store.commit.journal import WHOLE_TREE
 from store.disk.disk import Entry
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.errors import Corrupt, InvalidContent
 from store.layout import MAIL_CORRUPT
 from store.path_kinds import is_message_name, place_of
@@ -80,7 +80,7 @@ def _check_json(core: Core, path: str) -> Iterator[Finding]:
     try:
         file = core.disk.read(path, core.limit_bytes)
         if file is not None:
-            codec.parse_value(file.data, path, limit=core.limit_bytes)
+            json_text.parse_value(file.data, path, limit=core.limit_bytes)
     except (InvalidContent, Corrupt) as error:
         yield Finding("unparsable", _shown(path), str(error.flaw))
     except PermissionError as error:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import apsw
 
 from store import layout
-from store.commit import session_reader as sessions
+from store.commit import session_reader
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.session_reader import Snapshot
@@ -61,7 +61,7 @@ class Commits:
         files.append(NewFile(location.path(layout.SESSION), [main.raw], snapshot.main, mtime_ns, mode))
 
         def follow(db: apsw.Connection) -> None:
-            facts = sessions.facts(self.core.disk, location, main, record, self.core.version(location))
+            facts = session_reader.facts(self.core.disk, location, main, record, self.core.version(location))
             if row is not None:
                 self.core.index.put_control(
                     db, row, facts.entry, facts.version, facts.summary, facts.gist, facts.anchors
@@ -87,7 +87,7 @@ class Commits:
         commit = Commit(location, files, dirs=_dirs_of(files))
         if row is None:  # incoming: nothing to index before session.json is there
             return self.run(commit, lambda db: None, "runtime")
-        entry = sessions.entry_of(
+        entry = session_reader.entry_of(
             side.record, location, row.entry.message_count, has_attachments=row.entry.has_attachments
         )
         summary, gist = side.record.conversation_summary, row.gist.owned(side.record.metadata)

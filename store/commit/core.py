@@ -17,18 +17,17 @@ from pathlib import Path
 import apsw
 
 from store import layout
-from store.commit import session_reader as sessions
+from store.commit import session_reader
 from store.commit.journal import WHOLE_TREE, Journal
 from store.commit.session_reader import Loaded, Snapshot
 from store.disk.disk import Disk
 from store.disk.locks import Locks
 from store.errors import Ambiguous, Busy, Corrupt
-from store.index import fulltext as search
+from store.index import fulltext
 from store.index.catalog import Facts, Index, Version
 from store.index.change_feed import Feed, What
 from store.index.database import Database, now_ns
 from store.layout import Location
-from store.search.grep.maintenance import Upkeep
 
 log = logging.getLogger("grovefs.store")
 
@@ -51,7 +50,6 @@ class Core:
     index: Index = field(init=False)
     feed: Feed = field(init=False)
     journal: Journal = field(init=False)
-    upkeep: Upkeep = field(init=False)
     # Brings what is derived from another part of the home in step with its files; True if it was not.
     parts: dict[str, Callable[[Location], bool]] = field(init=False, default_factory=dict)
 
@@ -59,7 +57,6 @@ class Core:
         self.index = Index(self.db)
         self.feed = Feed(self.db)
         self.journal = Journal(self.disk, self.db, self.reread)
-        self.upkeep = Upkeep(self.disk, self.db)
 
     @property
     def home(self) -> Path:
@@ -144,14 +141,14 @@ class Core:
     def read(self, location: Location) -> Snapshot:
         """Both documents of one version. A commit under way is waited for, not looked into."""
         self.used(location)
-        snapshot = sessions.read(self.disk, location, self.limit_bytes)
+        snapshot = session_reader.read(self.disk, location, self.limit_bytes)
         if self.locks.holds(location):
             return snapshot
         pending = self.journal.pending(location.root)
         if (location.child or "") in pending or WHOLE_TREE in pending:
             try:
                 with self.locked(location):
-                    return sessions.read(self.disk, location, self.limit_bytes)
+                    return session_reader.read(self.disk, location, self.limit_bytes)
             except OSError as error:  # a full disk keeps it from being finished, but not from being read
                 log.warning("an interrupted commit of %s cannot be finished now: %s", location, error)
         return snapshot
@@ -160,8 +157,8 @@ class Core:
         snapshot = self.read(location)
         if snapshot.main is None:
             return None
-        loaded = sessions.parse(snapshot)
-        sessions.check_identity(loaded)
+        loaded = session_reader.parse(snapshot)
+        session_reader.check_identity(loaded)
         return loaded
 
     # -- files → index ------------------------------------------------------------------------------------
@@ -199,23 +196,23 @@ class Core:
         """Read a session's files. The lock is held."""
         before_ns = now_ns()
         try:
-            snapshot = sessions.read(self.disk, location, self.limit_bytes)
+            snapshot = session_reader.read(self.disk, location, self.limit_bytes)
             if snapshot.main is None:
                 return _Seen(location)
-            loaded = sessions.parse(snapshot)
+            loaded = session_reader.parse(snapshot)
         except Corrupt as error:
             return self._damaged(location, error)
         except OSError as error:
             if error.errno not in UNREADABLE:
                 raise
             return self._damaged(location, error)
-        version = sessions.sure_version(snapshot.version, before_ns)
-        facts = sessions.facts(self.disk, location, loaded.main, loaded.session, version)
+        version = session_reader.sure_version(snapshot.version, before_ns)
+        facts = session_reader.facts(self.disk, location, loaded.main, loaded.session, version)
         return _Seen(location, facts, size_bytes=len(snapshot.main.data))
 
     def _damaged(self, location: Location, error: Corrupt | OSError) -> _Seen:
         log.warning("not indexed: %s", error)
-        version = sessions.sure_version(self.version(location), now_ns())
+        version = session_reader.sure_version(self.version(location), now_ns())
         return _Seen(location, damage=(version, str(error)))
 
     def _put(self, db: apsw.Connection, batch: list[_Seen], what: What = "reread") -> None:
@@ -283,7 +280,7 @@ class Core:
             if version.main is None:
                 continue  # incoming: no session yet
             row = known.pop(location, None)
-            if row != version or attached.get(location) != sessions.has_attachments(self.disk, location):
+            if row != version or attached.get(location) != session_reader.has_attachments(self.disk, location):
                 differing.append((version.main.mtime_ns, location))
         # In the order of time, so that search has the newest last; and those whose files are gone.
         differing.sort(key=lambda found: (found[0], found[1].root, found[1].child or ""))
@@ -297,7 +294,7 @@ class Core:
         locations = list(dict.fromkeys([*self.iter_on_disk(), *(loc for loc, _ in self.index.stamps())]))
         self._reread_all(locations, progress, anew=True)
         with self.db.write() as db:
-            search.purge_strays(db)
+            fulltext.purge_strays(db)
 
     # -- many at once ---------------------------------------------------------------------------------------
 
@@ -322,7 +319,7 @@ class Core:
 
     def _purge(self, db: apsw.Connection, batch: list[_Seen]) -> None:
         for row in filter(None, (self.index.find(seen.location) for seen in batch)):
-            search.purge_session(db, row.key)
+            fulltext.purge_session(db, row.key)
 
     def _gather(self, waiting: deque[Location], held: ExitStack) -> list[_Seen]:
         """Some sessions, read and kept locked until they are indexed.

@@ -19,9 +19,9 @@ import apsw
 from store import layout
 from store.disk.disk import Disk, File, NewFile, in_place
 from store.errors import StoreError
+from store.index import changed_files
 from store.index.database import Database
 from store.layout import Location
-from store.search.grep import maintenance as upkeep
 
 log = logging.getLogger("grovefs.store")
 
@@ -149,7 +149,7 @@ class Journal:
             self.disk.step("index")
             with self.db.write() as db:
                 index(db)
-                upkeep.note(db, (file.path for file in commit.files))
+                changed_files.note(db, (file.path for file in commit.files))
                 db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _mark_key(commit))
         except (apsw.Error, OSError, StoreError) as error:
             self.unfinished[_mark_key(commit)] = str(error)
@@ -196,7 +196,7 @@ class Journal:
         for location_root, location_child in touched:
             self.reread(Location(location_root, location_child))
         with self.db.write() as db:
-            upkeep.note(db, (target for _, target in moves))
+            changed_files.note(db, (target for _, target in moves))
             db.execute("DELETE FROM marks WHERE root = ? AND child = ?", (root, child))
         self.unfinished.pop((root, child), None)
 

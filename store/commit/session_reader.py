@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from store import layout
 from store.disk.disk import Disk, File, Stamp
-from store.documents import append_offsets as anchors
-from store.documents import attachment_names as attachments
+from store.documents import append_offsets, attachment_names
 from store.documents.document import Document, identity_flaw, parse_document
 from store.documents.secrets import carried
 from store.documents.sidecar import overlay
@@ -115,6 +114,18 @@ def check_identity(loaded: Loaded) -> None:
         raise Corrupt(loaded.snapshot.location.path(layout.SESSION), flaw)
 
 
+def origin_of(loaded: Loaded) -> Origin:
+    dump = loaded.session.model_dump()  # as it is on disk: a key that lies there goes with the next save
+    main = dump if loaded.side is None else {**loaded.main.record.model_dump(exclude={"messages"})}
+    main.setdefault("messages", dump["messages"])
+    return Origin(loaded.snapshot.version, dump, main, has_side=loaded.side is not None)
+
+
+def with_origin(loaded: Loaded) -> Session:
+    loaded.session._origin = origin_of(loaded)
+    return loaded.session
+
+
 def facts(disk: Disk, location: Location, main: Document, record: Session, version: Version) -> Facts:
     """What the index keeps of a session. The path, not the document, says who it is."""
     messages: list[dict[str, Any]] = main.data["messages"]
@@ -122,7 +133,7 @@ def facts(disk: Disk, location: Location, main: Document, record: Session, versi
         location=location,
         entry=entry_of(record, location, len(messages), has_attachments=has_attachments(disk, location)),
         version=version,
-        anchors=anchors.find(main) if _may_be_appended_to(main, location) else None,
+        anchors=append_offsets.find(main) if _may_be_appended_to(main, location) else None,
         summary=record.conversation_summary.content if record.conversation_summary else "",
         gist=Gist().owned(record.metadata).after(messages),
         messages=messages,
@@ -158,7 +169,7 @@ def find_attachment(disk: Disk, location: Location, attachment_id: str) -> str |
     """The path of an attachment; None if there is none of that id."""
     directory = location.path(layout.ATTACHMENTS)
     names = [e.name for e in disk.entries(directory) if e.is_file]
-    name = attachments.find_name(attachment_id, names)
+    name = attachment_names.find_name(attachment_id, names)
     return f"{directory}/{name}" if name else None
 
 

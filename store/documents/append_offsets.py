@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.documents.document import Document
 from store.model.timestamp import Timestamp
 
@@ -24,14 +24,14 @@ class Anchors(NamedTuple):
 
 def find(main: Document) -> Anchors:
     """Where the next message goes in session.json, and where its updated_at stands."""
-    spans = {m.key: m for m in codec.members(main.raw)}
+    spans = {m.key: m for m in json_text.members(main.raw)}
     messages, updated_at = spans["messages"], spans["updated_at"]
     inside = main.raw[messages.start : messages.end - 1].rstrip()
     return Anchors(messages.start + len(inside), updated_at.start, main.data["updated_at"])
 
 
 def hold(raw: bytes, anchors: Anchors) -> bool:
-    text = codec.render_compact(anchors.updated_at_text)
+    text = json_text.render_compact(anchors.updated_at_text)
     rest = raw[anchors.append_at : anchors.append_at + 4096].lstrip()
     return raw[anchors.updated_at : anchors.updated_at + len(text)] == text and rest.startswith(b"]")
 
@@ -42,7 +42,7 @@ def cut_in(
     """The text in parts, with messages added and updated_at changed, and where the anchors are then."""
     at = anchors.append_at
     insertion, last_end = _insertion(raw, at, added)
-    old, new = (codec.render_compact(t) for t in (anchors.updated_at_text, now))
+    old, new = (json_text.render_compact(t) for t in (anchors.updated_at_text, now))
     view = memoryview(raw)
     cuts = sorted([(at, at, insertion), (anchors.updated_at, anchors.updated_at + len(old), new)])
     (a0, a1, a), (b0, b1, b) = cuts
@@ -67,6 +67,6 @@ def _insertion(raw: bytes, at: int, added: Sequence[dict[str, Any]]) -> tuple[by
             outer = line[: len(line) - len(line.lstrip())]
             indent, tail = outer * 2, b"\n" + outer
     lead = b"" if indent is None else b"\n" + indent
-    text = b",".join(lead + codec.render_indented(message, indent) for message in added)
+    text = b",".join(lead + json_text.render_indented(message, indent) for message in added)
     text = text if is_first else b"," + text
     return text + tail, len(text)

@@ -13,8 +13,7 @@ import orjson
 import pydantic
 
 from store import layout
-from store.documents import gc_pause as garbage
-from store.documents import json_text as codec
+from store.documents import gc_pause, json_text
 from store.documents.attachment_names import SCHEME
 from store.documents.sidecar import AUTHORITY
 from store.errors import Flaw, InvalidContent
@@ -67,10 +66,10 @@ class Document(NamedTuple):
     record: Session
 
 
-def parse_document(raw: bytes, name: str, *, limit: int = codec.MAX_DOCUMENT_BYTES) -> Document:
+def parse_document(raw: bytes, name: str, *, limit: int = json_text.MAX_DOCUMENT_BYTES) -> Document:
     """The record in `raw`; InvalidContent says what is wrong and where. `name` is for the message."""
-    with garbage.left(len(raw)):
-        data = codec.parse(raw, name, limit=limit)
+    with gc_pause.left(len(raw)):
+        data = json_text.parse(raw, name, limit=limit)
         try:
             record = Session.model_validate(data)
         except pydantic.ValidationError as error:
@@ -86,19 +85,19 @@ def caught_up(raw: bytes, present: bytes) -> bytes:
         return raw
     if ours.record.updated_at.ns >= theirs.record.updated_at.ns:
         return raw
-    return codec.splice(raw, ours.data, {**ours.data, "updated_at": theirs.data["updated_at"]})
+    return json_text.splice(raw, ours.data, {**ours.data, "updated_at": theirs.data["updated_at"]})
 
 
 def type_flaw(error: pydantic.ValidationError, raw: bytes | None = None) -> Flaw:
     """The first fault pydantic found, in plain words; its place too, if the text is given."""
     first = error.errors(include_url=False)[0]
     path = tuple(first["loc"])
-    line, column = codec.locate(raw, path, ALIASES) if raw is not None else (None, None)
+    line, column = json_text.locate(raw, path, ALIASES) if raw is not None else (None, None)
     reason = _EXPLAINED.get(first["type"], first["msg"])
     more = error.error_count() - 1
     if more:
         reason += f" (and {more} more fault{'s' if more > 1 else ''})"
-    return Flaw(reason, line, column, codec.render_path(path))
+    return Flaw(reason, line, column, json_text.render_path(path))
 
 
 # -- identity (rule 9) -------------------------------------------------------------------------------
@@ -112,13 +111,13 @@ def identity_flaw(document: Document, location: Location) -> Flaw | None:
         # Before there were trees no document had a root_session_id, and Bamboo fills it in as "".
         if found is None or found == expected or (field == "root_session_id" and not found):
             continue
-        line, column = codec.locate(document.raw, (field,))
+        line, column = json_text.locate(document.raw, (field,))
         reason = f"{found!r} does not agree with the path, which says {expected!r}"
         return Flaw(reason, line, column, field)
     if location.child is not None and not document.record.parent_session_id:
-        return Flaw("a child needs a parent_session_id", *codec.locate(document.raw, ()), "parent_session_id")
+        return Flaw("a child needs a parent_session_id", *json_text.locate(document.raw, ()), "parent_session_id")
     if location.child is not None and "kind" not in document.data:
-        return Flaw("a child must say that its kind is child", *codec.locate(document.raw, ()), "kind")
+        return Flaw("a child must say that its kind is child", *json_text.locate(document.raw, ()), "kind")
     return None
 
 
@@ -143,7 +142,7 @@ def respelled(document: Document, members: Members) -> bytes:
     task_list = next((k for k in ("task_list", "todo_list") if isinstance(data.get(k), dict)), None)
     if task_list and "id" in members:
         after[task_list] = {**data[task_list], "session_id": new_id}
-    raw = codec.splice(document.raw, data, after)
+    raw = json_text.splice(document.raw, data, after)
     return _redirected(raw, f"{SCHEME}{old_id}/", f"{SCHEME}{new_id}/")
 
 
@@ -156,13 +155,13 @@ def _redirected(raw: bytes, old: str, new: str) -> bytes:
     """The text with the prefix of references changed; a string that spells it with escapes is written anew."""
     if old == new:
         return raw
-    raw = raw.replace(codec.render_compact(old)[1:-1], codec.render_compact(new)[1:-1])
+    raw = raw.replace(json_text.render_compact(old)[1:-1], json_text.render_compact(new)[1:-1])
 
     def mended(match: re.Match[bytes]) -> bytes:
         text: str = orjson.loads(match[0]) if b"\\" in match[0] else ""
-        return codec.render_compact(text.replace(old, new)) if old in text else match[0]
+        return json_text.render_compact(text.replace(old, new)) if old in text else match[0]
 
-    return codec.STRING.sub(mended, raw) if b"\\" in raw else raw
+    return json_text.STRING.sub(mended, raw) if b"\\" in raw else raw
 
 
 # -- Bamboo's sealed header (FORMATS C.6) --------------------------------------------------------------
@@ -174,7 +173,7 @@ def check_authority(document: Document, name: str) -> None:
         return
     reason = _authority_fault(document, name)
     if reason is not None:
-        line, column = codec.locate(document.raw, (AUTHORITY,))
+        line, column = json_text.locate(document.raw, (AUTHORITY,))
         raise InvalidContent(name, Flaw(f"{reason}; {_AUTHORITY_ADVICE}", line, column, AUTHORITY))
 
 
@@ -195,7 +194,7 @@ def _authority_fault(document: Document, name: str) -> str | None:
 
 def _contradiction(payload: dict[str, Any], document: Document) -> str | None:
     for field in _SEALED:
-        if field in payload and not codec.same(payload[field], getattr(document.record, field)):
+        if field in payload and not json_text.same(payload[field], getattr(document.record, field)):
             return f"its {field} is not that of the document"
     if "project_id" in payload and (payload["project_id"] or None) != (document.record.project_id or None):
         return "its project_id is not that of the document"

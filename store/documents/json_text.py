@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from store.documents import gc_pause as garbage
-from store.documents import json_faults as faults
+from store.documents import gc_pause, json_faults
 from store.errors import Flaw, InvalidContent, TooLarge
 
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
@@ -41,7 +40,7 @@ _NOT_BRACKETS_OR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 _ONE_SPACE = bytes.maketrans(b"\t\r\n", b"   ")
 _ONE_SPACE_BEFORE_VALUES = bytes.maketrans(b"\t\r\n:,[", b"      ")
 
-Path = faults.Path
+Path = json_faults.Path
 
 
 # -- parsing ---------------------------------------------------------------------------------------
@@ -60,7 +59,7 @@ def parse_value(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> An
     """As `parse`, but any JSON value."""
     check_size(len(raw), name, limit)
     try:
-        with garbage.left(len(raw)):
+        with gc_pause.left(len(raw)):
             value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidContent(name, _syntax_flaw(raw, error)) from None
@@ -94,7 +93,7 @@ def _check_structure(raw: bytes, value: Any, name: str) -> None:
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _depth(_brackets(raw)) > MAX_DEPTH:
         raise InvalidContent(name, _depth_flaw(raw))
     if _repeats_a_key(raw, orjson.dumps(value)):
-        path, offset = faults.find_duplicate(raw)
+        path, offset = json_faults.find_duplicate(raw)
         line, column = position(raw, offset)
         raise InvalidContent(name, Flaw("the key appears twice", line, column, render_path(path)))
 
@@ -132,7 +131,7 @@ def _outside_strings(raw: bytes) -> bytes:
 
 
 def _depth_flaw(raw: bytes) -> Flaw:
-    line, column = position(raw, faults.too_deep_at(raw, MAX_DEPTH))
+    line, column = position(raw, json_faults.too_deep_at(raw, MAX_DEPTH))
     return Flaw(f"nested deeper than {MAX_DEPTH} levels", line, column)
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.errors import Flaw, InvalidContent
 
 KEY = "api_key"
@@ -45,7 +45,7 @@ def without_keys(document: dict[str, Any]) -> dict[str, Any]:
 def cleaned(raw: bytes, document: dict[str, Any]) -> bytes:
     """The text without the keys that its document carries, every other byte kept."""
     clean = without_keys(document)
-    return raw if clean is document else codec.splice(raw, document, clean)
+    return raw if clean is document else json_text.splice(raw, document, clean)
 
 
 def refuse_keys(raw: bytes, document: Mapping[str, Any], name: str) -> None:
@@ -53,7 +53,7 @@ def refuse_keys(raw: bytes, document: Mapping[str, Any], name: str) -> None:
     path = carried(document)
     if path is not None:
         reason = "a key is not stored with a conversation; take this member out, and give the agent its key elsewhere"
-        raise SecretRefused(name, Flaw(reason, *codec.locate(raw, path), codec.render_path(path)))
+        raise SecretRefused(name, Flaw(reason, *json_text.locate(raw, path), json_text.render_path(path)))
 
 
 # -- what keys look like -----------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class Secret(NamedTuple):
     """Something that looks like a key: what kind, and where in the value it was found in."""
 
     kind: str
-    path: codec.Path
+    path: json_text.Path
 
 
 def _pattern(name: str, regex: str, *hints: str) -> Pattern:
@@ -117,7 +117,7 @@ _PLACEHOLDER = re.compile(r"(?i)example|your[_-]|x{5,}|\*{3}|\.{3}|placeholder|r
 _FEWEST_CHARACTERS = 6  # that differ: no key consists of fewer
 
 
-def find_secrets(value: Any, path: codec.Path = ()) -> Iterator[Secret]:
+def find_secrets(value: Any, path: json_text.Path = ()) -> Iterator[Secret]:
     """Everything in a JSON value that looks like a key; each kind once for each text in it."""
     if isinstance(value, str):
         for kind in secrets_in(value):

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import orjson
 
-from store.documents import attachment_names as attachments
+from store.documents import attachment_names
 from store.model.session import IndexEntry
 
 RENDERER_VERSION = 1
@@ -162,7 +162,7 @@ def _picture(url: str, target: Target) -> str:
     if url[:5].lower() == "data:":
         header, _, payload = url[5:].partition(",")
         return f"*picture in the document itself: {_line(header.partition(';')[0])}, {len(payload) * 3 // 4} bytes*"
-    reference = attachments.parse_reference(url)
+    reference = attachment_names.parse_reference(url)
     if reference is None:
         return f"![picture]({quote_path(url)})"
     return f"![{_line(reference[1])}]({target(url)})"

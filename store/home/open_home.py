@@ -21,7 +21,7 @@ from store.disk.disk import Disk, Durability, Step, _no_step
 from store.disk.locks import TIMEOUT_S, Locks, Presence
 from store.disk.rejects import Rejects
 from store.disk.trash import Expiry
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.errors import Closed, StoreError
 from store.home.bamboo_server import Neighbour
 from store.home.housekeeping import Keeper
@@ -88,7 +88,7 @@ class OpenHome:
         durability: Durability = "full",
         background: bool = True,
         beside_bamboo: bool = False,
-        limit_bytes: int = codec.MAX_DOCUMENT_BYTES,
+        limit_bytes: int = json_text.MAX_DOCUMENT_BYTES,
         lock_timeout_s: float = TIMEOUT_S,
         auto_prune: AutoPrune | None = None,
         progress: Progress | None = None,
@@ -120,7 +120,7 @@ class OpenHome:
             self._recover(alone=alone, progress=progress)
             self._presence.settle()
             self._watcher = new_watcher(self._core) if background else None
-            self._warden = new_warden(self._core) if background else None
+            self._warden = new_warden(self.trigrams) if background else None
         except BaseException:
             self._abandon()
             raise
@@ -213,7 +213,7 @@ class OpenHome:
         self.restores = Restores(self._core, commits, self.names.parts)
         self.pages = Pages(self._core)
         self.shelves = Shelves(self._core)
-        self.trigrams = self._core.upkeep
+        self.trigrams = Upkeep(self._core.disk, self._core.db)
 
     def _recover(self, *, alone: bool, progress: Progress | None) -> None:
         """Bring index and files together, looking at as little as the way things ended allows."""

@@ -21,6 +21,7 @@ from store.home.watcher import Watcher
 from store.index.database import Database, Unusable, set_aside
 from store.layout import Location
 from store.search.grep.freshness import START_S, Warden
+from store.search.grep.maintenance import Upkeep
 from store.sessions.put import Putter
 
 log = logging.getLogger("grovefs.store")
@@ -62,8 +63,8 @@ def new_watcher(core: Core) -> Watcher | None:
         return None
 
 
-def new_warden(core: Core) -> Warden:
-    return Warden(core.upkeep, START_S)
+def new_warden(trigrams: Upkeep) -> Warden:
+    return Warden(trigrams, START_S)
 
 
 def set_up(core: Core) -> Ended:

@@ -20,7 +20,7 @@ from store import layout
 from store.commit.core import Core
 from store.disk import trash
 from store.disk.disk import File, Stamp
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.errors import Corrupt, Flaw, InvalidContent
 from store.home.bamboo_server import Neighbour, is_ours
 from store.layout import Location
@@ -128,8 +128,8 @@ class Exporter:
     def _rendered(self, body: bytes) -> list[bytes]:
         head: dict[str, Any] = orjson.loads(self.core.db.get_meta("export_head", "{}"))
         top = {"version": head.pop("version", VERSION), "updated_at": Timestamp.now()}
-        opening = codec.render(top)[:-2] + b',\n  "sessions": {'
-        rest = codec.render(head)[1:-2] if head else b""
+        opening = json_text.render(top)[:-2] + b',\n  "sessions": {'
+        rest = json_text.render(head)[1:-2] if head else b""
         inside = b"\n" + body + b"\n  }" if body else b"}"
         return [opening, inside, b"," + rest if rest else b"", b"\n}"]
 
@@ -143,8 +143,8 @@ class Exporter:
             last = session_id
             text = entry.encode()
             if extra:
-                text = codec.render({**orjson.loads(entry), **orjson.loads(extra)})
-            yield b"    " + codec.render_compact(session_id) + b": " + text.replace(b"\n", b"\n    ")
+                text = json_text.render({**orjson.loads(entry), **orjson.loads(extra)})
+            yield b"    " + json_text.render_compact(session_id) + b": " + text.replace(b"\n", b"\n    ")
 
     def _exported(self) -> list[list[int]]:
         stamps: list[list[int]] = orjson.loads(self.core.db.get_meta("export_stamps", "[]"))
@@ -153,7 +153,7 @@ class Exporter:
 
 def parse_export(raw: bytes) -> dict[str, Any]:
     """Any index that Bamboo could have written, of whatever version."""
-    found = codec.parse(raw, layout.INDEX_EXPORT)
+    found = json_text.parse(raw, layout.INDEX_EXPORT)
     if not isinstance(found.get("sessions"), dict):
         raise InvalidContent(layout.INDEX_EXPORT, Flaw("there is no object 'sessions'"))
     return found

@@ -16,12 +16,10 @@ import orjson
 
 from store import layout
 from store.disk.disk import Stamp
-from store.documents import display_names as labels
-from store.documents import json_text as codec
-from store.documents import transcript
+from store.documents import display_names, json_text, transcript
 from store.documents.append_offsets import Anchors
 from store.errors import NotFound
-from store.index import fulltext as search
+from store.index import fulltext
 from store.index.database import Database
 from store.layout import Location
 from store.model.preview import Gist
@@ -95,9 +93,9 @@ class Index:
         keys = [self._put_row(db, f.location, f.entry, f.version, f.anchors, f.gist) for f in found]
         for facts in found:
             self._heal(db, facts.location)
-        search.put_all(
+        fulltext.put_all(
             db,
-            (search.Content(key, f.entry.title, f.summary, f.messages) for key, f in zip(keys, found, strict=True)),
+            (fulltext.Content(key, f.entry.title, f.summary, f.messages) for key, f in zip(keys, found, strict=True)),
         )
 
     def put_control(
@@ -112,7 +110,7 @@ class Index:
     ) -> None:
         """The control plane changed, the messages did not; `anchors`, if they lie elsewhere now."""
         self._put_row(db, row.location, entry, version, anchors or row.anchors, gist)
-        search.put_session(db, row.key, entry.title, summary)
+        fulltext.put_session(db, row.key, entry.title, summary)
 
     def put_entry(self, db: apsw.Connection, row: Row, entry: IndexEntry) -> None:
         """The entry changed by something beside the documents: an attachment came or went."""
@@ -133,13 +131,13 @@ class Index:
     ) -> None:
         """Messages were added at the end; nothing else changed but the time."""
         self._put_row(db, row.location, entry, version, anchors, row.gist.after(messages))
-        search.add_messages(db, row.key, row.entry.message_count, messages)
+        fulltext.add_messages(db, row.key, row.entry.message_count, messages)
 
     def forget(self, db: apsw.Connection, location: Location) -> bool:
         """Drop all that is known of a session; False if nothing was."""
         found = db.execute("DELETE FROM sessions WHERE root = ? AND child = ? RETURNING key", _key(location)).fetchone()
         if found is not None:
-            search.remove_session(db, found[0])
+            fulltext.remove_session(db, found[0])
         return self._heal(db, location) or found is not None
 
     def put_damaged(self, db: apsw.Connection, location: Location, version: Version, reason: str) -> None:
@@ -186,7 +184,7 @@ class Index:
             "created_ns": _clip(entry.created_at.ns),
             "updated_ns": _clip(entry.updated_at.ns),
             "message_count": entry.message_count,
-            "name": labels.session_name(entry.title, gist.opening, location),
+            "name": display_names.session_name(entry.title, gist.opening, location),
             "header_bytes": transcript.length(transcript.render_header(entry)),
             "entry": render_entry(entry),
             "main_stamp": _pack(version.main),
@@ -335,7 +333,7 @@ class Filter:
 
 def render_entry(entry: IndexEntry) -> str:
     """The entry as sessions.json has it, but for the indentation."""
-    return codec.render(entry.model_dump()).decode()
+    return json_text.render(entry.model_dump()).decode()
 
 
 _COLUMNS = (

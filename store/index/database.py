@@ -20,7 +20,7 @@ from typing import Any
 
 import apsw
 
-from store.documents import search_text as words
+from store.documents import search_text
 from store.documents.transcript import RENDERER_VERSION
 from store.errors import Busy, StoreError
 
@@ -194,7 +194,7 @@ def _recognise(path: Path) -> None:
 
 
 def _fold(*values: Any) -> str:
-    return words.fold(str(values[0]))
+    return search_text.fold(str(values[0]))
 
 
 def _make_ours_alone(path: Path) -> None:

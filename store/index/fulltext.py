@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import apsw
 import orjson
 
-from store.documents import search_text as words
-from store.index import transcript_sizes as pieces
+from store.documents import search_text
+from store.index import transcript_sizes
 from store.index.database import SHIFT
 from store.model.timestamp import clip_ns, ns_of
 
@@ -111,7 +111,9 @@ class Text:
         return self.source["role"], self.source.get("id"), created_ns, self.digest
 
     def indexed(self) -> str:
-        return words.split(f"{self.title}\n{self.summary}" if self.source is None else words.message_text(self.source))
+        return search_text.split(
+            f"{self.title}\n{self.summary}" if self.source is None else search_text.message_text(self.source)
+        )
 
     @property
     def told(self) -> str | dict[str, Any]:
@@ -159,7 +161,7 @@ def _put_rows(db: apsw.Connection, *rows: _Rows) -> None:
     new = [found for change in changes for found in change.new]
     number = 1 + max(row[0] or 0 for row in db.execute(_HIGHEST)) if new else 0
     _execute_many(db, _INSERT, [(row, n, *text.columns()) for n, (row, text) in enumerate(new, number)])
-    pieces.put(db, [_pieces_of(c) for c in changes if c.first >= 0 and (c.gone or c.changed)])
+    transcript_sizes.put(db, [_pieces_of(c) for c in changes if c.first >= 0 and (c.gone or c.changed)])
     _execute_many(db, "DELETE FROM search WHERE rowid = ?", [(n,) for c in changes for n in c.unused])
     added = [(n, text.indexed()) for n, (_, text) in enumerate(new, number)]
     _execute_many(db, "INSERT INTO search (rowid, text) VALUES (?, ?)", added)
@@ -170,9 +172,9 @@ def _present(db: apsw.Connection, first: int, last: int) -> dict[int, tuple[int,
     return {row: (digest, number) for row, digest, number in rows}
 
 
-def _pieces_of(change: _Change) -> pieces.Change:
+def _pieces_of(change: _Change) -> transcript_sizes.Change:
     told = [(row, text.told) for row, text in change.changed]
-    return pieces.Change(change.first, change.last, [(row,) for row in change.stale], told)
+    return transcript_sizes.Change(change.first, change.last, [(row,) for row in change.stale], told)
 
 
 def _execute_many(db: apsw.Connection, statement: str, values: list[tuple[Any, ...]]) -> None:
@@ -219,7 +221,7 @@ def rows_agree(db: apsw.Connection, key: int, wanted: Sequence[Text]) -> bool:
         return False
     joined = "SELECT count(*) FROM texts t JOIN search_docsize f ON f.id = t.number WHERE t.row BETWEEN ? AND ?"
     is_whole: bool = db.execute(joined, between).get == len(wanted)
-    return is_whole and pieces.agree(db, key, [text.told for text in wanted])
+    return is_whole and transcript_sizes.agree(db, key, [text.told for text in wanted])
 
 
 def purge_session(db: apsw.Connection, key: int) -> None:
@@ -227,7 +229,7 @@ def purge_session(db: apsw.Connection, key: int) -> None:
     between = (key << SHIFT, last_row(key))
     db.execute("DELETE FROM search WHERE rowid IN (SELECT number FROM texts WHERE row BETWEEN ? AND ?)", between)
     db.execute("DELETE FROM texts WHERE row BETWEEN ? AND ?", between)
-    pieces.purge(db, key)
+    transcript_sizes.purge(db, key)
 
 
 def count_strays(db: apsw.Connection) -> int:

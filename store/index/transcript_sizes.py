@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import apsw
 import orjson
 
-from store.documents import display_names as labels
-from store.documents import transcript
+from store.documents import display_names, transcript
 from store.documents.transcript import Measure
 from store.index.database import SHIFT
 from store.layout import Location
@@ -94,7 +93,7 @@ def _row_agrees(db: apsw.Connection, key: int, text_bytes: int) -> bool:
     root, child, opening, entry, *shown = row
     location, record = Location(root, child or None), IndexEntry.model_validate(orjson.loads(entry))
     header_bytes = transcript.length(transcript.render_header(record))
-    return tuple(shown) == (labels.session_name(record.title, opening, location), header_bytes, text_bytes)
+    return tuple(shown) == (display_names.session_name(record.title, opening, location), header_bytes, text_bytes)
 
 
 def links_of(db: apsw.Connection, key: int) -> dict[str, int]:

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from store import layout
 from store.commit.core import Core
 from store.documents import document as documents
-from store.documents import json_text as codec
-from store.documents import secrets
+from store.documents import json_text, secrets
 from store.documents.document import parse_document
 from store.errors import InvalidContent, MustBeCopied
 from store.path_kinds import CHECKED, Kind, Place, place_of
@@ -50,7 +49,7 @@ def _belongs(core: Core, now: Place, new: Place) -> bool:
         return True  # gone meanwhile
     try:
         if new.kind is Kind.STATE_JSON:
-            codec.parse_value(file.data, now.path, limit=core.limit_bytes)
+            json_text.parse_value(file.data, now.path, limit=core.limit_bytes)
             return True
         return new.kind is Kind.DOCUMENT and _is_document(core, file.data, new)
     except InvalidContent:

@@ -21,11 +21,11 @@ from store.commit.journal import Commit
 from store.disk import trash
 from store.disk.disk import Entry, NewFile, write_all
 from store.disk.rejects import Rejects
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.errors import AlreadyExists, Conflict, Generated, InvalidContent, NotEmpty, NotFound, Protected
 from store.index.catalog import Terms, Version
 from store.layout import Location
-from store.namespace import incoming as arrivals
+from store.namespace import incoming
 from store.namespace.dispatch import Parts
 from store.path_kinds import CHECKED, FIXED, VERSIONED, Kind, Place
 from store.sessions.attachments import Beside
@@ -129,7 +129,7 @@ class Namespace:
         if place.kind is Kind.ATTACHMENT:
             return self._put_attachment(place, _chunks(fd), terms.get("mode"), terms.get("mtime_ns"))
         size = os.fstat(fd).st_size
-        codec.check_size(size, place.path, self.core.limit_bytes)  # before it is read into memory
+        json_text.check_size(size, place.path, self.core.limit_bytes)  # before it is read into memory
         return self.commit(place, os.pread(fd, size, 0), **terms)
 
     def _put_attachment(self, place: Place, parts: Iterable[bytes], mode: int | None, mtime_ns: int | None) -> bool:
@@ -310,7 +310,7 @@ class Namespace:
         if is_dir and target.kind is Kind.SESSION and target.location is not None:
             layout.check_new(target.location)
         if is_dir:
-            arrivals.refuse_unchecked(self.core, source, target)
+            incoming.refuse_unchecked(self.core, source, target)
         if self.parts.move(source, target, is_dir=is_dir):
             return self.rejects.rename(source.path, target.path) if is_dir else None
         if source.kind is not Kind.PLAIN:
@@ -331,7 +331,7 @@ class Namespace:
         """A rename onto what is committed as a whole: its bytes are, and then the other name goes."""
         if not stat.S_ISREG(info.st_mode):
             raise Protected(f"{target.path} can only be a plain file")
-        codec.check_size(info.st_size, target.path, self.core.limit_bytes)
+        json_text.check_size(info.st_size, target.path, self.core.limit_bytes)
         data = self.read(source)
         if data is None:
             raise NotFound(f"{source.path} does not exist")
@@ -358,7 +358,7 @@ class Namespace:
     def _look_again(self, source: Place, target: Place) -> None:
         """Someone may have written in it since it was looked at; then it is back where it was."""
         try:
-            arrivals.refuse_unchecked(self.core, source, target, has_come=True)
+            incoming.refuse_unchecked(self.core, source, target, has_come=True)
         except BaseException:
             self._rename(target, source)
             raise

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from store.commit.core import Core
-from store.documents import display_names as labels
+from store.documents import display_names
 from store.layout import Location
 from store.search.transcripts import mtime_of
 
@@ -58,11 +58,11 @@ class Shelves:
         found = self._called(shelf, name)
         if len(found) == 1:
             return found[0][0] if found[0][1] else None
-        parted = labels.unmarked(name) if not found else None
+        parted = display_names.unmarked(name) if not found else None
         if parted is None:
             return None  # none is called so, or several are and each has a mark
         called = self._called(shelf, parted[0])
-        marked = [card for card, stands in called if stands and labels.marked(parted[0], card.location) == name]
+        marked = [card for card, stands in called if stands and display_names.marked(parted[0], card.location) == name]
         return marked[0]._replace(name=name) if marked and len(called) > 1 else None
 
     def cards(self, shelf: Shelf) -> Iterator[Card]:
@@ -75,7 +75,7 @@ class Shelves:
         ).fetchall()
         for *row, is_shared in rows:
             card = _card(*row)
-            yield card._replace(name=labels.marked(card.name, card.location)) if is_shared else card
+            yield card._replace(name=display_names.marked(card.name, card.location)) if is_shared else card
 
     def is_empty(self, shelf: Shelf) -> bool:
         query = f"SELECT 1 FROM sessions WHERE {shelf.condition} LIMIT 1"

@@ -15,8 +15,7 @@ import orjson
 from store import layout
 from store.commit import session_reader as sessions
 from store.commit.core import Core
-from store.documents import display_names as labels
-from store.documents import search_text as words
+from store.documents import display_names, search_text
 from store.errors import Corrupt, InvalidQuery
 from store.index.database import SHIFT
 from store.layout import Location
@@ -210,13 +209,13 @@ def _hit(match: _Found, query: Query, texts: _Texts | None) -> Hit:
         path,
         match.title,
         index,
-        match.name or labels.label(path),
+        match.name or display_names.label(path),
         match.message_id,
         match.role or None,
         match.created_ns,
         match.updated_ns,
         match.rank,
-        words.snippet(text, query.words),
+        search_text.snippet(text, query.words),
     )
 
 
@@ -250,7 +249,7 @@ class _Texts:
             return f"{match.title}\n{self.document(match.path or '')}"
         if index is not None:
             return self.message(location, index) or match.title
-        if words.occurs(match.title, query.words):
+        if search_text.occurs(match.title, query.words):
             return match.title
         return f"{match.title} {self.summary(location)}"
 
@@ -259,7 +258,7 @@ class _Texts:
             self._messages[location] = self._read_messages(location)
         messages = self._messages[location]
         try:
-            return words.message_text(orjson.loads(memoryview(messages[index]))) if index < len(messages) else ""
+            return search_text.message_text(orjson.loads(memoryview(messages[index]))) if index < len(messages) else ""
         except (AttributeError, TypeError, orjson.JSONDecodeError):  # spoiled since the rows were made
             return ""
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from store.commit.core import Core
+from store.commit.session_reader import with_origin
 from store.errors import Corrupt
 from store.index.catalog import Filter, Order
 from store.layout import Location
 from store.model.preview import Gist
 from store.model.session import NEW_TITLE, IndexEntry, Session
 from store.model.timestamp import Timestamp
-from store.sessions.save import with_origin
 
 log = logging.getLogger("grovefs.store")
 

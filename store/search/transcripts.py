@@ -14,15 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 
 from store import layout
-from store.commit import session_reader as sessions
+from store.commit import session_reader
 from store.commit.core import Core
 from store.commit.session_reader import Loaded
 from store.disk.disk import Stamp
-from store.documents import attachment_names as attachments
-from store.documents import transcript
+from store.documents import attachment_names, transcript
 from store.errors import Conflict, Corrupt, NotFound
-from store.index import fulltext as search
-from store.index import transcript_sizes as pieces
+from store.index import fulltext, transcript_sizes
 from store.index.catalog import Version, unpack_version
 from store.index.database import SHIFT
 from store.layout import Location
@@ -95,11 +93,11 @@ class Pages:
         return self.core.db.reader.execute(query, values).fetchall()
 
     def _sheets(self, rows: list[tuple[Any, ...]]) -> Iterator[Sheet]:
-        linking = pieces.linking(self.core.db.reader) if len(rows) > 1 else None
+        linking = transcript_sizes.linking(self.core.db.reader) if len(rows) > 1 else None
         finder = _Finder(self.core)
         for key, root, child, size, main, side, entry, told, seq in rows:
             location = Location(root, child or None)
-            times = pieces.links_of(self.core.db.reader, key) if linking is None or key in linking else {}
+            times = transcript_sizes.links_of(self.core.db.reader, key) if linking is None or key in linking else {}
             links = {url: finder.target(location, url) for url in times}
             size += sum(times[url] * len(link) for url, link in links.items())
             yield Sheet(location, size, mtime_of(main, side), main, side, entry, links, told, seq or 0)
@@ -138,13 +136,13 @@ class Pages:
         if message is not None:
             index = message + len(messages) if message < 0 else message
             return transcript.render_message(pick(messages, message), index, target).lstrip("\n")
-        has_attachments = sessions.has_attachments(self.core.disk, location)
-        entry = sessions.entry_of(loaded.session, location, len(messages), has_attachments=has_attachments)
+        has_attachments = session_reader.has_attachments(self.core.disk, location)
+        entry = session_reader.entry_of(loaded.session, location, len(messages), has_attachments=has_attachments)
         return transcript.render(entry, _summary(loaded), messages, target)
 
     def _load(self, location: Location) -> Loaded | None:
-        snapshot = sessions.read(self.core.disk, location, self.core.limit_bytes)
-        return sessions.parse(snapshot) if snapshot.main is not None else None
+        snapshot = session_reader.read(self.core.disk, location, self.core.limit_bytes)
+        return session_reader.parse(snapshot) if snapshot.main is not None else None
 
     def _is_same(self, sheet: Sheet, loaded: Loaded) -> bool:
         """Whether the beginning of what was read is what the sheet speaks of."""
@@ -155,7 +153,7 @@ class Pages:
         if known is None or not _is_version(known, present):
             return False  # changed behind our back, or just now: nobody can say how
         title = orjson.loads(sheet.entry)["title"]
-        return search.session_digest(title, _summary(loaded)) == sheet.told and self._has_only_grown(sheet)
+        return fulltext.session_digest(title, _summary(loaded)) == sheet.told and self._has_only_grown(sheet)
 
     def _has_only_grown(self, sheet: Sheet) -> bool:
         root, child = sheet.location.root, sheet.location.child or ""
@@ -201,9 +199,9 @@ class _Finder:
 
     def target(self, location: Location, url: str) -> str:
         """The path from a session's transcript to an attachment; the reference itself if that leads nowhere."""
-        reference = attachments.parse_reference(url)
+        reference = attachment_names.parse_reference(url)
         owner = self._owner(location, reference[0]) if reference else None
-        name = attachments.find_name(reference[1], self._listed(owner)) if owner and reference else None
+        name = attachment_names.find_name(reference[1], self._listed(owner)) if owner and reference else None
         if owner is None or name is None:
             return transcript.quote_path(url)
         up = "../" if location.child is None else "../../"

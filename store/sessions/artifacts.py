@@ -13,7 +13,7 @@ import pydantic
 from pydantic import ConfigDict, Field, TypeAdapter, model_validator
 from pydantic_core import PydanticCustomError
 
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.documents.document import type_flaw
 from store.errors import Flaw, InvalidContent, TooLarge
 from store.layout import ARTIFACTS, TRACES, VERIFICATION
@@ -221,9 +221,9 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
 }
 
 
-def parse_record(name: str, raw: bytes, path: str, *, limit: int = codec.MAX_DOCUMENT_BYTES) -> Any:
+def parse_record(name: str, raw: bytes, path: str, *, limit: int = json_text.MAX_DOCUMENT_BYTES) -> Any:
     """What the file of that name says; InvalidContent, with the place, if it cannot be what it should be."""
-    value = codec.parse_value(raw, path, limit=limit)
+    value = json_text.parse_value(raw, path, limit=limit)
     try:
         record = _SHAPES[name].validate_python(value)
     except pydantic.ValidationError as error:
@@ -237,9 +237,9 @@ def check_statuses(name: str, record: Any, raw: bytes, path: str) -> None:
     for number, report in enumerate(reports):
         derived = report.derived_status()
         if report.status != derived:
-            place: codec.Path = (number, "status")
+            place: json_text.Path = (number, "status")
             reason = f"{report.status!r} does not follow from the checks and risks, which make it {derived!r}"
-            raise InvalidContent(path, Flaw(reason, *codec.locate(raw, place), codec.render_path(place)))
+            raise InvalidContent(path, Flaw(reason, *json_text.locate(raw, place), json_text.render_path(place)))
 
 
 def dump_record(name: str, record: Any) -> Any:

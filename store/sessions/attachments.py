@@ -14,18 +14,18 @@ import apsw
 import orjson
 
 from store import layout
-from store.commit import session_reader as sessions
+from store.commit import session_reader
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.disk import append_log as logs
 from store.disk.disk import NewFile
-from store.documents import attachment_names as attachments
+from store.documents import attachment_names
 from store.errors import Flaw, InvalidContent, NotFound
+from store.index import changed_files
 from store.index.catalog import Row
 from store.layout import Location
 from store.model.session import Session
-from store.search.grep import maintenance as upkeep
 from store.sessions.save import locate, location_of
 
 
@@ -44,8 +44,8 @@ class Beside:
         """Store a file with a session: bytes, base64 text, or a `data:` URL."""
         self.core.check_writable()
         location = location_of(target) if isinstance(target, Session) else locate(self.core, target)
-        content, kind = attachments.decode(data, mime)
-        extension = attachments.mime_to_extension(kind)
+        content, kind = attachment_names.decode(data, mime)
+        extension = attachment_names.mime_to_extension(kind)
         if extension is None:
             raise InvalidContent("attachment", Flaw(f"{kind!r} is no MIME type"))
         attachment_id = str(uuid.uuid4())
@@ -53,8 +53,8 @@ class Beside:
         file = NewFile(f"{directory}/{attachment_id}.{extension}", [content])
         # A session that was never saved may have attachments already; one that was deleted may not.
         self.put_file(location, file, must_exist=not isinstance(target, Session) or target._origin is not None)
-        url = attachments.reference(location.id, attachment_id)
-        return Attachment(attachment_id, url, attachments.extension_to_mime(extension) or attachments.OCTETS)
+        url = attachment_names.reference(location.id, attachment_id)
+        return Attachment(attachment_id, url, attachment_names.extension_to_mime(extension) or attachment_names.OCTETS)
 
     def put_file(self, location: Location, file: NewFile, *, must_exist: bool = False) -> None:
         """Put an attachment in place, whole; the index notes that the session has some."""
@@ -130,7 +130,7 @@ class Beside:
         self.tell([location])
 
     def _note_present(self, db: apsw.Connection, location: Location, row: Row | None) -> None:
-        self._note(db, row, present=sessions.has_attachments(self.core.disk, location))
+        self._note(db, row, present=session_reader.has_attachments(self.core.disk, location))
 
     def _note(self, db: apsw.Connection, row: Row | None, *, present: bool) -> None:
         if row is not None and row.entry.has_attachments != present:
@@ -154,7 +154,7 @@ class Beside:
             # The index is had first, and written last: if that fails, the lines are taken back.
             with logs.appending(self.core.disk, path) as append, self.core.db.write() as db:
                 self.core.feed.add(db, [location], "log")
-                upkeep.note(db, [path])
+                changed_files.note(db, [path])
                 append(lines)
         self.core.changed()
         return True

@@ -22,7 +22,7 @@ from store.errors import AlreadyExists, Busy, Corrupt, NotFound, Protected
 from store.layout import Location
 from store.model.session import IndexEntry
 from store.path_kinds import place_of
-from store.sessions import prune_plan as prune
+from store.sessions import prune_plan
 from store.sessions.prune_plan import CleanupMode, CleanupResult, Plan
 
 log = logging.getLogger("grovefs.store")
@@ -71,7 +71,7 @@ class Remover:
         }:
             self.core.refresh(known)  # an edit behind our back may have pinned one, or made a new one
         entries = {loc: row.entry for loc in self.core.index.tree(location.root) if (row := self.core.index.find(loc))}
-        below = prune.descendants(location, entries)
+        below = prune_plan.descendants(location, entries)
         if location.child is None:  # those that cannot be read go too
             below = [other for other in self.core.index.tree(location.root) if other != location]
         return [location, *below]
@@ -205,7 +205,7 @@ class Remover:
     # -- cleanup -----------------------------------------------------------------------------------------------
 
     def plan_cleanup(self, mode: CleanupMode, *, keep_pinned: bool) -> Plan:
-        return prune.plan_cleanup(self.core.index.all_entries(), mode, keep_pinned=keep_pinned)
+        return prune_plan.plan_cleanup(self.core.index.all_entries(), mode, keep_pinned=keep_pinned)
 
     def apply(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> CleanupResult:
         """Carry out a plan; what has become pinned, or is no longer empty, since it was made is spared."""
@@ -221,7 +221,7 @@ class Remover:
 
     def _apply_one(self, location: Location, plan: Plan, doomed: set[Location]) -> list[Location]:
         def is_agreed(known: dict[Location, IndexEntry], going: list[Location]) -> bool:
-            still = prune.plan_cleanup(known.items(), plan.mode, keep_pinned=plan.keep_pinned)
+            still = prune_plan.plan_cleanup(known.items(), plan.mode, keep_pinned=plan.keep_pinned)
             # What was not in the plan when a person agreed to it is not deleted by it either.
             return all(loc in doomed and loc in still.doomed for loc in going)
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from store import layout
 from store.commit.core import Core
+from store.commit.session_reader import with_origin
 from store.errors import InvalidName
 from store.layout import Location
 from store.model.session import Session
-from store.sessions.save import Saver, with_origin
+from store.sessions.save import Saver
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from store.errors import Busy
 from store.index.database import now_ns
 from store.layout import Location
 from store.model.session import IndexEntry
-from store.sessions import prune_plan as prune
+from store.sessions import prune_plan
 from store.sessions.delete import Remover
 from store.sessions.prune_plan import Keep, PrunedTree, PrunePlan
 
@@ -46,7 +46,7 @@ class Pruner:
     def plan(self, keep: Keep) -> PrunePlan:
         """What would go, and what is spared; nothing is changed."""
         entries = self.core.index.all_entries()
-        return prune.plan_prune(entries, keep, now_ns(), self.core.index.damaged())
+        return prune_plan.plan_prune(entries, keep, now_ns(), self.core.index.damaged())
 
     def apply(self, plan: PrunePlan, progress: Callable[[int, int], None] | None = None) -> PruneResult:
         """Carry a plan out; a tree that is not any more what the plan saw, or that someone works on, is left alone."""
@@ -91,4 +91,4 @@ class Pruner:
 
 def _is_agreed(tree: PrunedTree, known: dict[Location, IndexEntry], going: list[Location]) -> bool:
     """Those that go are all known, so that none of them is one that cannot be read."""
-    return set(going) <= set(known) and prune.is_unchanged(tree, known)
+    return set(going) <= set(known) and prune_plan.is_unchanged(tree, known)

@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from store import layout
-from store.commit import session_reader as sessions
+from store.commit import session_reader
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import Snapshot
 from store.documents import document as documents
-from store.documents import gc_pause as garbage
-from store.documents import json_text as codec
-from store.documents import secrets
-from store.documents import sidecar as overlays
+from store.documents import gc_pause, json_text, secrets, sidecar
 from store.documents.document import Document, parse_document
 from store.errors import Conflict, Flaw, InvalidContent, InvalidName
 from store.index.catalog import Version
@@ -58,7 +55,7 @@ class Putter:
         path = location.path(name)
         document = parse_document(raw, path, limit=self.core.limit_bytes)
         secrets.refuse_keys(raw, document.data, path)
-        with self.core.locked(location), garbage.left(len(raw)):
+        with self.core.locked(location), gc_pause.left(len(raw)):
             snapshot = self.core.read(location)
             current = snapshot.main if name == layout.SESSION else snapshot.side
             if current is not None and current.data == raw:
@@ -81,7 +78,7 @@ class Putter:
         """The document, if it belongs here; a fork of it, if it may come to belong here."""
         path = location.path(name)
         if name == layout.RUNTIME and document.data["messages"]:
-            line, column = codec.locate(document.raw, ("messages",))
+            line, column = json_text.locate(document.raw, ("messages",))
             raise InvalidContent(path, Flaw("the sidecar holds no messages", line, column, "messages"))
         if is_new and self.core.disk.stat(location.dir) is None:
             layout.check_new(location)
@@ -103,17 +100,17 @@ class Putter:
         alone: bool,
     ) -> None:
         path = snapshot.location.path(layout.RUNTIME)
-        old_side, new_side = sessions.parse_side(snapshot), None
+        old_side, new_side = session_reader.parse_side(snapshot), None
         if snapshot.side is None and alone:
             pass
         elif snapshot.side is None:
-            new_side = parse_document(overlays.sidecar_of(main.raw, main.data), path)
+            new_side = parse_document(sidecar.sidecar_of(main.raw, main.data), path)
         elif old_side is not None and old is not None and main.record.updated_at.ns >= old.record.updated_at.ns:
             # Without a readable predecessor, or going back in time, this is a restore: each file speaks for itself.
-            carried = overlays.carry(old_side.raw, old.data, main.data)
+            carried = sidecar.carry(old_side.raw, old.data, main.data)
             new_side = parse_document(carried, path) if carried != old_side.raw else None
         side = new_side or old_side
-        record = overlays.overlay(main.record, side.record if side else None)
+        record = sidecar.overlay(main.record, side.record if side else None)
         self.commits.session(
             snapshot,
             main,

@@ -18,7 +18,7 @@ from store.commit.core import Core
 from store.commit.journal import Commit
 from store.disk import trash
 from store.disk.disk import File, NewFile
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.errors import Corrupt, Flaw, InvalidContent, NotFound
 from store.index.catalog import Terms
 from store.layout import ARTIFACTS, TRACES, VERIFICATION, Location
@@ -194,7 +194,7 @@ def with_statuses(reports: Iterable[VerificationReport]) -> list[VerificationRep
 def rendered(name: str, record: Any, path: str, limit: int) -> bytes:
     """A record as text that may be stored; InvalidContent if no reader would take it."""
     try:
-        raw = codec.render(artifacts.dump_record(name, record))
+        raw = json_text.render(artifacts.dump_record(name, record))
     except TypeError as error:  # orjson: a lone surrogate, an object of no JSON type
         raise InvalidContent(path, Flaw(str(error))) from None
     artifacts.parse_record(name, raw, path, limit=limit)
@@ -206,7 +206,7 @@ def spliced(raw: bytes, before: Any, after: Any, new: bytes) -> bytes:
     if not before:
         return new if after else raw
     if isinstance(before, dict):
-        return codec.splice(raw, before, after)
+        return json_text.splice(raw, before, after)
     # Only objects are spliced, so the array is made a member of one; and that is taken off again.
     head, tail = b'{"":', b"}"
-    return codec.splice(head + raw + tail, {"": before}, {"": after})[len(head) : -len(tail)]
+    return json_text.splice(head + raw + tail, {"": before}, {"": after})[len(head) : -len(tail)]

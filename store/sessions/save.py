@@ -15,18 +15,15 @@ from typing import Any
 import pydantic
 
 from store import layout
-from store.commit import session_reader as sessions
+from store.commit import session_reader
 from store.commit.commits import Commits, kept_sidecar
 from store.commit.core import Core
 from store.commit.journal import Commit
-from store.commit.session_reader import Loaded, Origin, Snapshot
+from store.commit.session_reader import Origin, Snapshot, origin_of, with_origin
 from store.disk import trash
 from store.disk.disk import NewFile
-from store.documents import append_offsets as anchors
+from store.documents import append_offsets, json_text, secrets, sidecar
 from store.documents import document as documents
-from store.documents import json_text as codec
-from store.documents import secrets
-from store.documents import sidecar as overlays
 from store.documents.document import Document, parse_document
 from store.errors import Conflict, Flaw, InvalidContent, NotFound
 from store.index.catalog import Row
@@ -61,9 +58,9 @@ class Saver:
             raise Conflict(f"session {location} was deleted since it was loaded; say overwrite to create it again")
         if self.core.disk.stat(location.dir) is None:
             layout.check_new(location)
-        now = {k: v for k, v in _dumped(session).items() if k != overlays.AUTHORITY}
+        now = {k: v for k, v in _dumped(session).items() if k != sidecar.AUTHORITY}
         main = check_rendered(now, location, self.core.limit_bytes)
-        side = overlays.sidecar_of(main.raw, main.data)
+        side = sidecar.sidecar_of(main.raw, main.data)
         self.commits.session(snapshot, main, main.record, side, "saved", kept=kept_sidecar(snapshot))
         self._remember(session, location, now, now)
 
@@ -108,14 +105,14 @@ class Saver:
         if overwrite or origin is None or origin.version != snapshot.version:
             if not overwrite:
                 raise outdated(location, origin)
-            origin = origin_of(sessions.parse(snapshot))
-        now = overlays.settle(origin.dump, session)
-        if codec.same(origin.dump, now):
+            origin = origin_of(session_reader.parse(snapshot))
+        now = sidecar.settle(origin.dump, session)
+        if json_text.same(origin.dump, now):
             return
         refuse_shortening(location, origin.dump, session, shorten=shorten)
         session.updated_at = now["updated_at"] = later_than(origin, session.updated_at)
         assert snapshot.main is not None
-        new = secrets.without_keys(overlays.refreshed(origin.main, origin.dump, now))
+        new = secrets.without_keys(sidecar.refreshed(origin.main, origin.dump, now))
         row = self._row_to_keep(snapshot, origin.main["messages"], new["messages"])
         raw = _spliced(snapshot.main.data, origin.main, new)
         main = self._checked_main(raw, new, location, same_messages=row is not None)
@@ -127,7 +124,7 @@ class Saver:
 
     def _row_to_keep(self, snapshot: Snapshot, before: list[Any], after: list[Any]) -> Row | None:
         """The session's row, if that and all its search rows stay right because no message changes."""
-        if not codec.same(before, after):
+        if not json_text.same(before, after):
             return None
         row = self.core.index.find(snapshot.location)
         return row if row is not None and row.version == snapshot.version else None
@@ -137,15 +134,15 @@ class Saver:
         limit = self.core.limit_bytes
         if not same_messages:
             return _checked(raw, location, layout.SESSION, limit)
-        codec.check_size(len(raw), location.path(layout.SESSION), limit)
-        control = _rendering(lambda: codec.render_compact({**data, "messages": []}))
+        json_text.check_size(len(raw), location.path(layout.SESSION), limit)
+        control = _rendering(lambda: json_text.render_compact({**data, "messages": []}))
         small = _checked(control, location, layout.SESSION, limit)
         return Document(raw, {**small.data, "messages": data["messages"]}, small.record)
 
     def _saved_side(self, snapshot: Snapshot, origin: Origin, now: dict[str, Any], main: Document) -> bytes:
         if snapshot.side is None or not origin.has_side:
-            return overlays.sidecar_of(main.raw, main.data)
-        before, after = (overlays.control_plane(d) for d in (origin.dump, now))
+            return sidecar.sidecar_of(main.raw, main.data)
+        before, after = (sidecar.control_plane(d) for d in (origin.dump, now))
         raw = _spliced(snapshot.side.data, before, after)
         return _checked(raw, snapshot.location, layout.RUNTIME, self.core.limit_bytes).raw
 
@@ -168,18 +165,18 @@ class Saver:
                 raise outdated(location, origin)
             if version.side is None or not origin.has_side:
                 return self._first_sidecar(session, location)
-            overlays.settle_control(origin.dump, session)
+            sidecar.settle_control(origin.dump, session)
             self._rewrite_side(session, location, origin)
 
     def _rewrite_side(self, session: Session, location: Location, origin: Origin) -> None:
-        before = overlays.control_plane(origin.dump)
-        if codec.same(before, overlays.control_plane(_dumped(session, without_messages=True))):
+        before = sidecar.control_plane(origin.dump)
+        if json_text.same(before, sidecar.control_plane(_dumped(session, without_messages=True))):
             return
         session.updated_at = later_than(origin, session.updated_at)
         now = _dumped(session, without_messages=True)
         side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
         assert side is not None
-        raw = _spliced(side.data, before, overlays.control_plane(now))
+        raw = _spliced(side.data, before, sidecar.control_plane(now))
         self.commits.side(location, _checked(raw, location, layout.RUNTIME, self.core.limit_bytes), side)
         dump = {**now, "messages": origin.dump["messages"]}
         session._origin = replace(origin, version=self.core.version(location), dump=dump)
@@ -187,13 +184,13 @@ class Saver:
     def _first_sidecar(self, session: Session, location: Location) -> None:
         """No sidecar to splice into: what session.json says, changed by what the caller changed."""
         snapshot = self.core.read(location)
-        loaded = sessions.parse(snapshot)
+        loaded = session_reader.parse(snapshot)
         origin = origin_of(loaded)
-        overlays.settle_control(origin.dump, session)
+        sidecar.settle_control(origin.dump, session)
         session.updated_at = later_than(origin, session.updated_at)
         now = _dumped(session, without_messages=True)
-        raw = overlays.sidecar_of(loaded.main.raw, loaded.main.data)
-        raw = _spliced(raw, overlays.control_plane(origin.main), overlays.control_plane(now))
+        raw = sidecar.sidecar_of(loaded.main.raw, loaded.main.data)
+        raw = _spliced(raw, sidecar.control_plane(origin.main), sidecar.control_plane(now))
         side = _checked(raw, location, layout.RUNTIME, self.core.limit_bytes)
         self.commits.side(location, side, snapshot.side, kept=[] if loaded.side else kept_sidecar(snapshot))
         dump = {**now, "messages": origin.dump["messages"]}
@@ -234,17 +231,17 @@ class Saver:
         side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
         if row is None or row.anchors is None or main is None or side is None:
             return None
-        if not anchors.hold(main.data, row.anchors) or overlays.AUTHORITY.encode() in main.data[:64]:
+        if not append_offsets.hold(main.data, row.anchors) or sidecar.AUTHORITY.encode() in main.data[:64]:
             return None
         try:
-            old_side = codec.parse(side.data, layout.RUNTIME)
+            old_side = json_text.parse(side.data, layout.RUNTIME)
             latest = _later(Timestamp(row.anchors.updated_at_text), Timestamp(old_side["updated_at"]))
         except (InvalidContent, KeyError, ValueError, TypeError):
             return None
         now = Timestamp.after(latest)
-        parts, moved = anchors.cut_in(main.data, row.anchors, added, now)
-        codec.check_size(sum(map(len, parts)), location.path(layout.SESSION), self.core.limit_bytes)
-        new_side = codec.splice(side.data, {"updated_at": old_side["updated_at"]}, {"updated_at": now})
+        parts, moved = append_offsets.cut_in(main.data, row.anchors, added, now)
+        json_text.check_size(sum(map(len, parts)), location.path(layout.SESSION), self.core.limit_bytes)
+        new_side = json_text.splice(side.data, {"updated_at": old_side["updated_at"]}, {"updated_at": now})
         entry = row.entry.model_copy(
             update={
                 "message_count": row.entry.message_count + len(added),
@@ -301,18 +298,6 @@ def location_of(session: Session) -> Location:
     return Location(layout.check_id(root), session.id)
 
 
-def origin_of(loaded: Loaded) -> Origin:
-    dump = loaded.session.model_dump()  # as it is on disk: a key that lies there goes with the next save
-    main = dump if loaded.side is None else {**loaded.main.record.model_dump(exclude={"messages"})}
-    main.setdefault("messages", dump["messages"])
-    return Origin(loaded.snapshot.version, dump, main, has_side=loaded.side is not None)
-
-
-def with_origin(loaded: Loaded) -> Session:
-    loaded.session._origin = origin_of(loaded)
-    return loaded.session
-
-
 def _dumped(session: Session, *, without_messages: bool = False) -> dict[str, Any]:
     """What of a session is to be written: all but keys."""
     # Warnings would speak of types that the check of the rendered text reports properly.
@@ -320,7 +305,7 @@ def _dumped(session: Session, *, without_messages: bool = False) -> dict[str, An
 
 
 def _spliced(raw: bytes, before: dict[str, Any], after: dict[str, Any]) -> bytes:
-    return _rendering(lambda: codec.splice(raw, before, after, aliases=ALIASES))
+    return _rendering(lambda: json_text.splice(raw, before, after, aliases=ALIASES))
 
 
 def _rendering(render: Callable[[], bytes], name: str = layout.SESSION) -> bytes:
@@ -345,7 +330,7 @@ def _checked(raw: bytes, location: Location, name: str, limit: int) -> Document:
 
 def check_rendered(members: dict[str, Any], location: Location, limit: int) -> Document:
     """A new session.json that says this, if it may be one."""
-    return _checked(_rendering(lambda: codec.render(members)), location, layout.SESSION, limit)
+    return _checked(_rendering(lambda: json_text.render(members)), location, layout.SESSION, limit)
 
 
 def _message(message: Message | dict[str, Any]) -> dict[str, Any]:
@@ -356,8 +341,8 @@ def _message(message: Message | dict[str, Any]) -> dict[str, Any]:
         raise InvalidContent("message", documents.type_flaw(error)) from None
     if record.role == "tool":
         record.content = cut_tool_output(record.content)
-    raw = _rendering(lambda: codec.render_compact(record.model_dump()), "message")
-    return codec.parse(raw, "message")
+    raw = _rendering(lambda: json_text.render_compact(record.model_dump()), "message")
+    return json_text.parse(raw, "message")
 
 
 def _kept_documents(snapshot: Snapshot, slot: str, moves: Sequence[tuple[str, str]]) -> list[NewFile]:

@@ -18,7 +18,7 @@ import pydantic
 
 from store import layout
 from store.commit.core import Core
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.documents.document import type_flaw
 from store.errors import Corrupt, Flaw, InvalidContent
 from store.layout import Location
@@ -123,9 +123,9 @@ def _line(step: TrajectoryStep | dict[str, Any]) -> bytes:
     """A step as its line; checked as it will be read, for a record takes whatever is assigned to it."""
     members = step.model_dump(warnings=False) if isinstance(step, TrajectoryStep) else step
     try:
-        raw = codec.render_compact(members)
-        codec.parse(raw, layout.TRAJECTORY)
-        return codec.render_compact(TrajectoryStep.model_validate(members).model_dump()) + b"\n"
+        raw = json_text.render_compact(members)
+        json_text.parse(raw, layout.TRAJECTORY)
+        return json_text.render_compact(TrajectoryStep.model_validate(members).model_dump()) + b"\n"
     except pydantic.ValidationError as error:
         raise InvalidContent(layout.TRAJECTORY, type_flaw(error)) from None
     except TypeError as error:  # orjson: a lone surrogate, an object of no JSON type
@@ -136,7 +136,7 @@ def _parse(line: bytes, path: str, number: int) -> TrajectoryStep | None:
     if not line.strip():  # an editor's
         return None
     try:
-        return TrajectoryStep.model_validate(codec.parse(line, path))
+        return TrajectoryStep.model_validate(json_text.parse(line, path))
     except (InvalidContent, pydantic.ValidationError):
         log.warning("%s: step %d cannot be read and is left out", path, number)
         return None

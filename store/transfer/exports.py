@@ -16,13 +16,10 @@ from typing import Any, Literal, NamedTuple
 from uuid import uuid4
 
 from store import layout
-from store.commit import session_reader as sessions
+from store.commit import session_reader
 from store.commit.core import Core
 from store.commit.session_reader import Loaded
-from store.documents import attachment_names as attachments
-from store.documents import json_text as codec
-from store.documents import sidecar as overlays
-from store.documents import transcript
+from store.documents import attachment_names, json_text, sidecar, transcript
 from store.documents.transcript import Target
 from store.errors import Corrupt, InvalidName, NotFound, StoreError
 from store.layout import Location
@@ -74,18 +71,18 @@ class Exports:
 
     def render_json(self, location: Location) -> bytes:
         """The session as its owner sees it: one object, unknown members included."""
-        return codec.render(self._members(self._load(location))) + b"\n"
+        return json_text.render(self._members(self._load(location))) + b"\n"
 
     def render_line(self, location: Location) -> bytes:
         """The same on one line."""
-        return codec.render_compact(self._members(self._load(location))) + b"\n"
+        return json_text.render_compact(self._members(self._load(location))) + b"\n"
 
     def render_markdown(self, location: Location, target: Target | None = None) -> bytes:
         """The conversation to read; links to attachments lead into the home, or where `target` says."""
         loaded = self._load(location)
-        has_attachments = sessions.has_attachments(self.core.disk, location)
+        has_attachments = session_reader.has_attachments(self.core.disk, location)
         messages = loaded.main.data["messages"]
-        entry = sessions.entry_of(loaded.session, location, len(messages), has_attachments=has_attachments)
+        entry = session_reader.entry_of(loaded.session, location, len(messages), has_attachments=has_attachments)
         summary = loaded.session.conversation_summary
         text = transcript.render(entry, summary.content if summary else "", messages, target or self._in_home)
         return transcript.encode(text)
@@ -98,7 +95,7 @@ class Exports:
 
     def _members(self, loaded: Loaded) -> dict[str, object]:
         dump = loaded.session.model_dump(warnings=False)
-        return overlays.refreshed(loaded.main.data, dump, dump)
+        return sidecar.refreshed(loaded.main.data, dump, dump)
 
     def _in_home(self, url: str) -> str:
         path = self._attachment(url)
@@ -106,11 +103,11 @@ class Exports:
 
     def _attachment(self, url: str) -> str | None:
         """The file that a reference stands for, in whichever session it is."""
-        reference = attachments.parse_reference(url)
+        reference = attachment_names.parse_reference(url)
         with suppress(StoreError):  # an id that is none, or that lies under several roots
             location = self.core.locate(reference[0]) if reference else None
             if reference and location:
-                return sessions.find_attachment(self.core.disk, location, layout.check_id(reference[1]))
+                return session_reader.find_attachment(self.core.disk, location, layout.check_id(reference[1]))
         return None
 
     # -- files -------------------------------------------------------------------------------------------------

@@ -21,8 +21,7 @@ from store.commit.core import Core
 from store.commit.session_reader import Snapshot
 from store.disk.disk import NewFile
 from store.documents import document as documents
-from store.documents import secrets
-from store.documents import sidecar as overlays
+from store.documents import secrets, sidecar
 from store.documents.document import Document, parse_document
 from store.errors import Busy, Corrupt, Flaw, InvalidContent, InvalidName
 from store.layout import Location
@@ -81,10 +80,10 @@ class Imports:
         report: Callable[[Outcome | Problem], None] | None = None,
     ) -> Summary:
         """Take in all sessions at `path`; `report` is told of each when it is saved, or skipped."""
-        from store.transfer.formats import registry as formats  # six of them, and no part of opening a store
+        from store.transfer.formats import registry  # six of them, and no part of opening a store
 
         with Source(path) as source:
-            chosen = formats.get_format(format) if format else formats.recognise(source)
+            chosen = registry.get_format(format) if format else registry.recognise(source)
             summary = Summary(chosen.name, source.shown(source.name or ""))
             total = source.total_bytes(chosen.base) if progress else 0
             for item in self._take_all(source, chosen, dry_run=dry_run):
@@ -197,7 +196,7 @@ class Imports:
             if file.name in layout.RECORDS:
                 artifacts.parse_record(file.name, b"".join(file.read()), draft.location.path(file.name), limit=limit)
         if draft.side is None:
-            return main, overlays.sidecar_of(main.raw, main.data)
+            return main, sidecar.sidecar_of(main.raw, main.data)
         return main, _without_keys(draft.side, draft.location.path(layout.RUNTIME), limit).raw
 
     def _judge(self, draft: Draft, receipt: _Receipt, snapshot: Snapshot) -> tuple[Verdict, str | None]:
@@ -252,7 +251,7 @@ class Imports:
         text = (receipt._replace(files=written).render(draft.path) for _ in range(1))
         beside.append(self._new_file(draft.location, layout.RECEIPT, text))
         over = parse_document(side, draft.location.path(layout.RUNTIME))
-        record = overlays.overlay(main.record, over.record)
+        record = sidecar.overlay(main.record, over.record)
         self.commits.session(snapshot, main, record, side, "saved", kept=beside)
 
     def _new_file(self, location: Location, name: str, parts: Iterable[bytes]) -> NewFile:

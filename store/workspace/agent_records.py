@@ -19,7 +19,7 @@ from store.commit.journal import Commit
 from store.disk import trash
 from store.disk.disk import Stamp
 from store.errors import Corrupt
-from store.index import fulltext as search
+from store.index import fulltext
 from store.index.database import now_ns
 from store.model.timestamp import Timestamp
 from store.sessions.prune_plan import Keep, age_reason
@@ -110,7 +110,7 @@ class Agents:
 
                 def follow(db: apsw.Connection) -> None:
                     for record in same:
-                        search.remove_document(db, record.path)
+                        fulltext.remove_document(db, record.path)
 
                 self.commits.run(Commit(location, [info], moves, dirs=[slot]), follow, "state")
         return [record.name for record in same]

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from store import layout
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.documents.document import type_flaw
 from store.errors import Flaw, InvalidContent, InvalidName
 from store.model.record import Opt, Record
@@ -85,14 +85,14 @@ class InboxMessage(Record):
 
     def render(self) -> bytes:
         try:
-            return codec.render(self.model_dump())
+            return json_text.render(self.model_dump())
         except (TypeError, UnicodeEncodeError) as error:
             raise InvalidContent("message", Flaw(f"it cannot be written as JSON: {error}", field="body")) from None
 
 
-def parse_message(raw: bytes, name: str, *, limit: int = codec.MAX_DOCUMENT_BYTES) -> InboxMessage:
+def parse_message(raw: bytes, name: str, *, limit: int = json_text.MAX_DOCUMENT_BYTES) -> InboxMessage:
     """The message in `raw`; InvalidContent says what is wrong and where. `name` is for the error."""
-    data = codec.parse(raw, name, limit=limit)
+    data = json_text.parse(raw, name, limit=limit)
     try:
         return InboxMessage.model_validate(data)
     except pydantic.ValidationError as error:

@@ -15,7 +15,7 @@ import pydantic
 
 from store import layout
 from store.disk.disk import Disk, File, NewFile
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.errors import Corrupt, InvalidContent
 from store.model.record import Record
 from store.workspace.project_records import (
@@ -54,7 +54,7 @@ class Derived:
     def _find(self, path: str, kind: type[AnyIndex]) -> AnyIndex | None:
         try:
             file = self.disk.read(path, self.limit_bytes)
-            return kind.model_validate(codec.parse(file.data, path)) if file else None
+            return kind.model_validate(json_text.parse(file.data, path)) if file else None
         except (Corrupt, InvalidContent, pydantic.ValidationError) as error:
             log.info("made anew from the payloads: %s: %s", path, error)
             return None
@@ -76,7 +76,7 @@ class Derived:
 
     def says(self, member: Member, file: File, entry: RootEntry | ChildEntry) -> bool:
         """Whether a payload already says what an entry says."""
-        found = self._entry(member, codec.parse(file.data, member.payload), file.stamp.mtime_ns, None)
+        found = self._entry(member, json_text.parse(file.data, member.payload), file.stamp.mtime_ns, None)
         return found == normal(entry)
 
     def _entry(
@@ -94,7 +94,7 @@ class Derived:
             return None
         try:
             file = self.disk.read(member.payload, self.limit_bytes)
-            payload = codec.parse(file.data, member.payload) if file else None
+            payload = json_text.parse(file.data, member.payload) if file else None
         except (Corrupt, InvalidContent, PermissionError) as error:
             log.info("its entry stays as it is: %s", error)
             return known
@@ -111,7 +111,7 @@ class Derived:
         is_removed = member.child is not None and self.disk.stat(member.mark) is not None
         if is_removed and entry is None:
             return []
-        payload = codec.parse(raw, member.payload)
+        payload = json_text.parse(raw, member.payload)
 
         def said(known: RootEntry | ChildEntry | None) -> RootEntry | ChildEntry:
             return normal(entry) if entry is not None else self._entry(member, payload, mtime_ns, known)
@@ -223,7 +223,7 @@ class Derived:
             return []
         if present is None and index.is_hollow and not also_hollow:
             return []
-        return [NewFile(path, [codec.render(index.dump())], self._whole(path, present))]
+        return [NewFile(path, [json_text.render(index.dump())], self._whole(path, present))]
 
     def _whole(self, path: str, present: File | None) -> File | None:
         """With its bytes, so that a commit that fails can put them back."""

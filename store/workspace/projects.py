@@ -21,7 +21,7 @@ from store.commit.core import Core
 from store.commit.journal import Commit
 from store.disk import trash
 from store.disk.disk import NewFile, Stamp
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.errors import Conflict, Corrupt, InvalidContent, InvalidName, NotFound, ReadOnly
 from store.index.catalog import Terms, Version
 from store.layout import PROJECTS, Location
@@ -93,7 +93,7 @@ class Projects:
         """Write a payload, any JSON object; the indices follow."""
         self.core.check_writable()
         path = check_member(member).payload
-        raw = codec.render_strict(dict(payload), path)
+        raw = json_text.render_strict(dict(payload), path)
         with self._locked(member.key):
             self._put(member, raw)
 
@@ -103,7 +103,7 @@ class Projects:
         self.core.used(member.location)
         file = self.core.disk.read(path, self.core.limit_bytes)
         try:
-            return codec.parse(file.data, path, limit=self.core.limit_bytes) if file else None
+            return json_text.parse(file.data, path, limit=self.core.limit_bytes) if file else None
         except InvalidContent as error:
             raise Corrupt(path, error.flaw) from None
 
@@ -176,10 +176,10 @@ class Projects:
         path = check_member(member).payload
         with self._locked(member.key):
             file = self.core.disk.read(path, self.core.limit_bytes)
-            raw = file.data if file else codec.render_strict(payload_members(entry), path)
+            raw = file.data if file else json_text.render_strict(payload_members(entry), path)
             if file is not None and not self._derived.says(member, file, entry):
-                data = codec.parse(raw, path, limit=self.core.limit_bytes)
-                raw = codec.splice(raw, data, {**data, **payload_members(entry)})
+                data = json_text.parse(raw, path, limit=self.core.limit_bytes)
+                raw = json_text.splice(raw, data, {**data, **payload_members(entry)})
             self._put(member, raw, entry=entry)
 
     def remove_child(self, key: str, parent: str, child_id: str) -> bool:
@@ -321,7 +321,7 @@ class Projects:
     ) -> bool:
         """A payload, and what follows from it, as one commit. An `entry` is what it shall say, also if removed."""
         path = member.payload
-        codec.parse(raw, path, limit=self.core.limit_bytes)
+        json_text.parse(raw, path, limit=self.core.limit_bytes)
         present = self.core.disk.read(path)
         is_same = present is not None and present.data == raw
         if is_same and entry is None:

@@ -22,9 +22,9 @@ from store.commit.core import UNREADABLE, Core
 from store.commit.journal import Commit
 from store.disk import trash
 from store.disk.disk import Entry, File
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.errors import Corrupt, Flaw, InvalidContent, InvalidName, NotFound
-from store.index import fulltext as search
+from store.index import fulltext
 from store.index.catalog import Terms
 from store.layout import STATE, Location
 from store.path_kinds import Kind, Place, is_category_name, is_state_name, place_of
@@ -45,7 +45,7 @@ class State:
     def save_json(self, category: str, name: str, value: Any) -> None:
         """Any JSON value, written as its ancestor does: two spaces, no final newline."""
         path = document_path(category, name, JSON)
-        self._save(path, codec.render_strict(value, path))
+        self._save(path, json_text.render_strict(value, path))
 
     def load_json(self, category: str, name: str) -> Any:
         """None if there is none; a broken one is Corrupt, with line and column."""
@@ -55,7 +55,7 @@ class State:
         if file is None:
             return None
         try:
-            return codec.parse_value(file.data, path, limit=self.core.limit_bytes)
+            return json_text.parse_value(file.data, path, limit=self.core.limit_bytes)
         except InvalidContent as error:
             raise Corrupt(path, error.flaw) from None
 
@@ -86,7 +86,9 @@ class State:
         try:
             return file.data.decode()
         except UnicodeDecodeError as error:
-            raise Corrupt(path, Flaw("the text is not valid UTF-8", *codec.position(file.data, error.start))) from None
+            raise Corrupt(
+                path, Flaw("the text is not valid UTF-8", *json_text.position(file.data, error.start))
+            ) from None
 
     # -- both ----------------------------------------------------------------------------------------------
 
@@ -128,9 +130,9 @@ class State:
     def put(self, place: Place, raw: bytes, **terms: Unpack[Terms]) -> bool:
         """A document as someone wrote it, byte for byte; JSON is checked. False if it is there already."""
         assert place.location is not None
-        codec.check_size(len(raw), place.path, self.core.limit_bytes)
+        json_text.check_size(len(raw), place.path, self.core.limit_bytes)
         if place.kind is Kind.STATE_JSON:
-            codec.parse_value(raw, place.path, limit=self.core.limit_bytes)
+            json_text.parse_value(raw, place.path, limit=self.core.limit_bytes)
         with self.core.locked(place.location):
             index = partial(self._index, path=place.path, raw=raw)
             return self.commits.put_file(place.location, place.path, raw, "state", index=index, **terms)
@@ -144,7 +146,7 @@ class State:
             if keep:
                 return self._to_trash(place.path)
             self.commits.discard(
-                place.location, [place.path], "state", lambda db: search.remove_document(db, place.path)
+                place.location, [place.path], "state", lambda db: fulltext.remove_document(db, place.path)
             )
 
     def move(self, source: Place, target: Place) -> None:
@@ -178,7 +180,7 @@ class State:
         """Every row anew from the files."""
         with self.core.locked_tree(f"/{STATE}"), self.core.db.write() as db:
             for path in {*self.paths(), *(known for known, _ in self._indexed(STATE))}:
-                search.remove_document(db, path)
+                fulltext.remove_document(db, path)
                 self._reindex(db, path)
             self.core.feed.add(db, [Location(f"/{STATE}")], "reread")
         self.core.changed()
@@ -186,7 +188,7 @@ class State:
     def is_indexed(self, path: str) -> bool:
         """Whether search has a document, and as it is now."""
         text = self._text(path)
-        return text is not None and search.document_agrees(self.core.db.reader, path, _title(path), text)
+        return text is not None and fulltext.document_agrees(self.core.db.reader, path, _title(path), text)
 
     def indexed(self) -> list[str]:
         return [path for path, _ in self._indexed(STATE)]
@@ -198,7 +200,7 @@ class State:
     def _index(self, db: apsw.Connection, path: str, raw: bytes) -> None:
         info = self.core.disk.stat(path)
         if info is not None:
-            search.put_document(db, path, _title(path), raw.decode(errors="replace"), info.st_mtime_ns)
+            fulltext.put_document(db, path, _title(path), raw.decode(errors="replace"), info.st_mtime_ns)
 
     def _index_all(self, db: apsw.Connection, paths: list[str]) -> None:
         """What lies at these paths, or did."""
@@ -210,9 +212,9 @@ class State:
         text = self._text(path) if place_of(path).kind in (Kind.STATE_JSON, Kind.STATE_TEXT) else None
         info = self.core.disk.stat(path)
         if text is None or info is None:
-            search.remove_document(db, path)
+            fulltext.remove_document(db, path)
         else:
-            search.put_document(db, path, _title(path), text, info.st_mtime_ns)
+            fulltext.put_document(db, path, _title(path), text, info.st_mtime_ns)
 
     def _text(self, path: str) -> str | None:
         """None for what is gone or cannot be read; `check` tells of that."""
@@ -253,7 +255,7 @@ class State:
         moves = [(path, f"{slot}/0")]
         info = trash.info_file(slot, location, "document deleted", moves)
         commit = Commit(location, [info], moves, dirs=[slot])
-        self.commits.run(commit, lambda db: search.remove_document(db, path), "state")
+        self.commits.run(commit, lambda db: fulltext.remove_document(db, path), "state")
 
 
 def category_path(category: str) -> str:

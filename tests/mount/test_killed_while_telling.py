@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.daemon import fuse_connection as connection
+from fusefs.daemon import fuse_connection
 from tests.mount.conftest import Mount, daemons_of, grovefs, wait_until
 
 # The command, but a rename that comes to its durable step stays there as long as a file says so.
@@ -102,7 +102,7 @@ def stuck(filled: Path, place: Path) -> Iterator[Stuck]:
         if rename.poll() is None:  # else nobody ever ends it
             subprocess.run(["umount", "-f", mountpoint], capture_output=True)
         rename.communicate(timeout=SOON_S)
-        if connection.find_number(mountpoint) is not None:
+        if fuse_connection.find_number(mountpoint) is not None:
             subprocess.run(["fusermount3", "-uz", mountpoint], check=True)
         wait_until(lambda: not daemons_of(mountpoint), SOON_S)
 
@@ -111,7 +111,7 @@ def left_behind(stuck: Stuck) -> None:
     """The daemon is killed, and nobody is there to let go of who waits for it."""
     for pid in (*stuck.guards, stuck.daemon):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: connection.is_deserted(stuck.mountpoint), SOON_S)
+    wait_until(lambda: fuse_connection.is_deserted(stuck.mountpoint), SOON_S)
     assert not stuck.is_free()
 
 
@@ -123,7 +123,7 @@ def test_who_waits_is_let_go(stuck: Stuck) -> None:
     assert "Software caused connection abort" in stuck.rename.communicate()[1]
     with pytest.raises(OSError, match="not connected"):
         (stuck.mountpoint / "x").touch()
-    wait_until(lambda: connection.is_gone(stuck.guards[0]), SOON_S)
+    wait_until(lambda: fuse_connection.is_gone(stuck.guards[0]), SOON_S)
 
 
 def test_umount_lets_go_of_who_waits(stuck: Stuck) -> None:
@@ -132,7 +132,7 @@ def test_umount_lets_go_of_who_waits(stuck: Stuck) -> None:
     result = grovefs("umount", stuck.mountpoint)
     assert (result.returncode, result.stderr) == (0, "")
     wait_until(stuck.is_free, SOON_S)
-    assert connection.find_number(stuck.mountpoint) is None
+    assert fuse_connection.find_number(stuck.mountpoint) is None
 
 
 def test_the_next_mount_lets_go_of_who_waits(stuck: Stuck) -> None:
@@ -147,4 +147,4 @@ def test_a_guard_ends_with_its_daemon(mounted: Mount) -> None:
     (daemon,) = daemons_of(mounted.path)
     (guard,) = guards_of(daemon)
     assert grovefs("umount", mounted.path).returncode == 0
-    wait_until(lambda: connection.is_gone(guard), SOON_S)
+    wait_until(lambda: fuse_connection.is_gone(guard), SOON_S)

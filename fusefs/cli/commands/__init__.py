@@ -1,1 +1,1 @@
-"""…"""
+"""One module per command family. Each registers its commands when it is imported."""

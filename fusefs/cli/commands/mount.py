@@ -17,7 +17,7 @@ import typer
 
 from fusefs.cli.app import Home, Json, app, print_json
 from fusefs.cli.completion import files
-from fusefs.daemon import fuse_connection as connection
+from fusefs.daemon import fuse_connection
 from fusefs.tree.writers import LIMBO_S
 from store import layout
 from store.errors import NotFound, StoreError
@@ -136,14 +136,14 @@ def _mount(options: Options, log_file: Path | None, *, foreground: bool) -> int:
 
 
 def _install_unit(options: Options, log_file: Path | None, *, force: bool) -> None:
-    from fusefs.cli import systemd_unit as unit
+    from fusefs.cli import systemd_unit
     from fusefs.daemon.mount import is_dead
 
     if not options.mountpoint.is_dir() and not is_dead(options.mountpoint):
         raise NotFound(f"{options.mountpoint} is not a directory")
-    name = unit.unit_name(options.mountpoint)
-    text = unit.render(present_command(), _said(options, log_file), options.home, options.mountpoint)
-    path, state = unit.install(name, text, force=force)
+    name = systemd_unit.unit_name(options.mountpoint)
+    text = systemd_unit.render(present_command(), _said(options, log_file), options.home, options.mountpoint)
+    path, state = systemd_unit.install(name, text, force=force)
     quoted = shlex.quote(name)
     typer.echo(f"{path}: {state}")
     typer.echo("")
@@ -206,7 +206,7 @@ def umount(
     from fusefs.daemon.mount import is_dead, unmount, unmount_dead
 
     place = mountpoint.expanduser().absolute()
-    if connection.find_number(place) is None:
+    if fuse_connection.find_number(place) is None:
         raise NotFound(f"there is no mount of GroveFS at {place}; `grovefs status` lists them")
     if is_dead(place):
         unmount_dead(place)

@@ -27,8 +27,7 @@ import inotify_simple
 from inotify_simple import flags
 
 from store.errors import StoreError
-from store.search.grep import file_stamps as stamps
-from store.search.grep import known_files as known
+from store.search.grep import file_stamps, known_files
 from store.search.grep.maintenance import Stopped, Upkeep
 from store.search.grep.walk_order import filesystems_of
 
@@ -109,7 +108,7 @@ class Warden:
         with ExitStack() as stack:
             home = os.open(self._upkeep.disk.home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, home)
-            lock = os.open(f"{known.VOUCHER.decode()}.lock", _LOCK, 0o600, dir_fd=home)
+            lock = os.open(f"{known_files.VOUCHER.decode()}.lock", _LOCK, 0o600, dir_fd=home)
             stack.callback(os.close, lock)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,7 +124,9 @@ class Warden:
 
     def _listen(self, stack: ExitStack, home: int) -> socket.socket:
         server = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        path = f"/proc/self/fd/{home}/{known.VOUCHER.decode()}"  # a socket's name may have 107 bytes, a home's more
+        path = (
+            f"/proc/self/fd/{home}/{known_files.VOUCHER.decode()}"  # a socket's name may have 107 bytes, a home's more
+        )
         with suppress(FileNotFoundError):
             os.unlink(path)
         server.bind(path)
@@ -164,7 +165,7 @@ class Watch:
         self._inotify = inotify_simple.INotify(nonblocking=True)
         with open("/proc/sys/fs/inotify/max_user_watches") as limit:
             self._most = int(int(limit.read()) * _LARGEST_SHARE)
-        self._device = os.lstat(self._prefix + known.SESSIONS).st_dev
+        self._device = os.lstat(self._prefix + known_files.SESSIONS).st_dev
 
     def close(self) -> None:
         self._inotify.close()
@@ -184,7 +185,7 @@ class Watch:
             time.sleep(0.0005)  # others wait for the same interpreter
         if len(self._folders) >= self._most:
             raise OSError(errno.ENOSPC, "more directories than half the watches a user may have", os.fsdecode(folder))
-        mask = _MASK | flags.MOVE_SELF | flags.DELETE_SELF if folder == known.SESSIONS else _MASK
+        mask = _MASK | flags.MOVE_SELF | flags.DELETE_SELF if folder == known_files.SESSIONS else _MASK
         try:
             if os.lstat(self._prefix + folder).st_dev != self._device:
                 raise OSError(errno.EXDEV, "another filesystem is mounted there", os.fsdecode(folder))
@@ -219,4 +220,4 @@ class Watch:
         except OSError as error:
             return error.errno not in (errno.ENOENT, errno.ENOTDIR)
         row = self._upkeep.db.reader.execute("SELECT stamp FROM grep_files WHERE path = ?", (path,)).fetchone()
-        return stat.S_ISREG(info.st_mode) and (row is None or row[0] != stamps.pack(info))
+        return stat.S_ISREG(info.st_mode) and (row is None or row[0] != file_stamps.pack(info))

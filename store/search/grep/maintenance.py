@@ -19,21 +19,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import apsw
 from pyroaring import BitMap
 
 from store.disk.disk import Disk, NewFile
 from store.errors import Corrupt
+from store.index import changed_files
 from store.index.database import Database, now_ns
-from store.search.grep import file_stamps as stamps
-from store.search.grep import known_files as known
+from store.search.grep import file_stamps, known_files
 from store.search.grep.regex_trigrams import ANY
 from store.search.grep.segments import Damaged, Postings, Segment, candidates, merged, render
 from store.search.grep.throttle import Leisure
 
 log = logging.getLogger("grovefs.store")
 
-FOLDER = os.fsdecode(known.SEGMENTS).rstrip("/")
+FOLDER = os.fsdecode(known_files.SEGMENTS).rstrip("/")
 SETTLED_NS = 30_000_000_000  # a file that changed since may well change again
 OVERDUE_NS = 120_000_000_000  # … but not for ever
 WORTH_A_SEGMENT = 16  # files; fewer are read by grep in no time
@@ -47,16 +46,6 @@ ORPHANED_S = 60.0  # a segment that nobody names may be one that is being made, 
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
-
-
-def note(db: apsw.Connection, paths: Iterable[str]) -> None:
-    """Files that a commit has put in place, inside its transaction: from now on they are read."""
-    at_ns = now_ns()
-    rows = [(os.fsencode(path), at_ns) for path in paths if path.startswith("sessions/")]
-    db.executemany(_NOTE, rows)
-
-
-_NOTE = "INSERT INTO grep_changed VALUES (?, ?) ON CONFLICT DO UPDATE SET at_ns = excluded.at_ns"
 
 
 class Stopped(Exception):
@@ -85,7 +74,7 @@ class Upkeep:
 
     # -- noticing ----------------------------------------------------------------------------------------
 
-    def sweep(self, top: bytes = known.SESSIONS, watch: Callable[[bytes], None] | None = None) -> int:
+    def sweep(self, top: bytes = known_files.SESSIONS, watch: Callable[[bytes], None] | None = None) -> int:
         """Walk sessions/, or a part of it, and list what is not known as it is; returns how many files that are.
 
         `watch` is told of each directory before it is looked into.
@@ -112,7 +101,7 @@ class Upkeep:
         self._forget({*files, *changed} - seen, folders.keys() - {path for path, _ in records})
         return len(found)
 
-    def _tables(self, top: bytes = known.SESSIONS) -> tuple[dict[bytes, bytes], set[bytes], dict[bytes, bytes]]:
+    def _tables(self, top: bytes = known_files.SESSIONS) -> tuple[dict[bytes, bytes], set[bytes], dict[bytes, bytes]]:
         """What is known of a directory and all below it."""
         reader = self.db.reader
         where = "WHERE path = ?1 OR (path > ?2 AND path < ?3)"
@@ -126,12 +115,12 @@ class Upkeep:
         before_ns = now_ns()
         try:
             with self.disk.opened(os.fsdecode(folder)) as fd, os.scandir(fd) as found:
-                stamp = stamps.pack_if_sure(os.fstat(fd), before_ns)
+                stamp = file_stamps.pack_if_sure(os.fstat(fd), before_ns)
                 entries = [(e.name, e.is_dir(follow_symlinks=False), e.is_file(follow_symlinks=False)) for e in found]
         except (FileNotFoundError, NotADirectoryError, Corrupt):
             return None
         except OSError:  # not to be looked into: never known
-            return stamps.NEVER, [], []
+            return file_stamps.NEVER, [], []
         files = [folder + b"/" + os.fsencode(name) for name, _, is_file in entries if is_file]
         return stamp, files, [folder + b"/" + os.fsencode(name) for name, is_dir, _ in entries if is_dir]
 
@@ -141,11 +130,11 @@ class Upkeep:
             info = os.lstat(self._prefix + path)
         except OSError:
             return False
-        return stamps.pack(info) == stamp and info.st_nlink == 1
+        return file_stamps.pack(info) == stamp and info.st_nlink == 1
 
     def _is_folder(self, path: bytes, stamp: bytes) -> bool:
         try:
-            return stamps.pack(os.lstat(self._prefix + path)) == stamp
+            return file_stamps.pack(os.lstat(self._prefix + path)) == stamp
         except OSError:
             return False
 
@@ -159,7 +148,7 @@ class Upkeep:
         at_ns = now_ns()
         for rows in _chunks([(path, at_ns) for path in paths]):
             with self.db.write() as db:
-                db.executemany(_NOTE, rows)
+                db.executemany(changed_files.NOTE, rows)
 
     def _record(self, records: list[tuple[bytes, bytes]], present: dict[bytes, bytes]) -> None:
         """Directories, the innermost first: a row says that all below it is in the tables."""
@@ -271,11 +260,11 @@ class Upkeep:
         try:
             before_ns = now_ns()
             info = os.fstat(fd)
-            stamp = stamps.pack_if_sure(info, before_ns)
+            stamp = file_stamps.pack_if_sure(info, before_ns)
             if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or info.st_size > LARGEST_BYTES:
                 return None
             data = b"".join(iter(lambda: os.read(fd, 1 << 20), b""))
-            is_same = stamps.pack(os.fstat(fd)) == stamp and len(data) == info.st_size
+            is_same = file_stamps.pack(os.fstat(fd)) == stamp and len(data) == info.st_size
             return (data, stamp) if is_same else None
         finally:
             os.close(fd)

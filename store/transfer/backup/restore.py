@@ -17,15 +17,14 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from store import layout
-from store.commit import session_reader as sessions
+from store.commit import session_reader
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import Snapshot
 from store.disk import trash
 from store.disk.disk import NewFile
 from store.documents import document as documents
-from store.documents import secrets
-from store.documents import sidecar as overlays
+from store.documents import secrets, sidecar
 from store.documents.document import Document, parse_document
 from store.errors import Busy, Corrupt, Flaw, InvalidContent, InvalidName
 from store.layout import Location
@@ -231,7 +230,7 @@ class _Work:
                 return self._document(location, wanted), None
         except (InvalidContent, Corrupt) as error:
             note = f"its {layout.RUNTIME} could not be read, and was made anew: {error}"
-        return parse_document(overlays.sidecar_of(main.raw, main.data), location.path(layout.RUNTIME)), note
+        return parse_document(sidecar.sidecar_of(main.raw, main.data), location.path(layout.RUNTIME)), note
 
     def _newer_document(
         self, snapshot: Snapshot, main: Document, side: Document, main_at: Wanted, side_at: Wanted | None
@@ -240,10 +239,10 @@ class _Work:
         if snapshot.main is None or _holds(snapshot, main, side if side_at else None):
             return None
         try:
-            here = sessions.parse(snapshot).session
+            here = session_reader.parse(snapshot).session
         except Corrupt:
             return None
-        there = overlays.overlay(main.record, side.record)
+        there = sidecar.overlay(main.record, side.record)
         if here.updated_at.ns != there.updated_at.ns:
             is_newer = here.updated_at.ns > there.updated_at.ns
             return f"it was changed here at {here.updated_at}, the copy is of {there.updated_at}" if is_newer else None
@@ -274,7 +273,7 @@ class _Work:
             files.append(NewFile(location.path(layout.RUNTIME), [side.raw], snapshot.side, *about))
         documents = [NewFile(location.path(layout.SESSION), [main.raw], snapshot.main)]
         kept = _to_trash(location, [*files, *documents], {side.raw, main.raw})
-        record = overlays.overlay(main.record, side.record)
+        record = sidecar.overlay(main.record, side.record)
         self.restores.commits.session(
             snapshot, main, record, None, "saved", kept=[*kept, *files], mtime_ns=main_at.mtime_ns, mode=main_at.mode
         )

@@ -1,4 +1,5 @@
-"""Sessions from elsewhere: one module per foreign format, all of one shape (`shape.Format`).
+"""Foreign session formats: one module per agent, all implementing `importer.Format`.
 
-They read and never write; saving what they yield is the business of `store.importing`.
+A format reads its source and yields sessions. It never writes: `store.transfer.imports`
+saves what it yields.
 """

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from store import layout
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.errors import InvalidContent
 from store.layout import Location
 from store.model.timestamp import Timestamp
@@ -149,7 +149,7 @@ def _read(source: Source, one: _Known, location: Location, depth: int) -> Iterat
     flaw = _add_messages(builder, session["messages"])
     if flaw is not None:
         at = (("session",) if snapshot else ()) + flaw
-        yield Problem(shown, line_of(raw, at), f"{codec.render_path(at)}: no message; the session is skipped")
+        yield Problem(shown, line_of(raw, at), f"{json_text.render_path(at)}: no message; the session is skipped")
         return
     if _fill(builder, session):
         yield Problem(shown, None, "an API key was left out; GroveFS stores none")
@@ -218,7 +218,7 @@ def _put_records(source: Source, builder: SessionBuilder, one: _Known, snapshot:
         embedded[layout.ARTIFACTS] = {"artifacts": snapshot["artifacts"], **({"retained_uris": uris} if uris else {})}
     embedded |= {f"{layout.ATTACHMENTS}/{key}.json": snapshot[key] for key in _KEPT if snapshot.get(key)}
     for name, value in embedded.items():
-        yield from _put(builder, name, codec.render(value), source.shown(one.path))
+        yield from _put(builder, name, json_text.render(value), source.shown(one.path))
     for path, name in _fragments(one).items():
         if name not in embedded and source.is_file(path):
             try:

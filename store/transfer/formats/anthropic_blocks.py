@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.model.timestamp import Timestamp
 from store.transfer.formats.coerce import a_text, an_object
 from store.transfer.formats.session_builder import SessionBuilder
@@ -106,7 +106,7 @@ def _take_image(said: Said, block: dict[str, Any], builder: SessionBuilder) -> b
 
 
 def make_call(id: str, name: str, arguments: Any) -> dict[str, Any]:
-    text = arguments if isinstance(arguments, str) else codec.render_compact(arguments).decode()
+    text = arguments if isinstance(arguments, str) else json_text.render_compact(arguments).decode()
     return {"id": id, "type": "function", "function": {"name": name, "arguments": text}}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from store.documents import attachment_names as attachments
+from store.documents import attachment_names
 from store.errors import InvalidContent
 from store.layout import Location
 from store.model.timestamp import Timestamp
@@ -245,7 +245,7 @@ def _thought(thought: Any) -> str:
 def _sniffed(data: bytes) -> str:
     """Newer exports call every file .dat."""
     signs = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
-    return next((mime for sign, mime in signs.items() if data.startswith(sign)), attachments.OCTETS)
+    return next((mime for sign, mime in signs.items() if data.startswith(sign)), attachment_names.OCTETS)
 
 
 FORMAT = Format(NAME, "an unpacked ChatGPT export, or its conversations.json", recognise, iter_records)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from store.documents import attachment_names as attachments
+from store.documents import attachment_names
 from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.formats.anthropic_blocks import make_call
@@ -239,7 +239,7 @@ def _stored(builder: SessionBuilder, url: str) -> str:
     header, comma, data = url.partition(",")
     if not (comma and header.lower().startswith("data:") and ";base64" in header.lower()):
         return url
-    return builder.attach_base64(data, header[5:].partition(";")[0] or attachments.OCTETS) or url
+    return builder.attach_base64(data, header[5:].partition(";")[0] or attachment_names.OCTETS) or url
 
 
 def _take_reasoning(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:

@@ -18,7 +18,7 @@ import orjson
 from store import layout
 from store.documents import json_text as codec
 from store.errors import Flaw, InvalidContent, InvalidName
-from store.model import preview as gist
+from store.model import preview
 from store.model.timestamp import Timestamp
 from store.sessions import artifacts
 
@@ -189,4 +189,4 @@ def digest(text: str) -> str:
 
 def make_title(text: str) -> str:
     """The first line that says something, cut to a title's width; "" if none does."""
-    return gist.make_title({"content": text}) or ""
+    return preview.make_title({"content": text}) or ""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pydantic
 
 from store import layout
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.errors import InvalidContent
 from store.layout import Location
 from store.model.timestamp import Timestamp
@@ -133,7 +133,7 @@ def _read_children(
 
 class _Flaw(BadRecord):
     def __init__(self, reason: str, *path: str | int) -> None:
-        super().__init__(f"{codec.render_path(path)}: {reason}")
+        super().__init__(f"{json_text.render_path(path)}: {reason}")
         self.path = path
 
 
@@ -232,7 +232,7 @@ def _put_lines(builder: SessionBuilder, record: dict[str, Any], key: str, name: 
             first = error.errors(include_url=False)[0]
             raise _Flaw(first["msg"], key, number, *first["loc"]) from None
     if entries:
-        data = b"".join(codec.render_compact(entry) + b"\n" for entry in entries)
+        data = b"".join(json_text.render_compact(entry) + b"\n" for entry in entries)
         builder.put(name, lambda: (data,))
 
 

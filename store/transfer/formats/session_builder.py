@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from store import layout
-from store.documents import attachment_names as attachments
+from store.documents import attachment_names
 from store.documents import json_text as codec
 from store.layout import Location
 from store.model.timestamp import Timestamp
@@ -104,9 +104,9 @@ class SessionBuilder:
     def attach(self, data: bytes, mime: str) -> str:
         """An attachment, named after its bytes; returns what a message refers to it by."""
         name = hashlib.sha256(data).hexdigest()[:32]
-        extension = attachments.mime_to_extension(mime) or "bin"
+        extension = attachment_names.mime_to_extension(mime) or "bin"
         self.put(f"{layout.ATTACHMENTS}/{name}.{extension}", lambda: (data,))
-        return attachments.reference(self.location.id, name)
+        return attachment_names.reference(self.location.id, name)
 
     def attach_base64(self, text: Any, mime: Any) -> str | None:
         """As `attach`; None if that is no base64."""
@@ -114,7 +114,7 @@ class SessionBuilder:
             data = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError, TypeError):
             return None
-        return self.attach(data, mime if isinstance(mime, str) else attachments.OCTETS)
+        return self.attach(data, mime if isinstance(mime, str) else attachment_names.OCTETS)
 
     def attach_as(self, name: str, read: Callable[[], Iterable[bytes]]) -> str:
         """An attachment under a name of its own, which may be any file's; returns its reference."""
@@ -125,7 +125,7 @@ class SessionBuilder:
         if plain != stem:  # two names may become one
             plain = f"{plain}-{hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()[:8]}"
         self.put(f"{layout.ATTACHMENTS}/{plain}.{extension.lower()}", read)
-        return attachments.reference(self.location.id, plain)
+        return attachment_names.reference(self.location.id, plain)
 
     def put(self, name: str, read: Callable[[], Iterable[bytes]]) -> None:
         self._files[name] = File(name, read)

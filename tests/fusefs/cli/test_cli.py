@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from fusefs.cli import errors as trouble
-from fusefs.cli import load
+from fusefs.cli import errors, load
 from store import Message, Store, Timestamp
 from tests.builders import make_session
 
@@ -261,7 +260,7 @@ def test_wrong_usage_is_one_line_and_exits_with_2(line: str, capsys: pytest.Capt
 def here(*arguments: str) -> int:
     """The command without a process of its own, which takes a while to start."""
     app = load()
-    return trouble.run(lambda: app(list(arguments), prog_name="grovefs", standalone_mode=False))
+    return errors.run(lambda: app(list(arguments), prog_name="grovefs", standalone_mode=False))
 
 
 def test_the_home_may_stand_before_or_behind_the_command(

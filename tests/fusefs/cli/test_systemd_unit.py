@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusefs.cli import systemd_unit as unit
+from fusefs.cli import systemd_unit
 from fusefs.cli.commands.mount import _tell_systemd
 from store import Conflict, InvalidName
 from store.errors import StoreError
@@ -41,21 +41,21 @@ def unquoted(line: str) -> list[str]:
 
 @given(WORDS)
 def test_a_word_survives_being_quoted(word: str) -> None:
-    assert unquoted(unit.quote(word)) == [word]
+    assert unquoted(systemd_unit.quote(word)) == [word]
 
 
 @given(st.lists(WORDS.filter(lambda name: "/" not in name and name not in (".", "..")), max_size=4))
 def test_no_two_paths_have_one_name(names: list[str]) -> None:
     """The name can be read back, as systemd-escape --unescape does it."""
     path = Path("/", *names)
-    plain = unit.escape_path(path).encode().replace(b"-", b"/").decode("unicode_escape").encode("latin-1")
+    plain = systemd_unit.escape_path(path).encode().replace(b"-", b"/").decode("unicode_escape").encode("latin-1")
     assert plain.decode().strip("/") == str(path).strip("/")
 
 
 @pytest.mark.parametrize("path", ["/", "/mnt", "/home/ada/my grove", "/a-b/.c/d.e", "/漢字/x:y_z"])
 def test_names_are_those_of_systemd_escape(path: str) -> None:
     said = subprocess.run(["systemd-escape", "--path", path], capture_output=True, text=True, check=True).stdout.strip()
-    assert unit.escape_path(Path(path)) == said
+    assert systemd_unit.escape_path(Path(path)) == said
 
 
 def test_the_unit_says_what_was_asked_for(tmp_path: Path, config: Path) -> None:
@@ -64,7 +64,7 @@ def test_the_unit_says_what_was_asked_for(tmp_path: Path, config: Path) -> None:
     result = grovefs("mount", "--install-unit", "--read-only", "--durability", "normal", "--home", home, mountpoint)
     assert result.returncode == 0, result.stderr
     [path] = config.iterdir()
-    assert path.name == unit.unit_name(mountpoint)
+    assert path.name == systemd_unit.unit_name(mountpoint)
     lines = dict(line.split("=", 1) for line in path.read_text().splitlines() if "=" in line and line[0] != "#")
     assert unquoted(lines["ExecStart"]) == [
         *[sys.executable, "-m", "fusefs.cli", "mount", "--foreground", "--home", str(home)],
@@ -95,26 +95,26 @@ def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path, config: Path) -> No
 def test_what_was_changed_by_hand_stays(tmp_path: Path, config: Path) -> None:
     mountpoint = tmp_path / "mnt"
     mountpoint.mkdir()
-    first = unit.render(["/bin/grovefs"], [], tmp_path / "home", mountpoint)
-    name = unit.unit_name(mountpoint)
-    assert unit.install(name, first, force=False) == (config / name, "written")
-    assert unit.install(name, first, force=False) == (config / name, "unchanged")
-    other = unit.render(["/bin/grovefs"], ["--read-only"], tmp_path / "home", mountpoint)
-    assert unit.install(name, other, force=False) == (config / name, "written")
+    first = systemd_unit.render(["/bin/grovefs"], [], tmp_path / "home", mountpoint)
+    name = systemd_unit.unit_name(mountpoint)
+    assert systemd_unit.install(name, first, force=False) == (config / name, "written")
+    assert systemd_unit.install(name, first, force=False) == (config / name, "unchanged")
+    other = systemd_unit.render(["/bin/grovefs"], ["--read-only"], tmp_path / "home", mountpoint)
+    assert systemd_unit.install(name, other, force=False) == (config / name, "written")
     (config / name).write_text(other.replace("RestartSec=2", "RestartSec=60"))
     with pytest.raises(Conflict, match="by hand"):
-        unit.install(name, first, force=False)
+        systemd_unit.install(name, first, force=False)
     assert "RestartSec=60" in (config / name).read_text()
-    assert unit.install(name, first, force=True) == (config / name, "written")
+    assert systemd_unit.install(name, first, force=True) == (config / name, "written")
     assert [path.name for path in config.iterdir()] == [name]
 
 
 def test_what_cannot_be_a_unit_is_refused(tmp_path: Path) -> None:
     for word in ("bell\a", os.fsdecode(b"\xff")):
         with pytest.raises(InvalidName):
-            unit.quote(word)
+            systemd_unit.quote(word)
     with pytest.raises(StoreError, match="too long"):
-        unit.unit_name(Path("/" + "x" * 300))
+        systemd_unit.unit_name(Path("/" + "x" * 300))
     result = grovefs("mount", "--install-unit", "--home", tmp_path / "home", tmp_path / "absent/absent")
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
     assert "is not there either" in result.stderr

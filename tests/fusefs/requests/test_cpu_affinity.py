@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fusefs.requests import cpu_affinity as companion
-from fusefs.requests import request_loop as loop
+from fusefs.requests import cpu_affinity, request_loop
 from fusefs.requests.cpu_affinity import Companion
 from fusefs.requests.request_loop import Reader
 
@@ -19,12 +18,12 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
     made: list[set[int]] = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, cpus: made.append(cpus))
-    monkeypatch.setattr(companion, "EVERY_S", 0.0)
+    monkeypatch.setattr(cpu_affinity, "EVERY_S", 0.0)
     return made
 
 
 def caller_on(cpu: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(companion, "_cpu_of", lambda _: cpu)
+    monkeypatch.setattr(cpu_affinity, "_cpu_of", lambda _: cpu)
 
 
 def test_a_caller_that_stays_is_joined(moves: list[set[int]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,8 +64,8 @@ def test_switched_off_it_stays_where_it_is(moves: list[set[int]], monkeypatch: p
 def timeouts(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """With which patience the loop looked for a request."""
     asked: list[float] = []
-    select: Callable[..., object] = loop.select.select
-    monkeypatch.setattr(loop.select, "select", lambda *args: (asked.append(args[3]), select(*args))[1])
+    select: Callable[..., object] = request_loop.select.select
+    monkeypatch.setattr(request_loop.select, "select", lambda *args: (asked.append(args[3]), select(*args))[1])
     return asked
 
 
@@ -78,7 +77,7 @@ def test_the_loop_spins_only_beside_a_caller_with_a_cpu_of_its_own(is_apart: boo
     try:
         reader = Reader(mine)
         assert not reader._comes_soon(source)
-        assert set(timeouts) == ({0} if is_apart else {loop.GRACE_S})
+        assert set(timeouts) == ({0} if is_apart else {request_loop.GRACE_S})
         os.write(target, b"a request")
         assert reader._comes_soon(source)
     finally:

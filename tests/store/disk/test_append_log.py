@@ -107,7 +107,7 @@ def test_a_line_whose_index_cannot_be_written_is_taken_back(
         raise apsw.FullError
 
     with monkeypatch.context() as patched:
-        patched.setattr("store.search.grep.maintenance.note", full)
+        patched.setattr("store.index.changed_files.note", full)
         with pytest.raises(OSError, match="No space left") as raised:
             store.append_token_usage("s1", {"input_tokens": 2})
     assert raised.value.errno == errno.ENOSPC

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.documents import append_offsets as anchors
-from store.documents import json_text as codec
+from store.documents import append_offsets, json_text
 from store.documents.document import parse_document
 from store.model.timestamp import Timestamp
 from tests.builders import NINE_DIGITS, make_document
@@ -41,22 +40,22 @@ ORDERS = st.permutations(["id", "title", "created_at", "unknown", "messages", "u
 def check_append(raw: bytes, added: list[dict[str, Any]]) -> bytes:
     """Append through anchors; all that must hold of the result does."""
     main = parse_document(raw, "session.json")
-    found = anchors.find(main)
-    assert anchors.hold(raw, found)
-    parts, moved = anchors.cut_in(raw, found, added, NOW)
+    found = append_offsets.find(main)
+    assert append_offsets.hold(raw, found)
+    parts, moved = append_offsets.cut_in(raw, found, added, NOW)
     new = b"".join(parts)
     result = parse_document(new, "session.json")
-    assert codec.same(result.data, {**main.data, "messages": main.data["messages"] + added, "updated_at": NOW})
+    assert json_text.same(result.data, {**main.data, "messages": main.data["messages"] + added, "updated_at": NOW})
     assert list(result.data) == list(main.data)
-    assert anchors.find(result) == moved
-    assert anchors.hold(new, moved)
+    assert append_offsets.find(result) == moved
+    assert append_offsets.hold(new, moved)
     check_bytes_kept(raw, new)
     return new
 
 
 def check_bytes_kept(raw: bytes, new: bytes) -> None:
     """Every member but the two keeps its bytes, from comma to comma; so does every message there was."""
-    old_members, new_members = ({m.key: m for m in codec.members(d, len(d) - len(d.lstrip()))} for d in (raw, new))
+    old_members, new_members = ({m.key: m for m in json_text.members(d, len(d) - len(d.lstrip()))} for d in (raw, new))
     for key, old in old_members.items():
         now = new_members[key]
         assert new[now.chunk_start : now.start] == raw[old.chunk_start : old.start]
@@ -88,8 +87,8 @@ def test_messages_are_appended_to_the_wildest_text(data: st.DataObject) -> None:
     value = members_in_any_order(data.draw(MESSAGES), data.draw(STAMPS), data.draw(ORDERS))
     raw = rewrite(value, data.draw(st.randoms(use_true_random=False))).encode()
     main = parse_document(raw, "session.json")
-    found = anchors.find(main)
-    if anchors.hold(raw, found):
+    found = append_offsets.find(main)
+    if append_offsets.hold(raw, found):
         check_append(raw, data.draw(MESSAGES.filter(bool)))
     else:
         assert b"\\" in raw[found.updated_at : found.updated_at + 130]
@@ -118,15 +117,15 @@ def test_a_pretty_document_stays_as_serde_would_print_it(count: int, before: boo
     value: dict[str, Any] = {"id": "s1", "created_at": NINE_DIGITS, "updated_at": NINE_DIGITS}
     value = {**value, "messages": [MESSAGE] * count} if before else {"messages": [MESSAGE] * count, **value}
     added = [MESSAGE, {**MESSAGE, "x": {"y": [1]}}]
-    new = check_append(codec.render(value), added)
-    assert new == codec.render({**value, "messages": [MESSAGE] * count + added, "updated_at": NOW})
+    new = check_append(json_text.render(value), added)
+    assert new == json_text.render({**value, "messages": [MESSAGE] * count + added, "updated_at": NOW})
 
 
 def test_a_compact_document_stays_on_one_line() -> None:
     """What has no line breaks gets none."""
     value = {"id": "s1", "messages": [MESSAGE], "created_at": NINE_DIGITS, "updated_at": NINE_DIGITS}
-    new = check_append(codec.render_compact(value), [MESSAGE])
-    assert new == codec.render_compact({**value, "messages": [MESSAGE] * 2, "updated_at": NOW})
+    new = check_append(json_text.render_compact(value), [MESSAGE])
+    assert new == json_text.render_compact({**value, "messages": [MESSAGE] * 2, "updated_at": NOW})
 
 
 @pytest.mark.parametrize("indent", [0, 1, 4, "\t"])
@@ -141,20 +140,20 @@ def test_messages_stand_where_the_others_stand(indent: int | str) -> None:
 def test_anchors_do_not_hold_in_another_text() -> None:
     """Whoever wrote the file meanwhile, nothing is cut into the wrong place."""
     raw = make_document()
-    found = anchors.find(parse_document(raw, "session.json"))
-    assert anchors.hold(raw, found)
-    assert not anchors.hold(raw, found._replace(updated_at_text="2026-06-20T08:15:30Z"))
-    assert not anchors.hold(raw, found._replace(append_at=found.append_at - 1))
-    assert not anchors.hold(raw, found._replace(updated_at=found.updated_at + 1))
-    assert not anchors.hold(raw, found._replace(append_at=10**9))
-    assert not anchors.hold(b" " + raw, found)
-    assert not anchors.hold(b"", found)
+    found = append_offsets.find(parse_document(raw, "session.json"))
+    assert append_offsets.hold(raw, found)
+    assert not append_offsets.hold(raw, found._replace(updated_at_text="2026-06-20T08:15:30Z"))
+    assert not append_offsets.hold(raw, found._replace(append_at=found.append_at - 1))
+    assert not append_offsets.hold(raw, found._replace(updated_at=found.updated_at + 1))
+    assert not append_offsets.hold(raw, found._replace(append_at=10**9))
+    assert not append_offsets.hold(b" " + raw, found)
+    assert not append_offsets.hold(b"", found)
 
 
 def test_an_append_does_not_copy_the_old_text() -> None:
     """The parts around the cuts are views of what was read."""
     raw = make_document()
-    parts, _ = anchors.cut_in(raw, anchors.find(parse_document(raw, "x")), [MESSAGE], NOW)
+    parts, _ = append_offsets.cut_in(raw, append_offsets.find(parse_document(raw, "x")), [MESSAGE], NOW)
     views = [part for part in parts if isinstance(part, memoryview)]
     assert len(views) == 3
     assert all(view.obj is raw for view in views)

@@ -26,7 +26,7 @@ from store import (
     Timestamp,
     TooLarge,
 )
-from store.index import database as schema
+from store.index import database
 from tests.builders import NINE_DIGITS, files_below, make_document, make_session
 
 MAIN, SIDE = "session.json", "runtime.json"
@@ -710,7 +710,7 @@ def test_an_older_version_in_use_is_not_upgraded_underneath(home: Path) -> None:
         db.execute("PRAGMA user_version = 1")
         with pytest.raises(StoreError, match="older GroveFS"):
             opened(home)
-        db.execute(f"PRAGMA user_version = {schema.VERSION}")
+        db.execute(f"PRAGMA user_version = {database.VERSION}")
         db.close()
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import Location
-from store.documents import display_names as labels
+from store.documents import display_names
 
 texts = st.text(max_size=300) | st.text("ab~ -./", max_size=20) | st.text("字😀é", max_size=200)
 ids = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\."), min_size=1, max_size=60)
@@ -20,9 +20,9 @@ def test_names_are_safe_in_a_shell_and_on_a_filesystem(
 ) -> None:
     """No slash, no control character, nothing to quote, at most 200 bytes, also with its mark."""
     location = Location(root, child)
-    plain = labels.session_name(title, opening, location)
-    for name in (plain, labels.marked(plain, location)):
-        assert 0 < len(name.encode()) <= labels.MAX_BYTES
+    plain = display_names.session_name(title, opening, location)
+    for name in (plain, display_names.marked(plain, location)):
+        assert 0 < len(name.encode()) <= display_names.MAX_BYTES
         assert name.isprintable()
         assert "/" not in name
         assert not name.startswith((".", "-", "~"))
@@ -33,28 +33,28 @@ def test_names_are_safe_in_a_shell_and_on_a_filesystem(
 
 @given(texts, ids)
 def test_a_mark_can_be_taken_off(title: str, root: str) -> None:
-    name = labels.session_name(title, None, Location(root))
-    assert labels.unmarked(labels.marked(name, Location(root))) == (name, labels.mark(root))
+    name = display_names.session_name(title, None, Location(root))
+    assert display_names.unmarked(display_names.marked(name, Location(root))) == (name, display_names.mark(root))
 
 
 @given(st.sets(texts | st.sampled_from(["none", "None", "a b", "a-b", "a/b", "", ".x", "x~12345678"]), max_size=8))
 def test_labels_tell_values_apart(values: set[str]) -> None:
     """Two values never share a directory; the empty value is the one without a name."""
-    assert len({labels.label(value) for value in values}) == len(values)
+    assert len({display_names.label(value) for value in values}) == len(values)
     for value in values:
-        name = labels.label(value)
-        assert 0 < len(name.encode()) <= labels.MAX_BYTES
+        name = display_names.label(value)
+        assert 0 < len(name.encode()) <= display_names.MAX_BYTES
         assert "/" not in name
         assert not name.startswith(".")
 
 
 def test_names_say_title_and_id() -> None:
-    assert labels.session_name("Fix the `login` page: it's blank", "Hello", Location("fix-login")) == (
+    assert display_names.session_name("Fix the `login` page: it's blank", "Hello", Location("fix-login")) == (
         "Fix-the-login-page-it-s-blank~fix-login"
     )
-    assert labels.session_name("中文 标题", None, Location("r", "0b0e9d64-aaaa-bbbb")) == "中文-标题~0b0e9d64"
-    assert labels.session_name("", None, Location("s1")) == "untitled~s1"
-    assert labels.session_name("New Session", "Hello, you", Location("s1")) == "Hello,-you~s1"
-    assert labels.label("completed") == "completed"
-    assert labels.label("gpt-5/mini").startswith("gpt-5-mini~")
-    assert labels.label(None) == "none"
+    assert display_names.session_name("中文 标题", None, Location("r", "0b0e9d64-aaaa-bbbb")) == "中文-标题~0b0e9d64"
+    assert display_names.session_name("", None, Location("s1")) == "untitled~s1"
+    assert display_names.session_name("New Session", "Hello, you", Location("s1")) == "Hello,-you~s1"
+    assert display_names.label("completed") == "completed"
+    assert display_names.label("gpt-5/mini").startswith("gpt-5-mini~")
+    assert display_names.label(None) == "none"

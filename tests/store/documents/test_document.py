@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.documents.document import Document, check_authority, fork, identity_flaw, parse_document
 from store.errors import Flaw, InvalidContent
 from store.layout import Location
@@ -131,7 +131,7 @@ def forked(raw: bytes, location: Location) -> dict[str, Any]:
     """The fork's members; it belongs where it goes, and every member that says nothing of identity is as it was."""
     result = document(fork(document(raw), location))
     assert identity_flaw(result, location) is None
-    old, new = ({m.key: d[m.start : m.end] for m in codec.members(d)} for d in (raw, result.raw))
+    old, new = ({m.key: d[m.start : m.end] for m in json_text.members(d)} for d in (raw, result.raw))
     for key in old.keys() - IDENTITY - {"task_list", "todo_list", "messages"}:
         assert new[key] == old[key]
     assert new.keys() - old.keys() <= IDENTITY

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from store import Store
-from store.documents import gc_pause as garbage
+from store.documents import gc_pause
 from store.errors import InvalidContent
 from tests.builders import make_document
 
-LARGE = garbage.LARGE_BYTES
+LARGE = gc_pause.LARGE_BYTES
 
 
 @pytest.fixture(autouse=True)
@@ -23,11 +23,11 @@ def collector() -> Iterator[None]:
 
 
 def test_it_waits_for_a_large_document_only() -> None:
-    with garbage.left(LARGE - 1):
+    with gc_pause.left(LARGE - 1):
         assert gc.isenabled()
-    with garbage.left(LARGE):
+    with gc_pause.left(LARGE):
         assert not gc.isenabled()
-        with garbage.left(LARGE):
+        with gc_pause.left(LARGE):
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()
@@ -35,14 +35,14 @@ def test_it_waits_for_a_large_document_only() -> None:
 
 def test_who_does_without_it_keeps_it_so() -> None:
     gc.disable()
-    with garbage.left(LARGE):
+    with gc_pause.left(LARGE):
         pass
     assert not gc.isenabled()
 
 
 def test_it_goes_on_after_all_threads_and_after_errors() -> None:
     def work(number: int) -> None:
-        with garbage.left(LARGE):
+        with gc_pause.left(LARGE):
             sum(range(1000))
             if number % 2:
                 raise ValueError

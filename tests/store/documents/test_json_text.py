@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.documents import json_text as codec
+from store.documents import json_text
 from store.errors import Flaw, InvalidContent, TooLarge
 
 # -- random values and random ways to write them ----------------------------------------------------
@@ -90,17 +90,17 @@ def texts_of(draw: st.DrawFn, value: Any) -> bytes:
 def chunk_values(raw: bytes) -> dict[str, bytes]:
     """The exact bytes of each member's value."""
     start = len(raw) - len(raw.lstrip())
-    return {m.key: raw[m.start : m.end] for m in codec.members(raw, start, len(raw.rstrip()))}
+    return {m.key: raw[m.start : m.end] for m in json_text.members(raw, start, len(raw.rstrip()))}
 
 
 def keys_as_written(raw: bytes) -> dict[str, bytes]:
     start = len(raw) - len(raw.lstrip())
-    return {m.key: raw[m.chunk_start : m.start] for m in codec.members(raw, start, len(raw.rstrip()))}
+    return {m.key: raw[m.chunk_start : m.start] for m in json_text.members(raw, start, len(raw.rstrip()))}
 
 
 def flaw_of(raw: bytes, **options: Any) -> Flaw:
     with pytest.raises(InvalidContent) as caught:
-        codec.parse(raw, "session.json", **options)
+        json_text.parse(raw, "session.json", **options)
     assert str(caught.value).startswith("session.json:")
     return caught.value.flaw
 
@@ -112,7 +112,7 @@ def flaw_of(raw: bytes, **options: Any) -> Flaw:
 def test_parse_reads_every_way_to_write_an_object(data: st.DataObject) -> None:
     """White space, escapes and layout make no difference to what is read."""
     value = data.draw(st.dictionaries(TEXTS, VALUES, max_size=5))
-    assert codec.same(codec.parse(data.draw(texts_of(value)), "x"), value)
+    assert json_text.same(json_text.parse(data.draw(texts_of(value)), "x"), value)
 
 
 def nested(levels: int) -> bytes:
@@ -122,7 +122,7 @@ def nested(levels: int) -> bytes:
 
 def test_depth_of_127_containers_is_the_last_accepted() -> None:
     """serde_json gives up at the 128th bracket, and so do we."""
-    codec.parse(nested(127), "x")
+    json_text.parse(nested(127), "x")
     assert flaw_of(nested(128)) == Flaw("nested deeper than 127 levels", 1, 6 + 127)
 
 
@@ -134,7 +134,7 @@ def test_any_depth_is_refused_at_the_128th_bracket(levels: int) -> None:
 
 def test_depth_is_counted_by_lines_too_and_not_inside_strings() -> None:
     """Brackets in a text open nothing; the position is that of the bracket that is too many."""
-    codec.parse(json.dumps({"a": "[" * 500 + '"\\{' * 500, "[[": [[]] * 300}).encode(), "x")
+    json_text.parse(json.dumps({"a": "[" * 500 + '"\\{' * 500, "[[": [[]] * 300}).encode(), "x")
     text = b'{"x": "[[[[\\"[[",\n "a":\n' + b"[\n" * 130 + b"]" * 130 + b"}"
     assert flaw_of(text) == Flaw("nested deeper than 127 levels", 3 + 126, 1)
 
@@ -146,12 +146,12 @@ def test_depth_is_that_of_the_deepest_among_others(levels: int) -> None:
     if levels > 125:
         assert flaw_of(text).reason == "nested deeper than 127 levels"
     else:
-        codec.parse(text, "x")
+        json_text.parse(text, "x")
 
 
 def test_siblings_do_not_add_to_the_depth() -> None:
     """Ten thousand objects side by side are two levels deep."""
-    codec.parse(json.dumps({"a": [{}] * 10_000}).encode(), "x")
+    json_text.parse(json.dumps({"a": [{}] * 10_000}).encode(), "x")
 
 
 DUPLICATES = [
@@ -182,7 +182,7 @@ def test_a_key_repeated_anywhere_is_found(data: st.DataObject) -> None:
     first, second = rewrite(key, how), rewrite(key, how)
     inner = f"{{{first}: {rewrite(value, how)},\n{second}: 1}}"
     flaw = flaw_of(f'{{"top": [0, {inner}]}}'.encode())
-    assert (flaw.reason, flaw.field) == ("the key appears twice", codec.render_path(("top", 1, key)))
+    assert (flaw.reason, flaw.field) == ("the key appears twice", json_text.render_path(("top", 1, key)))
     assert flaw.column == 1
 
 
@@ -254,7 +254,7 @@ def test_invalid_utf8_is_refused_with_its_place(raw: bytes, line: int, column: i
 def test_a_text_cut_off_anywhere_is_refused_with_its_place() -> None:
     """Whatever byte it was cut at, also in the middle of a character, a number or an escape."""
     raw = '{"é": [1, -2.5e+3, true, null, "\\ud83c\\udf33 🌳\\n"],\n "b": {"c": {}, "d": false}}'.encode()
-    codec.parse(raw, "x")
+    json_text.parse(raw, "x")
     for length in range(len(raw)):
         flaw = flaw_of(raw[:length])
         assert flaw.line in (1, 2)
@@ -271,7 +271,7 @@ def test_parse_never_raises_anything_else(raw: bytes) -> None:
 def parse_or_place(raw: bytes) -> None:
     flaw = None
     try:
-        assert isinstance(codec.parse(raw, "x"), dict)
+        assert isinstance(json_text.parse(raw, "x"), dict)
     except InvalidContent as error:
         flaw = error.flaw
     assert flaw is None or (flaw.line is not None and flaw.column is not None)
@@ -288,9 +288,9 @@ def test_parse_never_raises_anything_else_on_damaged_text(data: st.DataObject) -
 
 def test_the_limit_is_the_last_size_accepted() -> None:
     """One byte more is TooLarge, and is not even parsed."""
-    assert codec.parse(b'{"a":1}', "x", limit=7) == {"a": 1}
+    assert json_text.parse(b'{"a":1}', "x", limit=7) == {"a": 1}
     with pytest.raises(TooLarge, match="7 bytes are over the limit of 6"):
-        codec.parse(b"garbage", "x", limit=6)
+        json_text.parse(b"garbage", "x", limit=6)
 
 
 @pytest.mark.parametrize(
@@ -312,8 +312,8 @@ def test_the_limit_is_the_last_size_accepted() -> None:
 )
 def test_numbers_are_read_as_serde_reads_them(text: str, value: float) -> None:
     """What does not fit 64 bits is a float, and so is -0, which no integer field then takes."""
-    found = codec.parse(f'{{"s -0": "-0", "a": {text}, "b": [{text}]}}'.encode(), "x")
-    assert codec.same(found, {"s -0": "-0", "a": value, "b": [value]})
+    found = json_text.parse(f'{{"s -0": "-0", "a": {text}, "b": [{text}]}}'.encode(), "x")
+    assert json_text.same(found, {"s -0": "-0", "a": value, "b": [value]})
 
 
 # -- places -----------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_numbers_are_read_as_serde_reads_them(text: str, value: float) -> None:
 def test_position_counts_lines_and_characters(text: str, data: st.DataObject) -> None:
     """The place of a character is the number of newlines, and of characters since the last, before it."""
     at = data.draw(st.integers(0, len(text)))
-    line, column = codec.position(text.encode(), len(text[:at].encode()))
+    line, column = json_text.position(text.encode(), len(text[:at].encode()))
     assert line == text[:at].count("\n") + 1
     assert column == at - text[:at].rfind("\n")
 
@@ -346,15 +346,15 @@ LOCATED = b'{\n  "id": "x",\n  "messages": [\n    {"role": "user"},\n    {"\\u00
         (("nothing", 3), (1, 1)),
     ],
 )
-def test_locate_finds_the_value_or_what_would_hold_it(path: codec.Path, place: tuple[int, int]) -> None:
+def test_locate_finds_the_value_or_what_would_hold_it(path: json_text.Path, place: tuple[int, int]) -> None:
     """A member that is missing is reported where it should have been."""
-    assert codec.locate(LOCATED, path) == place
+    assert json_text.locate(LOCATED, path) == place
 
 
 def test_locate_starts_behind_leading_white_space() -> None:
     """The document begins where its bracket is."""
-    assert codec.locate(b'\n\n  {"a": 1}\n', ()) == (3, 3)
-    assert codec.locate(b'\n\n  {"a": 1}\n', ("a",)) == (3, 9)
+    assert json_text.locate(b'\n\n  {"a": 1}\n', ()) == (3, 3)
+    assert json_text.locate(b'\n\n  {"a": 1}\n', ("a",)) == (3, 9)
 
 
 @given(st.data())
@@ -364,13 +364,13 @@ def test_locate_finds_every_value(data: st.DataObject) -> None:
     raw = data.draw(texts_of(value))
     lines = raw.decode().split("\n")
     for path, expected in walk(value):
-        line, column = codec.locate(raw, path)
+        line, column = json_text.locate(raw, path)
         rest = "\n".join([lines[line - 1][column - 1 :], *lines[line:]])
-        assert codec.same(json.JSONDecoder().raw_decode(rest)[0], expected)
+        assert json_text.same(json.JSONDecoder().raw_decode(rest)[0], expected)
 
 
-def walk(value: Any, path: codec.Path = ()) -> list[tuple[codec.Path, Any]]:
-    found: list[tuple[codec.Path, Any]] = [(path, value)]
+def walk(value: Any, path: json_text.Path = ()) -> list[tuple[json_text.Path, Any]]:
+    found: list[tuple[json_text.Path, Any]] = [(path, value)]
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for step, inner in items:
         found += walk(inner, (*path, step))
@@ -379,9 +379,9 @@ def walk(value: Any, path: codec.Path = ()) -> list[tuple[codec.Path, Any]]:
 
 def test_render_path_reads_as_people_write_it() -> None:
     """Names with dots between, indices in brackets."""
-    assert codec.render_path(("messages", 3, "tool_calls", 0, "id")) == "messages[3].tool_calls[0].id"
-    assert codec.render_path((2, "a")) == "[2].a"
-    assert codec.render_path(()) == ""
+    assert json_text.render_path(("messages", 3, "tool_calls", 0, "id")) == "messages[3].tool_calls[0].id"
+    assert json_text.render_path((2, "a")) == "[2].a"
+    assert json_text.render_path(()) == ""
 
 
 # -- same -------------------------------------------------------------------------------------------
@@ -394,15 +394,15 @@ def test_same_tells_apart_what_json_writes_apart() -> None:
     """1, 1.0 and true are equal in Python and three different texts; so at any depth."""
     for i, one in enumerate(DISTINCT):
         for j, other in enumerate(DISTINCT):
-            assert codec.same(one, other) == (i == j), (one, other)
+            assert json_text.same(one, other) == (i == j), (one, other)
 
 
 @given(VALUES, VALUES)
 def test_same_agrees_with_canonical_json(one: Any, other: Any) -> None:
     """Two values are the same exactly if their texts with sorted keys are."""
     texts = [json.dumps(v, sort_keys=True) for v in (one, other)]
-    assert codec.same(one, other) == (texts[0] == texts[1])
-    assert codec.same(one, json.loads(texts[0]))
+    assert json_text.same(one, other) == (texts[0] == texts[1])
+    assert json_text.same(one, json.loads(texts[0]))
 
 
 # -- render -----------------------------------------------------------------------------------------
@@ -416,8 +416,8 @@ WITHOUT_FLOATS = st.recursive(
 @given(WITHOUT_FLOATS)
 def test_render_is_pythons_json_with_two_spaces(value: Any) -> None:
     """Which is what serde's pretty printer writes, but for floats."""
-    assert codec.render(value).decode() == json.dumps(value, indent=2, ensure_ascii=False)
-    assert codec.render_compact(value).decode() == json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    assert json_text.render(value).decode() == json.dumps(value, indent=2, ensure_ascii=False)
+    assert json_text.render_compact(value).decode() == json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 @pytest.mark.parametrize(
@@ -437,8 +437,8 @@ def test_render_is_pythons_json_with_two_spaces(value: Any) -> None:
 )
 def test_floats_are_written_as_serde_writes_them(value: float, text: str) -> None:
     """Also inside containers, and without touching a string that looks like one."""
-    assert codec.render_compact(value).decode() == text
-    looks = codec.render_compact({"1e+16": ["1e+16", '"1e+16', value], "b": value}).decode()
+    assert json_text.render_compact(value).decode() == text
+    looks = json_text.render_compact({"1e+16": ["1e+16", '"1e+16', value], "b": value}).decode()
     assert looks == f'{{"1e+16":["1e+16","\\"1e+16",{text}],"b":{text}}}'
 
 
@@ -446,17 +446,17 @@ def test_floats_are_written_as_serde_writes_them(value: float, text: str) -> Non
 def test_what_is_rendered_reads_back(value: Any) -> None:
     """parse(render(x)) is x, floats to the last bit."""
     for raw in (
-        codec.render({"v": value}),
-        codec.render_compact({"v": value}),
-        codec.render_indented({"v": value}, b"\t"),
+        json_text.render({"v": value}),
+        json_text.render_compact({"v": value}),
+        json_text.render_indented({"v": value}, b"\t"),
     ):
-        assert codec.same(codec.parse(raw, "x"), {"v": value})
+        assert json_text.same(json_text.parse(raw, "x"), {"v": value})
 
 
 def test_render_indented_puts_every_line_but_the_first_behind_the_indent() -> None:
     """So a value can be set into a text at any depth."""
-    assert codec.render_indented({"a": ["x\ny"]}, b"\t") == b'{\n\t  "a": [\n\t    "x\\ny"\n\t  ]\n\t}'
-    assert codec.render_indented({"a": [1]}, None) == b'{"a":[1]}'
+    assert json_text.render_indented({"a": ["x\ny"]}, b"\t") == b'{\n\t  "a": [\n\t    "x\\ny"\n\t  ]\n\t}'
+    assert json_text.render_indented({"a": [1]}, None) == b'{"a":[1]}'
 
 
 # -- splice -----------------------------------------------------------------------------------------
@@ -468,8 +468,8 @@ def test_splice_makes_the_text_say_what_is_wanted(data: st.DataObject) -> None:
     """Whatever the layout, the text reads as `after`; members that are the same keep every byte."""
     before, after = data.draw(OBJECTS), data.draw(OBJECTS)
     raw = data.draw(texts_of(before))
-    spliced = codec.splice(raw, before, after)
-    assert codec.same(codec.parse(spliced, "x"), after)
+    spliced = json_text.splice(raw, before, after)
+    assert json_text.same(json_text.parse(spliced, "x"), after)
     check_kept(raw, spliced, before, after)
     lead, tail = (raw[: len(raw) - len(raw.lstrip())], raw[len(raw.rstrip()) :])
     assert spliced.startswith(lead)
@@ -482,7 +482,7 @@ def check_kept(raw: bytes, spliced: bytes, before: dict[str, Any], after: dict[s
     old_keys, new_keys = keys_as_written(raw), keys_as_written(spliced)
     for key in before.keys() & after.keys():
         assert new_keys[key] == old_keys[key]
-        if codec.same(before[key], after[key]):
+        if json_text.same(before[key], after[key]):
             assert new[key] == old[key]
         elif isinstance(before[key], dict) and isinstance(after[key], dict):
             check_kept(old[key], new[key], before[key], after[key])
@@ -494,7 +494,7 @@ def test_splice_without_a_difference_returns_the_very_bytes(data: st.DataObject)
     """Also if the text says something else than both."""
     value = data.draw(OBJECTS)
     raw = data.draw(texts_of(data.draw(OBJECTS)))
-    assert codec.splice(raw, value, json.loads(json.dumps(value))) == raw
+    assert json_text.splice(raw, value, json.loads(json.dumps(value))) == raw
 
 
 def merged(text: Any, before: Any, after: Any) -> Any:
@@ -502,7 +502,7 @@ def merged(text: Any, before: Any, after: Any) -> Any:
     if isinstance(text, dict) and isinstance(before, dict) and isinstance(after, dict):
         result = {k: v for k, v in text.items() if k in after or k not in before}
         for key, value in after.items():
-            if key not in before or not codec.same(before[key], value):
+            if key not in before or not json_text.same(before[key], value):
                 known = key in text and key in before
                 result[key] = merged(text[key], before[key], value) if known else value
         return result
@@ -514,10 +514,10 @@ def merged(text: Any, before: Any, after: Any) -> Any:
 def merged_list(text: list[Any], before: list[Any], after: list[Any]) -> list[Any]:
     shorter = min(len(before), len(after))
     head = 0
-    while head < shorter and codec.same(before[head], after[head]):
+    while head < shorter and json_text.same(before[head], after[head]):
         head += 1
     tail = 0
-    while tail < shorter - head and codec.same(before[-1 - tail], after[-1 - tail]):
+    while tail < shorter - head and json_text.same(before[-1 - tail], after[-1 - tail]):
         tail += 1
     end = len(before) - tail
     middle = [merged(text[i], before[i], after[i]) if i < end else after[i] for i in range(head, len(after) - tail)]
@@ -530,8 +530,8 @@ def test_splice_into_another_text_applies_exactly_the_difference(data: st.DataOb
     """A three-way merge: what differs between before and after is carried, all else of the text stays."""
     text, before, after = data.draw(OBJECTS), data.draw(OBJECTS), data.draw(OBJECTS)
     raw = data.draw(texts_of(text))
-    spliced = codec.splice(raw, before, after)
-    assert codec.same(codec.parse(spliced, "x"), merged(text, before, after))
+    spliced = json_text.splice(raw, before, after)
+    assert json_text.same(json_text.parse(spliced, "x"), merged(text, before, after))
     old, new = chunk_values(raw), chunk_values(spliced)
     for key in text.keys() - before.keys() - after.keys():
         assert new[key] == old[key]
@@ -543,8 +543,8 @@ def test_splice_in_small_steps_equals_one_splice(data: st.DataObject) -> None:
     values = [data.draw(OBJECTS) for _ in range(4)]
     raw = data.draw(texts_of(values[0]))
     for before, after in pairwise(values):
-        raw = codec.splice(raw, before, after)
-    assert codec.same(codec.parse(raw, "x"), values[-1])
+        raw = json_text.splice(raw, before, after)
+    assert json_text.same(json_text.parse(raw, "x"), values[-1])
 
 
 @given(st.data())
@@ -556,8 +556,8 @@ def test_elements_around_a_change_keep_their_bytes(data: st.DataObject) -> None:
     added = data.draw(st.lists(st.integers(10, 99), max_size=2))
     changed = items[:at] + added + items[at + gone :]
     raw = data.draw(texts_of({"l": items}))
-    spliced = codec.splice(raw, {"l": items}, {"l": changed})
-    assert codec.same(codec.parse(spliced, "x"), {"l": changed})
+    spliced = json_text.splice(raw, {"l": items}, {"l": changed})
+    assert json_text.same(json_text.parse(spliced, "x"), {"l": changed})
     old, new = element_texts(raw), element_texts(spliced)
     assert new[:at] == old[:at]
     if items[at + gone :]:
@@ -566,53 +566,53 @@ def test_elements_around_a_change_keep_their_bytes(data: st.DataObject) -> None:
 
 def element_texts(raw: bytes) -> list[bytes]:
     array = chunk_values(raw)["l"]
-    return [array[start:stop] for start, stop in codec.elements(array)]
+    return [array[start:stop] for start, stop in json_text.elements(array)]
 
 
 def test_splice_keeps_the_layout_it_finds() -> None:
     """New members stand on lines of their own where the others do, and on one line where they do not."""
     pretty = b'{\n  "a": 1,\n  "m": {\n    "k": "v"\n  }\n}\n'
-    assert codec.splice(pretty, {"a": 1}, {"a": 1, "b": {"c": [2]}}) == (
+    assert json_text.splice(pretty, {"a": 1}, {"a": 1, "b": {"c": [2]}}) == (
         b'{\n  "a": 1,\n  "b": {\n    "c": [\n      2\n    ]\n  },\n  "m": {\n    "k": "v"\n  }\n}\n'
     )
-    assert codec.splice(b'{"a":1}', {"a": 1}, {"a": 1, "b": {"c": [2]}}) == b'{"a":1,"b":{"c":[2]}}'
-    assert codec.splice(b'{"a": 1, "z": 3}', {"a": 1}, {"a": 1, "b": 2}) == b'{"a": 1, "b": 2, "z": 3}'
-    assert codec.splice(b'{"a: b":1}', {}, {"b": 2}) == b'{"b":2,"a: b":1}'
+    assert json_text.splice(b'{"a":1}', {"a": 1}, {"a": 1, "b": {"c": [2]}}) == b'{"a":1,"b":{"c":[2]}}'
+    assert json_text.splice(b'{"a": 1, "z": 3}', {"a": 1}, {"a": 1, "b": 2}) == b'{"a": 1, "b": 2, "z": 3}'
+    assert json_text.splice(b'{"a: b":1}', {}, {"b": 2}) == b'{"b":2,"a: b":1}'
 
 
 def test_splice_fills_an_empty_object_in_the_layout_around_it() -> None:
     """`{}` says nothing of how it wants to look; what holds it does."""
-    assert codec.splice(b'{\n  "m": {}\n}', {"m": {}}, {"m": {"k": 1}}) == b'{\n  "m": {\n    "k": 1\n  }\n}'
-    assert codec.splice(b'{"m":{ }}', {"m": {}}, {"m": {"k": 1}}) == b'{"m":{"k":1}}'
-    assert codec.splice(b"{}", {}, {"k": [1]}) == codec.render({"k": [1]})
-    assert codec.splice(b'{\n  "m": {\n    "k": 1\n  }\n}', {"m": {"k": 1}}, {"m": {}}) == b'{\n  "m": {}\n}'
+    assert json_text.splice(b'{\n  "m": {}\n}', {"m": {}}, {"m": {"k": 1}}) == b'{\n  "m": {\n    "k": 1\n  }\n}'
+    assert json_text.splice(b'{"m":{ }}', {"m": {}}, {"m": {"k": 1}}) == b'{"m":{"k":1}}'
+    assert json_text.splice(b"{}", {}, {"k": [1]}) == json_text.render({"k": [1]})
+    assert json_text.splice(b'{\n  "m": {\n    "k": 1\n  }\n}', {"m": {"k": 1}}, {"m": {}}) == b'{\n  "m": {}\n}'
 
 
 def test_splice_carries_a_change_into_a_map_that_others_changed() -> None:
     """What someone else added to or took from a map meanwhile is neither lost nor brought back."""
     before, after = {"m": {"a": "1", "b": "2"}}, {"m": {"a": "1", "b": "3"}}
-    assert codec.splice(b'{"m":{"a":"9","c":"4"}}', before, after) == b'{"m":{"a":"9","b":"3","c":"4"}}'
-    assert codec.splice(b'{"m":{}}', before, after) == b'{"m":{"b":"3"}}'
-    assert codec.splice(b'{"m":{"a":"1","c":"4"}}', {"m": {"a": "1"}}, {"m": {}}) == b'{"m":{"c":"4"}}'
+    assert json_text.splice(b'{"m":{"a":"9","c":"4"}}', before, after) == b'{"m":{"a":"9","b":"3","c":"4"}}'
+    assert json_text.splice(b'{"m":{}}', before, after) == b'{"m":{"b":"3"}}'
+    assert json_text.splice(b'{"m":{"a":"1","c":"4"}}', {"m": {"a": "1"}}, {"m": {}}) == b'{"m":{"c":"4"}}'
 
 
 def test_new_members_come_behind_the_neighbour_they_are_declared_after() -> None:
     """Their order is that of `after`, among members whose order is that of the text."""
     raw = b'{"z":1,"b":2,"x":3}'
-    assert codec.splice(raw, {"b": 2}, {"a": 0, "b": 2, "c": 3, "d": 4}) == b'{"a":0,"z":1,"b":2,"c":3,"d":4,"x":3}'
+    assert json_text.splice(raw, {"b": 2}, {"a": 0, "b": 2, "c": 3, "d": 4}) == b'{"a":0,"z":1,"b":2,"c":3,"d":4,"x":3}'
 
 
 def test_a_changed_number_keeps_the_form_of_the_others() -> None:
     """Rule 5: numbers keep the digits they were written with."""
     raw = b'{"a":1.50,"b":1E2,"c":[1.0e1,2.50],"d":100000000000000000000000}'
-    value = codec.parse(raw, "x")
+    value = json_text.parse(raw, "x")
     after = {**value, "a": 2.5, "c": [10.0, 3.5]}
-    assert codec.splice(raw, value, after) == b'{"a":2.5,"b":1E2,"c":[1.0e1,3.5],"d":100000000000000000000000}'
+    assert json_text.splice(raw, value, after) == b'{"a":2.5,"b":1E2,"c":[1.0e1,3.5],"d":100000000000000000000000}'
 
 
 def test_true_and_one_are_a_difference() -> None:
     """A flag that becomes a number is written, though Python finds them equal."""
-    assert codec.splice(b'{"a":true,"b":[1]}', {"a": True, "b": [1]}, {"a": 1, "b": [1.0]}) == b'{"a":1,"b":[1.0]}'
+    assert json_text.splice(b'{"a":true,"b":[1]}', {"a": True, "b": [1]}, {"a": 1, "b": [1.0]}) == b'{"a":1,"b":[1.0]}'
 
 
 # -- aliases ----------------------------------------------------------------------------------------
@@ -624,22 +624,22 @@ def test_a_member_is_changed_under_the_spelling_the_text_has() -> None:
     """Adding the other spelling beside it would be a duplicate field."""
     before, after = {"task_list": {"n": 1}}, {"task_list": {"n": 2}}
     raw = b'{"a": 0, "todo_list": {"n":  1 , "x": 5}}'
-    assert codec.splice(raw, before, after, aliases=ALIASES) == b'{"a": 0, "todo_list": {"n":  2 , "x": 5}}'
-    assert codec.splice(raw, before, {}, aliases=ALIASES) == b'{"a": 0}'
-    assert codec.splice(b'{"a":0}', {}, after, aliases=ALIASES) == b'{"task_list":{"n":2},"a":0}'
+    assert json_text.splice(raw, before, after, aliases=ALIASES) == b'{"a": 0, "todo_list": {"n":  2 , "x": 5}}'
+    assert json_text.splice(raw, before, {}, aliases=ALIASES) == b'{"a": 0}'
+    assert json_text.splice(b'{"a":0}', {}, after, aliases=ALIASES) == b'{"task_list":{"n":2},"a":0}'
 
 
 def test_aliases_hold_inside_arrays_too() -> None:
     """The items of a task list have aliased members of their own."""
     before, after = {"e": [{"reference": "x"}, {"reference": "y"}]}, {"e": [{"reference": "x"}, {"reference": "z"}]}
     raw = b'{"e":[{"ref":"x"},{"ref":"y"}]}'
-    assert codec.splice(raw, before, after, aliases=ALIASES) == b'{"e":[{"ref":"x"},{"ref":"z"}]}'
+    assert json_text.splice(raw, before, after, aliases=ALIASES) == b'{"e":[{"ref":"x"},{"ref":"z"}]}'
 
 
 def test_a_map_that_has_both_spellings_has_two_members() -> None:
     """In free maps such as metadata a key is only itself."""
     before, after = {"m": {"ref": "x"}}, {"m": {"ref": "x", "reference": "y"}}
-    spliced = codec.splice(b'{"m":{"ref":"x"}}', before, after, aliases=ALIASES)
+    spliced = json_text.splice(b'{"m":{"ref":"x"}}', before, after, aliases=ALIASES)
     assert spliced == b'{"m":{"ref":"x","reference":"y"}}'
 
 
@@ -649,9 +649,9 @@ def test_a_map_that_has_both_spellings_has_two_members() -> None:
 @pytest.mark.parametrize("raw", [b"[]", b"[1, {}]", b'"text"', b"null", b" 5 ", b"-0.0"])
 def test_parse_value_takes_what_is_no_object(raw: bytes) -> None:
     """An array or a single value is JSON too; only a document has to be an object."""
-    assert codec.parse_value(raw, "x") == json.loads(raw)
+    assert json_text.parse_value(raw, "x") == json.loads(raw)
     with pytest.raises(InvalidContent, match="a JSON object is expected"):
-        codec.parse(raw, "x")
+        json_text.parse(raw, "x")
 
 
 @pytest.mark.parametrize(
@@ -661,7 +661,7 @@ def test_parse_value_takes_what_is_no_object(raw: bytes) -> None:
 def test_parse_value_refuses_what_parse_does(raw: bytes, where: str) -> None:
     """With the place, also inside an array."""
     with pytest.raises(InvalidContent) as refused:
-        codec.parse_value(raw, "x")
+        json_text.parse_value(raw, "x")
     assert str(refused.value).startswith(where)
 
 
@@ -670,6 +670,6 @@ def test_a_hundred_thousand_new_members_are_spliced_in_one_pass() -> None:
     before = {f"k{n:06}": n for n in range(0, 100_000, 2)}
     after = {f"k{n:06}": n + 1 for n in range(100_000)}
     began = time.process_time()
-    spliced = codec.splice(codec.render(before), before, after)
+    spliced = json_text.splice(json_text.render(before), before, after)
     assert time.process_time() - began < 10
     assert list(json.loads(spliced).items()) == list(after.items())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from store import Change, Cursor, Location, Message, Session, Store
-from store.index import change_feed as feed
+from store.index import change_feed
 from tests.builders import make_session
 
 
@@ -75,7 +75,7 @@ def test_pages_join_without_gap_or_double(store: Store, monkeypatch: pytest.Monk
     for i in range(10):
         store.save(make_session(f"s{i}", messages=0))
     everything = store.changes(cursor).items
-    monkeypatch.setattr(feed, "PAGE", 3)
+    monkeypatch.setattr(change_feed, "PAGE", 3)
     pages: list[Change] = []
     while (page := store.changes(cursor)).items:
         assert len(page.items) <= 3
@@ -127,7 +127,7 @@ def test_rebuild_is_told_session_by_session(store: Store) -> None:
 
 def test_cursor_behind_the_trimmed_feed_means_resync(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old rows are dropped; who would miss one of them is told to start afresh, nobody else is."""
-    monkeypatch.setattr(feed, "KEPT", 10)
+    monkeypatch.setattr(change_feed, "KEPT", 10)
     cursors = [store.changes().cursor]
     for i in range(20):
         store.save(make_session(f"s{i}", messages=0))

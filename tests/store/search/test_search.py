@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from store import EmptyQuery, InvalidQuery, Location, Message, Session, Store, Timestamp, ToolCall
 from store.documents.search_text import SNIPPET_CHARS, message_text, snippet
-from store.index import fulltext as search
+from store.index import fulltext
 from store.model.session import ConversationSummary, FunctionCall, ImageOcrLine, ImageOcrResult, ImageUrl, MessagePart
 from store.search.query import LONGEST_BYTES, parse_query
 from tests.builders import make_session
@@ -217,18 +217,18 @@ def test_rows_of_state_documents_follow_what_they_are_told(store: Store) -> None
     """The place where such rows are put, found, compared and removed."""
     path = "state/memory/facts.md"
     with store._core.db.write() as db:
-        search.put_document(db, path, "facts", "the needle", 5)
-        assert search.documents(db) == [path]
-        assert search.document_agrees(db, path, "facts", "the needle")
-        assert not search.document_agrees(db, path, "facts", "other")
-        assert not search.document_agrees(db, "state/other.md", "facts", "the needle")
+        fulltext.put_document(db, path, "facts", "the needle", 5)
+        assert fulltext.documents(db) == [path]
+        assert fulltext.document_agrees(db, path, "facts", "the needle")
+        assert not fulltext.document_agrees(db, path, "facts", "other")
+        assert not fulltext.document_agrees(db, "state/other.md", "facts", "the needle")
         number = db.execute("SELECT number FROM texts WHERE row < 0").get
-        search.put_document(db, path, "facts", "the needle", 6)
+        fulltext.put_document(db, path, "facts", "the needle", 6)
         assert db.execute("SELECT number FROM texts WHERE row < 0").get == number
-        search.remove_document(db, path)
-        search.remove_document(db, path)
-        assert search.documents(db) == []
-        assert search.count_strays(db) == 0
+        fulltext.remove_document(db, path)
+        fulltext.remove_document(db, path)
+        assert fulltext.documents(db) == []
+        assert fulltext.count_strays(db) == 0
 
 
 # -- any input is legal -----------------------------------------------------------------------------------

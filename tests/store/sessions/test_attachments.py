@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.documents import attachment_names as attachments
+from store.documents import attachment_names
 from store.documents.attachment_names import extension_to_mime, find_name, mime_to_extension, parse_reference, reference
 from store.errors import InvalidContent
 
@@ -101,30 +101,30 @@ def test_an_unknown_extension_stands_for_no_type(extension: str) -> None:
 @given(st.binary(max_size=100))
 def test_bytes_are_taken_as_they_are(data: bytes) -> None:
     """Also if they look like base64 or like a URL."""
-    assert attachments.decode(data, "text/plain") == (data, "text/plain")
-    assert attachments.decode(data, None) == (data, "application/octet-stream")
+    assert attachment_names.decode(data, "text/plain") == (data, "text/plain")
+    assert attachment_names.decode(data, None) == (data, "application/octet-stream")
 
 
 @given(st.binary(max_size=100), st.sampled_from(["", " ", "\n", "\r\n\t"]))
 def test_base64_is_decoded(data: bytes, around: str) -> None:
     """White space around it does not count; without a hint it is a PNG, as Bamboo assumes."""
     text = around + base64.b64encode(data).decode() + around
-    assert attachments.decode(text, None) == (data, "image/png")
-    assert attachments.decode(text, "image/gif") == (data, "image/gif")
+    assert attachment_names.decode(text, None) == (data, "image/png")
+    assert attachment_names.decode(text, "image/gif") == (data, "image/gif")
 
 
 @given(st.binary(max_size=100), TOPS, TOKENS)
 def test_a_data_url_says_its_type_itself(data: bytes, top: str, sub: str) -> None:
     """Whatever the hint says."""
     text = base64.b64encode(data).decode()
-    assert attachments.decode(f"data:{top}/{sub};base64,{text}", "image/gif") == (data, f"{top}/{sub}")
-    assert attachments.decode(f" DATA:{top}/{sub};charset=utf-8;BASE64, {text}\n", None) == (data, f"{top}/{sub}")
+    assert attachment_names.decode(f"data:{top}/{sub};base64,{text}", "image/gif") == (data, f"{top}/{sub}")
+    assert attachment_names.decode(f" DATA:{top}/{sub};charset=utf-8;BASE64, {text}\n", None) == (data, f"{top}/{sub}")
 
 
 def test_a_data_url_without_a_type_falls_back() -> None:
     """To the hint, then to what RFC 2397 says."""
-    assert attachments.decode("data:;base64,aGk=", "image/gif") == (b"hi", "image/gif")
-    assert attachments.decode("data:;base64,aGk=", None) == (b"hi", "text/plain")
+    assert attachment_names.decode("data:;base64,aGk=", "image/gif") == (b"hi", "image/gif")
+    assert attachment_names.decode("data:;base64,aGk=", None) == (b"hi", "text/plain")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_broken_base64_is_refused(text: str) -> None:
     """Bad padding, inner newlines, another alphabet: refused, as Bamboo does, and never guessed at."""
     for whole in (text, f"data:image/png;base64,{text}"):
         with pytest.raises(InvalidContent, match="attachment: the base64 is broken"):
-            attachments.decode(whole, None)
+            attachment_names.decode(whole, None)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_broken_base64_is_refused(text: str) -> None:
 def test_a_data_url_that_is_not_base64_is_refused(text: str) -> None:
     """The only kind that Bamboo writes or reads."""
     with pytest.raises(InvalidContent, match="the data URL is not base64"):
-        attachments.decode(text, None)
+        attachment_names.decode(text, None)
 
 
 # -- references and names ----------------------------------------------------------------------------------

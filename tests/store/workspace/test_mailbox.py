@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from store import AdmittedSet, InboxMessage, InvalidContent, InvalidName, Mailbox, Member, NotFound, Session, Store
-from store.disk import inotify_wait as waiting_module
+from store.disk import inotify_wait
 from store.path_kinds import place_of
 from tests.builders import make_session
 
@@ -311,8 +311,8 @@ def test_without_inotify_it_looks_now_and_then(store: Store, box: Mailbox, monke
     def none_left() -> None:
         raise OSError(24, "no instances left")
 
-    monkeypatch.setattr(waiting_module.inotify_simple, "INotify", none_left)
-    monkeypatch.setattr(waiting_module, "SLOW_LOOK_S", 0.05)
+    monkeypatch.setattr(inotify_wait.inotify_simple, "INotify", none_left)
+    monkeypatch.setattr(inotify_wait, "SLOW_LOOK_S", 0.05)
     thread = threading.Timer(0.2, lambda: box.deliver(note(8)))
     thread.start()
     assert numbers(box.receive(DEADLINE_S)) == [8]

@@ -14,7 +14,7 @@ from typing import get_args
 
 import pytest
 
-from fusefs.cli.commands import import_export as transfer
+from fusefs.cli.commands import import_export
 from store import Store
 from store.transfer.formats.registry import FORMATS
 from tests.fusefs.cli.test_cli import grovefs
@@ -27,7 +27,7 @@ def claude(tmp_path: Path) -> Path:
 
 
 def test_all_formats_can_be_named(home: Path) -> None:
-    assert list(get_args(transfer.FormatName)) == [format.name for format in FORMATS]
+    assert list(get_args(import_export.FormatName)) == [format.name for format in FORMATS]
     result = grovefs(home, "import", "--format", "bogus", str(home))
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "'claude-code', 'codex'" in result.stderr

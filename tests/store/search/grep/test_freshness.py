@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from store import Store
-from store.search.grep import freshness as vouch
-from store.search.grep import known_files as known
+from store.search.grep import freshness, known_files
 from store.search.grep.freshness import Warden
 from tests.builders import make_session
 from tests.store.search.grep.test_grep import ROOT, gnu, in_process, make_home, settle
@@ -29,7 +28,7 @@ def asked(home: Path) -> str | None:
     before = Path.cwd()
     os.chdir(home)
     try:
-        return known.ask_voucher(b"")
+        return known_files.ask_voucher(b"")
     finally:
         os.chdir(before)
 
@@ -69,7 +68,7 @@ def agree(home: Path, pattern: str, most: int) -> None:
 
 def test_nothing_that_was_done_before_is_missed(vouched: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """In place, appended, renamed onto, new, deep in new directories, moved, gone: at once, without a look at times."""
-    monkeypatch.setattr(known.Known, "differing", lambda _: pytest.fail("every file was looked at"))
+    monkeypatch.setattr(known_files.Known, "differing", lambda _: pytest.fail("every file was looked at"))
     home = vouched.home
     sessions = home / "sessions"
     agree(home, "zyzzyva", 0)
@@ -118,7 +117,7 @@ def test_a_merge_while_it_is_vouched_for(vouched: Store) -> None:
 
 def test_what_overflows_is_looked_at_again(vouched: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's queue ends somewhere; then nobody vouches until all has been compared."""
-    monkeypatch.setattr(vouch, "DRAIN_S", 600.0)
+    monkeypatch.setattr(freshness, "DRAIN_S", 600.0)
     home = vouched.home
     token = asked(home)
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
@@ -158,7 +157,7 @@ def test_who_hangs_or_died_does_not_vouch(home: Path) -> None:
         assert in_process(home, ["again"])[0] == gnu(home, ["again"])
         warden.stop()
     assert asked(home) is None
-    assert not (home / os.fsdecode(known.VOUCHER)).exists()
+    assert not (home / os.fsdecode(known_files.VOUCHER)).exists()
 
 
 def test_only_one_vouches(vouched: Store) -> None:
@@ -185,18 +184,18 @@ def test_who_cannot_watch_everything_does_not_vouch(home: Path, why: str, monkey
     """Too few watches, a filesystem that others write to, a directory out of reach."""
     make_home(home)
     if why == "watches":
-        monkeypatch.setattr(vouch, "_LARGEST_SHARE", 1e-6)
+        monkeypatch.setattr(freshness, "_LARGEST_SHARE", 1e-6)
     elif why == "filesystem":
-        monkeypatch.setattr(vouch, "filesystems_of", lambda _: {b"nfs4"})
+        monkeypatch.setattr(freshness, "filesystems_of", lambda _: {b"nfs4"})
     else:
-        add = vouch.Watch._watch
+        add = freshness.Watch._watch
 
-        def refuse(self: vouch.Watch, folder: bytes) -> None:
+        def refuse(self: freshness.Watch, folder: bytes) -> None:
             if folder.endswith(b"s03"):
                 raise PermissionError(errno.EACCES, "no")
             add(self, folder)
 
-        monkeypatch.setattr(vouch.Watch, "_watch", refuse)
+        monkeypatch.setattr(freshness.Watch, "_watch", refuse)
     with Store.open(home, background=False) as store:
         warden = Warden(store.trigrams, start_s=0)
         time.sleep(0.5)

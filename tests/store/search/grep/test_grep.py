@@ -16,8 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from store import Store, layout
-from store.search.grep import file_stamps as stamps
-from store.search.grep import known_files as known
+from store.search.grep import file_stamps, known_files
 from store.search.grep.grep import choose, commands, in_parts
 from store.search.grep.options import parse
 from store.search.grep.regex_trigrams import query_of
@@ -308,9 +307,9 @@ def test_exit_codes_of_several_greps_are_those_of_one() -> None:
 
 def test_names_are_those_of_the_layout() -> None:
     """What the fast path repeats, because importing it would take longer than the search."""
-    assert known.SESSIONS.decode() == layout.SESSIONS
-    assert known.INDEX_DB == layout.INDEX_DB
-    assert known.SEGMENTS.startswith(layout.PRIVATE.encode() + b"/")
+    assert known_files.SESSIONS.decode() == layout.SESSIONS
+    assert known_files.INDEX_DB == layout.INDEX_DB
+    assert known_files.SEGMENTS.startswith(layout.PRIVATE.encode() + b"/")
 
 
 def test_it_starts_without_what_takes_time() -> None:
@@ -360,7 +359,7 @@ def test_a_reader_who_has_enough_ends_it(merged_home: Path) -> None:
 @pytest.fixture
 def two_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether directories are looked at by a process of their own, however few there are."""
-    monkeypatch.setattr(known, "_WORTH_SHARING_BYTES", -1 if request.param else 1 << 60)
+    monkeypatch.setattr(known_files, "_WORTH_SHARING_BYTES", -1 if request.param else 1 << 60)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     return bool(request.param)
 
@@ -368,12 +367,12 @@ def two_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("how", ["well", "killed", "no database"])
 def test_two_processes_compare_many_stamps(merged_home: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """What one of them finds altered the other need not; and what comes of nothing is done again."""
-    monkeypatch.setattr(known, "_WORTH_SHARING_BYTES", -1)
+    monkeypatch.setattr(known_files, "_WORTH_SHARING_BYTES", -1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     if how == "killed":
-        monkeypatch.setattr(known, "_tell_altered_folders", lambda *_: os.kill(os.getpid(), 9))
+        monkeypatch.setattr(known_files, "_tell_altered_folders", lambda *_: os.kill(os.getpid(), 9))
     elif how == "no database":
-        monkeypatch.setattr(known, "_tell_altered_folders", lambda *_: sys.exit(1))
+        monkeypatch.setattr(known_files, "_tell_altered_folders", lambda *_: sys.exit(1))
     for line in (["needle"], ["absent words"], ["-v", "needle"], ["e"]):
         assert in_process(merged_home, line)[0] == gnu(merged_home, line)
     assert in_process(merged_home, ["absent words"])[1] is not None
@@ -548,7 +547,7 @@ def unknown_files(store: Store) -> set[bytes]:
     files = dict(reader.execute("SELECT path, stamp FROM grep_files"))
     listed = {path for (path,) in reader.execute("SELECT path FROM grep_changed")}
     present = [p for p in (store.home / "sessions").rglob("*") if p.is_file() and not p.is_symlink()]
-    relative = {os.fsencode(p.relative_to(store.home)): stamps.pack(p.lstat()) for p in present}
+    relative = {os.fsencode(p.relative_to(store.home)): file_stamps.pack(p.lstat()) for p in present}
     return {path for path, stamp in relative.items() if files.get(path) != stamp or path in listed}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from store import Store
-from store.search.grep import maintenance as upkeep
+from store.search.grep import maintenance
 from store.search.grep.segments import Postings, Segment, render
 from tests.builders import make_document, make_session
 from tests.store.search.grep.test_grep import ROOT, gnu, in_process, settle
@@ -58,7 +58,7 @@ def test_a_commit_lists_its_files_within_its_transaction(store: Store) -> None:
 def test_what_has_just_changed_is_not_trusted(store: Store) -> None:
     """Its times may stay the same when it changes again: it stays on the list (the racy-git rule)."""
     store.save(make_session("a"))
-    now = upkeep.now_ns()
+    now = maintenance.now_ns()
     assert store.trigrams.merge(before_ns=now + 10**9) == 0
     assert len(listed(store)) == 2
     settle()
@@ -73,14 +73,14 @@ def test_tidying_waits_until_there_is_enough_and_it_has_settled(store: Store, mo
     settle()
     store.trigrams.tidy()
     assert not segments(store)
-    monkeypatch.setattr(upkeep, "SETTLED_NS", 0)
+    monkeypatch.setattr(maintenance, "SETTLED_NS", 0)
     store.trigrams.tidy()
     assert len(segments(store)) == 1
     store.save(make_session("one"))
     settle()
     store.trigrams.tidy()  # only two files
     assert len(listed(store)) == 2
-    monkeypatch.setattr(upkeep, "OVERDUE_NS", 0)
+    monkeypatch.setattr(maintenance, "OVERDUE_NS", 0)
     store.trigrams.tidy()
     assert not listed(store)
 
@@ -112,8 +112,8 @@ def test_a_session_saved_often_leaves_few_segments(store: Store) -> None:
 
 def test_many_versions_do_not_pile_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """When most documents of the segments are no more, all are made one."""
-    monkeypatch.setattr(upkeep, "BATCH_FILES", 4)
-    monkeypatch.setattr(upkeep, "FEWEST_MERGED", 100)
+    monkeypatch.setattr(maintenance, "BATCH_FILES", 4)
+    monkeypatch.setattr(maintenance, "FEWEST_MERGED", 100)
     for i in range(8):
         store.save(make_session("s", title=f"title {i}"), overwrite=True)
         settle()
@@ -249,7 +249,7 @@ def test_a_damaged_segment_is_made_anew(store: Store, monkeypatch: pytest.Monkey
         (store.home / ".grovefs/trigrams" / name).write_bytes(b"garbage")
     store.save(make_session("s4"))
     settle()
-    monkeypatch.setattr(upkeep, "FEWEST_MERGED", 2)
+    monkeypatch.setattr(maintenance, "FEWEST_MERGED", 2)
     store.trigrams.merge()
     assert len(listed(store)) == 8
     agree(store.home, "needle1")

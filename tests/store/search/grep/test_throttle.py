@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from store.search.grep import throttle as leisure
+from store.search.grep import throttle
 from store.search.grep.throttle import Leisure
 
 
@@ -32,12 +32,12 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long it slept each time; it really does."""
     taken: list[float] = []
     sleep = time.sleep
-    monkeypatch.setattr(leisure.time, "sleep", lambda s: (taken.append(s), sleep(s)))
+    monkeypatch.setattr(throttle.time, "sleep", lambda s: (taken.append(s), sleep(s)))
     return taken
 
 
 def work() -> None:
-    ends = time.perf_counter() + 2 * leisure.STRETCH_S
+    ends = time.perf_counter() + 2 * throttle.STRETCH_S
     while time.perf_counter() < ends:
         sum(range(100))
 
@@ -47,11 +47,11 @@ def test_it_rests_as_long_as_it_worked(monkeypatch: pytest.MonkeyPatch) -> None:
     work()
     mine.breathe()
     assert len(taken) == 1
-    assert taken[0] >= 2 * leisure.STRETCH_S
+    assert taken[0] >= 2 * throttle.STRETCH_S
 
 
 def test_a_short_stretch_of_work_needs_no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leisure, "STRETCH_S", 60.0)
+    monkeypatch.setattr(throttle, "STRETCH_S", 60.0)
     taken, mine = naps(monkeypatch), Leisure()
     mine.breathe()
     assert taken == []
@@ -59,7 +59,7 @@ def test_a_short_stretch_of_work_needs_no_rest(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.usefixtures("busy_thread")
 def test_it_rests_on_while_others_work_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leisure, "LONGEST_REST_S", 0.3)
+    monkeypatch.setattr(throttle, "LONGEST_REST_S", 0.3)
     taken, mine = naps(monkeypatch), Leisure()
     work()
     mine.breathe()

@@ -17,9 +17,7 @@ import pytest
 
 from store import Busy, Conflict, Corrupt, InvalidName, Location, Member, Message, NotEmpty, NotFound, Session, Store
 from store.disk.disk import RACY_NS
-from store.transfer.backup import backup
-from store.transfer.backup import tree as backup_tree
-from store.transfer.backup import writer as backup_writer
+from store.transfer.backup import backup, tree, writer
 from store.transfer.backup.backup import check
 from tests.builders import files_below, make_session
 
@@ -335,9 +333,9 @@ def test_a_mount_of_ours_is_known_by_the_kernels_list(tmp_path: Path) -> None:
     number = f"{os.major(device)}:{os.minor(device)}"
     mountinfo = tmp_path / "mountinfo"
     mountinfo.write_text(f"36 35 {number} / /mnt rw,noatime - fuse.grovefs grovefs rw\n")
-    assert backup_tree.is_grove(tmp_path, mountinfo)
+    assert tree.is_grove(tmp_path, mountinfo)
     mountinfo.write_text(f"36 35 {number} / /mnt rw,noatime - ext4 /dev/sda rw\n36 35 0:1 / / rw - fuse.grovefs x rw\n")
-    assert not backup_tree.is_grove(tmp_path, mountinfo)
+    assert not tree.is_grove(tmp_path, mountinfo)
 
 
 # -- while others write ----------------------------------------------------------------------------------------
@@ -437,10 +435,10 @@ def test_each_session_is_of_one_moment_while_a_process_writes(store: Store, dest
 def test_a_slow_disk_keeps_no_writer_waiting(store: Store, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the copy is written the session's lock is free."""
     store.save(make_session("s"))
-    written = backup_writer.BackupWriter.write
+    written = writer.BackupWriter.write
     saved: list[bool] = []
 
-    def write(self: backup_writer.BackupWriter, *arguments: object) -> tuple[str, str]:
+    def write(self: writer.BackupWriter, *arguments: object) -> tuple[str, str]:
         def save() -> None:
             with Store.open(store.home, background=False, lock_timeout_s=5) as other:
                 other.append("s", [Message.user("meanwhile")])
@@ -452,7 +450,7 @@ def test_a_slow_disk_keeps_no_writer_waiting(store: Store, dest: Path, monkeypat
             thread.join()
         return written(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(backup_writer.BackupWriter, "write", write)
+    monkeypatch.setattr(writer.BackupWriter, "write", write)
     before = (store.home / "sessions/s/session.json").read_bytes()
     store.backup(dest)
     assert saved == [True]

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from store import Store
-from store.transfer.formats import registry as formats
+from store.transfer.formats import registry
 from store.transfer.formats.source import Source
 from tests.store.transfer import foreign
 
@@ -145,8 +145,8 @@ def test_a_tampered_source_is_survived(layout: str, draw: st.DataObject) -> None
 @pytest.mark.parametrize("layout", MAKERS)
 def test_each_format_is_recognised_by_itself_alone(layout: str, tmp_path: Path) -> None:
     with Source(MAKERS[layout](tmp_path / "source")) as source:
-        assert formats.recognise(source).name == layout.split()[0]
-        sure = [f.name for f in formats.FORMATS if f.recognise(source) is not None]
+        assert registry.recognise(source).name == layout.split()[0]
+        sure = [f.name for f in registry.FORMATS if f.recognise(source) is not None]
         assert sure == layout.split()[:1]
 
 
