@@ -22,7 +22,7 @@ from rich.progress import Progress
 
 from store import Message, Session, Store
 from store.search.grep import grep, known_files
-from store.search.grep.freshness import Warden
+from store.search.grep.freshness import FreshnessServer
 from store.search.grep.options import parse
 
 ROOT = Path(__file__).parent.parent
@@ -126,7 +126,7 @@ def measure_questions(home: Path, number: int, scale: Scale, meter: Progress) ->
     rows = []
     is_small = number == scale.small
     with Store.open(home, background=False) as store:
-        warden = Warden(store.trigrams, start_s=0)
+        warden = FreshnessServer(store.trigrams, start_s=0)
         wait_vouched(home)
         for question in QUESTIONS:
             rows += measure_vouched(home, number, question, scale.rounds, is_small=is_small)

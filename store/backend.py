@@ -15,7 +15,7 @@ from store.model.session import Session
 from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
 
 
-class RecordShelf(Protocol):
+class RecordStore(Protocol):
     """What runs left beside conversations. All of it goes with its session; NotFound for one that is not there.
 
     `load_` answers None where nothing was saved, `save_` replaces, `add_` adds without losing what others add.
@@ -45,7 +45,7 @@ class Backend(Protocol):
     @property
     def backend_name(self) -> str: ...
     @property
-    def records(self) -> RecordShelf: ...
+    def records(self) -> RecordStore: ...
 
     def save(self, session: Session, *, overwrite: bool = False, shorten: bool = False) -> None:
         """Conflict if another was saved since this one was loaded, or if it would lose messages, unless asked."""

@@ -14,7 +14,7 @@ from typing import Any
 from store import layout
 from store.argument_checks import checked
 from store.check.health import Health, Probe
-from store.commit.session_reader import Origin, entry_of
+from store.commit.session_reader import LoadState, entry_of
 from store.disk.disk import Stamp
 from store.documents import json_text, sidecar
 from store.documents.document import Document, parse_document
@@ -30,7 +30,7 @@ from store.sessions.save import check_rendered, later_than, location_of, outdate
 
 
 @dataclass
-class _Held:
+class _HeldSession:
     """One session: its document, which save it came from, and its records by their file's name."""
 
     document: Document
@@ -52,7 +52,7 @@ class MemoryStore:
     def __init__(self, *, limit_bytes: int = json_text.MAX_DOCUMENT_BYTES) -> None:
         self.limit_bytes = limit_bytes
         self.lock = threading.RLock()
-        self._held: dict[Location, _Held] = {}
+        self._held: dict[Location, _HeldSession] = {}
         self._saves = 0
         self.records = MemoryRecords(self)
 
@@ -74,8 +74,10 @@ class MemoryStore:
         layout.check_new(location)
         self._put(session, location, session.model_dump(warnings=False), {})
 
-    def _rewrite(self, session: Session, location: Location, held: _Held, *, overwrite: bool, shorten: bool) -> None:
-        origin: Origin | None = session._origin
+    def _rewrite(
+        self, session: Session, location: Location, held: _HeldSession, *, overwrite: bool, shorten: bool
+    ) -> None:
+        origin: LoadState | None = session._origin
         if overwrite or origin is None or origin.version != held.version:
             if not overwrite:
                 raise outdated(location, origin)
@@ -92,7 +94,7 @@ class MemoryStore:
         document = check_rendered(now, location, self.limit_bytes)
         entry = entry_of(document.record, location, len(document.record.messages), has_attachments=False)
         self._saves += 1
-        self._held[location] = held = _Held(document, self._saves, entry, records)
+        self._held[location] = held = _HeldSession(document, self._saves, entry, records)
         session._origin = _origin(held, now)
 
     def load(self, session_id: str) -> Session | None:
@@ -143,7 +145,7 @@ class MemoryStore:
             raise Ambiguous(session_id, map(str, found))
         return found[0] if found else None
 
-    def held(self, session_id: str) -> _Held:
+    def held(self, session_id: str) -> _HeldSession:
         """What is held of a session that must be there. The lock is held too."""
         location = self._locate(session_id)
         if location is None:
@@ -151,8 +153,8 @@ class MemoryStore:
         return self._held[location]
 
 
-def _origin(held: _Held, dump: dict[str, Any]) -> Origin:
-    return Origin(held.version, dump, dump, has_side=False)
+def _origin(held: _HeldSession, dump: dict[str, Any]) -> LoadState:
+    return LoadState(held.version, dump, dump, has_side=False)
 
 
 class MemoryRecords:
@@ -212,5 +214,5 @@ class MemoryRecords:
             present = (self._load(session_id, name) or []) if add else []
             self._put(held, name, [*present, *items])
 
-    def _put(self, held: _Held, name: str, record: Any) -> None:
+    def _put(self, held: _HeldSession, name: str, record: Any) -> None:
         held.records[name] = rendered(name, record, name, self._store.limit_bytes)

@@ -35,7 +35,7 @@ from store import layout
 from store.layout import Location
 
 
-class Kind(Enum):
+class PathKind(Enum):
     SESSIONS = auto()
     SESSION = auto()
     CHILDREN = auto()
@@ -59,21 +59,31 @@ class Kind(Enum):
 
 # Committed as a whole: each version is a file of its own, and who reads one reads it to the end (rule 4).
 VERSIONED = frozenset(
-    {Kind.DOCUMENT, Kind.RECORD, Kind.ATTACHMENT, Kind.MESSAGE, Kind.PAYLOAD, Kind.STATE_JSON, Kind.STATE_TEXT}
+    {
+        PathKind.DOCUMENT,
+        PathKind.RECORD,
+        PathKind.ATTACHMENT,
+        PathKind.MESSAGE,
+        PathKind.PAYLOAD,
+        PathKind.STATE_JSON,
+        PathKind.STATE_TEXT,
+    }
 )
 # Of these, what may be refused for what it says; a rename onto one is a commit.
-CHECKED = frozenset({Kind.DOCUMENT, Kind.RECORD, Kind.MESSAGE, Kind.PAYLOAD, Kind.STATE_JSON})
+CHECKED = frozenset({PathKind.DOCUMENT, PathKind.RECORD, PathKind.MESSAGE, PathKind.PAYLOAD, PathKind.STATE_JSON})
 # And what may be empty; an empty one of the others is a writer who has not begun yet.
-MAY_BE_EMPTY = frozenset({Kind.ATTACHMENT, Kind.STATE_TEXT})
+MAY_BE_EMPTY = frozenset({PathKind.ATTACHMENT, PathKind.STATE_TEXT})
 # What an index tells of: if one of these changes behind our back, something has to follow.
-FOLLOWED = frozenset({Kind.DOCUMENT, Kind.PAYLOAD, Kind.STATE_JSON, Kind.STATE_TEXT})
+FOLLOWED = frozenset({PathKind.DOCUMENT, PathKind.PAYLOAD, PathKind.STATE_JSON, PathKind.STATE_TEXT})
 # Directories that belong where they are.
-FIXED = frozenset({Kind.SESSIONS, Kind.CHILDREN, Kind.ATTACHMENTS, Kind.MAILBOX, Kind.PART, Kind.MEMBERS})
+FIXED = frozenset(
+    {PathKind.SESSIONS, PathKind.CHILDREN, PathKind.ATTACHMENTS, PathKind.MAILBOX, PathKind.PART, PathKind.MEMBERS}
+)
 
 
-class Place(NamedTuple):
+class PathInfo(NamedTuple):
     path: str
-    kind: Kind
+    kind: PathKind
     location: Location | None  # of the session, project or category it is, or is in
     name: str  # the last part of the path
 
@@ -84,55 +94,55 @@ class Place(NamedTuple):
     @property
     def has_limbo(self) -> bool:
         """Whether taking the name away only hides it for a while: it is the deletion of a session."""
-        return self.kind is Kind.DOCUMENT and self.name == layout.SESSION
+        return self.kind is PathKind.DOCUMENT and self.name == layout.SESSION
 
 
-def place_of(path: str) -> Place:
+def classify_path(path: str) -> PathInfo:
     """The place of a path that is relative to the home and begins with one of `layout.STORED`."""
     name = path.rpartition("/")[2]
     if path == layout.SESSIONS:
-        return Place(path, Kind.SESSIONS, None, name)
+        return PathInfo(path, PathKind.SESSIONS, None, name)
     if path in layout.STORED:
-        return Place(path, Kind.PART, None, name)
+        return PathInfo(path, PathKind.PART, None, name)
     if path.startswith(f"{layout.STATE}/"):
         return _state_place(path, name)
     if path.startswith(f"{layout.PROJECTS}/"):
         return _project_place(path, name)
     found = layout.locate_path(path)
     if found is None:
-        return Place(path, Kind.PLAIN, None, name)
+        return PathInfo(path, PathKind.PLAIN, None, name)
     location, rest = found
-    return Place(path, _kind(location, rest), location, name)
+    return PathInfo(path, _kind(location, rest), location, name)
 
 
-def _kind(location: Location, rest: str) -> Kind:
+def _kind(location: Location, rest: str) -> PathKind:
     if not rest:
-        return Kind.SESSION
+        return PathKind.SESSION
     if rest == layout.CHILDREN and location.child is None:
-        return Kind.CHILDREN
+        return PathKind.CHILDREN
     if rest in layout.DOCUMENTS:
-        return Kind.DOCUMENT
+        return PathKind.DOCUMENT
     if rest in layout.RECORDS:
-        return Kind.RECORD
+        return PathKind.RECORD
     if rest == layout.ATTACHMENTS:
-        return Kind.ATTACHMENTS
+        return PathKind.ATTACHMENTS
     if rest.startswith(f"{layout.ATTACHMENTS}/") and rest.count("/") == 1:
-        return Kind.ATTACHMENT
+        return PathKind.ATTACHMENT
     return _shared_kind(rest)
 
 
-def _shared_kind(rest: str) -> Kind:
+def _shared_kind(rest: str) -> PathKind:
     """What the sessions of both trees have."""
     if rest.endswith(".jsonl") and "/" not in rest:
-        return Kind.LOG
+        return PathKind.LOG
     if rest != layout.MAILBOX and not rest.startswith(f"{layout.MAILBOX}/"):
-        return Kind.PLAIN
+        return PathKind.PLAIN
     _, _, inside = rest.partition("/")
     box, _, name = inside.partition("/")
     if not name and (not box or box in layout.MAIL_DIRS):
-        return Kind.MAILBOX
+        return PathKind.MAILBOX
     is_message = box in (layout.MAIL_NEW, layout.MAIL_CUR) and "/" not in name and is_message_name(name)
-    return Kind.MESSAGE if is_message else Kind.PLAIN
+    return PathKind.MESSAGE if is_message else PathKind.PLAIN
 
 
 def is_message_name(name: str) -> bool:
@@ -140,34 +150,34 @@ def is_message_name(name: str) -> bool:
     return name.endswith(".json") and not name.startswith(".")
 
 
-def _project_place(path: str, name: str) -> Place:
+def _project_place(path: str, name: str) -> PathInfo:
     found = layout.locate_project(path)
     if found is None or any(part.startswith(".") for part in (path.split("/")[1], *path.split("/")[3:4])):
-        return Place(path, Kind.PLAIN, None, name)
+        return PathInfo(path, PathKind.PLAIN, None, name)
     location, rest = found
-    return Place(path, _project_kind(location, rest), location, name)
+    return PathInfo(path, _project_kind(location, rest), location, name)
 
 
-def _project_kind(location: Location, rest: str) -> Kind:
+def _project_kind(location: Location, rest: str) -> PathKind:
     if location.child is None:
-        known = {"": Kind.PROJECT, layout.SESSIONS: Kind.MEMBERS, layout.PROJECT_INDEX: Kind.DERIVED}
-        return known.get(rest, Kind.PLAIN)
+        known = {"": PathKind.PROJECT, layout.SESSIONS: PathKind.MEMBERS, layout.PROJECT_INDEX: PathKind.DERIVED}
+        return known.get(rest, PathKind.PLAIN)
     if rest in ("", layout.SESSION):
-        return Kind.PAYLOAD if rest else Kind.MEMBER
+        return PathKind.PAYLOAD if rest else PathKind.MEMBER
     is_parent = f"/{layout.CHILDREN}/" not in location.child
     if is_parent and rest in (layout.CHILDREN, layout.CHILDREN_INDEX):
-        return Kind.MEMBERS if rest == layout.CHILDREN else Kind.DERIVED
+        return PathKind.MEMBERS if rest == layout.CHILDREN else PathKind.DERIVED
     return _shared_kind(rest)
 
 
-def _state_place(path: str, name: str) -> Place:
+def _state_place(path: str, name: str) -> PathInfo:
     categories = path.split("/")[1:-1]
     location = layout.state_location("/".join(categories))
     stem, _, ending = name.rpartition(".")
     is_document = ending in ("json", "md") and is_state_name(stem) and all(map(is_category_name, categories))
     if not categories or not is_document:
-        return Place(path, Kind.PLAIN, location, name)
-    return Place(path, Kind.STATE_JSON if ending == "json" else Kind.STATE_TEXT, location, name)
+        return PathInfo(path, PathKind.PLAIN, location, name)
+    return PathInfo(path, PathKind.STATE_JSON if ending == "json" else PathKind.STATE_TEXT, location, name)
 
 
 def is_category_name(part: str) -> bool:

@@ -24,7 +24,7 @@ from store.errors import (
     TooLarge,
 )
 from store.index.catalog import Version
-from store.index.change_feed import Change, Changes, Cursor
+from store.index.change_feed import Changes, Cursor, FeedChange
 from store.layout import Location
 from store.memory_store import MemoryStore
 from store.model.session import (
@@ -39,7 +39,7 @@ from store.model.session import (
 )
 from store.model.timestamp import Timestamp
 from store.search.results import EmptyQuery, Hit
-from store.search.summaries import Summary
+from store.search.summaries import SessionSummary
 from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationCheck, VerificationReport
 from store.sessions.attachments import Attachment
 from store.sessions.prune import AutoPrune
@@ -47,14 +47,13 @@ from store.sessions.prune_plan import CleanupResult, Keep, Plan, PrunePlan
 from store.sessions.trajectory import StepRange, TrajectoryStep
 from store.store import Store
 from store.transfer.backup.restore import DamagedBackup
-from store.workspace.mail_message import AdmittedSet, InboxMessage
+from store.workspace.mail_message import InboxMessage, SeenIds
 from store.workspace.mailbox import Delivered, Mailbox
-from store.workspace.project_records import ChildEntry, ChildFields, Extractor, Member, RootEntry, RootFields
+from store.workspace.project_records import ChildEntry, ChildFields, Extractor, ProjectSession, RootEntry, RootFields
 from store.workspace.projects import Projects
 from store.workspace.state import State
 
 __all__ = [
-    "AdmittedSet",
     "AgentRuntimeState",
     "AlreadyExists",
     "Ambiguous",
@@ -64,7 +63,6 @@ __all__ = [
     "Backend",
     "BambooAtWork",
     "Busy",
-    "Change",
     "Changes",
     "ChildEntry",
     "ChildFields",
@@ -76,6 +74,7 @@ __all__ = [
     "Delivered",
     "EmptyQuery",
     "Extractor",
+    "FeedChange",
     "Finding",
     "Flaw",
     "Generated",
@@ -89,7 +88,6 @@ __all__ = [
     "Keep",
     "Location",
     "Mailbox",
-    "Member",
     "MemoryStore",
     "Message",
     "MustBeCopied",
@@ -97,6 +95,7 @@ __all__ = [
     "NotFound",
     "PendingQuestion",
     "Plan",
+    "ProjectSession",
     "Projects",
     "Protected",
     "PrunePlan",
@@ -104,12 +103,13 @@ __all__ = [
     "Report",
     "RootEntry",
     "RootFields",
+    "SeenIds",
     "Session",
+    "SessionSummary",
     "State",
     "StepRange",
     "Store",
     "StoreError",
-    "Summary",
     "TaskItem",
     "TaskList",
     "Timestamp",

@@ -23,7 +23,7 @@ from store.check.workspace import check_mail, check_records, check_state
 from store.commit import session_reader
 from store.commit.session_reader import with_origin
 from store.disk import trash
-from store.disk.trash import Deleted
+from store.disk.trash import TrashSlot
 from store.documents import attachment_names
 from store.errors import InvalidName, NotFound
 from store.home.open_home import OpenHome, Progress
@@ -34,16 +34,16 @@ from store.layout import Location
 from store.model.session import IndexEntry, Message, Session
 from store.model.timestamp import Timestamp
 from store.search.query import parse_query
-from store.search.resolve import Naming
+from store.search.resolve import NameResolver
 from store.search.results import Hit, find
-from store.search.summaries import Summary
+from store.search.summaries import SessionSummary
 from store.search.usage import Prices, Usage, gather
 from store.sessions.attachments import Attachment
-from store.sessions.fork import Forker
+from store.sessions.fork import ForkOperation
 from store.sessions.prune_plan import CleanupMode, CleanupResult, Plan
 from store.sessions.put import OnConflict
-from store.transfer.backup.backup import Summary as BackupSummary
-from store.transfer.backup.restore import Summary as RestoreSummary
+from store.transfer.backup.backup import BackupSummary
+from store.transfer.backup.restore import RestoreSummary
 
 PAGE = 200  # entries, unless more are asked for
 
@@ -75,12 +75,12 @@ class Store(OpenHome):
     def _load_side(self, location: Location) -> Session | None:
         version = self._core.version(location)
         side = self._disk.read(location.path(layout.RUNTIME), self._core.limit_bytes)
-        document = session_reader.parse_side(session_reader.Snapshot(location, None, side))
+        document = session_reader.parse_side(session_reader.DocumentPair(location, None, side))
         if side is None or document is None:
             return None
         session = document.record
         dump = session.model_dump()
-        session._origin = session_reader.Origin(
+        session._origin = session_reader.LoadState(
             Version(version.main, side.stamp), dump, dump, has_side=True, partial=True
         )
         return session
@@ -169,7 +169,7 @@ class Store(OpenHome):
         location = self._core.locate(session_id)
         if location is None:
             raise NotFound(f"there is no session {session_id!r}")
-        return Forker(self._core, self.names.relocator).fork(location, _location(target))
+        return ForkOperation(self._core, self.names.relocator).fork(location, _location(target))
 
     # -- taking away -----------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Store(OpenHome):
         """Delete a session and its descendants; False for an unknown id, Protected if one is pinned."""
         return self._remover.delete(session_id, force=force)
 
-    def deleted(self) -> list[Deleted]:
+    def deleted(self) -> list[TrashSlot]:
         """What was deleted in the last seven days, the newest first."""
         return trash.deleted(self._disk)
 
@@ -238,7 +238,7 @@ class Store(OpenHome):
 
     def resolve(self, name: str) -> Location:
         """The session that a person means: by id, a unique beginning of it, or title. NotFound, or Ambiguous."""
-        return Naming(self._core).resolve(name)
+        return NameResolver(self._core).resolve(name)
 
     def entries(
         self,
@@ -255,7 +255,7 @@ class Store(OpenHome):
 
     def summaries(
         self, *, order: Order = "updated", descending: bool = True, limit: int = PAGE, offset: int = 0, **where: Any
-    ) -> list[Summary]:
+    ) -> list[SessionSummary]:
         """As `entries`, but what a list shows: with a title made from the user's first words where none is set."""
         return self._summaries.page(order, descending=descending, limit=limit, offset=offset, **where)
 

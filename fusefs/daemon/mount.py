@@ -18,15 +18,15 @@ import trio
 
 from fusefs.daemon import fuse_connection
 from fusefs.daemon.profile import profiled
-from fusefs.daemon.watchdog import Guard
+from fusefs.daemon.watchdog import Watchdog
 from fusefs.requests import request_loop
 from fusefs.requests.operations import Operations
 from fusefs.tree.writers import LIMBO_S
 from fusefs.views.base import View
-from fusefs.views.search import Search
+from fusefs.views.search import SearchView
 from fusefs.views.session_views import ViewsOfSessions
-from fusefs.views.top_files import Generated
-from fusefs.views.transcripts import Transcripts
+from fusefs.views.top_files import TopFiles
+from fusefs.views.transcripts import TranscriptsView
 from store import Store
 from store.disk.disk import Durability
 from store.errors import StoreError
@@ -41,7 +41,7 @@ class MountError(StoreError):
 
 
 @dataclass(frozen=True)
-class Options:
+class MountOptions:
     home: Path
     mountpoint: Path
     read_only: bool = False
@@ -55,7 +55,7 @@ class Options:
     kernel_options: frozenset[str] = frozenset()  # nosuid and the like
 
 
-def check_place(options: Options) -> None:
+def check_place(options: MountOptions) -> None:
     """Every reason not to mount, before anything is begun."""
     mountpoint = options.mountpoint
     if not Path("/dev/fuse").exists():
@@ -72,7 +72,7 @@ def check_place(options: Options) -> None:
 
 
 @contextmanager
-def made_mountpoint(options: Options) -> Iterator[None]:
+def made_mountpoint(options: MountOptions) -> Iterator[None]:
     """A directory to mount at: made where none is, and taken away again if nothing comes of the mount. Only the last
     name of it: who mistypes a path is told so, and has no directories to clean up."""
     place = options.mountpoint
@@ -93,7 +93,7 @@ def made_mountpoint(options: Options) -> Iterator[None]:
         raise
 
 
-def check_apart(options: Options) -> None:
+def check_apart(options: MountOptions) -> None:
     home, place = options.home.resolve(), options.mountpoint.resolve()
     if place == home or home in place.parents:
         raise MountError(f"{options.mountpoint} lies inside the home {options.home}: that would deadlock")
@@ -135,7 +135,7 @@ def unmount(mountpoint: Path, *, lazily: bool = False) -> None:
         raise MountError(result.stderr.strip() or f"{mountpoint} could not be unmounted")
 
 
-def serve(options: Options, ready: Callable[[], None]) -> None:
+def serve(options: MountOptions, ready: Callable[[], None]) -> None:
     """Mount, serve until it is unmounted or a signal comes, and clean up."""
     check_place(options)
     with Store.open(options.home, durability=options.durability, beside_bamboo=options.beside_bamboo) as store:
@@ -152,7 +152,7 @@ def serve(options: Options, ready: Callable[[], None]) -> None:
         instruments = request_loop.install(operations.companion)
         mountpoint = options.mountpoint.resolve()
         _mount(operations, options)
-        guard = Guard(mountpoint)
+        guard = Watchdog(mountpoint)
         try:
             with profiled(options.profile):
                 trio.run(_main, operations, ready, instruments=instruments)
@@ -162,7 +162,7 @@ def serve(options: Options, ready: Callable[[], None]) -> None:
             guard.dismiss()
 
 
-def _mount(operations: Operations, options: Options) -> None:
+def _mount(operations: Operations, options: MountOptions) -> None:
     """libfuse says on stderr why a mount is not granted, and to us only that it is not."""
     with TemporaryFile("w+", errors="replace") as said:
         kept = os.dup(2)
@@ -180,14 +180,14 @@ def _mount(operations: Operations, options: Options) -> None:
 def make_views(store: Store, stats: Callable[[], dict[str, object]]) -> dict[str, View]:
     """What exists only in the mount: by the name of the directory at its top, "" for the files there."""
     return {
-        "": Generated(store, stats),
-        "search": Search(store),
-        "transcripts": Transcripts(store),
+        "": TopFiles(store, stats),
+        "search": SearchView(store),
+        "transcripts": TranscriptsView(store),
         "views": ViewsOfSessions(store),
     }
 
 
-def _fuse_options(options: Options) -> set[str]:
+def _fuse_options(options: MountOptions) -> set[str]:
     wanted = (
         set(pyfuse3.default_options)
         | {"fsname=grovefs", "subtype=grovefs", "default_permissions"}

@@ -27,7 +27,7 @@ _LOOK_S = 0.02
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from fusefs.daemon.watchdog import main; main()"
 
 
-class Guard:
+class Watchdog:
     """The daemon's side. To be made by the thread whose death counts: the first."""
 
     def __init__(self, mountpoint: Path) -> None:

@@ -9,7 +9,7 @@ import pyfuse3
 
 from fusefs.switches import is_on
 from fusefs.tree.nodes import Node
-from fusefs.views.base import Folder, Item, Link, Page
+from fusefs.views.base import Item, VirtualDir, VirtualFile, VirtualLink
 
 # What is watched is cached for as long as the kernel likes: every change is announced. Not for ever, so that an
 # announcement lost to a bug heals by itself.
@@ -21,7 +21,7 @@ VIEW_S = 0.5
 # A name that a writer is on may lead elsewhere the next moment.
 FLEETING_S = 0.0
 
-_MODES = {Folder: stat.S_IFDIR | 0o555, Link: stat.S_IFLNK | 0o777, Page: stat.S_IFREG | 0o444}
+_MODES = {VirtualDir: stat.S_IFDIR | 0o555, VirtualLink: stat.S_IFLNK | 0o777, VirtualFile: stat.S_IFREG | 0o444}
 
 
 def attributes(node: Node, *, cached: bool = True) -> pyfuse3.EntryAttributes:
@@ -70,17 +70,17 @@ def _timeouts(node: Node) -> tuple[float, float]:
 
 
 def _item_s(item: Item) -> float:
-    if isinstance(item, Page) and not item.is_lasting:
+    if isinstance(item, VirtualFile) and not item.is_lasting:
         return FLEETING_S
-    return ANNOUNCED_S if isinstance(item, Folder) and item.is_fixed else VIEW_S
+    return ANNOUNCED_S if isinstance(item, VirtualDir) and item.is_fixed else VIEW_S
 
 
 def _made(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
     item = node.item
     assert item is not None
-    mode = _MODES[type(item)] | (stat.S_IWUSR if isinstance(item, Folder) and item.is_open else 0)
-    attrs.st_mode = mode if isinstance(item, Link) else mode & ~(0o777 & ~node.shown_to)
-    attrs.st_nlink = 2 if isinstance(item, Folder) else 1
+    mode = _MODES[type(item)] | (stat.S_IWUSR if isinstance(item, VirtualDir) and item.is_open else 0)
+    attrs.st_mode = mode if isinstance(item, VirtualLink) else mode & ~(0o777 & ~node.shown_to)
+    attrs.st_nlink = 2 if isinstance(item, VirtualDir) else 1
     attrs.st_uid, attrs.st_gid = os.geteuid(), os.getegid()
     attrs.st_size = _size(item)
     attrs.st_blocks = (attrs.st_size + 511) // 512
@@ -110,6 +110,6 @@ def _stored(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
 
 
 def _size(item: Item) -> int:
-    if isinstance(item, Page):
+    if isinstance(item, VirtualFile):
         return item.size
-    return len(os.fsencode(item.target)) if isinstance(item, Link) else 0
+    return len(os.fsencode(item.target)) if isinstance(item, VirtualLink) else 0

@@ -17,12 +17,12 @@ import trio.lowlevel
 from fusefs.requests.errnos import spawn_guarded
 from fusefs.requests.kernel_cache import tell_soon
 from fusefs.requests.threads import Threads
-from fusefs.tree.directory_watches import Event, Watches
-from fusefs.tree.nodes import Node, Notice
+from fusefs.tree.directory_watches import DirectoryWatches, Event
+from fusefs.tree.nodes import Invalidation, Node
 from fusefs.tree.tree import Tree
 from store.errors import Busy, StoreError
 from store.layout import Location
-from store.path_kinds import FOLLOWED, place_of
+from store.path_kinds import FOLLOWED, classify_path
 
 log = logging.getLogger("grovefs.mount")
 
@@ -31,12 +31,12 @@ AGAIN_S = 0.3
 _AT_ONCE = 500  # names looked at before others get their turn
 
 
-class Follower:
-    def __init__(self, tree: Tree, watches: Watches, threads: Threads) -> None:
+class ChangeFollower:
+    def __init__(self, tree: Tree, watches: DirectoryWatches, threads: Threads) -> None:
         self._tree = tree
         self._watches = watches
         self._threads = threads
-        self._again: list[list[Notice]] = []  # by directory
+        self._again: list[list[Invalidation]] = []  # by directory
         self._behind: set[Location] = set()  # sessions whose documents changed on disk
         kept = tree.store.names.rejects.prepare()
         self._rejects = Node(0, None, "", kept, None)  # what is in it is shown in other directories
@@ -50,7 +50,7 @@ class Follower:
         await self._follow(self._watches.read())
 
     async def _follow(self, events: Sequence[Event]) -> None:
-        heard: dict[int, list[Notice]] = {}
+        heard: dict[int, list[Invalidation]] = {}
         for number, event in enumerate(events):
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await trio.lowlevel.checkpoint()
@@ -64,7 +64,7 @@ class Follower:
             tell_soon(notices)
         self._catch_up()
 
-    def _heed(self, directory: Node, event: Event) -> list[Notice]:
+    def _heed(self, directory: Node, event: Event) -> list[Invalidation]:
         if directory is self._rejects:
             for node in self._tree.nodes:
                 node.outdate_listing()
@@ -75,15 +75,15 @@ class Follower:
             directory.outdate_listing()
         notices = self._tree.recheck(directory, event.name) if event.name else []
         if notices or event.name not in directory.children:
-            place = place_of(directory.path_of(event.name))
+            place = classify_path(directory.path_of(event.name))
             if place.kind in FOLLOWED and place.location is not None:
                 self._behind.add(place.location)
         return [*notices, *self._tree.recheck_times(directory)]
 
-    async def _resync(self) -> list[Notice]:
+    async def _resync(self) -> list[Invalidation]:
         """Events were lost: everything the kernel knows is looked at again, and what it takes for absent."""
         log.info("changes came faster than they could be followed; looking at everything again")
-        notices: list[Notice] = []
+        notices: list[Invalidation] = []
         for number, node in enumerate(self._tree.nodes):
             if number % _AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()

@@ -21,7 +21,7 @@ EVERY_S = 0.01
 _PROCESSOR = 36  # field of /proc/PID/stat, counted behind the name
 
 
-class Companion:
+class CpuFollower:
     def __init__(self) -> None:
         self._everywhere = os.sched_getaffinity(0)
         self._at: int | None = None

@@ -10,15 +10,15 @@ import os
 
 from fusefs.requests.files import Files, refuse_made
 from fusefs.requests.kernel_cache import tell_soon
-from fusefs.tree.nodes import Node, Notice
-from fusefs.tree.rename_rules import Renamer
+from fusefs.tree.nodes import Invalidation, Node
+from fusefs.tree.rename_rules import RenameRules
 from store import layout
 from store.disk.disk import Stamp
 from store.errors import Busy, Generated
-from store.path_kinds import CHECKED, Kind, Place, place_of
+from store.path_kinds import CHECKED, PathInfo, PathKind, classify_path
 
 
-class Entries:
+class DirectoryEntries:
     def __init__(self, files: Files, *, overwrite: bool, read_only: bool) -> None:
         self.files = files
         self.tree = files.tree
@@ -26,7 +26,7 @@ class Entries:
         self.writers = files.writers
         self.threads = files.threads
         self.handles = files.handles
-        self.renamer = Renamer(self.tree, self.writers, overwrite=overwrite)
+        self.renamer = RenameRules(self.tree, self.writers, overwrite=overwrite)
         self._read_only = read_only
 
     def changing(self, parent_inode: int, name: bytes) -> tuple[Node, str]:
@@ -36,14 +36,14 @@ class Entries:
         return parent, os.fsdecode(name)
 
     async def make_dir(self, parent: Node, name: str) -> Node:
-        place = place_of(parent.path_of(name))
+        place = classify_path(parent.path_of(name))
         await self.threads.run(lambda: self.names.make_dir(place), place.location)
         self.writers.arrived_at(place.path)
         parent.outdate_listing()
         return self.tree.lookup(parent, name)
 
     async def remove_dir(self, parent: Node, name: str) -> None:
-        place = place_of(parent.path_of(name))
+        place = classify_path(parent.path_of(name))
         hidden = [n for n in self.writers.hidden_in(place.path) if self._is_as_hidden(parent, name, n)]
         await self.threads.run(lambda: self.names.remove_dir(place, hidden), place.location)
         for hidden_name in hidden:
@@ -63,7 +63,7 @@ class Entries:
         return False
 
     async def unlink(self, parent: Node, name: str) -> None:
-        place = place_of(parent.path_of(name))
+        place = classify_path(parent.path_of(name))
         if self._is_reject(parent, name):
             self.names.rejects.remove(parent.path, name)
         elif place.has_limbo:
@@ -72,11 +72,11 @@ class Entries:
             info = self.names.stat(place.path)
             if info is not None:
                 self.writers.hide(place, info, was_deleted=True)
-        elif place.kind is Kind.ATTACHMENT and self.writers.newborn(place.path) is not None:
+        elif place.kind is PathKind.ATTACHMENT and self.writers.newborn(place.path) is not None:
             self.files.orphan_writers(place.path)
         else:
             await self.threads.run(lambda: self.names.remove_file(place), place.location)
-            if place.kind is Kind.ATTACHMENT:
+            if place.kind is PathKind.ATTACHMENT:
                 self.files.orphan_writers(place.path)
             if place.kind in CHECKED:
                 self.writers.note_deleted(place.path)
@@ -94,7 +94,7 @@ class Entries:
             self.tree.nodes.unname(node)
 
     def symlink(self, parent: Node, name: str, target: str) -> Node:
-        self.names.symlink(place_of(parent.path_of(name)), target)
+        self.names.symlink(classify_path(parent.path_of(name)), target)
         parent.outdate_listing()
         return self.tree.lookup(parent, name)
 
@@ -102,17 +102,17 @@ class Entries:
 
     async def rename(self, old: tuple[Node, str], new: tuple[Node, str], *, replace: bool) -> None:
         (old_parent, old_name), (new_parent, new_name) = old, new
-        source, target = place_of(old_parent.path_of(old_name)), place_of(new_parent.path_of(new_name))
+        source, target = classify_path(old_parent.path_of(old_name)), classify_path(new_parent.path_of(new_name))
         node = old_parent.children.get(old_name)
         newborn = self.writers.newborn(source.path)
-        if newborn is not None and target.kind is not Kind.ATTACHMENT:
+        if newborn is not None and target.kind is not PathKind.ATTACHMENT:
             raise Busy(f"{source.path} is still being written; close it first")
         if newborn is not None:
             await self.files.settle(newborn)
         is_as_brought = await self.threads.run(
             lambda: self.renamer.rename(source, target, node, replace=replace), target.location or source.location
         )
-        if source.kind is target.kind is Kind.ATTACHMENT:
+        if source.kind is target.kind is PathKind.ATTACHMENT:
             self.files.orphan_writers(target.path)
             self.files.lead_writers(source.path, new_parent, new_name)
         old_parent.outdate_listing()
@@ -123,22 +123,22 @@ class Entries:
             self._renamed(node, new_parent, new_name, target, is_as_brought=is_as_brought)
         tell_soon(self._beside(new_parent, new_name, target))
 
-    def _renamed(self, node: Node, parent: Node, name: str, target: Place, *, is_as_brought: bool) -> None:
+    def _renamed(self, node: Node, parent: Node, name: str, target: PathInfo, *, is_as_brought: bool) -> None:
         self.tree.nodes.rename(node, parent, name)
         if target.kind in CHECKED and (not is_as_brought or self.handles.find_file(node) is not None):
             # The document is other bytes than the kernel has of this node, or soon may be: it is to look again. Until
             # it does, the node stands for the file that was brought, and who opens it is told so.
             self.tree.nodes.unname(node)
-            tell_soon([Notice(parent.inode, os.fsencode(name))])
+            tell_soon([Invalidation(parent.inode, os.fsencode(name))])
             return
         node.learn(self.names.stat(target.path) or node.info)
         node.has_old_pages = target.kind in CHECKED
-        if target.kind in (Kind.SESSION, Kind.MEMBER):
+        if target.kind in (PathKind.SESSION, PathKind.MEMBER):
             tell_soon(self.tree.recheck_below(node))
 
-    def _beside(self, directory: Node, name: str, target: Place) -> list[Notice]:
+    def _beside(self, directory: Node, name: str, target: PathInfo) -> list[Invalidation]:
         """A commit by rename writes the sidecar too."""
-        if target.kind is not Kind.DOCUMENT:
+        if target.kind is not PathKind.DOCUMENT:
             return []
         others = [n for n in layout.DOCUMENTS if n != name and n in directory.children]
         return [notice for n in others for notice in self.tree.recheck(directory, n)]
@@ -146,11 +146,11 @@ class Entries:
     async def exchange(self, one: tuple[Node, str], other: tuple[Node, str]) -> None:
         """Both names at once; the kernel swaps its entries, and is to look at both anew."""
         (a, a_name), (b, b_name) = one, other
-        first, second = place_of(a.path_of(a_name)), place_of(b.path_of(b_name))
+        first, second = classify_path(a.path_of(a_name)), classify_path(b.path_of(b_name))
         await self.threads.run(lambda: self.renamer.exchange(first, second), second.location or first.location)
         for parent, name in (one, other):
             self._nameless(parent, name)
-        tell_soon([Notice(a.inode, os.fsencode(a_name)), Notice(b.inode, os.fsencode(b_name))])
+        tell_soon([Invalidation(a.inode, os.fsencode(a_name)), Invalidation(b.inode, os.fsencode(b_name))])
 
     async def move_item(self, old: tuple[Node, str], new: tuple[Node, str]) -> None:
         """`mv` within a view."""
@@ -159,4 +159,4 @@ class Entries:
         await self.threads.run(lambda: self.tree.move_item(*old, *new))
         for parent, name in (old, new):
             self._nameless(parent, name)
-        tell_soon([Notice(parent.inode, os.fsencode(name)) for parent, name in (old, new)])
+        tell_soon([Invalidation(parent.inode, os.fsencode(name)) for parent, name in (old, new)])

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pyfuse3
 import trio
 
-from fusefs.tree.nodes import LookAgain
+from fusefs.tree.nodes import RetryLookup
 from store import errors
 
 log = logging.getLogger("grovefs.mount")
@@ -33,7 +33,7 @@ ERRNOS: dict[type[errors.StoreError], int] = {
     errors.MustBeCopied: errno.EXDEV,  # mv(1) copies then, as from another filesystem
     errors.ReadOnly: errno.EROFS,
     errors.Conflict: errno.ESTALE,
-    LookAgain: errno.ESTALE,  # the kernel tries once more
+    RetryLookup: errno.ESTALE,  # the kernel tries once more
     errors.Busy: errno.EBUSY,
     errors.Closed: errno.EIO,
     errors.Corrupt: errno.EIO,

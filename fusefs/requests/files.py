@@ -14,16 +14,16 @@ from typing import NamedTuple
 from fusefs.requests.kernel_cache import tell
 from fusefs.requests.threads import Threads
 from fusefs.switches import is_on
-from fusefs.tree.handles import DataHandle, FileHandle, Handle, Handles, ShadowHandle
-from fusefs.tree.nodes import LookAgain, Node
-from fusefs.tree.reader_pins import Pins
+from fusefs.tree.handles import BufferHandle, DataHandle, FileHandle, Handle, Handles
+from fusefs.tree.nodes import Node, RetryLookup
+from fusefs.tree.reader_pins import ReaderPins
 from fusefs.tree.tree import Tree
 from fusefs.tree.writers import Writers
-from fusefs.views.base import Page
+from fusefs.views.base import VirtualFile
 from store import layout
 from store.disk.disk import Stamp
 from store.errors import Conflict, Generated, InvalidContent
-from store.path_kinds import CHECKED, VERSIONED, Kind, place_of
+from store.path_kinds import CHECKED, VERSIONED, PathKind, classify_path
 
 WRITING = os.O_WRONLY | os.O_RDWR
 # A version's pages are right for ever: a second reading asks for no byte (measured: 1 request in 4 of a warm grep -r).
@@ -32,7 +32,7 @@ _PASSED_ON = os.O_ACCMODE | os.O_APPEND | os.O_TRUNC
 _MOST_BESIDE = 64  # documents in a directory that are looked at for each file that is made there
 
 
-class Opened(NamedTuple):
+class OpenReply(NamedTuple):
     """A handle's number, and what the kernel may do with its pages."""
 
     number: int
@@ -47,12 +47,12 @@ class Files:
         self.writers = writers
         self.threads = threads
         self.handles = Handles()
-        self.pins = Pins()
+        self.pins = ReaderPins()
         self._overwrite = overwrite
 
     # -- opening -----------------------------------------------------------------------------------------
 
-    async def open(self, node: Node, flags: int, pid: int) -> Opened:
+    async def open(self, node: Node, flags: int, pid: int) -> OpenReply:
         if node.item is not None:
             return await self._open_page(node)
         if node.shadow is not None:
@@ -62,15 +62,15 @@ class Files:
             return self._send_back(node, flags, pid) if flags & WRITING else self._open_version(node, pid)
         return self._open_plain(node, flags)
 
-    async def _open_page(self, node: Node) -> Opened:
-        assert isinstance(node.item, Page)
+    async def _open_page(self, node: Node) -> OpenReply:
+        assert isinstance(node.item, VirtualFile)
         page = node.item
         data = await self.threads.run(page.render) if page.is_lasting else page.render()
         if len(data) != page.size:
-            raise LookAgain(f"{node.path} has changed")
-        return Opened(self.handles.add(DataHandle(node, data)), keep_cache=True)
+            raise RetryLookup(f"{node.path} has changed")
+        return OpenReply(self.handles.add(DataHandle(node, data)), keep_cache=True)
 
-    def _send_back(self, node: Node, flags: int, pid: int) -> Opened:
+    def _send_back(self, node: Node, flags: int, pid: int) -> OpenReply:
         """Lead the writer of a version to a private node, by way of another lookup."""
         assert node.parent is not None
         again = self.writers.expected(pid, node.parent, node.name)
@@ -79,27 +79,27 @@ class Files:
             return self._open_shadow(again, flags)
         private = self.tree.make_private(node.parent, node.name, node.info, node.inode)
         self.writers.expect(pid, node.parent, node.name, private)
-        raise LookAgain(f"{node.path} is written under a node of its own")
+        raise RetryLookup(f"{node.path} is written under a node of its own")
 
-    def _open_shadow(self, node: Node, flags: int) -> Opened:
+    def _open_shadow(self, node: Node, flags: int) -> OpenReply:
         shadow = node.shadow
         assert shadow is not None
         shadow.writers += 1
         self.writers.begin(shadow.place.path)
         if flags & os.O_TRUNC:
             shadow.truncate(0)
-        handle = ShadowHandle(node, bool(flags & os.O_APPEND), is_reader=not flags & WRITING)
-        return Opened(self.handles.add(handle), direct_io=True)
+        handle = BufferHandle(node, bool(flags & os.O_APPEND), is_reader=not flags & WRITING)
+        return OpenReply(self.handles.add(handle), direct_io=True)
 
-    def _open_version(self, node: Node, pid: int) -> Opened:
+    def _open_version(self, node: Node, pid: int) -> OpenReply:
         fd = self.pins.take(pid, node)
         if fd is None:
             fd = self.hold_version(node)
         if fd is None:
             self.pins.expect(pid, node)
-            raise LookAgain(f"{node.path} was replaced since it was looked up")
+            raise RetryLookup(f"{node.path} was replaced since it was looked up")
         keep_cache, node.has_old_pages = not node.has_old_pages, False
-        return Opened(self.handles.add(FileHandle(node, fd)), keep_cache=keep_cache and _KEEP_PAGES)
+        return OpenReply(self.handles.add(FileHandle(node, fd)), keep_cache=keep_cache and _KEEP_PAGES)
 
     def hold_version(self, node: Node) -> int | None:
         """A descriptor of the version a node stands for; None if it has been replaced."""
@@ -113,22 +113,22 @@ class Files:
         os.close(fd)
         return None
 
-    def _open_plain(self, node: Node, flags: int) -> Opened:
+    def _open_plain(self, node: Node, flags: int) -> OpenReply:
         try:
             fd = self.names.open(node.stored, flags & _PASSED_ON & ~os.O_TRUNC)
         except FileNotFoundError:
-            raise LookAgain(f"{node.path} is gone; who may create it will") from None
+            raise RetryLookup(f"{node.path} is gone; who may create it will") from None
         info = os.fstat(fd)
         if node.info is None or info.st_ino != node.info.st_ino:
             os.close(fd)
-            raise LookAgain(f"{node.path} is another file by now")
+            raise RetryLookup(f"{node.path} is another file by now")
         if flags & os.O_TRUNC:
             os.ftruncate(fd, 0)
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
-        return Opened(self.handles.add(handle), direct_io=node.stored.kind is Kind.LOG)
+        return OpenReply(self.handles.add(handle), direct_io=node.stored.kind is PathKind.LOG)
 
-    def create(self, parent: Node, name: str, mode: int, flags: int) -> tuple[Opened, Node]:
-        place = place_of(parent.path_of(name))
+    def create(self, parent: Node, name: str, mode: int, flags: int) -> tuple[OpenReply, Node]:
+        place = classify_path(parent.path_of(name))
         if place.kind in VERSIONED:
             info = self.names.stat(place.path)
             node = self.tree.make_private(parent, name, info if self.writers.hidden(place.path) is None else None)
@@ -136,7 +136,7 @@ class Files:
             node.shadow.mode = mode if info is None else None
             opened = self._open_shadow(node, flags)
             node.shadow.truncate(0)
-            if place.kind is Kind.ATTACHMENT and info is None:
+            if place.kind is PathKind.ATTACHMENT and info is None:
                 self.writers.bear(place.path, node)
                 parent.outdate_listing()
             return opened, node
@@ -146,7 +146,7 @@ class Files:
         node = self.tree.lookup(parent, name)
         node.created_ns, node.created_beside = time.time_ns(), self._documents_in(parent)
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
-        return Opened(self.handles.add(handle), direct_io=place.kind is Kind.LOG), node
+        return OpenReply(self.handles.add(handle), direct_io=place.kind is PathKind.LOG), node
 
     def _documents_in(self, directory: Node) -> dict[str, Stamp | None]:
         """What a new file may be meant to replace: whoever made it can have read nothing older."""
@@ -178,7 +178,7 @@ class Files:
             if isinstance(handle, FileHandle) and handle.has_written:
                 node.learn(os.fstat(handle.fd))  # so that our own writing is no news
             return
-        if isinstance(handle, ShadowHandle) and handle.is_reader:
+        if isinstance(handle, BufferHandle) and handle.is_reader:
             return
         shadow.accept_empty(at_end=at_end)
         if not shadow.has_something_to_say or node.parent is None:
@@ -229,7 +229,7 @@ class Files:
         for node in self.handles.shadowed(path):
             assert node.shadow is not None
             node.parent, node.name, node.path = parent, name, parent.path_of(name)
-            node.place = node.shadow.place = place_of(node.path)
+            node.place = node.shadow.place = classify_path(node.path)
             for _ in range(node.shadow.writers):
                 self.writers.end(path)
                 self.writers.begin(node.path)

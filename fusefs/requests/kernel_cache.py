@@ -15,7 +15,7 @@ import pyfuse3
 import trio
 
 from fusefs.requests.errnos import spawn_guarded
-from fusefs.tree.nodes import Notice
+from fusefs.tree.nodes import Invalidation
 
 log = logging.getLogger("grovefs.mount")
 
@@ -23,18 +23,18 @@ _LIMITER = trio.CapacityLimiter(4)
 _SOON_LIMITER = trio.CapacityLimiter(32)  # these may wait long: for a directory whose lock waits for a session's
 
 
-async def tell(notices: Sequence[Notice]) -> None:
+async def tell(notices: Sequence[Invalidation]) -> None:
     if notices:
         await trio.to_thread.run_sync(_tell, notices, limiter=_LIMITER)
 
 
-def tell_soon(notices: Sequence[Notice]) -> None:
+def tell_soon(notices: Sequence[Invalidation]) -> None:
     """For handlers that must answer first."""
     if notices:
         spawn_guarded("telling the kernel", lambda: trio.to_thread.run_sync(_tell, notices, limiter=_SOON_LIMITER))
 
 
-def _tell(notices: Sequence[Notice]) -> None:
+def _tell(notices: Sequence[Invalidation]) -> None:
     for notice in notices:
         try:
             if notice.name is not None:

@@ -16,23 +16,23 @@ import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
 
 from fusefs.requests.attributes import absent, attributes
-from fusefs.requests.change_follower import Follower
-from fusefs.requests.cpu_affinity import Companion
-from fusefs.requests.directory_entries import Entries
+from fusefs.requests.change_follower import ChangeFollower
+from fusefs.requests.cpu_affinity import CpuFollower
+from fusefs.requests.directory_entries import DirectoryEntries
 from fusefs.requests.errnos import guarded
-from fusefs.requests.files import WRITING, Files, Opened, refuse_made
+from fusefs.requests.files import WRITING, Files, OpenReply, refuse_made
 from fusefs.requests.threads import Threads
 from fusefs.requests.timings import Timings
-from fusefs.tree.directory_watches import Watches
+from fusefs.tree.directory_watches import DirectoryWatches
 from fusefs.tree.nodes import Listing, Node
 from fusefs.tree.tree import Tree
-from fusefs.tree.writers import LIMBO_S, Limbo, Writers
-from fusefs.views.base import Link, View
+from fusefs.tree.writers import LIMBO_S, HiddenName, Writers
+from fusefs.views.base import View, VirtualLink
 from store import Store, layout
 from store.disk.disk import Stamp
 from store.disk.rejects import is_reject
 from store.errors import Flaw, InvalidContent, NotFound, Protected, StoreError
-from store.path_kinds import Kind, place_of
+from store.path_kinds import PathKind, classify_path
 
 log = logging.getLogger("grovefs.mount")
 
@@ -62,13 +62,13 @@ class Operations(pyfuse3.Operations):
         self.store = store
         self.timings = Timings()
         self.writers = Writers(limbo_s)
-        self.watches = Watches(store.home)
-        self.companion = Companion()
+        self.watches = DirectoryWatches(store.home)
+        self.companion = CpuFollower()
         self.threads = Threads(self.companion)
         self.tree = Tree(store, views(self.stats), self.writers, self.watches)
         self.files = Files(self.tree, self.writers, self.threads, overwrite=overwrite)
-        self.entries = Entries(self.files, overwrite=overwrite, read_only=read_only)
-        self.follower = Follower(self.tree, self.watches, self.threads)
+        self.entries = DirectoryEntries(self.files, overwrite=overwrite, read_only=read_only)
+        self.follower = ChangeFollower(self.tree, self.watches, self.threads)
         self._nodes = self.tree.nodes
         self._handles = self.files.handles
         self._read_only = read_only
@@ -112,7 +112,7 @@ class Operations(pyfuse3.Operations):
         """Whether whoever makes this name is sure to be noticed; what has a meaning may appear in other ways."""
         if not parent.is_watched or parent.place is None or len(parent.absent) >= _MOST_ABSENT or is_reject(name):
             return False
-        if place_of(parent.path_of(name)).kind is not Kind.PLAIN:
+        if classify_path(parent.path_of(name)).kind is not PathKind.PLAIN:
             return False
         parent.absent.add(name)
         return True
@@ -146,7 +146,7 @@ class Operations(pyfuse3.Operations):
 
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
         node = self._nodes.get(inode)
-        if isinstance(node.item, Link):
+        if isinstance(node.item, VirtualLink):
             return os.fsencode(node.item.target)
         return os.fsencode(self.store.names.read_link(node.stored))
 
@@ -347,7 +347,7 @@ class Operations(pyfuse3.Operations):
                 self.writers.show(limbo.place.path)
                 self._outdate(limbo.place.path.rpartition("/")[0])
 
-    def _bury(self, limbo: Limbo) -> None:
+    def _bury(self, limbo: HiddenName) -> None:
         if self.writers.hidden(limbo.place.path) is not limbo:
             return  # a new version came while this waited for its turn
         info = self.store.names.stat(limbo.place.path)
@@ -362,7 +362,7 @@ class Operations(pyfuse3.Operations):
             node.outdate_listing()
 
 
-def _file_info(opened: Opened) -> FileInfo:
+def _file_info(opened: OpenReply) -> FileInfo:
     return FileInfo(fh=opened.number, direct_io=opened.direct_io, keep_cache=opened.keep_cache)
 
 

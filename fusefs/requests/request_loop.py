@@ -27,7 +27,7 @@ import pyfuse3
 import trio
 from trio.lowlevel import Abort, Task
 
-from fusefs.requests.cpu_affinity import Companion
+from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.switches import is_on
 
 log = logging.getLogger("grovefs.mount")
@@ -50,10 +50,10 @@ class _Done:
 _DONE = _Done()
 
 
-class Reader(trio.abc.Instrument):
+class RequestLock(trio.abc.Instrument):
     """Who reads requests: the lock that pyfuse3's tasks pass round, and the wait they do with it."""
 
-    def __init__(self, companion: Companion) -> None:
+    def __init__(self, companion: CpuFollower) -> None:
         self._companion = companion
         self._holder: Task | None = None
         self._parked: deque[Task] = deque()
@@ -123,14 +123,14 @@ class Reader(trio.abc.Instrument):
         self._turn_ends = now + (BUSY_TURN_S if now < self._busy_until else TURN_S)
 
 
-def install(companion: Companion) -> list[trio.abc.Instrument]:
+def install(companion: CpuFollower) -> list[trio.abc.Instrument]:
     """Put the loop in place, before pyfuse3.init; returns what trio.run must be given as instruments."""
     if not is_on("loop"):
         return []
     if getattr(pyfuse3, "trio", None) is not trio:
         log.warning("this pyfuse3 looks trio up in another way: requests are served by its own, slower loop")
         return []
-    reader = Reader(companion)
+    reader = RequestLock(companion)
     lowlevel = SimpleNamespace(
         wait_readable=reader.wait_readable,
         current_task=trio.lowlevel.current_task,

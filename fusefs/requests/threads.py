@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import trio
 
-from fusefs.requests.cpu_affinity import Companion
+from fusefs.requests.cpu_affinity import CpuFollower
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ _LIMITER = trio.CapacityLimiter(16)
 
 
 class Threads:
-    def __init__(self, companion: Companion) -> None:
+    def __init__(self, companion: CpuFollower) -> None:
         self._companion = companion
         self._queues: dict[object, tuple[trio.Lock, int]] = {}
 

@@ -33,7 +33,7 @@ class Event(NamedTuple):
     is_gone: bool = False  # the directory itself is, and its watch with it
 
 
-class Watches:
+class DirectoryWatches:
     def __init__(self, home: Path) -> None:
         self._home = os.fsencode(home)
         self._inotify = inotify_simple.INotify(nonblocking=True)

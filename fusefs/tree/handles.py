@@ -57,7 +57,7 @@ class DataHandle:
 
 
 @dataclass
-class ShadowHandle:
+class BufferHandle:
     """One of the descriptors through which a writer fills its shadow."""
 
     node: Node
@@ -98,7 +98,7 @@ class Handles:
 
     def shadowed(self, path: str) -> list[Node]:
         """The private nodes through which a path is being written."""
-        nodes = {h.node.inode: h.node for h in self._open.values() if isinstance(h, ShadowHandle)}
+        nodes = {h.node.inode: h.node for h in self._open.values() if isinstance(h, BufferHandle)}
         return [node for node in nodes.values() if node.shadow is not None and node.shadow.place.path == path]
 
     def pop(self, number: int) -> Handle:

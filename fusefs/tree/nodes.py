@@ -16,22 +16,22 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fusefs.views.base import Folder, Item
+from fusefs.views.base import Item, VirtualDir
 from store.disk.disk import Stamp
 from store.errors import StoreError
-from store.path_kinds import VERSIONED, Place, place_of
+from store.path_kinds import VERSIONED, PathInfo, classify_path
 
 if TYPE_CHECKING:
-    from fusefs.tree.write_buffers import Shadow
+    from fusefs.tree.write_buffers import WriteBuffer
 
 ROOT_INODE = 1
 
 
-class LookAgain(StoreError):
+class RetryLookup(StoreError):
     """The node is not what its name leads to now; the kernel looks the name up once more, and comes again."""
 
 
-class Notice(NamedTuple):
+class Invalidation(NamedTuple):
     """What the kernel is to forget: where a name in a directory leads, or what it knows of a node."""
 
     inode: int
@@ -65,7 +65,7 @@ class Node:
     parent: Node | None
     name: str
     path: str  # relative to the home; "" for the root
-    place: Place | None  # what the store says of the path; None of what exists only in the mount
+    place: PathInfo | None  # what the store says of the path; None of what exists only in the mount
     info: os.stat_result | None = None  # as it was when looked up; what a version's attributes stay
     item: Item | None = None  # of what exists only in the mount
     shown_to: int = 0o700  # of what exists only in the mount: who may see it, as the mode of sessions/ says it
@@ -75,7 +75,7 @@ class Node:
     absent: set[str] = field(default_factory=set)  # names in it that the kernel was told lead nowhere
     is_watched: bool = False  # changes in this directory are told to us
     encoded: Any = None  # its attributes as the kernel wants them
-    shadow: Shadow | None = None  # of a writer's private node
+    shadow: WriteBuffer | None = None  # of a writer's private node
     shown_inode: int | None = None  # what fstat says of a private node: vim compares it with what stat said
     created_ns: int | None = None  # when it was created through this mount
     created_beside: dict[str, Stamp | None] = field(default_factory=dict)  # the documents there, as they were then
@@ -84,7 +84,7 @@ class Node:
     lookups: int = 0
 
     @property
-    def stored(self) -> Place:
+    def stored(self) -> PathInfo:
         """The place of what is in the home."""
         assert self.place is not None, self.path
         return self.place
@@ -95,7 +95,7 @@ class Node:
 
     @property
     def is_dir(self) -> bool:
-        return isinstance(self.item, Folder) or (self.info is not None and stat.S_ISDIR(self.info.st_mode))
+        return isinstance(self.item, VirtualDir) or (self.info is not None and stat.S_ISDIR(self.info.st_mode))
 
     @property
     def is_version(self) -> bool:
@@ -157,11 +157,11 @@ class Nodes:
         node.parent, node.name = parent, name
         parent.children[name] = node
         node.path = parent.path_of(name)
-        node.place = place_of(node.path)
+        node.place = classify_path(node.path)
         for below in self.below(node):
             assert below.parent is not None
             below.path = below.parent.path_of(below.name)
-            below.place = place_of(below.path)
+            below.place = classify_path(below.path)
 
     def below(self, node: Node) -> Iterator[Node]:
         """Every node that a name below this one leads to, from the top down."""

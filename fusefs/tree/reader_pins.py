@@ -18,7 +18,7 @@ PINNED_S = 10.0  # who was led to a version opens it within microseconds, or nev
 _TRIES = 100  # nothing comes between lookup and open here but another process's commit
 
 
-class Pins:
+class ReaderPins:
     def __init__(self) -> None:
         self._expected: dict[tuple[int, int, str], float] = {}
         self._pinned: dict[tuple[int, int], tuple[int, float]] = {}  # thread, node number → descriptor, deadline

@@ -16,16 +16,16 @@ from fusefs.tree.tree import Tree
 from fusefs.tree.writers import Writers
 from store.disk.disk import Stamp
 from store.errors import AlreadyExists, Conflict, NotFound, Protected
-from store.path_kinds import CHECKED, Kind, Place
+from store.path_kinds import CHECKED, PathInfo, PathKind
 
 
 @dataclass(frozen=True)
-class Renamer:
+class RenameRules:
     tree: Tree
     writers: Writers
     overwrite: bool
 
-    def rename(self, source: Place, target: Place, node: Node | None, *, replace: bool) -> bool:
+    def rename(self, source: PathInfo, target: PathInfo, node: Node | None, *, replace: bool) -> bool:
         """Whether what bears the name now is, byte for byte, what was brought."""
         names = self.tree.store.names
         is_there = names.stat(target.path) is not None and self.writers.hidden(target.path) is None
@@ -33,13 +33,13 @@ class Renamer:
             raise AlreadyExists(f"{target.path} exists")
         if target.kind in CHECKED:
             return self._onto_document(source, target, node)
-        if source.has_limbo or source.kind is Kind.DOCUMENT:
+        if source.has_limbo or source.kind is PathKind.DOCUMENT:
             self._document_away(source, target)
         else:
             names.move(source, target, replace=replace)
         return True
 
-    def _onto_document(self, source: Place, target: Place, node: Node | None) -> bool:
+    def _onto_document(self, source: PathInfo, target: PathInfo, node: Node | None) -> bool:
         names = self.tree.store.names
         info = names.stat(source.path)
         if info is not None and not stat.S_ISREG(info.st_mode):
@@ -70,7 +70,7 @@ class Renamer:
             names.forget(source)
         return names.read(target) == data
 
-    def _refuse_outdated(self, source: Place, target: Place, node: Node | None, data: bytes) -> None:
+    def _refuse_outdated(self, source: PathInfo, target: PathInfo, node: Node | None, data: bytes) -> None:
         """A file made here before the present version was committed cannot know of it.
 
         A document that is moved is no edit of the one it replaces, however old it is.
@@ -88,7 +88,7 @@ class Renamer:
             self.tree.store.names.rejects.keep(target.directory, target.name, data, error)
             raise error
 
-    def _is_newer(self, committed: os.stat_result, source: Place, target: Place, node: Node | None) -> bool:
+    def _is_newer(self, committed: os.stat_result, source: PathInfo, target: PathInfo, node: Node | None) -> bool:
         """Whether a version came since a file was made: by what was there then, else by the times of both."""
         if node is not None and target.path in node.created_beside:
             return node.created_beside[target.path] != Stamp.of(committed)
@@ -99,11 +99,11 @@ class Renamer:
             return False  # the clock was set back since, and times tell nothing; what the documents say still does
         return begun_ns is not None and begun_ns < committed.st_ctime_ns
 
-    def _document_away(self, source: Place, target: Place) -> None:
+    def _document_away(self, source: PathInfo, target: PathInfo) -> None:
         """On disk the document stays; what bears the other name is a copy."""
         names = self.tree.store.names
         names.core.check_writable()
-        if target.kind not in (Kind.PLAIN, Kind.ATTACHMENT):
+        if target.kind not in (PathKind.PLAIN, PathKind.ATTACHMENT):
             raise Protected(f"{source.path} can only become a foreign file")
         info, data = names.stat(source.path), names.read(source)
         if info is None or data is None or self.writers.hidden(source.path) is not None:
@@ -114,7 +114,7 @@ class Renamer:
         else:
             names.remove_file(source)
 
-    def exchange(self, one: Place, other: Place) -> None:
+    def exchange(self, one: PathInfo, other: PathInfo) -> None:
         """Both names at once. Of a document and a foreign file, the file's bytes are committed first."""
         if one.kind in CHECKED and other.kind in CHECKED:
             raise Protected(f"{one.path} and {other.path} each say who they are; they cannot change places")
@@ -124,13 +124,13 @@ class Renamer:
         else:
             self.tree.store.names.exchange(one, other)
 
-    def _exchange_document(self, document: Place, file: Place) -> None:
+    def _exchange_document(self, document: PathInfo, file: PathInfo) -> None:
         names = self.tree.store.names
         base = names.version(document)  # before its bytes: a version that comes meanwhile is not to be overwritten
         was, old, new = names.stat(document.path), names.read(document), names.read(file)
         if was is None or old is None or new is None or self.writers.hidden(document.path) is not None:
             raise NotFound(f"{document.path} or {file.path} does not exist")
-        if file.kind is not Kind.PLAIN:
+        if file.kind is not PathKind.PLAIN:
             raise Protected(f"{document.path} can only change places with a foreign file")
         kept = file._replace(path=f"{file.directory}/.{file.name}.old", name=f".{file.name}.old")
         names.put_plain(kept, old, was)  # first: whatever happens now, the old version is there under some name

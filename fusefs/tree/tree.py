@@ -13,21 +13,21 @@ import time
 from collections.abc import Mapping
 
 from fusefs.switches import is_on
-from fusefs.tree.directory_watches import Watches
-from fusefs.tree.nodes import ROOT_INODE, Listing, Node, Nodes, Notice
-from fusefs.tree.write_buffers import Shadow
+from fusefs.tree.directory_watches import DirectoryWatches
+from fusefs.tree.nodes import ROOT_INODE, Invalidation, Listing, Node, Nodes
+from fusefs.tree.write_buffers import WriteBuffer
 from fusefs.tree.writers import Writers
-from fusefs.views.base import Folder, Item, Link, Page, View
+from fusefs.views.base import Item, View, VirtualDir, VirtualFile, VirtualLink
 from store import Store, layout
 from store.disk.rejects import is_reject
 from store.errors import Generated, NotFound
-from store.path_kinds import CHECKED, VERSIONED, Kind, Place, listing_order, place_of
+from store.path_kinds import CHECKED, VERSIONED, PathInfo, PathKind, classify_path, listing_order
 
 _REMEMBER = is_on("listings")
 
 
 class Tree:
-    def __init__(self, store: Store, views: Mapping[str, View], writers: Writers, watches: Watches) -> None:
+    def __init__(self, store: Store, views: Mapping[str, View], writers: Writers, watches: DirectoryWatches) -> None:
         self.store = store
         self.writers = writers
         self.watches = watches
@@ -36,7 +36,7 @@ class Tree:
         self._views = views  # by the name of the directory at the top; "" for the files there
         # What is made here shows what the sessions say: who may not read those has no business here either.
         self._shown_to = store.names.mode_of_sessions
-        root = Node(ROOT_INODE, None, "", "", None, item=Folder(time.time_ns()), shown_to=self._shown_to)
+        root = Node(ROOT_INODE, None, "", "", None, item=VirtualDir(time.time_ns()), shown_to=self._shown_to)
         self.root = self.nodes.add(root)
 
     def _dropped(self, node: Node) -> None:
@@ -68,7 +68,7 @@ class Tree:
             if not _is_equal(present.info, info):
                 present.learn(info)
             return present
-        place = place_of(path)
+        place = classify_path(path)
         is_version = place.kind in VERSIONED and stat.S_ISREG(info.st_mode)
         if place.kind in VERSIONED and not is_version and not _is_foreign_dir(place.kind, info):
             raise NotFound(f"{path} is not a plain file")
@@ -82,12 +82,12 @@ class Tree:
         """`session.json.rejected` and `session.json.error`, read-only, from where they are kept."""
         kept = self.store.names.rejects.path(parent.path, name)
         info = self.store.names.stat(kept) if kept else None
-        data = self.store.names.read(Place(kept, Kind.PLAIN, None, name)) if kept else None
+        data = self.store.names.read(PathInfo(kept, PathKind.PLAIN, None, name)) if kept else None
         if info is None or data is None:
             raise NotFound(f"{path} does not exist")
         version = f"{info.st_ino} {info.st_mtime_ns}"
         return self._made(
-            parent, name, path, Page(len(data), info.st_mtime_ns, version, lambda: data, is_lasting=False)
+            parent, name, path, VirtualFile(len(data), info.st_mtime_ns, version, lambda: data, is_lasting=False)
         )
 
     # -- what is made up ---------------------------------------------------------------------------------
@@ -184,13 +184,13 @@ class Tree:
 
     def make_private(self, parent: Node, name: str, info: os.stat_result | None, shown: int | None = None) -> Node:
         """A node for one writer of a name, with a shadow that is still empty."""
-        place = place_of(parent.path_of(name))
+        place = classify_path(parent.path_of(name))
         base = self.store.names.version(place) if place.kind in CHECKED else None
         limbo = self.writers.hidden(place.path)
         if base is not None and base.main is not None and limbo is not None:
             # Who took it away knew that version, and none that came since.
             base = base._replace(main=limbo.stamp)
-        shadow = Shadow(self.store, place, base, info)
+        shadow = WriteBuffer(self.store, place, base, info)
         number = self.nodes.number(place.path, ("private", time.monotonic_ns()))
         node = Node(
             number, parent, name, place.path, place, info, shadow=shadow, shown_inode=shown, created_ns=time.time_ns()
@@ -199,7 +199,7 @@ class Tree:
 
     # -- what changed ------------------------------------------------------------------------------------
 
-    def recheck(self, directory: Node, name: str) -> list[Notice]:
+    def recheck(self, directory: Node, name: str) -> list[Invalidation]:
         """Look at a name again: what the kernel must hear if it is not what it was."""
         known, path = directory.children.get(name), directory.path_of(name)
         if known is None:
@@ -209,38 +209,38 @@ class Tree:
         info = self.store.names.stat(path)
         if info is None or not _is_same(known, info):
             self.nodes.unname(known)
-            return [Notice(directory.inode, os.fsencode(name))]
+            return [Invalidation(directory.inode, os.fsencode(name))]
         if known.info is not None and _is_equal(known.info, info):
             return []
         known.learn(info)
-        return [Notice(known.inode, pages=not known.is_version and not known.is_dir)]
+        return [Invalidation(known.inode, pages=not known.is_version and not known.is_dir)]
 
-    def forget_absent(self, directory: Node, name: str) -> list[Notice]:
+    def forget_absent(self, directory: Node, name: str) -> list[Invalidation]:
         """The kernel may remember that there was nothing of that name."""
         if name not in directory.absent:
             return []
         directory.absent.discard(name)
-        return [Notice(directory.inode, os.fsencode(name))]
+        return [Invalidation(directory.inode, os.fsencode(name))]
 
-    def lose(self, directory: Node) -> list[Notice]:
+    def lose(self, directory: Node) -> list[Invalidation]:
         """A directory is gone, though another may bear its name, and even its number, by now."""
         directory.outdate_listing()
         if directory.parent is None or directory.parent.children.get(directory.name) is not directory:
             return []
         self.nodes.unname(directory)
-        return [Notice(directory.parent.inode, os.fsencode(directory.name))]
+        return [Invalidation(directory.parent.inode, os.fsencode(directory.name))]
 
-    def recheck_times(self, directory: Node) -> list[Notice]:
+    def recheck_times(self, directory: Node) -> list[Invalidation]:
         """A directory's own times change with what is in it."""
         info = self.store.names.stat(directory.path) if directory.place is not None else None
         if info is None or (directory.info is not None and _is_equal(directory.info, info)):
             return []
         directory.learn(info)
-        return [Notice(directory.inode)]
+        return [Invalidation(directory.inode)]
 
-    def recheck_below(self, directory: Node) -> list[Notice]:
+    def recheck_below(self, directory: Node) -> list[Invalidation]:
         """A session was renamed: every document below says so, and is another version."""
-        notices: list[Notice] = []
+        notices: list[Invalidation] = []
         for node in [directory, *self.nodes.below(directory)]:
             node.outdate_listing()
             for name in list(node.children):
@@ -248,9 +248,9 @@ class Tree:
         return notices
 
 
-def _is_foreign_dir(kind: Kind, info: os.stat_result) -> bool:
+def _is_foreign_dir(kind: PathKind, info: os.stat_result) -> bool:
     """Among the attachments there may be directories: git's, or those of rsync --delay-updates."""
-    return kind is not Kind.DOCUMENT and stat.S_ISDIR(info.st_mode)
+    return kind is not PathKind.DOCUMENT and stat.S_ISDIR(info.st_mode)
 
 
 def _is_same(known: Node, info: os.stat_result) -> bool:
@@ -269,6 +269,6 @@ def _is_equal(was: os.stat_result, info: os.stat_result) -> bool:
 
 
 def _version(item: Item) -> object:
-    if isinstance(item, Page):
+    if isinstance(item, VirtualFile):
         return item.version
-    return item.target if isinstance(item, Link) else "folder"
+    return item.target if isinstance(item, VirtualLink) else "folder"

@@ -15,14 +15,14 @@ from typing import NamedTuple, TypeVar
 
 from store import Store, layout
 from store.index.catalog import Version
-from store.path_kinds import CHECKED, MAY_BE_EMPTY, Kind, Place
+from store.path_kinds import CHECKED, MAY_BE_EMPTY, PathInfo, PathKind
 
 T = TypeVar("T")
 
 _PIECE = 1 << 20
 
 
-class Attempt(NamedTuple):
+class CommitInput(NamedTuple):
     """What a commit began with."""
 
     writes: int
@@ -30,7 +30,7 @@ class Attempt(NamedTuple):
     mtime_ns: int | None
 
 
-class Committed(NamedTuple):
+class CommitResult(NamedTuple):
     """What stands after it."""
 
     base: Version | None
@@ -38,11 +38,11 @@ class Committed(NamedTuple):
 
 
 @dataclass
-class Shadow:
+class WriteBuffer:
     """What one writer has made of a file so far."""
 
     store: Store
-    place: Place
+    place: PathInfo
     base: Version | None  # what the document was when the writer came; None for a new one
     info: os.stat_result | None  # of the committed file
     fd: int = -1
@@ -136,15 +136,15 @@ class Shadow:
         if self.is_emptied and self.place.kind in MAY_BE_EMPTY and (at_end or self.info is None):
             self.written = True
 
-    def begin_commit(self) -> Attempt:
+    def begin_commit(self) -> CommitInput:
         """What is to be committed now; more may be written while that goes on."""
-        return Attempt(self.writes, self.mode, self.mtime_ns)
+        return CommitInput(self.writes, self.mode, self.mtime_ns)
 
-    def commit(self, attempt: Attempt, *, overwrite: bool) -> Committed:
+    def commit(self, attempt: CommitInput, *, overwrite: bool) -> CommitResult:
         """Make it real. Blocks, in a thread: it changes nothing here, for its writer may go on meanwhile."""
         if not self.written:
             self._set_attributes(attempt)
-            return Committed(self.base, self.store.names.stat(self.place.path))
+            return CommitResult(self.base, self.store.names.stat(self.place.path))
         if self.failure is not None:
             raise self.failure
         names = self.store.names
@@ -158,9 +158,9 @@ class Shadow:
             mtime_ns=attempt.mtime_ns,
         )
         base = names.version(self.place) if self.place.kind in CHECKED else self.base
-        return Committed(base, names.stat(self.place.path))
+        return CommitResult(base, names.stat(self.place.path))
 
-    def settle(self, attempt: Attempt, done: Committed) -> None:
+    def settle(self, attempt: CommitInput, done: CommitResult) -> None:
         """It is real. What came meanwhile, through this or another descriptor, is for the next commit."""
         if attempt.writes == self.writes:
             self.discard()
@@ -175,13 +175,13 @@ class Shadow:
         if self.base is None:
             return
         was, now = self.base, self.store.names.version(self.place)
-        is_sidecar = self.place.kind is Kind.DOCUMENT and self.place.name == layout.RUNTIME
+        is_sidecar = self.place.kind is PathKind.DOCUMENT and self.place.name == layout.RUNTIME
         if (was.side != now.side) if is_sidecar else (was.main != now.main):
             return
         self.info = self.store.names.stat(self.place.path)
         self.is_refused = self.info is not None
 
-    def _set_attributes(self, attempt: Attempt) -> None:
+    def _set_attributes(self, attempt: CommitInput) -> None:
         """Modes and times reach the document also when no byte was written."""
         mode, mtime_ns = attempt.mode, attempt.mtime_ns
         if (mode is None and mtime_ns is None) or self.store.names.stat(self.place.path) is None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from fusefs.tree.nodes import Node
 from store.disk.disk import Stamp
-from store.path_kinds import Place, place_of
+from store.path_kinds import PathInfo, classify_path
 
 # A writer that was told to come again is back within microseconds; unless someone else's rename in that directory
 # waits for the session's lock, because the kernel lets nobody else look there meanwhile. Longer than that may take.
@@ -28,16 +28,16 @@ REFUSED_S = 10.0  # unzip does not look at what close answers, and sets mode and
 
 
 @dataclass
-class _Intent:
+class PendingOpen:
     node: Node
     deadline: float
 
 
 @dataclass
-class Limbo:
+class HiddenName:
     """A hidden name. `was_deleted` tells unlink from rename: who deletes first means what comes next."""
 
-    place: Place
+    place: PathInfo
     was_deleted: bool
     stamp: Stamp | None  # of the version that was taken away: no other may go in its stead
     since: float
@@ -46,8 +46,8 @@ class Limbo:
 class Writers:
     def __init__(self, limbo_s: float = LIMBO_S) -> None:
         self.limbo_s = limbo_s
-        self._intents: dict[tuple[int, int, str], _Intent] = {}
-        self._limbo: dict[str, Limbo] = {}
+        self._intents: dict[tuple[int, int, str], PendingOpen] = {}
+        self._limbo: dict[str, HiddenName] = {}
         self._deleted: dict[str, float] = {}  # path → when: documents that an unlink takes away at once
         self._at_work: dict[str, int] = {}  # path → writers
         self._newborn: dict[str, Node] = {}  # attachments that are being made, and were never committed yet
@@ -57,7 +57,7 @@ class Writers:
 
     def expect(self, pid: int, parent: Node, name: str, node: Node) -> None:
         """This thread was told to come again, and is to be led to this node."""
-        self._intents[pid, parent.inode, name] = _Intent(node, time.monotonic() + (INTENT_S if pid else NAMELESS_S))
+        self._intents[pid, parent.inode, name] = PendingOpen(node, time.monotonic() + (INTENT_S if pid else NAMELESS_S))
         assert node.shadow is not None
         node.shadow.awaited = True
 
@@ -133,15 +133,15 @@ class Writers:
 
     # -- limbo -----------------------------------------------------------------------------------------------
 
-    def hide(self, place: Place, info: os.stat_result, *, was_deleted: bool) -> None:
-        self._limbo[place.path] = Limbo(place, was_deleted, Stamp.of(info), time.monotonic())
+    def hide(self, place: PathInfo, info: os.stat_result, *, was_deleted: bool) -> None:
+        self._limbo[place.path] = HiddenName(place, was_deleted, Stamp.of(info), time.monotonic())
 
     def show(self, path: str) -> None:
         """Limbo is over, one way or the other."""
         self._limbo.pop(path, None)
         self._deleted.pop(path, None)
 
-    def hidden(self, path: str) -> Limbo | None:
+    def hidden(self, path: str) -> HiddenName | None:
         return self._limbo.get(path)
 
     def note_deleted(self, path: str) -> None:
@@ -161,7 +161,7 @@ class Writers:
         """A directory bears another name: what was hidden in it, and below, stays so."""
         for path in [p for p in self._limbo if p.startswith(f"{old}/")]:
             limbo = self._limbo.pop(path)
-            place = place_of(new + path.removeprefix(old))
+            place = classify_path(new + path.removeprefix(old))
             info = stat(place.path)
             # Its bytes say the new name, so it is another version, but of the same time: it was this one that was
             # meant. What a program saved since it was taken away has a time of its own, and is shown.
@@ -173,7 +173,7 @@ class Writers:
         for path in [p for p in self._limbo if p.startswith(f"{directory}/")]:
             del self._limbo[path]
 
-    def all_hidden(self) -> list[Limbo]:
+    def all_hidden(self) -> list[HiddenName]:
         return list(self._limbo.values())
 
     def hidden_in(self, directory: str) -> list[str]:
@@ -182,7 +182,7 @@ class Writers:
         hidden = list(self._limbo)  # at once: a rename in a thread may hide another meanwhile
         return [p.removeprefix(prefix) for p in hidden if p.startswith(prefix) and "/" not in p[len(prefix) :]]
 
-    def overdue(self) -> Iterator[Limbo]:
+    def overdue(self) -> Iterator[HiddenName]:
         """What has been hidden for too long, with nobody about to bring a new version."""
         now = time.monotonic()
         yield from [

@@ -14,20 +14,20 @@ from store.errors import Generated
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class VirtualDir:
     mtime_ns: int
     is_open: bool = False  # whether items may be moved in and out: the kernel asks the mode before it asks us
     is_fixed: bool = False  # it stays as it is for as long as the mount does
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class VirtualLink:
     target: str  # relative, so that it leads into sessions/ wherever the mount is
     mtime_ns: int
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class VirtualFile:
     """A file that is made when it is read. Equal `version`, equal bytes: exactly `size` of them."""
 
     size: int
@@ -37,7 +37,7 @@ class Page:
     is_lasting: bool = True  # False: made anew at every look, so the kernel is not to remember it
 
 
-Item = Folder | Link | Page
+Item = VirtualDir | VirtualLink | VirtualFile
 
 
 class View(ABC):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from fusefs.views.base import Folder, Item
+from fusefs.views.base import Item, VirtualDir
 from fusefs.views.session_links import Links
 from store.search.browse import between
 
@@ -45,7 +45,7 @@ class ByDate(Links):
         elif not path or period is not None:
             yield from self._parts(path, period)
 
-    def _parts(self, path: str, whole: Period | None) -> Iterator[tuple[str, Folder]]:
+    def _parts(self, path: str, whole: Period | None) -> Iterator[tuple[str, VirtualDir]]:
         """The years, months or days in which something was last updated; from one the index leads to the next."""
         at_ns = self.shelves.find_next(whole.start_ns if whole else -(2**63))
         while at_ns is not None and (whole is None or at_ns < whole.stop_ns):

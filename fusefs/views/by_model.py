@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fusefs.views.session_links import ByValue
+from fusefs.views.session_links import GroupedView
 
 
-class ByModel(ByValue):
+class ByModel(GroupedView):
     name = "by-model"
     column = "model"

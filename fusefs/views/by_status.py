@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fusefs.views.session_links import ByValue
+from fusefs.views.session_links import GroupedView
 
 
-class ByStatus(ByValue):
+class ByStatus(GroupedView):
     name = "by-status"
     column = "status"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fusefs.views.session_links import OneShelf
+from fusefs.views.session_links import FlatView
 from store.search.browse import ALL
 
 
-class ByTitle(OneShelf):
+class ByTitle(FlatView):
     name = "by-title"
     shelf = ALL

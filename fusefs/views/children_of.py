@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fusefs.views.session_links import ByValue
+from fusefs.views.session_links import GroupedView
 
 
-class ChildrenOf(ByValue):
+class ChildrenOf(GroupedView):
     name = "children-of"
     column = "parent"
     has_none = False

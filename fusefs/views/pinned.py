@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fusefs.views.session_links import OneShelf
+from fusefs.views.session_links import FlatView
 from store.search.browse import PINNED
 
 
-class Pinned(OneShelf):
+class Pinned(FlatView):
     name = "pinned"
     shelf = PINNED

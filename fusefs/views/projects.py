@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from fusefs.views.session_links import ByValue
+from fusefs.views.session_links import GroupedView
 from store import Generated, NotFound, Store
 from store.documents import display_names
-from store.search.browse import Shelf
+from store.search.browse import SessionFilter
 
 
-class Projects(ByValue):
+class ProjectsView(GroupedView):
     name = "projects"
     column = "project"
     is_open = True
@@ -20,7 +20,7 @@ class Projects(ByValue):
         super().__init__(store)
         self._store = store
 
-    def keeps(self, shelf: Shelf) -> bool:
+    def keeps(self, shelf: SessionFilter) -> bool:
         """`none/` always, for one must be able to move something there."""
         return True
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from fusefs.views.base import Folder, Item, Link, Page, View
+from fusefs.views.base import Item, View, VirtualDir, VirtualFile, VirtualLink
 from fusefs.views.search_page import PAGE, SHOWN, links_of, render
 from store import Cursor, Store, layout
 from store.search.query import parse_query
@@ -36,11 +36,11 @@ class Found:
 
     cursor: Cursor
     at_s: float
-    links: dict[str, Link]
-    page: Page
+    links: dict[str, VirtualLink]
+    page: VirtualFile
 
 
-class Search(View):
+class SearchView(View):
     def __init__(self, store: Store) -> None:
         self._store = store
         self._kept: OrderedDict[str, Found] = OrderedDict()  # by query, the one asked for last at the end
@@ -70,8 +70,8 @@ class Search(View):
         yield from found.links.items()
         yield PAGE, found.page
 
-    def _folder(self) -> Folder:
-        return Folder(max(self._store.shelves.find_newest() or 0, 0))
+    def _folder(self) -> VirtualDir:
+        return VirtualDir(max(self._store.shelves.find_newest() or 0, 0))
 
     # -- what was found ------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class Search(View):
         is_all, notes = len(sessions) < MOST_SESSIONS, parse_query(query).notes
         data = render(query, sessions, places, is_all=is_all, notes=notes).encode(errors="replace")
         version = blake2b(data, digest_size=8).hexdigest()
-        page = Page(len(data), self._folder().mtime_ns, version, lambda: data, is_lasting=False)
+        page = VirtualFile(len(data), self._folder().mtime_ns, version, lambda: data, is_lasting=False)
         return Found(cursor, time.monotonic(), links_of(sessions), page)
 
     def _keep(self, query: str, found: Found, now_s: float) -> None:

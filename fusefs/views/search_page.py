@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fusefs.views.base import Link
+from fusefs.views.base import VirtualLink
 from store import Hit, Timestamp
 from store.documents.display_names import MAX_BYTES, clip
 from store.documents.search_text import printable
@@ -15,11 +15,11 @@ SHOWN = 100  # places whose text is shown
 UP = "../.."  # from a query's directory to the top of the mount
 
 
-def links_of(hits: Sequence[Hit]) -> dict[str, Link]:
+def links_of(hits: Sequence[Hit]) -> dict[str, VirtualLink]:
     """One for each session or document, named so that they sort the best first."""
     width = max(2, len(str(len(hits))))
     return {
-        clip(f"{number:0{width}}-{hit.name}", MAX_BYTES): Link(f"{UP}/{hit.path}", max(hit.updated_ns, 0))
+        clip(f"{number:0{width}}-{hit.name}", MAX_BYTES): VirtualLink(f"{UP}/{hit.path}", max(hit.updated_ns, 0))
         for number, hit in enumerate(hits, 1)
     }
 

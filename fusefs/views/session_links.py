@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fusefs.views.base import Folder, Item, Link, View
+from fusefs.views.base import Item, View, VirtualDir, VirtualLink
 from store import Store
 from store.documents import display_names
-from store.search.browse import Card, Column, Shelf, Shelves, holding
+from store.search.browse import Column, SessionBrowser, SessionFilter, SessionLink, holding
 
 
 class Links(View):
@@ -17,30 +17,30 @@ class Links(View):
     is_open: bool = False  # whether links may be moved from one directory in it to another
 
     def __init__(self, store: Store) -> None:
-        self.shelves: Shelves = store.shelves
+        self.shelves: SessionBrowser = store.shelves
 
-    def folder(self, newest_ns: int | None = None, *, is_open: bool = False) -> Folder:
+    def folder(self, newest_ns: int | None = None, *, is_open: bool = False) -> VirtualDir:
         """By default as old as the last change of any session: with it, what a view holds may have changed."""
         newest = self.shelves.find_newest() if newest_ns is None else newest_ns
-        return Folder(max(newest or 0, 0), is_open)
+        return VirtualDir(max(newest or 0, 0), is_open)
 
-    def link(self, shelf: Shelf, name: str, depth: int) -> Link | None:
+    def link(self, shelf: SessionFilter, name: str, depth: int) -> VirtualLink | None:
         card = self.shelves.find(shelf, name)
         return as_link(card, depth) if card is not None else None
 
-    def links(self, shelf: Shelf, depth: int) -> Iterator[tuple[str, Item]]:
+    def links(self, shelf: SessionFilter, depth: int) -> Iterator[tuple[str, Item]]:
         return ((card.name, as_link(card, depth)) for card in self.shelves.cards(shelf))
 
 
-def as_link(card: Card, depth: int) -> Link:
+def as_link(card: SessionLink, depth: int) -> VirtualLink:
     """`depth`: how many directories below the top of the mount the link itself lies."""
-    return Link("../" * depth + card.location.dir, max(card.mtime_ns, 0))
+    return VirtualLink("../" * depth + card.location.dir, max(card.mtime_ns, 0))
 
 
-class OneShelf(Links):
+class FlatView(Links):
     """A directory of links."""
 
-    shelf: Shelf
+    shelf: SessionFilter
 
     def find(self, path: str) -> Item | None:
         return self.link(self.shelf, path, 2) if path else self.folder()
@@ -49,7 +49,7 @@ class OneShelf(Links):
         return self.links(self.shelf, 2)
 
 
-class ByValue(Links):
+class GroupedView(Links):
     """A directory for each value of a column, and in it the sessions that have it."""
 
     column: Column
@@ -74,7 +74,7 @@ class ByValue(Links):
         if self.shelf_of(display_names.NONE) is not None:
             yield display_names.NONE, folder
 
-    def shelf_of(self, label: str) -> Shelf | None:
+    def shelf_of(self, label: str) -> SessionFilter | None:
         """What stands in a directory; None if there is no such directory."""
         if label == display_names.NONE:
             shelf = holding(self.column, None)
@@ -82,7 +82,7 @@ class ByValue(Links):
         value = self.value_of(label)
         return holding(self.column, value) if value is not None else None
 
-    def keeps(self, shelf: Shelf) -> bool:
+    def keeps(self, shelf: SessionFilter) -> bool:
         """Whether a directory is there: an empty one is not."""
         return not self.shelves.is_empty(shelf)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fusefs.views.base import Folder, Item, View
+from fusefs.views.base import Item, View, VirtualDir
 from fusefs.views.by_date import ByDate
 from fusefs.views.by_model import ByModel
 from fusefs.views.by_status import ByStatus
 from fusefs.views.by_title import ByTitle
 from fusefs.views.children_of import ChildrenOf
 from fusefs.views.pinned import Pinned
-from fusefs.views.projects import Projects
+from fusefs.views.projects import ProjectsView
 from fusefs.views.session_links import Links
 from store import Generated, Store
 
@@ -19,12 +19,12 @@ from store import Generated, Store
 class ViewsOfSessions(View):
     def __init__(self, store: Store) -> None:
         self._newest = store.shelves.find_newest
-        kinds: list[type[Links]] = [ByTitle, ByDate, ByStatus, ByModel, Pinned, ChildrenOf, Projects]
+        kinds: list[type[Links]] = [ByTitle, ByDate, ByStatus, ByModel, Pinned, ChildrenOf, ProjectsView]
         self._views = {kind.name: kind(store) for kind in kinds}
 
     def find(self, path: str) -> Item | None:
         if not path:
-            return Folder(max(self._newest() or 0, 0))
+            return VirtualDir(max(self._newest() or 0, 0))
         name, _, rest = path.partition("/")
         view = self._views.get(name)
         return view.find(rest) if view is not None else None

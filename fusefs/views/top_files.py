@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import orjson
 
-from fusefs.views.base import Folder, Item, Page, View
+from fusefs.views.base import Item, View, VirtualDir, VirtualFile
 from store import Session, Store, layout
 
 README = """\
@@ -46,7 +46,7 @@ was refused lately.
 """
 
 
-class Generated(View):
+class TopFiles(View):
     """Renders the generated files; what is costly is kept until something was committed."""
 
     def __init__(self, store: Store, stats: Callable[[], dict[str, object]]) -> None:
@@ -69,7 +69,7 @@ class Generated(View):
         if path in self._files:
             return self._page(path, self._files[path]())
         is_folder = not path or any(other.startswith(f"{path}/") for other in self._files)
-        return Folder(self._started_ns, is_fixed=True) if is_folder else None
+        return VirtualDir(self._started_ns, is_fixed=True) if is_folder else None
 
     def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
         prefix = f"{path}/" if path else ""
@@ -78,14 +78,14 @@ class Generated(View):
             if item is not None:
                 yield name, item
 
-    def _page(self, path: str, data: bytes) -> Page:
+    def _page(self, path: str, data: bytes) -> VirtualFile:
         version = blake2b(data, digest_size=8).hexdigest()
         known = self._known.get(path)
         if known is None:
             self._known[path] = version, self._first.get(path, self._started_ns)
         elif known[0] != version:
             self._known[path] = version, time.time_ns()
-        return Page(len(data), self._known[path][1], version, lambda: data, is_lasting=False)
+        return VirtualFile(len(data), self._known[path][1], version, lambda: data, is_lasting=False)
 
     def _render_index(self) -> bytes:
         cursor = self._store.changes().cursor

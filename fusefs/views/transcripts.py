@@ -11,9 +11,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from fusefs.views.base import Folder, Item, Page, View
+from fusefs.views.base import Item, View, VirtualDir, VirtualFile
 from store import Location, Store, layout
-from store.search.transcripts import Sheet
+from store.search.transcripts import TranscriptInfo
 
 SUFFIX = ".md"
 CACHE_BYTES = 32 << 20  # of rendered text; a page is often read twice, by grep and then by a person
@@ -21,15 +21,15 @@ CACHE_BYTES = 32 << 20  # of rendered text; a page is often read twice, by grep 
 _LIKE_A_PAGE = re.compile(r"\.md(\.d)*\Z")
 
 
-class Transcripts(View):
+class TranscriptsView(View):
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
         self._pages = store.pages
         self._newest = store.shelves.find_newest
-        self._cache = Cache(cache_bytes)
+        self._cache = PageCache(cache_bytes)
 
     def find(self, path: str) -> Item | None:
         if not path:
-            return Folder(_time(self._newest()))
+            return VirtualDir(_time(self._newest()))
         folder, slash, name = path.rpartition("/")
         if slash:
             root = _root_of(folder)
@@ -38,28 +38,28 @@ class Transcripts(View):
             return self._page(None, name)
         root = _root_of(name)
         newest = self._pages.find_newest_child(root) if root is not None else None
-        return Folder(_time(newest)) if newest is not None else None
+        return VirtualDir(_time(newest)) if newest is not None else None
 
     def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
         if not path:
             for parent, newest in self._pages.iter_parents():
-                yield _folder_of(parent), Folder(_time(newest))
+                yield _folder_of(parent), VirtualDir(_time(newest))
         root = _root_of(path)
         for sheet in self._pages.iter_roots() if not path else self._pages.iter_children(root or ""):
             if _is_nameable(sheet.location):
                 yield f"{sheet.location.id}{SUFFIX}", self._as_page(sheet)
 
-    def _page(self, root: str | None, name: str) -> Page | None:
+    def _page(self, root: str | None, name: str) -> VirtualFile | None:
         session_id = name.removesuffix(SUFFIX)
         if not name.endswith(SUFFIX) or not layout.is_session_id(session_id):
             return None
         sheet = self._pages.find(Location(session_id) if root is None else Location(root, session_id))
         return self._as_page(sheet) if sheet is not None else None
 
-    def _as_page(self, sheet: Sheet) -> Page:
-        return Page(sheet.size_bytes, _time(sheet.mtime_ns), sheet.digest, lambda: self._render(sheet))
+    def _as_page(self, sheet: TranscriptInfo) -> VirtualFile:
+        return VirtualFile(sheet.size_bytes, _time(sheet.mtime_ns), sheet.digest, lambda: self._render(sheet))
 
-    def _render(self, sheet: Sheet) -> bytes:
+    def _render(self, sheet: TranscriptInfo) -> bytes:
         key = (sheet.location, sheet.digest)
         data = self._cache.get(key)
         if data is None:
@@ -68,7 +68,7 @@ class Transcripts(View):
         return data
 
 
-class Cache:
+class PageCache:
     """The pages read last, as many as fit. Used by many threads."""
 
     def __init__(self, limit_bytes: int) -> None:

@@ -17,7 +17,7 @@ from store.commit.core import Core
 from store.documents.search_text import split
 from store.errors import Corrupt
 from store.index.database import SHIFT, TOKENIZER
-from store.index.fulltext import Text, last_row
+from store.index.fulltext import SearchRow, last_row
 from store.layout import Location
 
 # A word's places as one number; their order does not matter, and SQLite's integers hold the sum of a billion.
@@ -51,7 +51,7 @@ class Parity:
     ) -> None:
         self._true.close()
 
-    def expect(self, key: int, texts: Sequence[Text]) -> None:
+    def expect(self, key: int, texts: Sequence[SearchRow]) -> None:
         """The rows of this session stand for these texts. Its lock is held, and the rows are as many."""
         numbers = self._numbers(key)
         self._expected[key] = numbers

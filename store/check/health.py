@@ -43,7 +43,7 @@ class Health:
         return {"ok": self.ok, "backend": self.backend, "probes": probes}
 
 
-class Unwell(StoreError):
+class ProbeFailed(StoreError):
     """What a probe found."""
 
 
@@ -76,7 +76,7 @@ def _write(core: Core) -> str:
     try:
         file = core.disk.read(path)
         if file is None or file.data != data:
-            raise Unwell("what was written could not be read back")
+            raise ProbeFailed("what was written could not be read back")
     finally:
         core.disk.remove(path)
     core.disk.prove_moves()
@@ -88,7 +88,7 @@ def _index(core: Core, *, deep: bool) -> str:
     core.db.look_through()
     faults = core.db.integrity() if deep else []
     if faults:
-        raise Unwell(f"index.db is damaged: {faults[0]}; delete it, it is made anew from the sessions")
+        raise ProbeFailed(f"index.db is damaged: {faults[0]}; delete it, it is made anew from the sessions")
     damaged = core.index.damaged()
     unread = f", {len(damaged)} more cannot be read" if damaged else ""
     return f"{core.index.count()} sessions{unread}{'' if deep else '; not read through'}"
@@ -99,7 +99,7 @@ def _commits(core: Core) -> str:
     core.recover_all()
     if core.journal.unfinished:
         (root, child), why = next(iter(core.journal.unfinished.items()))
-        raise Unwell(f"{len(core.journal.unfinished)} saved but not indexed, of {root}/{child or ''}: {why}")
+        raise ProbeFailed(f"{len(core.journal.unfinished)} saved but not indexed, of {root}/{child or ''}: {why}")
     return "none unfinished"
 
 
@@ -108,7 +108,7 @@ def _space(core: Core, min_free_bytes: int, min_free_inodes: int) -> str:
     free = disk.f_bavail * disk.f_frsize
     text = f"{free / (1 << 30):.1f} GiB free"
     if free < min_free_bytes:
-        raise Unwell(f"{text}, less than {min_free_bytes / (1 << 30):.1f} GiB")
+        raise ProbeFailed(f"{text}, less than {min_free_bytes / (1 << 30):.1f} GiB")
     if disk.f_files and disk.f_favail < min_free_inodes:  # some filesystems do not count them
-        raise Unwell(f"room for {disk.f_favail} more files, less than {min_free_inodes}")
+        raise ProbeFailed(f"room for {disk.f_favail} more files, less than {min_free_inodes}")
     return text

@@ -13,7 +13,7 @@ from store.documents import json_text
 from store.errors import Corrupt, InvalidContent
 from store.layout import Location
 from store.workspace.mailbox import Mailboxes
-from store.workspace.project_records import Member
+from store.workspace.project_records import ProjectSession
 from store.workspace.projects import Projects
 
 
@@ -31,7 +31,7 @@ def check_projects(core: Core, projects: Projects, mail: Mailboxes) -> Iterator[
         yield from check_indices(core, projects, key)
 
 
-def check_payload(core: Core, member: Member) -> Iterator[Finding]:
+def check_payload(core: Core, member: ProjectSession) -> Iterator[Finding]:
     for entry in core.disk.entries(member.location.dir):
         if layout.is_leftover(entry.name):
             path = member.location.path(entry.name)

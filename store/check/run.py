@@ -19,14 +19,14 @@ from store.check.fulltext import Parity
 from store.commit import session_reader
 from store.commit.core import Core
 from store.commit.journal import WHOLE_TREE, Commit
-from store.commit.session_reader import Loaded
+from store.commit.session_reader import LoadedSession
 from store.disk import trash
 from store.disk.disk import File, NewFile
 from store.documents import attachment_names, json_text
 from store.documents.document import Document, identity_flaw, parse_document
 from store.documents.sidecar import overlay, sidecar_of
 from store.errors import Busy, Corrupt, InvalidContent, StoreError
-from store.home.sessions_json import Exporter, parse_export
+from store.home.sessions_json import SessionsJson, parse_export
 from store.index import fulltext
 from store.index.catalog import render_entry
 from store.layout import Location
@@ -34,7 +34,7 @@ from store.layout import Location
 
 def run_checks(
     core: Core,
-    exporter: Exporter,
+    exporter: SessionsJson,
     *,
     repair: bool,
     progress: Callable[[int, int], None] | None = None,
@@ -129,7 +129,7 @@ def check_session(core: Core, location: Location, parity: Parity) -> Iterator[Fi
         return
     side, found = check_sidecar(core, snapshot, main)
     yield from found
-    loaded = Loaded(snapshot, main, side, overlay(main.record, side.record if side else None))
+    loaded = LoadedSession(snapshot, main, side, overlay(main.record, side.record if side else None))
     yield from check_identity(loaded)
     yield from check_parent(core, loaded)
     attached = location.path(layout.ATTACHMENTS)
@@ -183,7 +183,7 @@ def check_damaged_row(core: Core, location: Location) -> Iterator[Finding]:
 
 
 def check_sidecar(
-    core: Core, snapshot: session_reader.Snapshot, main: Document
+    core: Core, snapshot: session_reader.DocumentPair, main: Document
 ) -> tuple[Document | None, list[Finding]]:
     location = snapshot.location
     path = location.path(layout.RUNTIME)
@@ -206,13 +206,13 @@ def check_sidecar(
     return side, []
 
 
-def check_identity(loaded: Loaded) -> Iterator[Finding]:
+def check_identity(loaded: LoadedSession) -> Iterator[Finding]:
     flaw = identity_flaw(loaded.main, loaded.snapshot.location)
     if flaw is not None:
         yield Finding("identity", loaded.snapshot.location.path(layout.SESSION), str(flaw))
 
 
-def check_parent(core: Core, loaded: Loaded) -> Iterator[Finding]:
+def check_parent(core: Core, loaded: LoadedSession) -> Iterator[Finding]:
     location = loaded.snapshot.location
     parent = loaded.session.parent_session_id
     if location.child is None or parent is None:
@@ -222,7 +222,7 @@ def check_parent(core: Core, loaded: Loaded) -> Iterator[Finding]:
         yield Finding("orphan-child", location.dir, f"its parent {parent!r} does not exist")
 
 
-def check_references(core: Core, loaded: Loaded) -> Iterator[Finding]:
+def check_references(core: Core, loaded: LoadedSession) -> Iterator[Finding]:
     """Attachments that a message of this session refers to and that are not there."""
     location = loaded.snapshot.location
     missing = dict.fromkeys(
@@ -239,7 +239,7 @@ def check_references(core: Core, loaded: Loaded) -> Iterator[Finding]:
         yield Finding("dangling-attachment", location.path(layout.SESSION), f"{url} does not exist")
 
 
-def check_row(core: Core, loaded: Loaded, parity: Parity) -> Iterator[Finding]:
+def check_row(core: Core, loaded: LoadedSession, parity: Parity) -> Iterator[Finding]:
     """The row and the search rows must be what the files would make of them now."""
     location = loaded.snapshot.location
     mend = _reread(core, location)
@@ -316,7 +316,7 @@ def check_temporaries(core: Core) -> Iterator[Finding]:
             yield Finding("temporary", entry.name, "a temporary that a crash left behind", _discard(core, entry.name))
 
 
-def check_export(core: Core, exporter: Exporter) -> Iterator[Finding]:
+def check_export(core: Core, exporter: SessionsJson) -> Iterator[Finding]:
     """sessions.json may lag by a moment; what it may not be is unreadable or someone else's."""
     try:
         file = core.disk.read(layout.INDEX_EXPORT)
@@ -343,7 +343,7 @@ def _remover(core: Core, path: str) -> Callable[[], None]:
     return lambda: core.disk.remove_tree(path)
 
 
-def _exporting(exporter: Exporter) -> Callable[[], None]:
+def _exporting(exporter: SessionsJson) -> Callable[[], None]:
     def mend() -> None:
         if exporter.is_foreign():
             exporter.adopt()

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 
 from store.check.finding import Finding
 from store.search.grep import file_stamps
-from store.search.grep.maintenance import FOLDER, Upkeep
+from store.search.grep.maintenance import FOLDER, TrigramIndex
 from store.search.grep.regex_trigrams import ANY
 from store.search.grep.segments import Damaged, Postings, Segment, candidates
 
 SAMPLE = 200  # files that are read again; all of them would take as long as making the index
 
 
-def check_trigrams(upkeep: Upkeep) -> Iterator[Finding]:
+def check_trigrams(upkeep: TrigramIndex) -> Iterator[Finding]:
     """Every segment is read whole; of the files that are known some are read again; none may be out of sight."""
     segments: list[Segment] = []
     try:
@@ -37,11 +37,11 @@ def check_trigrams(upkeep: Upkeep) -> Iterator[Finding]:
     yield from _check_folders(upkeep)
 
 
-def _is_named(upkeep: Upkeep, name: str) -> bool:
+def _is_named(upkeep: TrigramIndex, name: str) -> bool:
     return upkeep.db.reader.execute("SELECT 1 FROM grep_segments WHERE name = ?", (name,)).fetchone() is not None
 
 
-def _check_files(upkeep: Upkeep, segments: list[Segment]) -> Iterator[Finding]:
+def _check_files(upkeep: TrigramIndex, segments: list[Segment]) -> Iterator[Finding]:
     found = upkeep.db.reader.execute("SELECT document, path, stamp FROM grep_files")
     rows = [(document, path, stamp) for document, path, stamp in found]
     there = candidates(ANY, segments)
@@ -70,7 +70,7 @@ def _check_files(upkeep: Upkeep, segments: list[Segment]) -> Iterator[Finding]:
             yield Finding("trigrams", os.fsdecode(paths[document]), text, _listing(upkeep, paths[document]))
 
 
-def _is_known(upkeep: Upkeep, document: int, path: bytes) -> bool:
+def _is_known(upkeep: TrigramIndex, document: int, path: bytes) -> bool:
     """Looked at again: a merge may have come in between."""
     found = upkeep.db.reader.execute(
         "SELECT 1 FROM grep_files WHERE document = ?1 AND path = ?2 AND path NOT IN (SELECT path FROM grep_changed)",
@@ -79,7 +79,7 @@ def _is_known(upkeep: Upkeep, document: int, path: bytes) -> bool:
     return found.fetchone() is not None
 
 
-def _check_folders(upkeep: Upkeep) -> Iterator[Finding]:
+def _check_folders(upkeep: TrigramIndex) -> Iterator[Finding]:
     """A directory that is as it was when all in it was known, and holds a file that is not."""
     found = upkeep.db.reader.execute("SELECT path, stamp FROM grep_folders")
     for folder, stamp in [(folder, stamp) for folder, stamp in found]:
@@ -91,5 +91,5 @@ def _check_folders(upkeep: Upkeep) -> Iterator[Finding]:
                 yield Finding("trigrams", os.fsdecode(path), "grep would not look at it", _listing(upkeep, path))
 
 
-def _listing(upkeep: Upkeep, path: bytes) -> Callable[[], None]:
+def _listing(upkeep: TrigramIndex, path: bytes) -> Callable[[], None]:
     return lambda: upkeep.list_changed([path])

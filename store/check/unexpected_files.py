@@ -14,12 +14,14 @@ from store import layout
 from store.check.finding import Finding
 from store.commit.core import Core
 from store.errors import Corrupt
-from store.path_kinds import Kind, place_of
+from store.path_kinds import PathKind, classify_path
 
-_FOLDERS = frozenset({Kind.PART, Kind.PROJECT, Kind.MEMBERS, Kind.MEMBER, Kind.MAILBOX})
-_NO_FOLDERS = frozenset({Kind.SESSIONS, Kind.SESSION, Kind.CHILDREN, Kind.ATTACHMENTS, Kind.PLAIN}) | _FOLDERS
-_STATE = frozenset({Kind.STATE_JSON, Kind.STATE_TEXT})
-_READ_BY_CHECK = frozenset({Kind.MESSAGE, Kind.PAYLOAD})  # which tells what it found instead
+_FOLDERS = frozenset({PathKind.PART, PathKind.PROJECT, PathKind.MEMBERS, PathKind.MEMBER, PathKind.MAILBOX})
+_NO_FOLDERS = (
+    frozenset({PathKind.SESSIONS, PathKind.SESSION, PathKind.CHILDREN, PathKind.ATTACHMENTS, PathKind.PLAIN}) | _FOLDERS
+)
+_STATE = frozenset({PathKind.STATE_JSON, PathKind.STATE_TEXT})
+_READ_BY_CHECK = frozenset({PathKind.MESSAGE, PathKind.PAYLOAD})  # which tells what it found instead
 _TOP_FILES = (layout.BAMBOO_INDEX_LOCK, layout.BAMBOO_LIFECYCLE_LOCK, layout.SIDECAR_MARKER)
 
 
@@ -60,8 +62,8 @@ def _inside(core: Core, folder: str) -> list[tuple[str, os.stat_result]]:
 def _check_kind(core: Core, path: str, info: os.stat_result) -> Iterator[Finding]:
     """A link in `state/` may stand for a category, so it is told of whatever its name. A directory there that is
     called as a document is may be one, if something is in it."""
-    kind, mode = place_of(path).kind, info.st_mode
-    if kind is Kind.PLAIN:
+    kind, mode = classify_path(path).kind, info.st_mode
+    if kind is PathKind.PLAIN:
         is_stray = path.startswith(f"{layout.STATE}/") and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
         if is_stray:
             yield Finding("not-plain", _shown(path), "neither a file nor a directory; links are not followed")
@@ -74,7 +76,7 @@ def _check_kind(core: Core, path: str, info: os.stat_result) -> Iterator[Finding
 
 
 def _check_names_of(path: str, info: os.stat_result) -> Iterator[Finding]:
-    if info.st_nlink > 1 and stat.S_ISREG(info.st_mode) and place_of(path).kind not in _NO_FOLDERS:
+    if info.st_nlink > 1 and stat.S_ISREG(info.st_mode) and classify_path(path).kind not in _NO_FOLDERS:
         yield _two_names(path)
 
 

@@ -8,11 +8,11 @@ from store import layout
 from store.check.finding import Finding
 from store.commit.core import Core
 from store.commit.journal import WHOLE_TREE
-from store.disk.disk import Entry
+from store.disk.disk import DirEntry
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent
 from store.layout import MAIL_CORRUPT
-from store.path_kinds import is_message_name, place_of
+from store.path_kinds import classify_path, is_message_name
 from store.sessions.records import Records
 from store.workspace.mail_message import parse_message
 from store.workspace.mailbox import Mailbox, Mailboxes
@@ -89,7 +89,7 @@ def _check_json(core: Core, path: str) -> Iterator[Finding]:
 
 def _is_pending(core: Core, path: str) -> bool:
     """Whether a commit is under way there: another check tells of one that was interrupted."""
-    location = place_of(path).location
+    location = classify_path(path).location
     assert location is not None
     pending = core.journal.pending(location.root)
     return (location.child or "") in pending or WHOLE_TREE in pending
@@ -97,7 +97,7 @@ def _is_pending(core: Core, path: str) -> bool:
 
 def _follow(core: Core, path: str) -> Callable[[], None]:
     def mend() -> None:
-        location = place_of(path).location
+        location = classify_path(path).location
         assert location is not None
         with core.locked(location):
             core.reread(location)
@@ -117,7 +117,7 @@ def _fault(core: Core, path: str) -> str | None:
     return None
 
 
-def _entries(core: Core, directory: str) -> list[Entry]:
+def _entries(core: Core, directory: str) -> list[DirEntry]:
     """None where something else bears the name: another check tells of that."""
     try:
         return core.disk.entries(directory)

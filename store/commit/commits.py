@@ -17,12 +17,12 @@ from store import layout
 from store.commit import session_reader
 from store.commit.core import Core
 from store.commit.journal import Commit
-from store.commit.session_reader import Snapshot
+from store.commit.session_reader import DocumentPair
 from store.disk import trash
 from store.disk.disk import File, NewFile
 from store.documents.document import Document
 from store.errors import Conflict
-from store.index.catalog import Row, Version
+from store.index.catalog import CatalogRow, Version
 from store.index.change_feed import What
 from store.layout import Location
 from store.model.session import Session
@@ -36,13 +36,13 @@ class Commits:
 
     def session(
         self,
-        snapshot: Snapshot,
+        snapshot: DocumentPair,
         main: Document,
         record: Session,
         side: bytes | None,
         what: What,
         *,
-        row: Row | None = None,
+        row: CatalogRow | None = None,
         alone: bool = False,
         mtime_ns: int | None = None,
         mode: int | None = None,
@@ -168,7 +168,7 @@ class Commits:
                 raise
             self.discard(location, [path], what, index)
 
-    def current_row(self, location: Location) -> Row | None:
+    def current_row(self, location: Location) -> CatalogRow | None:
         """The session's row, made from the files as they are now; None if it has no session.json."""
         row = self.core.index.find(location)
         version = self.core.version(location)
@@ -190,7 +190,7 @@ def _dirs_of(files: Sequence[NewFile]) -> list[str]:
     return list(dict.fromkeys(file.path.rpartition("/")[0] for file in files))
 
 
-def kept_sidecar(snapshot: Snapshot) -> list[NewFile]:
+def kept_sidecar(snapshot: DocumentPair) -> list[NewFile]:
     """A sidecar that is replaced without having been read goes to the trash."""
     if snapshot.side is None:
         return []

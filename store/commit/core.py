@@ -19,13 +19,13 @@ import apsw
 from store import layout
 from store.commit import session_reader
 from store.commit.journal import WHOLE_TREE, Journal
-from store.commit.session_reader import Loaded, Snapshot
+from store.commit.session_reader import DocumentPair, LoadedSession
 from store.disk.disk import Disk
 from store.disk.locks import Locks
 from store.errors import Ambiguous, Busy, Corrupt
 from store.index import fulltext
-from store.index.catalog import Facts, Index, Version
-from store.index.change_feed import Feed, What
+from store.index.catalog import Catalog, SessionFacts, Version
+from store.index.change_feed import ChangeFeed, What
 from store.index.database import Database, now_ns
 from store.layout import Location
 
@@ -47,15 +47,15 @@ class Core:
     check_writable: Callable[[], None]  # raises while nothing may be written here
     changed: Callable[[], None]  # told after every commit
     used: Callable[[Location], None]  # told of every session that something was asked of
-    index: Index = field(init=False)
-    feed: Feed = field(init=False)
+    index: Catalog = field(init=False)
+    feed: ChangeFeed = field(init=False)
     journal: Journal = field(init=False)
     # Brings what is derived from another part of the home in step with its files; True if it was not.
     parts: dict[str, Callable[[Location], bool]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.index = Index(self.db)
-        self.feed = Feed(self.db)
+        self.index = Catalog(self.db)
+        self.feed = ChangeFeed(self.db)
         self.journal = Journal(self.disk, self.db, self.reread)
 
     @property
@@ -138,7 +138,7 @@ class Core:
             self.refresh(root)
         return root
 
-    def read(self, location: Location) -> Snapshot:
+    def read(self, location: Location) -> DocumentPair:
         """Both documents of one version. A commit under way is waited for, not looked into."""
         self.used(location)
         snapshot = session_reader.read(self.disk, location, self.limit_bytes)
@@ -153,7 +153,7 @@ class Core:
                 log.warning("an interrupted commit of %s cannot be finished now: %s", location, error)
         return snapshot
 
-    def load(self, location: Location) -> Loaded | None:
+    def load(self, location: Location) -> LoadedSession | None:
         snapshot = self.read(location)
         if snapshot.main is None:
             return None
@@ -192,13 +192,13 @@ class Core:
             self._put(db, [seen], what)
         self.changed()
 
-    def _look(self, location: Location) -> _Seen:
+    def _look(self, location: Location) -> SessionScan:
         """Read a session's files. The lock is held."""
         before_ns = now_ns()
         try:
             snapshot = session_reader.read(self.disk, location, self.limit_bytes)
             if snapshot.main is None:
-                return _Seen(location)
+                return SessionScan(location)
             loaded = session_reader.parse(snapshot)
         except Corrupt as error:
             return self._damaged(location, error)
@@ -208,14 +208,14 @@ class Core:
             return self._damaged(location, error)
         version = session_reader.sure_version(snapshot.version, before_ns)
         facts = session_reader.facts(self.disk, location, loaded.main, loaded.session, version)
-        return _Seen(location, facts, size_bytes=len(snapshot.main.data))
+        return SessionScan(location, facts, size_bytes=len(snapshot.main.data))
 
-    def _damaged(self, location: Location, error: Corrupt | OSError) -> _Seen:
+    def _damaged(self, location: Location, error: Corrupt | OSError) -> SessionScan:
         log.warning("not indexed: %s", error)
         version = session_reader.sure_version(self.version(location), now_ns())
-        return _Seen(location, damage=(version, str(error)))
+        return SessionScan(location, damage=(version, str(error)))
 
-    def _put(self, db: apsw.Connection, batch: list[_Seen], what: What = "reread") -> None:
+    def _put(self, db: apsw.Connection, batch: list[SessionScan], what: What = "reread") -> None:
         for seen in batch:
             if seen.damage is not None:
                 self.index.put_damaged(db, seen.location, *seen.damage)
@@ -317,11 +317,11 @@ class Core:
             if progress is not None:
                 progress(len(locations) - len(waiting), len(locations))
 
-    def _purge(self, db: apsw.Connection, batch: list[_Seen]) -> None:
+    def _purge(self, db: apsw.Connection, batch: list[SessionScan]) -> None:
         for row in filter(None, (self.index.find(seen.location) for seen in batch)):
             fulltext.purge_session(db, row.key)
 
-    def _gather(self, waiting: deque[Location], held: ExitStack) -> list[_Seen]:
+    def _gather(self, waiting: deque[Location], held: ExitStack) -> list[SessionScan]:
         """Some sessions, read and kept locked until they are indexed.
 
         Only the first is waited for. Who waits for a lock while holding others may be waited for himself; and
@@ -341,10 +341,10 @@ class Core:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class SessionScan:
     """What the index shall say of a session: facts, or its damage; neither, if there is no session."""
 
     location: Location
-    facts: Facts | None = None
+    facts: SessionFacts | None = None
     damage: tuple[Version, str] | None = None
     size_bytes: int = 0

@@ -16,9 +16,9 @@ from store.documents.document import Document, identity_flaw, parse_document
 from store.documents.secrets import carried
 from store.documents.sidecar import overlay
 from store.errors import Corrupt, Flaw, InvalidContent
-from store.index.catalog import Facts, Version
+from store.index.catalog import SessionFacts, Version
 from store.layout import Location
-from store.model.preview import Gist
+from store.model.preview import Preview
 from store.model.session import IndexEntry, Session
 
 log = logging.getLogger("grovefs.store")
@@ -26,7 +26,7 @@ log = logging.getLogger("grovefs.store")
 READ_ATTEMPTS = 20
 
 
-class Snapshot(NamedTuple):
+class DocumentPair(NamedTuple):
     """The two documents of a session as they lay on disk at one moment."""
 
     location: Location
@@ -39,17 +39,17 @@ class Snapshot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedSession:
     """A session read from disk. `side` is None where there is no sidecar worth the name."""
 
-    snapshot: Snapshot
+    snapshot: DocumentPair
     main: Document
     side: Document | None
     session: Session
 
 
 @dataclass(frozen=True)
-class Origin:
+class LoadState:
     """What a Session that was loaded or saved remembers of that moment."""
 
     version: Version
@@ -59,13 +59,13 @@ class Origin:
     partial: bool = False  # only the sidecar was loaded: the messages are not there
 
 
-def read(disk: Disk, location: Location, limit: int) -> Snapshot:
+def read(disk: Disk, location: Location, limit: int) -> DocumentPair:
     """Both documents; read again if a commit came in between."""
     for _ in range(READ_ATTEMPTS):
         main = disk.read(location.path(layout.SESSION), limit)
         side = _read_side(disk, location, limit)
         if disk.stamp(location.path(layout.SESSION)) == (main.stamp if main else None):
-            return Snapshot(location, main, side)
+            return DocumentPair(location, main, side)
     raise Corrupt(location.path(layout.SESSION), Flaw("it changes faster than it can be read"))
 
 
@@ -77,7 +77,7 @@ def _read_side(disk: Disk, location: Location, limit: int) -> File | None:
         return None
 
 
-def parse(snapshot: Snapshot) -> Loaded:
+def parse(snapshot: DocumentPair) -> LoadedSession:
     """The session in a snapshot that has one. Corrupt names the file and the place."""
     location = snapshot.location
     assert snapshot.main is not None
@@ -87,10 +87,10 @@ def parse(snapshot: Snapshot) -> Loaded:
     except InvalidContent as error:
         raise Corrupt(path, error.flaw) from None
     side = parse_side(snapshot)
-    return Loaded(snapshot, main, side, overlay(main.record, side.record if side else None))
+    return LoadedSession(snapshot, main, side, overlay(main.record, side.record if side else None))
 
 
-def parse_side(snapshot: Snapshot) -> Document | None:
+def parse_side(snapshot: DocumentPair) -> Document | None:
     """A sidecar that cannot be read must not make its session unreadable."""
     if snapshot.side is None:
         return None
@@ -107,35 +107,35 @@ def parse_side(snapshot: Snapshot) -> Document | None:
     return side
 
 
-def check_identity(loaded: Loaded) -> None:
+def check_identity(loaded: LoadedSession) -> None:
     """A session.json that belongs elsewhere is not handed out as the one that was asked for."""
     flaw = identity_flaw(loaded.main, loaded.snapshot.location)
     if flaw is not None:
         raise Corrupt(loaded.snapshot.location.path(layout.SESSION), flaw)
 
 
-def origin_of(loaded: Loaded) -> Origin:
+def origin_of(loaded: LoadedSession) -> LoadState:
     dump = loaded.session.model_dump()  # as it is on disk: a key that lies there goes with the next save
     main = dump if loaded.side is None else {**loaded.main.record.model_dump(exclude={"messages"})}
     main.setdefault("messages", dump["messages"])
-    return Origin(loaded.snapshot.version, dump, main, has_side=loaded.side is not None)
+    return LoadState(loaded.snapshot.version, dump, main, has_side=loaded.side is not None)
 
 
-def with_origin(loaded: Loaded) -> Session:
+def with_origin(loaded: LoadedSession) -> Session:
     loaded.session._origin = origin_of(loaded)
     return loaded.session
 
 
-def facts(disk: Disk, location: Location, main: Document, record: Session, version: Version) -> Facts:
+def facts(disk: Disk, location: Location, main: Document, record: Session, version: Version) -> SessionFacts:
     """What the index keeps of a session. The path, not the document, says who it is."""
     messages: list[dict[str, Any]] = main.data["messages"]
-    return Facts(
+    return SessionFacts(
         location=location,
         entry=entry_of(record, location, len(messages), has_attachments=has_attachments(disk, location)),
         version=version,
         anchors=append_offsets.find(main) if _may_be_appended_to(main, location) else None,
         summary=record.conversation_summary.content if record.conversation_summary else "",
-        gist=Gist().owned(record.metadata).after(messages),
+        gist=Preview().owned(record.metadata).after(messages),
         messages=messages,
     )
 

@@ -38,7 +38,7 @@ def appending(disk: Disk, path: str) -> Iterator[Callable[[bytes], None]]:
         fd = _open(disk, path, parent)
         try:
             _refuse_odd(fd, path)
-            own = _Own(fd)
+            own = AppendedRange(fd)
             try:
                 yield lambda lines: _append(disk, own, lines, directory if is_new else None)
             except BaseException:
@@ -62,7 +62,7 @@ def _refuse_odd(fd: int, path: str) -> None:
         raise Corrupt(path, Flaw("not a plain file"))
 
 
-def _append(disk: Disk, own: _Own, lines: bytes, made_in: str | None) -> None:
+def _append(disk: Disk, own: AppendedRange, lines: bytes, made_in: str | None) -> None:
     own.write(b"\n" + lines if _is_torn(own.fd) else lines)
     disk.fsync(own.fd, "sync-log")
     if made_in is not None:  # a new name has to last too
@@ -81,7 +81,7 @@ def _is_torn(fd: int) -> bool:
 
 
 @dataclass
-class _Own:
+class AppendedRange:
     """What we have written: the last bytes before `end`, where the kernel left us after it found the file's end."""
 
     fd: int

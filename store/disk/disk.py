@@ -74,7 +74,7 @@ class NewFile(NamedTuple):
     mode: int | None = None  # instead of that of `like`
 
 
-class Entry(NamedTuple):
+class DirEntry(NamedTuple):
     """What a directory says of one of its names; a link is only a link."""
 
     name: str
@@ -198,12 +198,12 @@ class Disk:
                 raise Corrupt(path, Flaw("not a plain file; links are not followed")) from None
             raise
 
-    def entries(self, path: str) -> list[Entry]:
+    def entries(self, path: str) -> list[DirEntry]:
         """The entries of a directory, by name; none if it does not exist."""
         try:
             with self.opened(path) as fd, os.scandir(fd) as found:
                 entries = [
-                    Entry(e.name, e.is_dir(follow_symlinks=False), e.is_file(follow_symlinks=False), e.is_symlink())
+                    DirEntry(e.name, e.is_dir(follow_symlinks=False), e.is_file(follow_symlinks=False), e.is_symlink())
                     for e in found
                 ]
         except FileNotFoundError:

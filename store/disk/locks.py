@@ -35,7 +35,7 @@ _NEXT_PAUSE_S = 0.001  # only one at a time is next, and everybody else waits fo
 
 
 @dataclass
-class _Held:
+class _HeldLock:
     """What one thread holds of one tree."""
 
     fd: int
@@ -83,19 +83,19 @@ class Locks:
         held = self._mine().get(location.root)
         return held is not None and (held.exclusive or location in held.sessions)
 
-    def _mine(self) -> dict[str, _Held]:
-        mine: dict[str, _Held] | None = getattr(self._local, "trees", None)
+    def _mine(self) -> dict[str, _HeldLock]:
+        mine: dict[str, _HeldLock] | None = getattr(self._local, "trees", None)
         if mine is None:
             mine = self._local.trees = {}
         return mine
 
     @contextmanager
-    def _tree(self, root: str, *, exclusive: bool, deadline: float) -> Iterator[_Held]:
+    def _tree(self, root: str, *, exclusive: bool, deadline: float) -> Iterator[_HeldLock]:
         mine = self._mine()
         held = mine.get(root)
         if held is None:
             # Noted before it is taken: an interrupt may leave it noted too long, but never taken and forgotten.
-            held = mine[root] = _Held(os.open(self._path, _FLAGS, 0o600), exclusive)
+            held = mine[root] = _HeldLock(os.open(self._path, _FLAGS, 0o600), exclusive)
             try:
                 wanted = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
                 _acquire(held.fd, f"tree\0{root}", wanted, deadline)
@@ -153,7 +153,7 @@ def _wait(fd: int, offset: int, kind: int, deadline: float, longest_pause_s: flo
         pause_s = min(pause_s * 1.5, longest_pause_s)
 
 
-class Presence:
+class HomePresence:
     """Who has the home open: everyone shares a lock, and to have it alone means to be the only one.
 
     The file says `ready` from when the one who came first has set things up until the last one leaves: who

@@ -31,7 +31,7 @@ KEPT_BYTES = 1 << 30  # of single files: a program that makes and deletes them a
 _INFO = "info.json"
 
 
-class Deleted(NamedTuple):
+class TrashSlot(NamedTuple):
     """One deletion: its name in the trash, when it was, and what went where."""
 
     name: str
@@ -61,13 +61,13 @@ def info_file(
     return NewFile(f"{slot}/{_INFO}", [json.dumps(info, indent=2).encode()])  # names may be no UTF-8: in escapes
 
 
-def deleted(disk: Disk) -> list[Deleted]:
+def deleted(disk: Disk) -> list[TrashSlot]:
     """What can still be had back, the newest first."""
     found = [find(disk, name) for name in reversed(disk.directories(layout.TRASH))]
     return [slot for slot in found if slot is not None]
 
 
-def find(disk: Disk, name: str) -> Deleted | None:
+def find(disk: Disk, name: str) -> TrashSlot | None:
     """A slot by its name; None if nothing can be had back from it: that was done already, or its note is broken."""
     try:
         file = disk.read(f"{layout.TRASH}/{name}/{_INFO}")
@@ -75,7 +75,7 @@ def find(disk: Disk, name: str) -> Deleted | None:
         kept = [(source, f"{layout.TRASH}/{name}/{target.rpartition('/')[2]}") for source, target in info["moves"]]
         moves = [move for move in kept if disk.stat(move[1]) is not None]
         title = str(info.get("title") or "")
-        return Deleted(name, info["deleted_at_ns"], info["session_id"], info["what"], moves, title) if moves else None
+        return TrashSlot(name, info["deleted_at_ns"], info["session_id"], info["what"], moves, title) if moves else None
     except (Corrupt, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         log.warning("%s/%s is left alone: its %s is broken: %s", layout.TRASH, name, _INFO, error)
         return None
@@ -101,7 +101,7 @@ def _older_than(days: float) -> Callable[[str], bool]:
 
 
 @dataclass
-class Expiry:
+class TrashExpiry:
     """Which slots have had their time, asked again and again: each is looked into only once, for it does not change."""
 
     disk: Disk
@@ -141,13 +141,13 @@ _REPLACED = (
 )
 
 
-class Deletion(NamedTuple):
+class DeletionGroup(NamedTuple):
     """What went in one go: its slots, the last one first, as they have to come back."""
 
-    slots: tuple[Deleted, ...]
+    slots: tuple[TrashSlot, ...]
 
     @property
-    def last(self) -> Deleted:
+    def last(self) -> TrashSlot:
         return self.slots[0]
 
     @property
@@ -168,25 +168,25 @@ class Deletion(NamedTuple):
         return f"deleted, with {along}" if along else "deleted"
 
 
-def together(slots: Sequence[Deleted]) -> list[Deletion]:
+def together(slots: Sequence[TrashSlot]) -> list[DeletionGroup]:
     """Deletions as people made them, the newest first, of slots in that order. Pure."""
-    by_root: dict[str, list[Deleted]] = {}
+    by_root: dict[str, list[TrashSlot]] = {}
     for slot in slots:
         by_root.setdefault(slot.session_id.partition("/")[0], []).append(slot)
     found = {deletion.last.name: deletion for tree in by_root.values() for deletion in _of_one_tree(tree)}
     return [found[slot.name] for slot in slots if slot.name in found]
 
 
-def _of_one_tree(slots: list[Deleted]) -> Iterator[Deletion]:
+def _of_one_tree(slots: list[TrashSlot]) -> Iterator[DeletionGroup]:
     taken: set[str] = set()
     for place, last in enumerate(slots):
         if last.name not in taken:
             more = tuple(_in_the_same_go((s for s in slots[place + 1 :] if s.name not in taken), last))
             taken.update(slot.name for slot in more)
-            yield Deletion((last, *more))
+            yield DeletionGroup((last, *more))
 
 
-def _in_the_same_go(older: Iterable[Deleted], last: Deleted) -> Iterator[Deleted]:
+def _in_the_same_go(older: Iterable[TrashSlot], last: TrashSlot) -> Iterator[TrashSlot]:
     """What was deleted of the same session, and below it, just before, with no pause between."""
     if last.what != _WHOLE and last.what not in _SINGLE:
         return
@@ -203,7 +203,7 @@ def _in_the_same_go(older: Iterable[Deleted], last: Deleted) -> Iterator[Deleted
         yield slot
 
 
-def choose(deletions: Sequence[Deletion], name: str) -> Deletion:
+def choose(deletions: Sequence[DeletionGroup], name: str) -> DeletionGroup:
     """The one that a person means: by its name in the trash, a path, or as sessions are named everywhere. Of several
     deletions of one session the latest."""
     for deletion in deletions:
@@ -211,7 +211,7 @@ def choose(deletions: Sequence[Deletion], name: str) -> Deletion:
             return deletion
     for slot in (slot for deletion in deletions for slot in deletion.slots):
         if name == slot.name or name in (original for original, _ in slot.moves):
-            return Deletion((slot,))
+            return DeletionGroup((slot,))
     named = _called(deletions, name)
     found = [deletion for deletion in named if deletion.last.what not in _REPLACED]
     if named and not found:
@@ -226,7 +226,7 @@ def choose(deletions: Sequence[Deletion], name: str) -> Deletion:
     return found[0]
 
 
-def _called(deletions: Sequence[Deletion], name: str) -> list[Deletion]:
+def _called(deletions: Sequence[DeletionGroup], name: str) -> list[DeletionGroup]:
     """An id that is there is meant as it stands; else a beginning of one, or a title, in any case."""
     wanted = _folded(name)
     if not wanted:

@@ -14,7 +14,7 @@ from store.documents.document import Document
 from store.model.timestamp import Timestamp
 
 
-class Anchors(NamedTuple):
+class AppendOffsets(NamedTuple):
     """Where an append has to cut into session.json; found once, moved along, never searched again."""
 
     append_at: int
@@ -22,23 +22,23 @@ class Anchors(NamedTuple):
     updated_at_text: str
 
 
-def find(main: Document) -> Anchors:
+def find(main: Document) -> AppendOffsets:
     """Where the next message goes in session.json, and where its updated_at stands."""
     spans = {m.key: m for m in json_text.members(main.raw)}
     messages, updated_at = spans["messages"], spans["updated_at"]
     inside = main.raw[messages.start : messages.end - 1].rstrip()
-    return Anchors(messages.start + len(inside), updated_at.start, main.data["updated_at"])
+    return AppendOffsets(messages.start + len(inside), updated_at.start, main.data["updated_at"])
 
 
-def hold(raw: bytes, anchors: Anchors) -> bool:
+def hold(raw: bytes, anchors: AppendOffsets) -> bool:
     text = json_text.render_compact(anchors.updated_at_text)
     rest = raw[anchors.append_at : anchors.append_at + 4096].lstrip()
     return raw[anchors.updated_at : anchors.updated_at + len(text)] == text and rest.startswith(b"]")
 
 
 def cut_in(
-    raw: bytes, anchors: Anchors, added: Sequence[dict[str, Any]], now: Timestamp
-) -> tuple[list[bytes | memoryview], Anchors]:
+    raw: bytes, anchors: AppendOffsets, added: Sequence[dict[str, Any]], now: Timestamp
+) -> tuple[list[bytes | memoryview], AppendOffsets]:
     """The text in parts, with messages added and updated_at changed, and where the anchors are then."""
     at = anchors.append_at
     insertion, last_end = _insertion(raw, at, added)
@@ -48,8 +48,8 @@ def cut_in(
     (a0, a1, a), (b0, b1, b) = cuts
     parts: list[bytes | memoryview] = [view[:a0], a, view[a1:b0], b, view[b1:]]
     if anchors.updated_at > at:
-        return parts, Anchors(at + last_end, anchors.updated_at + len(insertion), now)
-    return parts, Anchors(at + last_end + len(new) - len(old), anchors.updated_at, now)
+        return parts, AppendOffsets(at + last_end, anchors.updated_at + len(insertion), now)
+    return parts, AppendOffsets(at + last_end + len(new) - len(old), anchors.updated_at, now)
 
 
 def _insertion(raw: bytes, at: int, added: Sequence[dict[str, Any]]) -> tuple[bytes, int]:

@@ -180,7 +180,7 @@ def render_path(path: Path) -> str:
 # -- spans: where the parts of a valid text lie ----------------------------------------------------
 
 
-class Member(NamedTuple):
+class JsonMember(NamedTuple):
     """One member of an object: its key, where its chunk (from comma to comma) and its value lie."""
 
     key: str
@@ -190,18 +190,18 @@ class Member(NamedTuple):
     chunk_end: int
 
 
-def members(raw: bytes, start: int = 0, end: int | None = None) -> list[Member]:
+def members(raw: bytes, start: int = 0, end: int | None = None) -> list[JsonMember]:
     """The members of the valid object at `start`, in order. msgspec skips over the values unparsed."""
     view = memoryview(raw)[start:end]
     values = msgspec.json.decode(view, type=dict[str, msgspec.Raw])
-    found: list[Member] = []
+    found: list[JsonMember] = []
     at = raw.index(b"{", start) + 1
     for key, value in values.items():
         match = _KEY.match(raw, at)
         assert match is not None
         value_end = match.end() + len(memoryview(value))
         chunk_end = value_end if raw[value_end] in b",}" else _skip_space(raw, value_end)
-        found.append(Member(key, at, match.end(), value_end, chunk_end))
+        found.append(JsonMember(key, at, match.end(), value_end, chunk_end))
         at = chunk_end + 1
     return found
 
@@ -419,7 +419,7 @@ def _lead(raw: bytes, spans: list[tuple[int, int]], i: int) -> bytes:
     return between[between.index(b",") + 1 :]
 
 
-def _object_style(raw: bytes, old: list[Member], outer: _Style) -> _Style:
+def _object_style(raw: bytes, old: list[JsonMember], outer: _Style) -> _Style:
     if not old:
         indent = outer.indent
         return _Style(b"", b"") if indent is None else _Style(b"\n" + indent + b"  ", b"\n" + indent)

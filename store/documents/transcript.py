@@ -34,7 +34,7 @@ _BACKTICKS = re.compile(r"`{3,}")
 _LONGEST_LINE = 100  # of an argument that stands on the line of its name
 
 
-class Measure(NamedTuple):
+class PieceSize(NamedTuple):
     """How long a piece is: its bytes without the targets of its links, and how often each link is there."""
 
     size_bytes: int
@@ -47,7 +47,7 @@ def render(entry: IndexEntry, summary: str, messages: Sequence[Message], target:
     return render_header(entry) + render_summary(summary) + "".join(pieces)
 
 
-def measure(message: Message, index: int) -> Measure:
+def measure(message: Message, index: int) -> PieceSize:
     """What a message's piece adds to the length of the whole."""
     urls: list[str] = []
 
@@ -56,7 +56,7 @@ def measure(message: Message, index: int) -> Measure:
         return ""
 
     size_bytes = length(render_message(message, index, without_target))
-    return Measure(size_bytes, Counter(urls) if urls else {})
+    return PieceSize(size_bytes, Counter(urls) if urls else {})
 
 
 def length(text: str) -> int:

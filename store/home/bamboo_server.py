@@ -25,7 +25,7 @@ _LOCK_TIMEOUT_S = 5.0
 _EXPORT_LOCK = f"{layout.PRIVATE}/export.lock"
 
 
-class Neighbour:
+class BambooServer:
     def __init__(self, home: Path, *, tolerated: bool) -> None:
         self._home = home
         self._tolerated = tolerated

@@ -21,7 +21,7 @@ QUIET_S = 0.5  # after the last change
 LATEST_S = 10.0  # after the first, however busy it is
 
 
-class Keeper:
+class Housekeeper:
     """Calls its chores in order once things are quiet. A chore that fails is reported and tried again."""
 
     def __init__(self, chores: Sequence[Callable[[], None]]) -> None:

@@ -18,32 +18,32 @@ from store import layout
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.disk.disk import Disk, Durability, Step, _no_step
-from store.disk.locks import TIMEOUT_S, Locks, Presence
+from store.disk.locks import TIMEOUT_S, HomePresence, Locks
 from store.disk.rejects import Rejects
-from store.disk.trash import Expiry
+from store.disk.trash import TrashExpiry
 from store.documents import json_text
 from store.errors import Closed, StoreError
-from store.home.bamboo_server import Neighbour
-from store.home.housekeeping import Keeper
+from store.home.bamboo_server import BambooServer
+from store.home.housekeeping import Housekeeper
 from store.home.opening import make_home, new_warden, new_watcher, open_database, set_up
-from store.home.sessions_json import Exporter
-from store.home.watcher import Watcher
+from store.home.sessions_json import SessionsJson
+from store.home.watcher import HomeWatcher
 from store.layout import Location
-from store.namespace.dispatch import Parts
+from store.namespace.dispatch import Dispatcher
 from store.namespace.namespace import Namespace
-from store.search.browse import Shelves
-from store.search.grep.freshness import Warden
-from store.search.grep.maintenance import Upkeep
+from store.search.browse import SessionBrowser
+from store.search.grep.freshness import FreshnessServer
+from store.search.grep.maintenance import TrigramIndex
 from store.search.summaries import Summaries
-from store.search.transcripts import Pages
+from store.search.transcripts import Transcripts
 from store.sessions.attachments import Beside
-from store.sessions.delete import Remover
-from store.sessions.ownership import Owners
+from store.sessions.delete import DeleteOperations
+from store.sessions.ownership import Ownership
 from store.sessions.prune import AutoPrune, Pruner
-from store.sessions.put import Putter
+from store.sessions.put import PutOperation
 from store.sessions.records import Records
-from store.sessions.rename import Relocator
-from store.sessions.save import Saver
+from store.sessions.rename import RenameOperation
+from store.sessions.save import SaveOperations
 from store.sessions.trajectory import Trajectory
 from store.transfer.backup.backup import Backups
 from store.transfer.backup.restore import Restores
@@ -68,15 +68,15 @@ class OpenHome:
     names: Namespace  # what a filesystem asks for
     records: Records  # artifacts, traces and verification reports of a session
     pruner: Pruner  # old sessions, by a plan
-    trigrams: Upkeep  # what `grovefs grep` goes by
+    trigrams: TrigramIndex  # what `grovefs grep` goes by
     trajectory: Trajectory  # what the agent of a session did, step by step
     imports: Imports  # sessions from elsewhere
     exports: Exports  # and to elsewhere
     backups: Backups  # all of it, to another disk
     restores: Restores  # and back
-    pages: Pages  # transcripts
+    pages: Transcripts  # transcripts
     mail: Mailboxes  # messages between sessions
-    shelves: Shelves  # sessions to leaf through
+    shelves: SessionBrowser  # sessions to leaf through
     state: State  # plain documents by category and name
     agents: Agents  # the agent records among them, and which may go
     projects: Projects  # opaque payloads by project and session
@@ -97,14 +97,14 @@ class OpenHome:
         self.home = Path(home).expanduser().absolute()
         self._closed = self._is_shut = False
         self._auto_prune = auto_prune
-        self._watcher: Watcher | None = None
-        self._warden: Warden | None = None
+        self._watcher: HomeWatcher | None = None
+        self._warden: FreshnessServer | None = None
         make_home(self.home)
-        self._presence = Presence(self.home / layout.OPEN_LOCK)
+        self._presence = HomePresence(self.home / layout.OPEN_LOCK)
         try:
             alone = self._presence.enter()
             self._disk = Disk(self.home, durability, step)
-            self._neighbour = Neighbour(self.home, tolerated=beside_bamboo)
+            self._neighbour = BambooServer(self.home, tolerated=beside_bamboo)
             self._opened = Core(
                 self._disk,
                 open_database(self.home / layout.INDEX_DB, alone=alone),
@@ -115,8 +115,8 @@ class OpenHome:
                 used=self._used,
             )
             self._assemble(Commits(self._core))
-            self._exporter = Exporter(self._core, self._neighbour)
-            self._keeper = Keeper([self._export, self._tidy]) if background else None
+            self._exporter = SessionsJson(self._core, self._neighbour)
+            self._keeper = Housekeeper([self._export, self._tidy]) if background else None
             self._recover(alone=alone, progress=progress)
             self._presence.settle()
             self._watcher = new_watcher(self._core) if background else None
@@ -182,15 +182,15 @@ class OpenHome:
 
     def _assemble(self, commits: Commits) -> None:
         """All that can be done with a home, each family of operations an object of its own."""
-        self._saver = Saver(self._core, commits)
-        self._owners = Owners(self._core, self._saver)
-        self._putter = Putter(self._core, commits)
+        self._saver = SaveOperations(self._core, commits)
+        self._owners = Ownership(self._core, self._saver)
+        self._putter = PutOperation(self._core, commits)
         self._beside = Beside(self._core, commits)
         self.records = Records(self._core, commits)
         self.trajectory = Trajectory(self._core, self._beside)
         self._summaries = Summaries(self._core)
-        self._remover = Remover(self._core)
-        self._expiry = Expiry(self._disk)
+        self._remover = DeleteOperations(self._core)
+        self._expiry = TrashExpiry(self._disk)
         self.pruner = Pruner(self._core, self._remover)
         self.mail = Mailboxes(self._core, commits)
         self.state = State(self._core, commits)
@@ -203,17 +203,17 @@ class OpenHome:
             self._beside,
             self._putter,
             self._remover,
-            Relocator(self._core),
+            RenameOperation(self._core),
             Rejects(self._disk),
-            Parts(self._core, self.mail, self.records, self.state, self.projects, mover),
+            Dispatcher(self._core, self.mail, self.records, self.state, self.projects, mover),
         )
         self.imports = Imports(self._core, commits)
         self.exports = Exports(self._core)
         self.backups = Backups(self._core)
         self.restores = Restores(self._core, commits, self.names.parts)
-        self.pages = Pages(self._core)
-        self.shelves = Shelves(self._core)
-        self.trigrams = Upkeep(self._core.disk, self._core.db)
+        self.pages = Transcripts(self._core)
+        self.shelves = SessionBrowser(self._core)
+        self.trigrams = TrigramIndex(self._core.disk, self._core.db)
 
     def _recover(self, *, alone: bool, progress: Progress | None) -> None:
         """Bring index and files together, looking at as little as the way things ended allows."""

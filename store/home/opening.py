@@ -17,12 +17,12 @@ from store.disk import trash
 from store.disk.disk import NewFile
 from store.documents.sidecar import sidecar_of
 from store.errors import NotFound, StoreError
-from store.home.watcher import Watcher
-from store.index.database import Database, Unusable, set_aside
+from store.home.watcher import HomeWatcher
+from store.index.database import Database, DatabaseUnusable, set_aside
 from store.layout import Location
-from store.search.grep.freshness import START_S, Warden
-from store.search.grep.maintenance import Upkeep
-from store.sessions.put import Putter
+from store.search.grep.freshness import START_S, FreshnessServer
+from store.search.grep.maintenance import TrigramIndex
+from store.sessions.put import PutOperation
 
 log = logging.getLogger("grovefs.store")
 
@@ -30,7 +30,7 @@ _MARKER_TEXT = b"runtime-sidecar-v1\n"  # Bamboo's own
 
 
 @dataclass(frozen=True)
-class Ended:
+class PreviousShutdown:
     """How the home was left."""
 
     cleanly: bool  # by everyone, and seen before: then index and files agree
@@ -49,25 +49,25 @@ def open_database(path: Path, *, alone: bool) -> Database:
     """index.db, made anew if it is garbage: the garbage is kept beside it, the sessions have it all."""
     try:
         return Database(path, alone=alone)
-    except Unusable as error:
+    except DatabaseUnusable as error:
         log.warning("%s; kept as %s.spoiled and made anew from the sessions", error, path.name)
         set_aside(path)
         return Database(path, alone=alone)
 
 
-def new_watcher(core: Core) -> Watcher | None:
+def new_watcher(core: Core) -> HomeWatcher | None:
     try:
-        return Watcher(str(core.home), core.refresh, core.sweep)
+        return HomeWatcher(str(core.home), core.refresh, core.sweep)
     except OSError as error:  # no instances left, or no inotify at all
         log.warning("edits made straight on the home are not noticed by themselves: %s", error)
         return None
 
 
-def new_warden(trigrams: Upkeep) -> Warden:
-    return Warden(trigrams, START_S)
+def new_warden(trigrams: TrigramIndex) -> FreshnessServer:
+    return FreshnessServer(trigrams, START_S)
 
 
-def set_up(core: Core) -> Ended:
+def set_up(core: Core) -> PreviousShutdown:
     """Finish what was interrupted, clear away what belongs to no one, and note that the home is in use."""
     core.disk.prove_moves()
     try:
@@ -77,7 +77,7 @@ def set_up(core: Core) -> Ended:
         log.warning("index.db is damaged (%s) and is made anew from the sessions", error)
         core.db.start_anew()
     _remove_temporaries(core)
-    ended = Ended(cleanly=core.db.get_meta("clean", 0) == 1 and core.db.get_meta("epoch") is not None)
+    ended = PreviousShutdown(cleanly=core.db.get_meta("clean", 0) == 1 and core.db.get_meta("epoch") is not None)
     core.db.set_meta(clean=0)
     if not ended.cleanly:
         core.feed.begin_epoch()  # what was told last may not have reached the disk
@@ -96,7 +96,7 @@ def _remove_temporaries(core: Core) -> None:
 # -- the one-shot migration ----------------------------------------------------------------------------
 
 
-def migrate_sidecars(core: Core, putter: Putter) -> int:
+def migrate_sidecars(core: Core, putter: PutOperation) -> int:
     """Make a sidecar for every session that has none, once per home; returns how many were made."""
     core.check_writable()
     if core.disk.stamp(layout.SIDECAR_MARKER) is not None:
@@ -107,7 +107,7 @@ def migrate_sidecars(core: Core, putter: Putter) -> int:
     return count
 
 
-def _migrate(core: Core, putter: Putter, location: Location) -> bool:
+def _migrate(core: Core, putter: PutOperation, location: Location) -> bool:
     with core.locked(location):
         if core.version(location).side is not None:
             return False

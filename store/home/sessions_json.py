@@ -22,7 +22,7 @@ from store.disk import trash
 from store.disk.disk import File, Stamp
 from store.documents import json_text
 from store.errors import Corrupt, Flaw, InvalidContent
-from store.home.bamboo_server import Neighbour, is_ours
+from store.home.bamboo_server import BambooServer, is_ours
 from store.layout import Location
 from store.model.session import IndexEntry
 from store.model.timestamp import Timestamp
@@ -33,9 +33,9 @@ VERSION = 2  # what Bamboo 2026.6 writes; a version that was found is kept
 
 
 @dataclass(frozen=True)
-class Exporter:
+class SessionsJson:
     core: Core
-    neighbour: Neighbour
+    neighbour: BambooServer
 
     def is_foreign(self) -> bool:
         """Whether someone else wrote sessions.json since our last export. None at all counts as ours."""

@@ -30,7 +30,7 @@ _SESSION = flags.CLOSE_WRITE | flags.MOVED_TO | flags.MOVED_FROM | flags.DELETE 
 _PARENT = flags.CREATE | flags.MOVED_TO | flags.MOVED_FROM | flags.DELETE | flags.ONLYDIR | flags.DONT_FOLLOW
 
 
-class Watcher:
+class HomeWatcher:
     """One daemon thread. `changed` is called with a location; `lost` when the kernel could not keep up."""
 
     def __init__(self, home: str, changed: Callable[[Location], object], lost: Callable[[], object]) -> None:

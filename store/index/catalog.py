@@ -17,12 +17,12 @@ import orjson
 from store import layout
 from store.disk.disk import Stamp
 from store.documents import display_names, json_text, transcript
-from store.documents.append_offsets import Anchors
+from store.documents.append_offsets import AppendOffsets
 from store.errors import NotFound
 from store.index import fulltext
 from store.index.database import Database
 from store.layout import Location
-from store.model.preview import Gist
+from store.model.preview import Preview
 from store.model.session import IndexEntry
 from store.model.timestamp import Timestamp
 
@@ -47,7 +47,7 @@ class Version(NamedTuple):
     side: Stamp | None
 
 
-class Terms(TypedDict, total=False):
+class WriteOptions(TypedDict, total=False):
     """What whoever writes a file knows, and wants beside its bytes."""
 
     base: Version | None  # the version it started from; another one there now is a conflict
@@ -56,35 +56,35 @@ class Terms(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Row:
+class CatalogRow:
     key: int
     location: Location
     entry: IndexEntry
     version: Version
-    anchors: Anchors | None
-    gist: Gist
+    anchors: AppendOffsets | None
+    gist: Preview
 
 
 @dataclass(frozen=True)
-class Facts:
+class SessionFacts:
     """All that the index wants to know of a session. `messages` as parsed from session.json."""
 
     location: Location
     entry: IndexEntry
     version: Version
-    anchors: Anchors | None
+    anchors: AppendOffsets | None
     summary: str
-    gist: Gist
+    gist: Preview
     messages: Sequence[dict[str, Any]]
 
 
-class Index:
+class Catalog:
     def __init__(self, db: Database) -> None:
         self._db = db
 
     # -- writing, inside a transaction ---------------------------------------------------------------
 
-    def put(self, db: apsw.Connection, *found: Facts) -> None:
+    def put(self, db: apsw.Connection, *found: SessionFacts) -> None:
         """Make rows and search rows say what the files say; rows of unchanged messages are not touched.
 
         All sessions before all messages: a statement that might have to be undone makes FTS5 write out what it
@@ -95,38 +95,41 @@ class Index:
             self._heal(db, facts.location)
         fulltext.put_all(
             db,
-            (fulltext.Content(key, f.entry.title, f.summary, f.messages) for key, f in zip(keys, found, strict=True)),
+            (
+                fulltext.SearchContent(key, f.entry.title, f.summary, f.messages)
+                for key, f in zip(keys, found, strict=True)
+            ),
         )
 
     def put_control(
         self,
         db: apsw.Connection,
-        row: Row,
+        row: CatalogRow,
         entry: IndexEntry,
         version: Version,
         summary: str,
-        gist: Gist,
-        anchors: Anchors | None = None,
+        gist: Preview,
+        anchors: AppendOffsets | None = None,
     ) -> None:
         """The control plane changed, the messages did not; `anchors`, if they lie elsewhere now."""
         self._put_row(db, row.location, entry, version, anchors or row.anchors, gist)
         fulltext.put_session(db, row.key, entry.title, summary)
 
-    def put_entry(self, db: apsw.Connection, row: Row, entry: IndexEntry) -> None:
+    def put_entry(self, db: apsw.Connection, row: CatalogRow, entry: IndexEntry) -> None:
         """The entry changed by something beside the documents: an attachment came or went."""
         self._put_row(db, row.location, entry, row.version, row.anchors, row.gist)
 
-    def put_version(self, db: apsw.Connection, row: Row, version: Version) -> None:
+    def put_version(self, db: apsw.Connection, row: CatalogRow, version: Version) -> None:
         """The same documents with other times or modes: only their stamps changed."""
         self._put_row(db, row.location, row.entry, version, row.anchors, row.gist)
 
     def put_appended(
         self,
         db: apsw.Connection,
-        row: Row,
+        row: CatalogRow,
         entry: IndexEntry,
         version: Version,
-        anchors: Anchors,
+        anchors: AppendOffsets,
         messages: Sequence[dict[str, Any]],
     ) -> None:
         """Messages were added at the end; nothing else changed but the time."""
@@ -166,8 +169,8 @@ class Index:
         location: Location,
         entry: IndexEntry,
         version: Version,
-        anchors: Anchors | None,
-        gist: Gist,
+        anchors: AppendOffsets | None,
+        gist: Preview,
     ) -> int:
         if version.main is None:  # a commit that comes to this keeps its mark, and the session is read again
             raise NotFound(f"{location.path(layout.SESSION)} was taken away right after it was saved")
@@ -202,7 +205,7 @@ class Index:
 
     # -- asking --------------------------------------------------------------------------------------
 
-    def find(self, location: Location) -> Row | None:
+    def find(self, location: Location) -> CatalogRow | None:
         row = self._db.reader.execute(f"{_SELECT} WHERE root = ? AND child = ?", _key(location)).fetchone()
         return _row(row) if row else None
 
@@ -269,7 +272,7 @@ class Index:
 
     def summaries(
         self, where: Filter, order: Order, *, descending: bool, limit: int, offset: int
-    ) -> list[tuple[Location, IndexEntry, Gist]]:
+    ) -> list[tuple[Location, IndexEntry, Preview]]:
         """As `entries`, with what a list says beside."""
         clause, values = where.sql()
         order_by = _ORDERS[order].format("DESC" if descending else "ASC")
@@ -353,15 +356,15 @@ _SELECT = (
 )
 
 
-def _row(row: tuple[Any, ...]) -> Row:
+def _row(row: tuple[Any, ...]) -> CatalogRow:
     key, root, child, entry, main, side, append_at, updated_at, updated_at_text, *gist = row
-    return Row(
+    return CatalogRow(
         key,
         Location(root, child or None),
         IndexEntry.model_validate(orjson.loads(entry)),
         unpack_version(main, side),
-        Anchors(append_at, updated_at, updated_at_text) if append_at is not None else None,
-        Gist(*gist),
+        AppendOffsets(append_at, updated_at, updated_at_text) if append_at is not None else None,
+        Preview(*gist),
     )
 
 

@@ -44,7 +44,7 @@ class Cursor(NamedTuple):
     seq: int
 
 
-class Change(NamedTuple):
+class FeedChange(NamedTuple):
     seq: int
     location: Location
     what: str
@@ -55,11 +55,11 @@ class Changes(NamedTuple):
     """What came after a cursor, and the cursor to ask with next time."""
 
     cursor: Cursor
-    items: list[Change]
+    items: list[FeedChange]
     resync: bool = False
 
 
-class Feed:
+class ChangeFeed:
     def __init__(self, db: Database) -> None:
         self._db = db
 
@@ -93,7 +93,7 @@ class Feed:
                 "SELECT seq, root, child, what, at_ns FROM changes WHERE seq > ? ORDER BY seq LIMIT ?",
                 (cursor.seq, PAGE),
             )
-            items = [Change(seq, Location(root, child or None), what, at) for seq, root, child, what, at in rows]
+            items = [FeedChange(seq, Location(root, child or None), what, at) for seq, root, child, what, at in rows]
             return Changes(Cursor(epoch, items[-1].seq if items else cursor.seq), items)
         finally:
             reader.execute("COMMIT")

@@ -179,7 +179,7 @@ class OlderInUse(StoreError):
     """index.db belongs to an older GroveFS, which has it open."""
 
 
-class Unusable(StoreError):
+class DatabaseUnusable(StoreError):
     """index.db is no database of ours; it can be set aside and made anew."""
 
 
@@ -262,11 +262,11 @@ class Database:
             # Before anything is set: someone else's database must not be changed by our looking at it.
             is_ours = connection.execute("PRAGMA application_id").get == APPLICATION_ID
             if not is_ours and connection.execute("SELECT count(*) FROM sqlite_schema").get:
-                raise Unusable(f"{self.path} is not a GroveFS index")
+                raise DatabaseUnusable(f"{self.path} is not a GroveFS index")
             connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY")
             connection.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
         except (apsw.NotADBError, apsw.CorruptError) as error:
-            raise Unusable(f"{self.path}: {error}") from error
+            raise DatabaseUnusable(f"{self.path}: {error}") from error
         except apsw.CantOpenError as error:
             raise OSError(errno.EIO, "this cannot be opened as a database", str(self.path)) from error
         except tuple(_DISK_ERRORS) as error:
@@ -285,7 +285,7 @@ class Database:
                 if version <= VERSION:
                     return
         except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError) as error:
-            raise Unusable(f"{self.path}: {error}") from error
+            raise DatabaseUnusable(f"{self.path}: {error}") from error
         raise NewerSchema(
             f"{self.path} was made by a newer GroveFS (schema {version}, this one knows {VERSION}); "
             "nothing was changed. Upgrade, or delete the file to have it made anew from the sessions"

@@ -23,7 +23,7 @@ from store.model.timestamp import clip_ns, ns_of
 # -- sessions --------------------------------------------------------------------------------------
 
 
-class Content(NamedTuple):
+class SearchContent(NamedTuple):
     """What search shall know of a session: its key, its title and summary, its messages."""
 
     key: int
@@ -36,7 +36,7 @@ def put_session(db: apsw.Connection, key: int, title: str, summary: str) -> None
     _put_rows(db, _Rows(key << SHIFT, key << SHIFT, [_session_text(title, summary)]))
 
 
-def put_all(db: apsw.Connection, found: Iterable[Content]) -> None:
+def put_all(db: apsw.Connection, found: Iterable[SearchContent]) -> None:
     """Bring the rows in step with sessions and their messages; those of what did not change are left alone."""
     _put_rows(db, *(_Rows(c.key << SHIFT, last_row(c.key), texts_of(c.title, c.summary, c.messages)) for c in found))
 
@@ -94,7 +94,7 @@ def document_agrees(db: apsw.Connection, path: str, title: str, text: str) -> bo
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class SearchRow:
     """What a row stands for. All but the digest is worked out only if the row has to be written."""
 
     digest: int
@@ -126,10 +126,10 @@ class _Rows(NamedTuple):
 
     first: int
     last: int
-    wanted: Sequence[Text]
+    wanted: Sequence[SearchRow]
 
 
-class _Change:
+class _TextChange:
     """What has to be done for that."""
 
     def __init__(self, rows: _Rows, present: dict[int, tuple[int, int]]) -> None:
@@ -149,13 +149,13 @@ class _Change:
         self.unused = [number for numbers in free.values() for number in numbers]
 
 
-def _is_other(present: tuple[int, int] | None, text: Text) -> bool:
+def _is_other(present: tuple[int, int] | None, text: SearchRow) -> bool:
     return present is None or present[0] != text.digest
 
 
 def _put_rows(db: apsw.Connection, *rows: _Rows) -> None:
     """Full-text rows last: whatever else is written makes FTS5 write out what it has gathered."""
-    changes = [_Change(each, _present(db, each.first, each.last)) for each in rows]
+    changes = [_TextChange(each, _present(db, each.first, each.last)) for each in rows]
     _execute_many(db, "DELETE FROM texts WHERE row = ?", [(row,) for c in changes for row in c.stale])
     _execute_many(db, _INSERT, [(row, number, *text.columns()) for c in changes for row, text, number in c.moved])
     new = [found for change in changes for found in change.new]
@@ -172,9 +172,9 @@ def _present(db: apsw.Connection, first: int, last: int) -> dict[int, tuple[int,
     return {row: (digest, number) for row, digest, number in rows}
 
 
-def _pieces_of(change: _Change) -> transcript_sizes.Change:
+def _pieces_of(change: _TextChange) -> transcript_sizes.RowChange:
     told = [(row, text.told) for row, text in change.changed]
-    return transcript_sizes.Change(change.first, change.last, [(row,) for row in change.stale], told)
+    return transcript_sizes.RowChange(change.first, change.last, [(row,) for row in change.stale], told)
 
 
 def _execute_many(db: apsw.Connection, statement: str, values: list[tuple[Any, ...]]) -> None:
@@ -187,8 +187,8 @@ _HIGHEST = "SELECT max(number) FROM texts UNION ALL SELECT max(id) FROM search_d
 _INSERT = "INSERT INTO texts (row, number, role, message_id, created_ns, digest) VALUES (?, ?, ?, ?, ?, ?)"
 
 
-def _session_text(title: str, summary: str) -> Text:
-    return Text(session_digest(title, summary), None, title, summary)
+def _session_text(title: str, summary: str) -> SearchRow:
+    return SearchRow(session_digest(title, summary), None, title, summary)
 
 
 def session_digest(title: str, summary: str) -> int:
@@ -196,8 +196,8 @@ def session_digest(title: str, summary: str) -> int:
     return _digest([title, summary])
 
 
-def _text_of(message: dict[str, Any]) -> Text:
-    return Text(_digest(message), message)
+def _text_of(message: dict[str, Any]) -> SearchRow:
+    return SearchRow(_digest(message), message)
 
 
 def _digest(value: Any) -> int:
@@ -207,12 +207,12 @@ def _digest(value: Any) -> int:
 # -- trusting nothing ------------------------------------------------------------------------------
 
 
-def texts_of(title: str, summary: str, messages: Sequence[dict[str, Any]]) -> list[Text]:
+def texts_of(title: str, summary: str, messages: Sequence[dict[str, Any]]) -> list[SearchRow]:
     """What the rows of a session stand for, in order."""
     return [_session_text(title, summary), *map(_text_of, messages)]
 
 
-def rows_agree(db: apsw.Connection, key: int, wanted: Sequence[Text]) -> bool:
+def rows_agree(db: apsw.Connection, key: int, wanted: Sequence[SearchRow]) -> bool:
     """Whether a session has the rows that its files would make, each with a number that is in the full-text index."""
     between = (key << SHIFT, last_row(key))
     rows = "SELECT row, role, message_id, created_ns, digest FROM texts WHERE row BETWEEN ? AND ? ORDER BY row"

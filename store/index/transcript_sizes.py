@@ -13,7 +13,7 @@ import apsw
 import orjson
 
 from store.documents import display_names, transcript
-from store.documents.transcript import Measure
+from store.documents.transcript import PieceSize
 from store.index.database import SHIFT
 from store.layout import Location
 from store.model.session import IndexEntry
@@ -22,7 +22,7 @@ PLACE = (1 << SHIFT) - 1
 Source = str | dict[str, Any]  # a session's summary, or a message
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """Search rows between `first` and `last`, all of one session, that are gone or stand for something else now."""
 
     first: int
@@ -31,7 +31,7 @@ class Change(NamedTuple):
     changed: Sequence[tuple[int, Source]]
 
 
-def put(db: apsw.Connection, changes: Sequence[Change]) -> None:
+def put(db: apsw.Connection, changes: Sequence[RowChange]) -> None:
     """Follow changes of search rows."""
     before = [_remove(db, change) if change.stale else 0 for change in changes]
     measured = [[(row, measure(row, source)) for row, source in change.changed] for change in changes]
@@ -48,7 +48,7 @@ def put(db: apsw.Connection, changes: Sequence[Change]) -> None:
     )
 
 
-def _remove(db: apsw.Connection, change: Change) -> int:
+def _remove(db: apsw.Connection, change: RowChange) -> int:
     """Forget what rows stood for before; returns how long that was."""
     between = (change.first, change.last)
     if db.execute("SELECT 1 FROM links WHERE row BETWEEN ? AND ? LIMIT 1", between).fetchone():
@@ -56,10 +56,10 @@ def _remove(db: apsw.Connection, change: Change) -> int:
     return sum(bytes_ for (bytes_,) in db.executemany("DELETE FROM pieces WHERE row = ? RETURNING bytes", change.stale))
 
 
-def measure(row: int, source: Source) -> Measure:
+def measure(row: int, source: Source) -> PieceSize:
     """The length of the piece that a row stands for."""
     if isinstance(source, str):
-        return Measure(transcript.length(transcript.render_summary(source)), {})
+        return PieceSize(transcript.length(transcript.render_summary(source)), {})
     return transcript.measure(source, (row & PLACE) - 1)
 
 
@@ -108,5 +108,5 @@ def linking(db: apsw.Connection) -> set[int]:
     return {key for (key,) in db.execute(f"SELECT DISTINCT row >> {SHIFT} FROM links")}
 
 
-def _links(measured: Iterable[tuple[int, Measure]]) -> Iterable[tuple[int, str, int]]:
+def _links(measured: Iterable[tuple[int, PieceSize]]) -> Iterable[tuple[int, str, int]]:
     return ((row, url, times) for row, m in measured for url, times in m.links.items())

@@ -111,7 +111,7 @@ class HasMirrors(Protocol):
     runtime_metadata: SessionRuntimeMetadata | None
 
 
-class Label:
+class MetadataField:
     """An attribute of Session that lies in `metadata` alone, under a key of its own. None clears it."""
 
     def __init__(self, key: str) -> None:
@@ -131,7 +131,7 @@ class Label:
             session.metadata[self.key] = value
 
 
-class Mirrored(Generic[T]):
+class MirroredField(Generic[T]):
     """An attribute of Session that reads and writes `field` in both places. None clears it."""
 
     def __init__(self, field: str, parse: Callable[[str], T | None], *, older_key: str | None = None) -> None:

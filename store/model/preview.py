@@ -28,7 +28,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 Message = Mapping[str, Any]  # as parsed from session.json
 
 
-class Gist(NamedTuple):
+class Preview(NamedTuple):
     user: str | None = None
     persona: str | None = None
     opening: str | None = None  # a title made from the first thing the user said; None before that
@@ -39,7 +39,7 @@ class Gist(NamedTuple):
     def exchanges(self) -> int:
         return min(self.asked, self.answered)
 
-    def after(self, added: Iterable[Message]) -> Gist:
+    def after(self, added: Iterable[Message]) -> Preview:
         """The gist once these messages have been appended."""
         opening, asked, answered = self.opening, self.asked, self.answered
         for message in added:
@@ -49,7 +49,7 @@ class Gist(NamedTuple):
             answered += is_answer(message)
         return self._replace(opening=opening, asked=asked, answered=answered)
 
-    def owned(self, metadata: Mapping[str, str]) -> Gist:
+    def owned(self, metadata: Mapping[str, str]) -> Preview:
         """The gist with what a session's metadata says of its owner."""
         return self._replace(user=metadata.get("user_id"), persona=metadata.get("active_persona_id"))
 

@@ -37,8 +37,8 @@ from store.model.message import (
 )
 from store.model.mirrored_fields import (
     MIRRORED,
-    Label,
-    Mirrored,
+    MetadataField,
+    MirroredField,
     SessionRuntimeMetadata,
     mirror_text,
     parse_flag,
@@ -46,7 +46,7 @@ from store.model.mirrored_fields import (
     parse_names,
     parse_text,
 )
-from store.model.preview import Gist
+from store.model.preview import Preview
 from store.model.record import ALIASES, U32, U64, AliasedRecord, Missing, OmitEmpty, Opt, Record
 from store.model.runtime_state import (
     AgentRuntimeState,
@@ -148,7 +148,7 @@ class PendingQuestion(Record):
 class Session(AliasedRecord):
     """One conversation, root or child: `session.json`, or without its messages `runtime.json`."""
 
-    model_config = ConfigDict(ignored_types=(Mirrored, Label))
+    model_config = ConfigDict(ignored_types=(MirroredField, MetadataField))
 
     id: str
     title: str = ""
@@ -191,22 +191,22 @@ class Session(AliasedRecord):
     _origin: Any = PrivateAttr(default=None)
 
     # Not members: each reads and writes both runtime_metadata and metadata.
-    last_run_status = Mirrored("last_run_status", parse_text)
-    last_run_error = Mirrored("last_run_error", parse_text)
-    subagent_type = Mirrored("subagent_type", parse_text)
-    provider_name = Mirrored("provider_name", parse_text)
-    pending_injected_messages = Mirrored("pending_injected_messages", parse_messages)
-    selected_skill_ids = Mirrored("selected_skill_ids", parse_names)
-    skill_mode = Mirrored("skill_mode", parse_text, older_key="mode")
-    runtime_reasoning_effort = Mirrored("reasoning_effort", parse_text)
-    enhance_prompt = Mirrored("enhance_prompt", parse_text)
-    root_orchestration_prompt = Mirrored("root_orchestration_prompt", parse_flag)
-    task_list_version = Mirrored("task_list_version", parse_text)
-    todo_list_version = Mirrored("todo_list_version", parse_text)
-    workspace_path = Mirrored("workspace_path", parse_text)
-    project_id = Mirrored("project_id", parse_text)
-    user_id = Label("user_id")
-    persona_id = Label("active_persona_id")
+    last_run_status = MirroredField("last_run_status", parse_text)
+    last_run_error = MirroredField("last_run_error", parse_text)
+    subagent_type = MirroredField("subagent_type", parse_text)
+    provider_name = MirroredField("provider_name", parse_text)
+    pending_injected_messages = MirroredField("pending_injected_messages", parse_messages)
+    selected_skill_ids = MirroredField("selected_skill_ids", parse_names)
+    skill_mode = MirroredField("skill_mode", parse_text, older_key="mode")
+    runtime_reasoning_effort = MirroredField("reasoning_effort", parse_text)
+    enhance_prompt = MirroredField("enhance_prompt", parse_text)
+    root_orchestration_prompt = MirroredField("root_orchestration_prompt", parse_flag)
+    task_list_version = MirroredField("task_list_version", parse_text)
+    todo_list_version = MirroredField("todo_list_version", parse_text)
+    workspace_path = MirroredField("workspace_path", parse_text)
+    project_id = MirroredField("project_id", parse_text)
+    user_id = MetadataField("user_id")
+    persona_id = MetadataField("active_persona_id")
 
     @classmethod
     def new(cls, id: str, model: str = "") -> Self:
@@ -292,7 +292,7 @@ class Session(AliasedRecord):
 
     def exchange_count(self) -> int:
         """How many of the user's questions were answered."""
-        return Gist().after(message.model_dump(warnings=False) for message in self.messages).exchanges
+        return Preview().after(message.model_dump(warnings=False) for message in self.messages).exchanges
 
     def clear_derived_context_state(self) -> None:
         """Forget what was computed from the messages; for whoever has edited them (FORMATS H.13)."""

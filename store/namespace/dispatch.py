@@ -12,19 +12,19 @@ from typing import Unpack
 from store import layout
 from store.commit.core import Core
 from store.errors import MustBeCopied
-from store.index.catalog import Terms
-from store.path_kinds import Kind, Place
+from store.index.catalog import WriteOptions
+from store.path_kinds import PathInfo, PathKind
 from store.sessions.records import Records
 from store.workspace.mailbox import Mailboxes
 from store.workspace.project_moves import ProjectMover
 from store.workspace.projects import Projects
 from store.workspace.state import State
 
-_STATE = (Kind.STATE_JSON, Kind.STATE_TEXT)
+_STATE = (PathKind.STATE_JSON, PathKind.STATE_TEXT)
 
 
 @dataclass(frozen=True)
-class Parts:
+class Dispatcher:
     core: Core
     mail: Mailboxes
     records: Records
@@ -32,31 +32,35 @@ class Parts:
     projects: Projects
     mover: ProjectMover
 
-    def put(self, place: Place, data: bytes, **terms: Unpack[Terms]) -> bool:
+    def put(self, place: PathInfo, data: bytes, **terms: Unpack[WriteOptions]) -> bool:
         """Commit a file as a whole; False if it is there already."""
-        keepers = {Kind.MESSAGE: self.mail.put, Kind.RECORD: self.records.put, Kind.PAYLOAD: self.projects.put}
+        keepers = {
+            PathKind.MESSAGE: self.mail.put,
+            PathKind.RECORD: self.records.put,
+            PathKind.PAYLOAD: self.projects.put,
+        }
         put = keepers.get(place.kind, self.state.put)
         return put(place, data, **terms)
 
-    def remove(self, place: Place, *, keep: bool = True) -> bool:
+    def remove(self, place: PathInfo, *, keep: bool = True) -> bool:
         """Take a file away; to the trash, unless it lives on under another name. False if it is none of these."""
-        if place.kind is Kind.MESSAGE:
+        if place.kind is PathKind.MESSAGE:
             self.mail.remove(place)
-        elif place.kind is Kind.RECORD:
+        elif place.kind is PathKind.RECORD:
             self.records.remove(place)
         elif place.kind in _STATE:
             self.state.remove(place, keep=keep)
-        elif place.kind is Kind.PAYLOAD:
+        elif place.kind is PathKind.PAYLOAD:
             self.projects.remove(place, keep=keep)
         else:
             return False
         return True
 
-    def move(self, source: Place, target: Place, *, is_dir: bool) -> bool:
+    def move(self, source: PathInfo, target: PathInfo, *, is_dir: bool) -> bool:
         """Rename what an index has to follow, to a name that is not committed as a whole. False if none has to."""
-        if source.kind is Kind.PAYLOAD:
+        if source.kind is PathKind.PAYLOAD:
             self.projects.move_away(source, target)
-        elif is_dir and any(place.kind in (Kind.PROJECT, Kind.MEMBER) for place in (source, target)):
+        elif is_dir and any(place.kind in (PathKind.PROJECT, PathKind.MEMBER) for place in (source, target)):
             if _is_state(source):  # both search and the project's index would have to follow, in one commit
                 raise MustBeCopied(f"{source.path} holds state documents: they have to be copied to be none")
             self.mover.move(source, target)
@@ -66,27 +70,27 @@ class Parts:
             return False
         return True
 
-    def tell(self, place: Place) -> None:
+    def tell(self, place: PathInfo) -> None:
         """A file came or went by a plain rename or unlink: whoever has to know is told."""
         if place.location is None:
             return
-        if place.kind is Kind.MESSAGE:
+        if place.kind is PathKind.MESSAGE:
             self.mail.tell(place.location)
-        elif place.kind is Kind.RECORD:
+        elif place.kind is PathKind.RECORD:
             self.records.tell(place.location)
         elif place.name == layout.REMOVED and not place.location.is_session:
             self.core.refresh(place.location)  # a child taken out of its project's indices, or back
 
-    def exchanged(self, place: Place) -> None:
+    def exchanged(self, place: PathInfo) -> None:
         """Two names changed places: directories may hold documents that search knows elsewhere."""
         if _is_state(place):
             self.core.refresh(layout.state_location())
 
-    def touched(self, place: Place) -> None:
+    def touched(self, place: PathInfo) -> None:
         """The times of a file were set: an index may take them for its own."""
-        if place.location is not None and (place.kind in _STATE or place.kind is Kind.PAYLOAD):
+        if place.location is not None and (place.kind in _STATE or place.kind is PathKind.PAYLOAD):
             self.core.refresh(place.location)
 
 
-def _is_state(place: Place) -> bool:
+def _is_state(place: PathInfo) -> bool:
     return place.path.startswith(f"{layout.STATE}/")

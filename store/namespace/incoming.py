@@ -18,15 +18,15 @@ from store.documents import document as documents
 from store.documents import json_text, secrets
 from store.documents.document import parse_document
 from store.errors import InvalidContent, MustBeCopied
-from store.path_kinds import CHECKED, Kind, Place, place_of
+from store.path_kinds import CHECKED, PathInfo, PathKind, classify_path
 
 
-def refuse_unchecked(core: Core, source: Place, target: Place, *, has_come: bool = False) -> None:
+def refuse_unchecked(core: Core, source: PathInfo, target: PathInfo, *, has_come: bool = False) -> None:
     """Before the rename; or, if it `has_come`, after it, for whoever takes it back then."""
-    if target.kind is Kind.PLAIN and not target.path.startswith(f"{layout.STATE}/"):
+    if target.kind is PathKind.PLAIN and not target.path.startswith(f"{layout.STATE}/"):
         return  # and so is all that is in it
     for inside in _files_below(core, target.path if has_come else source.path):
-        old, new = place_of(source.path + inside), place_of(target.path + inside)
+        old, new = classify_path(source.path + inside), classify_path(target.path + inside)
         if new.kind in CHECKED and old.kind not in CHECKED and not _belongs(core, new if has_come else old, new):
             raise MustBeCopied(f"{old.path} becomes a document: it has to be copied, and is checked then")
 
@@ -43,20 +43,20 @@ def _files_below(core: Core, path: str) -> Iterator[str]:
                 yield inside
 
 
-def _belongs(core: Core, now: Place, new: Place) -> bool:
+def _belongs(core: Core, now: PathInfo, new: PathInfo) -> bool:
     file = core.disk.read(now.path, core.limit_bytes)
     if file is None:
         return True  # gone meanwhile
     try:
-        if new.kind is Kind.STATE_JSON:
+        if new.kind is PathKind.STATE_JSON:
             json_text.parse_value(file.data, now.path, limit=core.limit_bytes)
             return True
-        return new.kind is Kind.DOCUMENT and _is_document(core, file.data, new)
+        return new.kind is PathKind.DOCUMENT and _is_document(core, file.data, new)
     except InvalidContent:
         return False
 
 
-def _is_document(core: Core, raw: bytes, place: Place) -> bool:
+def _is_document(core: Core, raw: bytes, place: PathInfo) -> bool:
     assert place.location is not None
     document = parse_document(raw, place.path, limit=core.limit_bytes)
     secrets.refuse_keys(raw, document.data, place.path)

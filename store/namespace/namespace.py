@@ -19,28 +19,28 @@ from store import layout
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.disk import trash
-from store.disk.disk import Entry, NewFile, write_all
+from store.disk.disk import DirEntry, NewFile, write_all
 from store.disk.rejects import Rejects
 from store.documents import json_text
 from store.errors import AlreadyExists, Conflict, Generated, InvalidContent, NotEmpty, NotFound, Protected
-from store.index.catalog import Terms, Version
+from store.index.catalog import Version, WriteOptions
 from store.layout import Location
 from store.namespace import incoming
-from store.namespace.dispatch import Parts
-from store.path_kinds import CHECKED, FIXED, VERSIONED, Kind, Place
+from store.namespace.dispatch import Dispatcher
+from store.path_kinds import CHECKED, FIXED, VERSIONED, PathInfo, PathKind
 from store.sessions.attachments import Beside
-from store.sessions.delete import Remover
-from store.sessions.put import Putter
-from store.sessions.rename import Relocator
+from store.sessions.delete import DeleteOperations
+from store.sessions.put import PutOperation
+from store.sessions.rename import RenameOperation
 
 log = logging.getLogger("grovefs.store")
 
 CHUNK_BYTES = 1 << 20
 # Foreign files are not the session's; a pinned session goes on receiving and acknowledging its mail.
-_NEVER_PINNED = (Kind.PLAIN, Kind.MESSAGE, Kind.MAILBOX)
+_NEVER_PINNED = (PathKind.PLAIN, PathKind.MESSAGE, PathKind.MAILBOX)
 
 
-class DocumentTerms(Terms, total=False):
+class DocumentWriteOptions(WriteOptions, total=False):
     overwrite: bool  # a newer version there is no reason to refuse
     deleted_before: bool  # the name was taken away by whoever writes it again
 
@@ -49,11 +49,11 @@ class DocumentTerms(Terms, total=False):
 class Namespace:
     core: Core
     beside: Beside
-    putter: Putter
-    remover: Remover
-    relocator: Relocator
+    putter: PutOperation
+    remover: DeleteOperations
+    relocator: RenameOperation
     rejects: Rejects
-    parts: Parts
+    parts: Dispatcher
 
     # -- looking ---------------------------------------------------------------------------------------
 
@@ -65,14 +65,14 @@ class Namespace:
     def stat(self, path: str) -> os.stat_result | None:
         return self.core.disk.stat(path)
 
-    def entries(self, path: str) -> list[Entry]:
+    def entries(self, path: str) -> list[DirEntry]:
         return self.core.disk.entries(path)
 
     def scan(self, path: str) -> list[tuple[str, os.stat_result]]:
         """The names in a directory, and what each is like."""
         return self.core.disk.scan(path)
 
-    def birth_ns(self, place: Place) -> int | None:
+    def birth_ns(self, place: PathInfo) -> int | None:
         """When a file was made, where the filesystem knows it."""
         return self.core.disk.birth_ns(place.path)
 
@@ -80,12 +80,12 @@ class Namespace:
         """A document was changed on disk: the index is to follow, unless it knows."""
         self.core.refresh(location)
 
-    def read(self, place: Place) -> bytes | None:
+    def read(self, place: PathInfo) -> bytes | None:
         """A file whole; None if there is none."""
         file = self.core.disk.read(place.path)
         return file.data if file else None
 
-    def open(self, place: Place, flags: int, mode: int = 0o600) -> int:
+    def open(self, place: PathInfo, flags: int, mode: int = 0o600) -> int:
         """A descriptor of the file itself; its directories are reached without following links."""
         if flags == os.O_RDONLY:
             return self.core.disk.open_to_read(place.path)
@@ -94,19 +94,19 @@ class Namespace:
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             return os.open(place.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=parent)
 
-    def version(self, place: Place) -> Version:
+    def version(self, place: PathInfo) -> Version:
         """What a writer of this name starts from: what `commit` takes as `base`."""
-        if place.kind is Kind.DOCUMENT and place.location is not None:
+        if place.kind is PathKind.DOCUMENT and place.location is not None:
             return self.core.version(place.location)
         return Version(self.core.disk.stamp(place.path), None)
 
-    def check_may_write(self, place: Place) -> None:
+    def check_may_write(self, place: PathInfo) -> None:
         """Raise, with the reason, if no bytes may be written under this name."""
         self.core.check_writable()
-        if place.kind is Kind.DERIVED:
+        if place.kind is PathKind.DERIVED:
             raise Generated(f"{place.path} is derived from the sessions beside it, and follows them by itself")
 
-    def read_link(self, place: Place) -> str:
+    def read_link(self, place: PathInfo) -> str:
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             return os.readlink(place.name, dir_fd=parent)
 
@@ -124,22 +124,22 @@ class Namespace:
 
     # -- committing ------------------------------------------------------------------------------------
 
-    def commit_file(self, place: Place, fd: int, **terms: Unpack[DocumentTerms]) -> bool:
+    def commit_file(self, place: PathInfo, fd: int, **terms: Unpack[DocumentWriteOptions]) -> bool:
         """As `commit`, from a file: an attachment of any size, a document only up to the limit."""
-        if place.kind is Kind.ATTACHMENT:
+        if place.kind is PathKind.ATTACHMENT:
             return self._put_attachment(place, _chunks(fd), terms.get("mode"), terms.get("mtime_ns"))
         size = os.fstat(fd).st_size
         json_text.check_size(size, place.path, self.core.limit_bytes)  # before it is read into memory
         return self.commit(place, os.pread(fd, size, 0), **terms)
 
-    def _put_attachment(self, place: Place, parts: Iterable[bytes], mode: int | None, mtime_ns: int | None) -> bool:
+    def _put_attachment(self, place: PathInfo, parts: Iterable[bytes], mode: int | None, mtime_ns: int | None) -> bool:
         assert place.location is not None
         present = self.core.disk.look(place.path)
         kept_mode = mode if mode is not None or present is None else present.mode
         self.beside.put_file(place.location, NewFile(place.path, parts, mtime_ns=mtime_ns, mode=kept_mode))
         return True
 
-    def truncate(self, place: Place, size: int, *, base: Version | None, overwrite: bool) -> None:
+    def truncate(self, place: PathInfo, size: int, *, base: Version | None, overwrite: bool) -> None:
         """Cut or lengthen what is there, as a commit of its own; for a document seldom a good idea."""
         fd, path = self.new_shadow()
         try:
@@ -156,19 +156,19 @@ class Namespace:
 
     def commit(
         self,
-        place: Place,
+        place: PathInfo,
         data: bytes,
         *,
         overwrite: bool = False,
         deleted_before: bool = False,
-        **terms: Unpack[Terms],
+        **terms: Unpack[WriteOptions],
     ) -> bool:
         """Put a file that is committed as a whole in place. What is refused is kept, with the reason."""
         self.check_may_write(place)
-        if place.kind is Kind.ATTACHMENT:
+        if place.kind is PathKind.ATTACHMENT:
             return self._put_attachment(place, [data], terms.get("mode"), terms.get("mtime_ns"))
         try:
-            if place.kind is Kind.DOCUMENT:
+            if place.kind is PathKind.DOCUMENT:
                 changed = self._put_document(place, data, overwrite, deleted_before, **terms)
             else:
                 if overwrite:
@@ -182,7 +182,7 @@ class Namespace:
         return changed
 
     def _put_document(
-        self, place: Place, data: bytes, overwrite: bool, deleted_before: bool, **terms: Unpack[Terms]
+        self, place: PathInfo, data: bytes, overwrite: bool, deleted_before: bool, **terms: Unpack[WriteOptions]
     ) -> bool:
         assert place.location is not None
         return self.putter.put_document(
@@ -197,43 +197,43 @@ class Namespace:
 
     # -- directories -----------------------------------------------------------------------------------
 
-    def make_dir(self, place: Place) -> None:
+    def make_dir(self, place: PathInfo) -> None:
         self.core.check_writable()
-        if place.kind is Kind.SESSION and place.location is not None:
+        if place.kind is PathKind.SESSION and place.location is not None:
             layout.check_new(place.location)
-        if place.kind in (Kind.MEMBER, Kind.PROJECT):
+        if place.kind in (PathKind.MEMBER, PathKind.PROJECT):
             layout.check_new_id(place.name)
-        if place.kind in CHECKED or place.kind in (Kind.DERIVED, Kind.STATE_TEXT):
+        if place.kind in CHECKED or place.kind in (PathKind.DERIVED, PathKind.STATE_TEXT):
             raise Protected(f"{place.path} can only be a plain file")
-        if place.name == layout.CHILDREN and place.location is not None and place.kind is Kind.PLAIN:
+        if place.name == layout.CHILDREN and place.location is not None and place.kind is PathKind.PLAIN:
             raise Protected(f"{place.path}: a child has no children of its own; they lie beside it")
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             os.mkdir(place.name, self.core.disk.dir_mode, dir_fd=parent)
         self._keep_name(place)
 
-    def remove_dir(self, place: Place, hidden: Collection[str] = ()) -> None:
+    def remove_dir(self, place: PathInfo, hidden: Collection[str] = ()) -> None:
         """Remove an empty directory. For a session that is its deletion: `hidden` names what counts as gone."""
         self.core.check_writable()
         left = [e.name for e in self.core.disk.entries(place.path) if e.name not in hidden]
         if left:
             raise NotEmpty(f"{place.path} still holds {left[0]!r}")
-        if place.kind is not Kind.PLAIN:
+        if place.kind is not PathKind.PLAIN:
             self.refuse_pinned(place)
-        if place.kind is Kind.SESSION and place.location is not None and hidden:
+        if place.kind is PathKind.SESSION and place.location is not None and hidden:
             self.remover.delete_one(place.location)
             return
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             os.rmdir(place.name, dir_fd=parent)
         self._keep_name(place)
 
-    def _keep_name(self, place: Place) -> None:
+    def _keep_name(self, place: PathInfo) -> None:
         """That a name came or went lasts (rule 2). Foreign files are as on any disk: who cares syncs."""
-        if place.kind is not Kind.PLAIN:
+        if place.kind is not PathKind.PLAIN:
             self.core.disk.seal([place.path.rpartition("/")[0]])
-        if place.kind is Kind.ATTACHMENT and place.location is not None:  # a directory among them counts as one too
+        if place.kind is PathKind.ATTACHMENT and place.location is not None:  # a directory among them counts as one too
             self.beside.recount(place.location)
 
-    def refuse_pinned(self, place: Place) -> None:
+    def refuse_pinned(self, place: PathInfo) -> None:
         """A pinned session, and a root with a pinned descendant, keep what they have until unpinned."""
         location = place.location
         if location is None or not location.is_session or place.kind in _NEVER_PINNED:
@@ -245,35 +245,35 @@ class Namespace:
 
     # -- files --------------------------------------------------------------------------------------------
 
-    def remove_file(self, place: Place, *, keep: bool = True) -> None:
+    def remove_file(self, place: PathInfo, *, keep: bool = True) -> None:
         """Take a file away. What is the session's goes to the trash, unless it lives on under another name; its
         session.json takes its rows along."""
-        if place.kind is not Kind.DERIVED or not self.parts.projects.is_hollow(place):
+        if place.kind is not PathKind.DERIVED or not self.parts.projects.is_hollow(place):
             self.check_may_write(place)
         self.refuse_pinned(place)
-        if place.kind is Kind.DOCUMENT and place.location is not None:
+        if place.kind is PathKind.DOCUMENT and place.location is not None:
             return self._trash_document(place.location, place)
         if self.parts.remove(place):
             return
-        if place.kind is Kind.ATTACHMENT and place.location is not None:
+        if place.kind is PathKind.ATTACHMENT and place.location is not None:
             return self.beside.remove_file(place.location, place.path, keep=keep)
-        if place.kind is Kind.LOG and keep and place.location is not None and place.location.is_session:
+        if place.kind is PathKind.LOG and keep and place.location is not None and place.location.is_session:
             return self.beside.remove_log(place.location, place.path)
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             os.unlink(place.name, dir_fd=parent)
         self._keep_name(place)
         self.parts.tell(place)
 
-    def put_plain(self, place: Place, data: bytes, like: os.stat_result) -> None:
+    def put_plain(self, place: PathInfo, data: bytes, like: os.stat_result) -> None:
         """A foreign file that is a copy of something, with its mode and times."""
         self.core.check_writable()
         file = NewFile(place.path, [data], None, like.st_mtime_ns, stat.S_IMODE(like.st_mode))
-        if place.kind is Kind.ATTACHMENT and place.location is not None:
+        if place.kind is PathKind.ATTACHMENT and place.location is not None:
             return self.beside.put_file(place.location, file)
         self.core.disk.put(file)
         self.core.disk.seal([place.path.rpartition("/")[0]])
 
-    def _trash_document(self, location: Location, place: Place) -> None:
+    def _trash_document(self, location: Location, place: PathInfo) -> None:
         with self.core.locked(location):
             if self.core.disk.stat(place.path) is None:
                 raise NotFound(f"{place.path} does not exist")
@@ -286,7 +286,7 @@ class Namespace:
 
     # -- renames ----------------------------------------------------------------------------------------------
 
-    def move(self, source: Place, target: Place, *, replace: bool = True) -> None:
+    def move(self, source: PathInfo, target: PathInfo, *, replace: bool = True) -> None:
         """Rename anything but a document: a session's directory, an attachment, a foreign file or directory."""
         for place in (source, target):
             self.check_may_write(place)
@@ -296,26 +296,26 @@ class Namespace:
         if not replace and self.core.disk.stat(target.path) is not None:
             raise AlreadyExists(f"{target.path} exists")
         is_dir = stat.S_ISDIR(info.st_mode)
-        if is_dir and source.kind is Kind.SESSION and source.location is not None:
-            if target.kind is not Kind.SESSION or target.location is None:
+        if is_dir and source.kind is PathKind.SESSION and source.location is not None:
+            if target.kind is not PathKind.SESSION or target.location is None:
                 raise Protected(f"{source.path} is a session; it can only become another session")
             self.refuse_pinned(source)
             return self.relocator.move(source.location, target.location)
-        if target.kind is Kind.ATTACHMENT and stat.S_ISLNK(info.st_mode):
+        if target.kind is PathKind.ATTACHMENT and stat.S_ISLNK(info.st_mode):
             raise Protected(f"{target.path} cannot be a link")
         if is_dir and source.kind in FIXED:
             raise Protected(f"{source.path} belongs where it is")
-        if target.kind in VERSIONED and target.kind is not Kind.ATTACHMENT:
+        if target.kind in VERSIONED and target.kind is not PathKind.ATTACHMENT:
             return self._commit_move(source, target, info)
-        if is_dir and target.kind is Kind.SESSION and target.location is not None:
+        if is_dir and target.kind is PathKind.SESSION and target.location is not None:
             layout.check_new(target.location)
         if is_dir:
             incoming.refuse_unchecked(self.core, source, target)
         if self.parts.move(source, target, is_dir=is_dir):
             return self.rejects.rename(source.path, target.path) if is_dir else None
-        if source.kind is not Kind.PLAIN:
+        if source.kind is not PathKind.PLAIN:
             self.refuse_pinned(source)
-        attached = {p.location for p in (source, target) if p.kind is Kind.ATTACHMENT and p.location is not None}
+        attached = {p.location for p in (source, target) if p.kind is PathKind.ATTACHMENT and p.location is not None}
         if attached:
             self.beside.move_file(source.path, target.path, attached)
         else:
@@ -324,10 +324,10 @@ class Namespace:
                 self._look_again(source, target)
         for place in (source, target):
             self.parts.tell(place)
-        if is_dir and target.kind is Kind.SESSION and target.location is not None:
+        if is_dir and target.kind is PathKind.SESSION and target.location is not None:
             self.core.refresh(target.location)
 
-    def _commit_move(self, source: Place, target: Place, info: os.stat_result) -> None:
+    def _commit_move(self, source: PathInfo, target: PathInfo, info: os.stat_result) -> None:
         """A rename onto what is committed as a whole: its bytes are, and then the other name goes."""
         if not stat.S_ISREG(info.st_mode):
             raise Protected(f"{target.path} can only be a plain file")
@@ -338,7 +338,7 @@ class Namespace:
         self.commit(target, data, mode=stat.S_IMODE(info.st_mode), mtime_ns=info.st_mtime_ns)
         self.forget(source)
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: PathInfo) -> None:
         """Take a file away whose bytes live on under another name: not to the trash, where that can be helped."""
         self.check_may_write(place)
         try:
@@ -347,7 +347,7 @@ class Namespace:
         except OSError as error:  # they are committed there: it would be untrue to say that nothing was
             log.warning("%s stays beside what it became: %s", place.path, error)
 
-    def _rename(self, source: Place, target: Place) -> None:
+    def _rename(self, source: PathInfo, target: PathInfo) -> None:
         with (
             self.core.disk.opened(source.path.rpartition("/")[0]) as src,
             self.core.disk.opened(target.path.rpartition("/")[0]) as dst,
@@ -355,7 +355,7 @@ class Namespace:
             os.rename(source.name, target.name, src_dir_fd=src, dst_dir_fd=dst)
         self.core.disk.seal([target.path.rpartition("/")[0], source.path.rpartition("/")[0]])  # rule 2
 
-    def _look_again(self, source: Place, target: Place) -> None:
+    def _look_again(self, source: PathInfo, target: PathInfo) -> None:
         """Someone may have written in it since it was looked at; then it is back where it was."""
         try:
             incoming.refuse_unchecked(self.core, source, target, has_come=True)
@@ -363,20 +363,22 @@ class Namespace:
             self._rename(target, source)
             raise
 
-    def exchange(self, one: Place, other: Place) -> None:
+    def exchange(self, one: PathInfo, other: PathInfo) -> None:
         """Two foreign files or attachments change places, in one step."""
         self.core.check_writable()
         for place in (one, other):
-            if place.kind not in (Kind.PLAIN, Kind.ATTACHMENT):
+            if place.kind not in (PathKind.PLAIN, PathKind.ATTACHMENT):
                 raise Protected(f"{place.path} belongs where it is")
             if (info := self.core.disk.stat(place.path)) is None:
                 raise NotFound(f"{place.path} does not exist")
-            if Kind.ATTACHMENT in (one.kind, other.kind) and not stat.S_ISREG(info.st_mode):
+            if PathKind.ATTACHMENT in (one.kind, other.kind) and not stat.S_ISREG(info.st_mode):
                 raise Protected(f"{place.path} is no plain file; only such can be attached")
             self.refuse_pinned(place)
         self.core.disk.exchange(one.path, other.path)  # as many attachments as before, wherever they are
         try:
-            self.beside.tell({p.location for p in (one, other) if p.kind is Kind.ATTACHMENT and p.location is not None})
+            self.beside.tell(
+                {p.location for p in (one, other) if p.kind is PathKind.ATTACHMENT and p.location is not None}
+            )
             for place in (one, other):
                 self.parts.exchanged(place)
         except BaseException:  # rule 7: what others cannot be told of is not done
@@ -387,10 +389,10 @@ class Namespace:
         """What was made and removed in a directory is to last."""
         self.core.disk.sync_dirs([path])
 
-    def symlink(self, place: Place, text: str) -> None:
+    def symlink(self, place: PathInfo, text: str) -> None:
         """Foreign files may be links; nothing of ours may."""
         self.core.check_writable()
-        if place.kind is not Kind.PLAIN:
+        if place.kind is not PathKind.PLAIN:
             raise Protected(f"{place.path} cannot be a link")
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             os.symlink(text, place.name, dir_fd=parent)
@@ -399,7 +401,7 @@ class Namespace:
 
     def set_attributes(
         self,
-        place: Place,
+        place: PathInfo,
         *,
         mode: int | None = None,
         times_ns: tuple[int, int] | None = None,
@@ -407,7 +409,7 @@ class Namespace:
     ) -> None:
         """chmod, utimens, chown. A document stays the version it was, and its row knows it again."""
         self.core.check_writable()
-        if place.kind is Kind.DOCUMENT and place.location is not None:
+        if place.kind is PathKind.DOCUMENT and place.location is not None:
             with self.core.locked(place.location):
                 row = self.core.index.find(place.location)
                 is_current = row is not None and row.version == self.core.version(place.location)
@@ -421,7 +423,7 @@ class Namespace:
         self.parts.touched(place)
 
     def _set(
-        self, place: Place, mode: int | None, times_ns: tuple[int, int] | None, owner: tuple[int, int] | None
+        self, place: PathInfo, mode: int | None, times_ns: tuple[int, int] | None, owner: tuple[int, int] | None
     ) -> None:
         with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
             if owner is not None:
@@ -432,7 +434,7 @@ class Namespace:
                 os.utime(place.name, ns=times_ns, dir_fd=parent, follow_symlinks=False)
 
 
-def _chmod(place: Place, mode: int, parent: int) -> None:
+def _chmod(place: PathInfo, mode: int, parent: int) -> None:
     """By a descriptor of the file itself: chmod follows links, and what is no link now may be one the next moment."""
     fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:

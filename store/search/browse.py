@@ -18,7 +18,7 @@ from store.search.transcripts import mtime_of
 Column = Literal["status", "model", "project", "parent"]
 
 
-class Card(NamedTuple):
+class SessionLink(NamedTuple):
     """A session as it stands on a shelf."""
 
     name: str
@@ -26,34 +26,34 @@ class Card(NamedTuple):
     mtime_ns: int
 
 
-class Shelf(NamedTuple):
+class SessionFilter(NamedTuple):
     """Which sessions stand here: a condition on their rows."""
 
     condition: str = "TRUE"
     values: tuple[Any, ...] = ()
 
 
-ALL = Shelf()
-PINNED = Shelf("pinned")
+ALL = SessionFilter()
+PINNED = SessionFilter("pinned")
 
 
-def holding(column: Column, value: str | None) -> Shelf:
+def holding(column: Column, value: str | None) -> SessionFilter:
     """The sessions with a value, or (None) without any."""
     if value or column == "model":  # which is never NULL: asked about that, SQLite would read through the index
-        return Shelf(f"{column} = ?", (value or "",))
-    return Shelf(f"({column} IS NULL OR {column} = '')")
+        return SessionFilter(f"{column} = ?", (value or "",))
+    return SessionFilter(f"({column} IS NULL OR {column} = '')")
 
 
-def between(start_ns: int, stop_ns: int) -> Shelf:
+def between(start_ns: int, stop_ns: int) -> SessionFilter:
     """Those last updated from one moment up to another."""
-    return Shelf("updated_ns >= ? AND updated_ns < ?", (start_ns, stop_ns))
+    return SessionFilter("updated_ns >= ? AND updated_ns < ?", (start_ns, stop_ns))
 
 
 @dataclass(frozen=True)
-class Shelves:
+class SessionBrowser:
     core: Core
 
-    def find(self, shelf: Shelf, name: str) -> Card | None:
+    def find(self, shelf: SessionFilter, name: str) -> SessionLink | None:
         """The session of this name, if it stands on this shelf."""
         found = self._called(shelf, name)
         if len(found) == 1:
@@ -65,7 +65,7 @@ class Shelves:
         marked = [card for card, stands in called if stands and display_names.marked(parted[0], card.location) == name]
         return marked[0]._replace(name=name) if marked and len(called) > 1 else None
 
-    def cards(self, shelf: Shelf) -> Iterator[Card]:
+    def cards(self, shelf: SessionFilter) -> Iterator[SessionLink]:
         """All that stand on a shelf."""
         rows = self.core.db.reader.execute(
             "SELECT name, root, child, main_stamp, side_stamp, "
@@ -77,11 +77,11 @@ class Shelves:
             card = _card(*row)
             yield card._replace(name=display_names.marked(card.name, card.location)) if is_shared else card
 
-    def is_empty(self, shelf: Shelf) -> bool:
+    def is_empty(self, shelf: SessionFilter) -> bool:
         query = f"SELECT 1 FROM sessions WHERE {shelf.condition} LIMIT 1"
         return self.core.db.reader.execute(query, shelf.values).fetchone() is None
 
-    def find_newest(self, shelf: Shelf = ALL) -> int | None:
+    def find_newest(self, shelf: SessionFilter = ALL) -> int | None:
         """When a session on a shelf was last updated, in nanoseconds. Quick for ALL and `between`."""
         return self._number(f"SELECT max(updated_ns) FROM sessions WHERE {shelf.condition}", shelf.values)
 
@@ -98,7 +98,7 @@ class Shelves:
         ).fetchall()
         return (str(value) for (value,) in rows)
 
-    def _called(self, shelf: Shelf, name: str) -> list[tuple[Card, bool]]:
+    def _called(self, shelf: SessionFilter, name: str) -> list[tuple[SessionLink, bool]]:
         """All sessions of a name, and whether each stands on the shelf."""
         rows = self.core.db.reader.execute(
             f"SELECT name, root, child, main_stamp, side_stamp, ({shelf.condition}) FROM sessions WHERE name = ?",
@@ -111,5 +111,5 @@ class Shelves:
         return found
 
 
-def _card(name: Any, root: Any, child: Any, main: Any, side: Any) -> Card:
-    return Card(name, Location(root, child or None), mtime_of(main, side))
+def _card(name: Any, root: Any, child: Any, main: Any, side: Any) -> SessionLink:
+    return SessionLink(name, Location(root, child or None), mtime_of(main, side))

@@ -49,7 +49,7 @@ class _Term(NamedTuple):
     is_prefix: bool
 
 
-class _Filter(NamedTuple):
+class _FilterTerm(NamedTuple):
     name: str
     value: str
 
@@ -64,7 +64,7 @@ class _Group(NamedTuple):
 
 
 Joint = Literal["AND", "OR"]
-_Node = _Term | _Filter | _Not | _Group
+_Node = _Term | _FilterTerm | _Not | _Group
 
 
 def parse_query(text: str) -> Query:
@@ -76,7 +76,7 @@ def parse_query(text: str) -> Query:
         raise InvalidQuery("the query holds a NUL byte, which is no text; leave it out")
     tokens = [m for m in _TOKEN.finditer(clean) if m.lastgroup != "space"]
     notes = tuple(dict.fromkeys(note for token in tokens for note in _doubts(token)))
-    node = _Parser(_without_deep_brackets(tokens)).everything()
+    node = _QueryParser(_without_deep_brackets(tokens)).everything()
     if node is None:
         return Query("", "", [], [], notes)
     parts = node.parts if isinstance(node, _Group) and node.joint == "AND" else (node,)
@@ -108,7 +108,7 @@ def _without_deep_brackets(tokens: list[re.Match[str]]) -> list[re.Match[str]]:
     return kept
 
 
-class _Parser:
+class _QueryParser:
     """Recursive descent over the tokens; None stands for what says nothing."""
 
     def __init__(self, tokens: list[re.Match[str]]) -> None:
@@ -159,7 +159,7 @@ class _Parser:
             self.skip_close()
             return inner
         if token["filter"]:
-            return _Filter(token["filter"], token["quoted"] or token["value"] or "")
+            return _FilterTerm(token["filter"], token["quoted"] or token["value"] or "")
         if token["phrase"] is not None:
             return _term(token["phrase"], is_prefix=bool(token["star"]))
         word = token["word"] or ""
@@ -222,7 +222,7 @@ def _condition(node: _Node) -> tuple[str, list[Any]]:
     match = _match(node)
     if match is not None:
         return "(t.number IN (SELECT rowid FROM search WHERE search MATCH ?))", [match]
-    if isinstance(node, _Filter):
+    if isinstance(node, _FilterTerm):
         return _filter(node.name, node.value)
     if isinstance(node, _Not):
         inner, values = _condition(node.part)

@@ -19,7 +19,7 @@ _LAST = chr(0x10FFFF)  # in the order of UTF-8, behind whatever an id goes on wi
 
 
 @dataclass(frozen=True)
-class Naming:
+class NameResolver:
     core: Core
 
     def resolve(self, name: str) -> Location:

@@ -51,7 +51,7 @@ class EmptyQuery(InvalidQuery):
 _Ranks = dict[int, float]  # the numbers of texts that match, newest first, and how well
 
 
-class _Found(NamedTuple):
+class _FoundRow(NamedTuple):
     """A match and what it stands for."""
 
     row: int
@@ -84,9 +84,9 @@ def find(core: Core, query: Query, limit: int, *, by_session: bool = False, snip
     """
     if query.is_empty:
         raise EmptyQuery("the query holds nothing to look for; give a word, a phrase or a filter")
-    asked = _Asked(core, query)
+    asked = SearchRun(core, query)
     found = asked.sessions(limit) if by_session else asked.matches(limit)
-    texts = _Texts(core)
+    texts = SnippetSource(core)
     shown = len(found) if snippets is None else snippets
     return [_hit(match, query, texts if place < shown else None) for place, match in enumerate(found)]
 
@@ -103,19 +103,19 @@ _COLUMNS = (
 )
 
 
-class _Asked:
+class SearchRun:
     """One query, put to the tables."""
 
     def __init__(self, core: Core, query: Query) -> None:
         self._db = core.db.reader
         self._query = query
 
-    def matches(self, limit: int) -> list[_Found]:
+    def matches(self, limit: int) -> list[_FoundRow]:
         if not self._query.match:
             return list(self._unranked(limit))
         return self._described(_best(self._ranked(), limit))[: max(limit, 0)]
 
-    def sessions(self, limit: int) -> list[_Found]:
+    def sessions(self, limit: int) -> list[_FoundRow]:
         """The best match of each session; of further ones, beyond those that are ranked, the newest."""
         if not self._query.match:
             return _first_of_each(self._unranked(-1), limit)
@@ -152,17 +152,17 @@ class _Asked:
         condition = f" AND {self._query.condition}" if self._query.condition else ""
         return f"f.search MATCH ?{condition}", [self._query.match, *self._query.values]
 
-    def _described(self, ranks: _Ranks) -> list[_Found]:
+    def _described(self, ranks: _Ranks) -> list[_FoundRow]:
         """What matches stand for, the best first; a text that was removed meanwhile is left out."""
         rows = self._db.execute(
             f"SELECT t.number, {_COLUMNS} FROM json_each(?) wanted CROSS JOIN texts t ON t.number = wanted.value "
             f"{_JOINED} WHERE coalesce(s.key, d.key) IS NOT NULL",
             (orjson.dumps(list(ranks)).decode(),),
         )
-        found = [_Found._make((*rest, ranks[number])) for number, *rest in rows]
+        found = [_FoundRow._make((*rest, ranks[number])) for number, *rest in rows]
         return sorted(found, key=lambda match: match.order)
 
-    def _unranked(self, limit: int) -> Iterator[_Found]:
+    def _unranked(self, limit: int) -> Iterator[_FoundRow]:
         """With filters alone nothing is better than anything else: the newest sessions, then the documents."""
         inside = f"t.row BETWEEN s.key << {SHIFT} AND (s.key << {SHIFT}) + {(1 << SHIFT) - 1}"
         sources = (
@@ -176,7 +176,7 @@ class _Asked:
         for source, order in sources:
             sql = f"SELECT {_COLUMNS}, 0.0 FROM {source} WHERE {self._query.condition} ORDER BY {order} LIMIT ?"
             for row in self._db.execute(sql, (*self._query.values, left)):
-                yield _Found(*row)
+                yield _FoundRow(*row)
                 left -= 1 if limit >= 0 else 0
 
 
@@ -188,8 +188,8 @@ def _best(ranks: _Ranks, limit: int) -> _Ranks:
     return {number: rank for number, rank in ranks.items() if rank <= last}
 
 
-def _first_of_each(matches: Sequence[_Found] | Iterator[_Found], limit: int) -> list[_Found]:
-    first: dict[int, _Found] = {}
+def _first_of_each(matches: Sequence[_FoundRow] | Iterator[_FoundRow], limit: int) -> list[_FoundRow]:
+    first: dict[int, _FoundRow] = {}
     for match in matches:
         if len(first) >= limit and match.owner not in first:
             break
@@ -200,7 +200,7 @@ def _first_of_each(matches: Sequence[_Found] | Iterator[_Found], limit: int) -> 
 # -- texts -----------------------------------------------------------------------------------------
 
 
-def _hit(match: _Found, query: Query, texts: _Texts | None) -> Hit:
+def _hit(match: _FoundRow, query: Query, texts: SnippetSource | None) -> Hit:
     kind, location, path, index = _place(match)
     text = texts.shown(match, location, index, query) if texts is not None else ""
     return Hit(
@@ -219,7 +219,7 @@ def _hit(match: _Found, query: Query, texts: _Texts | None) -> Hit:
     )
 
 
-def _place(match: _Found) -> tuple[HitKind, Location | None, str, int | None]:
+def _place(match: _FoundRow) -> tuple[HitKind, Location | None, str, int | None]:
     if match.root is None:
         return "state", None, match.path or "", None
     location = Location(match.root, match.child or None)
@@ -227,23 +227,23 @@ def _place(match: _Found) -> tuple[HitKind, Location | None, str, int | None]:
     return ("message", location, location.dir, place - 1) if place else ("session", location, location.dir, None)
 
 
-class _Conversation(msgspec.Struct):
+class _ConversationText(msgspec.Struct):
     """Of session.json the messages, each as it is written: only those that are shown are parsed."""
 
     messages: list[msgspec.Raw] = []
 
 
-_conversation = msgspec.json.Decoder(_Conversation)
+_conversation = msgspec.json.Decoder(_ConversationText)
 
 
-class _Texts:
+class SnippetSource:
     """The text of messages, each file read once per search."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._messages: dict[Location, list[msgspec.Raw]] = {}
 
-    def shown(self, match: _Found, location: Location | None, index: int | None, query: Query) -> str:
+    def shown(self, match: _FoundRow, location: Location | None, index: int | None, query: Query) -> str:
         """The text in which a match is to be shown; the title, where there is no other any more."""
         if location is None:
             return f"{match.title}\n{self.document(match.path or '')}"

@@ -16,14 +16,14 @@ from store.commit.session_reader import with_origin
 from store.errors import Corrupt
 from store.index.catalog import Filter, Order
 from store.layout import Location
-from store.model.preview import Gist
+from store.model.preview import Preview
 from store.model.session import NEW_TITLE, IndexEntry, Session
 from store.model.timestamp import Timestamp
 
 log = logging.getLogger("grovefs.store")
 
 
-class Summary(NamedTuple):
+class SessionSummary(NamedTuple):
     """What a list shows of a session."""
 
     location: Location
@@ -45,7 +45,7 @@ class Summary(NamedTuple):
 class Summaries:
     core: Core
 
-    def page(self, order: Order, *, descending: bool, limit: int, offset: int, **where: Any) -> list[Summary]:
+    def page(self, order: Order, *, descending: bool, limit: int, offset: int, **where: Any) -> list[SessionSummary]:
         found = self.core.index.summaries(Filter(**where), order, descending=descending, limit=limit, offset=offset)
         return [summarise(*row) for row in found]
 
@@ -61,9 +61,9 @@ class Summaries:
                 yield with_origin(loaded)
 
 
-def summarise(location: Location, entry: IndexEntry, gist: Gist) -> Summary:
+def summarise(location: Location, entry: IndexEntry, gist: Preview) -> SessionSummary:
     is_made = entry.title.strip() in ("", NEW_TITLE) and gist.opening is not None
-    return Summary(
+    return SessionSummary(
         location=location,
         id=entry.id,
         title=gist.opening if is_made and gist.opening is not None else entry.title,

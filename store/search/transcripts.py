@@ -16,7 +16,7 @@ import orjson
 from store import layout
 from store.commit import session_reader
 from store.commit.core import Core
-from store.commit.session_reader import Loaded
+from store.commit.session_reader import LoadedSession
 from store.disk.disk import Stamp
 from store.documents import attachment_names, transcript
 from store.errors import Conflict, Corrupt, NotFound
@@ -32,7 +32,7 @@ T = TypeVar("T")
 _GROWING = {"appended", "runtime", "attachment", "log"}
 
 
-class Sheet(NamedTuple):
+class TranscriptInfo(NamedTuple):
     """What is known of a transcript without making it."""
 
     location: Location
@@ -55,20 +55,20 @@ class Sheet(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pages:
+class Transcripts:
     core: Core
 
     # -- what there is ---------------------------------------------------------------------------------
 
-    def find(self, location: Location) -> Sheet | None:
+    def find(self, location: Location) -> TranscriptInfo | None:
         """One indexed read, and a look at the attachments where the text has links to some."""
         rows = self._rows("root = ? AND child = ?", (location.root, location.child or ""))
         return next(self._sheets(rows), None)
 
-    def iter_roots(self) -> Iterator[Sheet]:
+    def iter_roots(self) -> Iterator[TranscriptInfo]:
         return self._sheets(self._rows("child = ''", ()))
 
-    def iter_children(self, root: str) -> Iterator[Sheet]:
+    def iter_children(self, root: str) -> Iterator[TranscriptInfo]:
         """All descendants of a root, at any depth."""
         return self._sheets(self._rows("root = ? AND child > ''", (root,)))
 
@@ -92,7 +92,7 @@ class Pages:
         query = f"SELECT {columns}, {told}, {seq} FROM sessions WHERE {where} ORDER BY root, child"
         return self.core.db.reader.execute(query, values).fetchall()
 
-    def _sheets(self, rows: list[tuple[Any, ...]]) -> Iterator[Sheet]:
+    def _sheets(self, rows: list[tuple[Any, ...]]) -> Iterator[TranscriptInfo]:
         linking = transcript_sizes.linking(self.core.db.reader) if len(rows) > 1 else None
         finder = _Finder(self.core)
         for key, root, child, size, main, side, entry, told, seq in rows:
@@ -100,11 +100,11 @@ class Pages:
             times = transcript_sizes.links_of(self.core.db.reader, key) if linking is None or key in linking else {}
             links = {url: finder.target(location, url) for url in times}
             size += sum(times[url] * len(link) for url, link in links.items())
-            yield Sheet(location, size, mtime_of(main, side), main, side, entry, links, told, seq or 0)
+            yield TranscriptInfo(location, size, mtime_of(main, side), main, side, entry, links, told, seq or 0)
 
     # -- the text --------------------------------------------------------------------------------------
 
-    def render(self, sheet: Sheet) -> bytes:
+    def render(self, sheet: TranscriptInfo) -> bytes:
         """The text that a sheet speaks of: exactly as long as it says."""
         loaded = self._load(sheet.location)
         if loaded is None:
@@ -117,7 +117,7 @@ class Pages:
         raise Conflict(f"session {sheet.location} was changed since its transcript was looked at; look again")
 
     @staticmethod
-    def _rendered(sheet: Sheet, loaded: Loaded) -> bytes:
+    def _rendered(sheet: TranscriptInfo, loaded: LoadedSession) -> bytes:
         entry = IndexEntry.model_validate(orjson.loads(sheet.entry))
         messages = loaded.main.data["messages"][: entry.message_count]
         text = transcript.render(entry, _summary(loaded), messages, lambda url: sheet.links.get(url, ""))
@@ -140,11 +140,11 @@ class Pages:
         entry = session_reader.entry_of(loaded.session, location, len(messages), has_attachments=has_attachments)
         return transcript.render(entry, _summary(loaded), messages, target)
 
-    def _load(self, location: Location) -> Loaded | None:
+    def _load(self, location: Location) -> LoadedSession | None:
         snapshot = session_reader.read(self.core.disk, location, self.core.limit_bytes)
         return session_reader.parse(snapshot) if snapshot.main is not None else None
 
-    def _is_same(self, sheet: Sheet, loaded: Loaded) -> bool:
+    def _is_same(self, sheet: TranscriptInfo, loaded: LoadedSession) -> bool:
         """Whether the beginning of what was read is what the sheet speaks of."""
         present = loaded.snapshot.version
         if _is_version(unpack_version(sheet.main_stamp, sheet.side_stamp), present):
@@ -155,7 +155,7 @@ class Pages:
         title = orjson.loads(sheet.entry)["title"]
         return fulltext.session_digest(title, _summary(loaded)) == sheet.told and self._has_only_grown(sheet)
 
-    def _has_only_grown(self, sheet: Sheet) -> bool:
+    def _has_only_grown(self, sheet: TranscriptInfo) -> bool:
         root, child = sheet.location.root, sheet.location.child or ""
         query = "SELECT DISTINCT what FROM changes WHERE seq > ? AND root = ? AND child = ?"
         happened = {what for (what,) in self.core.db.reader.execute(query, (sheet.seq, root, child))}
@@ -185,7 +185,7 @@ def _is_stamp(known: Stamp | None, present: Stamp | None) -> bool:
     return known == present._replace(ctime_ns=0)
 
 
-def _summary(loaded: Loaded) -> str:
+def _summary(loaded: LoadedSession) -> str:
     summary = loaded.session.conversation_summary
     return summary.content if summary else ""
 

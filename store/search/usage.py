@@ -35,7 +35,7 @@ class Key(NamedTuple):
 
 
 @dataclass
-class Used:
+class UsageTotals:
     """What was used on one day with one model."""
 
     sessions: int = 0  # begun
@@ -49,7 +49,7 @@ class Used:
         """Tokens in and out; those thought are among those put out."""
         return sum(count for name, count in self.tokens.items() if name != "thinking_tokens")
 
-    def add(self, other: Used) -> None:
+    def add(self, other: UsageTotals) -> None:
         self.sessions += other.sessions
         self.messages += other.messages
         self.calls += other.calls
@@ -60,21 +60,21 @@ class Used:
 
 
 class Usage(NamedTuple):
-    by_key: dict[Key, Used]
+    by_key: dict[Key, UsageTotals]
     unread: int  # lines that are no record
     unpriced: int  # calls whose cost nobody says, though prices were given or others say theirs
 
-    def by_day(self) -> dict[str, Used]:
+    def by_day(self) -> dict[str, UsageTotals]:
         return self._by(lambda key: key.day)
 
-    def by_model(self) -> dict[str, Used]:
+    def by_model(self) -> dict[str, UsageTotals]:
         return self._by(lambda key: key.model)
 
-    def total(self) -> Used:
-        return self._by(lambda key: "").get("", Used())
+    def total(self) -> UsageTotals:
+        return self._by(lambda key: "").get("", UsageTotals())
 
-    def _by(self, part: Any) -> dict[str, Used]:
-        found: dict[str, Used] = defaultdict(Used)
+    def _by(self, part: Any) -> dict[str, UsageTotals]:
+        found: dict[str, UsageTotals] = defaultdict(UsageTotals)
         for key, used in self.by_key.items():
             found[part(key)].add(used)
         return dict(sorted(found.items()))
@@ -82,7 +82,7 @@ class Usage(NamedTuple):
 
 def gather(core: Core, *, since: str = "", prices: Prices | None = None) -> Usage:
     """All that was used from a day on (as YYYY-MM-DD; "" is ever since, and what has no day)."""
-    found: dict[Key, Used] = defaultdict(Used)
+    found: dict[Key, UsageTotals] = defaultdict(UsageTotals)
     for day, model, count in _sessions(core):
         found[Key(day, model)].sessions += count
     for day, model, count in _messages(core):
@@ -141,11 +141,11 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _read(record: dict[str, Any], prices: Prices) -> tuple[Key, Used]:
+def _read(record: dict[str, Any], prices: Prices) -> tuple[Key, UsageTotals]:
     tokens = {name: record[name] if _is_count(record.get(name)) else 0 for name in TOKENS}
     moment, model = record.get("ts"), record.get("model")
     model = model if isinstance(model, str) else ""
-    return Key(_day(moment), model), Used(calls=1, tokens=tokens, cost=_cost(record, tokens, prices.get(model)))
+    return Key(_day(moment), model), UsageTotals(calls=1, tokens=tokens, cost=_cost(record, tokens, prices.get(model)))
 
 
 def _day(moment: Any) -> str:

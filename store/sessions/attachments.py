@@ -23,7 +23,7 @@ from store.disk.disk import NewFile
 from store.documents import attachment_names
 from store.errors import Flaw, InvalidContent, NotFound
 from store.index import changed_files
-from store.index.catalog import Row
+from store.index.catalog import CatalogRow
 from store.layout import Location
 from store.model.session import Session
 from store.sessions.save import locate, location_of
@@ -129,10 +129,10 @@ class Beside:
                 self._note_present(db, location, row)
         self.tell([location])
 
-    def _note_present(self, db: apsw.Connection, location: Location, row: Row | None) -> None:
+    def _note_present(self, db: apsw.Connection, location: Location, row: CatalogRow | None) -> None:
         self._note(db, row, present=session_reader.has_attachments(self.core.disk, location))
 
-    def _note(self, db: apsw.Connection, row: Row | None, *, present: bool) -> None:
+    def _note(self, db: apsw.Connection, row: CatalogRow | None, *, present: bool) -> None:
         if row is not None and row.entry.has_attachments != present:
             entry = row.entry.model_copy(update={"has_attachments": present})
             self.core.index.put_entry(db, row, entry)

@@ -17,11 +17,11 @@ from store.commit.core import Core
 from store.commit.journal import Commit
 from store.disk import trash
 from store.disk.rejects import Rejects
-from store.disk.trash import Deleted
+from store.disk.trash import TrashSlot
 from store.errors import AlreadyExists, Busy, Corrupt, NotFound, Protected
 from store.layout import Location
 from store.model.session import IndexEntry
-from store.path_kinds import place_of
+from store.path_kinds import classify_path
 from store.sessions import prune_plan
 from store.sessions.prune_plan import CleanupMode, CleanupResult, Plan
 
@@ -29,7 +29,7 @@ log = logging.getLogger("grovefs.store")
 
 
 @dataclass(frozen=True)
-class Remover:
+class DeleteOperations:
     core: Core
 
     # -- delete ------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class Remover:
             self._put_back(slot, restored)
         return restored
 
-    def _put_back(self, slot: Deleted, restored: list[Location]) -> None:
+    def _put_back(self, slot: TrashSlot, restored: list[Location]) -> None:
         aside = trash.new_slot(restored[0])
         displaced: list[tuple[str, str]] = []
         for number, (original, _) in enumerate(slot.moves):
@@ -168,13 +168,13 @@ class Remover:
         if not is_itself and in_trash and self.core.disk.stat(above.path(layout.SESSION)) is None:
             raise NotFound(f"session {above}, to which {original} belongs, is gone; have that back first")
 
-    def _contents(self, slot: Deleted) -> list[Location]:
+    def _contents(self, slot: TrashSlot) -> list[Location]:
         """The sessions in a slot: those that were named, and the descendants in a root's directory."""
         found: list[Location] = []
         for original, kept in slot.moves:
             place = layout.locate_path(original)
             if place is None:  # of another part of the home
-                other = place_of(original).location
+                other = classify_path(original).location
                 found += [other] if other is not None else []
                 continue
             found.append(place[0])

@@ -23,7 +23,7 @@ from store.documents import secrets
 from store.documents.document import parse_document
 from store.errors import AlreadyExists, NotEmpty, NotFound
 from store.layout import Location
-from store.sessions.rename import Relocator
+from store.sessions.rename import RenameOperation
 
 _CHUNK = 1 << 20
 # Where the original came from, and what Bamboo notes of it, is not true of a copy.
@@ -36,9 +36,9 @@ def _is_children_of_child(path: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Forker:
+class ForkOperation:
     core: Core
-    relocator: Relocator
+    relocator: RenameOperation
 
     def fork(self, source: Location, target: Location) -> list[Location]:
         """Copy a session to a place where none is, a root with its children; returns all that came to be.

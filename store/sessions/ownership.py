@@ -15,13 +15,13 @@ from store.commit.session_reader import with_origin
 from store.errors import InvalidName
 from store.layout import Location
 from store.model.session import Session
-from store.sessions.save import Saver
+from store.sessions.save import SaveOperations
 
 
 @dataclass(frozen=True)
-class Owners:
+class Ownership:
     core: Core
-    saver: Saver
+    saver: SaveOperations
 
     def get_or_create(
         self, session_id: str | None = None, *, user_id: str | None = None, model: str = "", title: str | None = None

@@ -18,7 +18,7 @@ from store.index.database import now_ns
 from store.layout import Location
 from store.model.session import IndexEntry
 from store.sessions import prune_plan
-from store.sessions.delete import Remover
+from store.sessions.delete import DeleteOperations
 from store.sessions.prune_plan import Keep, PrunedTree, PrunePlan
 
 log = logging.getLogger("grovefs.store")
@@ -41,7 +41,7 @@ class PruneResult(NamedTuple):
 @dataclass(frozen=True)
 class Pruner:
     core: Core
-    remover: Remover
+    remover: DeleteOperations
 
     def plan(self, keep: Keep) -> PrunePlan:
         """What would go, and what is spared; nothing is changed."""

@@ -13,7 +13,7 @@ from store import layout
 from store.commit import session_reader
 from store.commit.commits import Commits
 from store.commit.core import Core
-from store.commit.session_reader import Snapshot
+from store.commit.session_reader import DocumentPair
 from store.documents import document as documents
 from store.documents import gc_pause, json_text, secrets, sidecar
 from store.documents.document import Document, parse_document
@@ -25,7 +25,7 @@ OnConflict = Literal["reject", "overwrite"]
 
 
 @dataclass(frozen=True)
-class Putter:
+class PutOperation:
     core: Core
     commits: Commits
 
@@ -91,7 +91,7 @@ class Putter:
 
     def _put_main(
         self,
-        snapshot: Snapshot,
+        snapshot: DocumentPair,
         main: Document,
         old: Document | None,
         mtime_ns: int | None,
@@ -123,7 +123,7 @@ class Putter:
         )
 
 
-def _readable_main(snapshot: Snapshot) -> Document | None:
+def _readable_main(snapshot: DocumentPair) -> Document | None:
     if snapshot.main is None:
         return None
     with suppress(InvalidContent):
@@ -131,7 +131,7 @@ def _readable_main(snapshot: Snapshot) -> Document | None:
     return None
 
 
-def _refuse_outdated(document: Document, snapshot: Snapshot, name: str, base: Version | None) -> None:
+def _refuse_outdated(document: Document, snapshot: DocumentPair, name: str, base: Version | None) -> None:
     """The writer's document must be the one that is there: what happened to the other one is no matter."""
     if base is None:
         return

@@ -20,9 +20,9 @@ from store.disk import trash
 from store.disk.disk import File, NewFile
 from store.documents import json_text
 from store.errors import Corrupt, Flaw, InvalidContent, NotFound
-from store.index.catalog import Terms
+from store.index.catalog import WriteOptions
 from store.layout import ARTIFACTS, TRACES, VERIFICATION, Location
-from store.path_kinds import Place
+from store.path_kinds import PathInfo
 from store.sessions import artifacts
 from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
 
@@ -88,7 +88,7 @@ class Records:
 
     # -- what the mount asks for -------------------------------------------------------------------------
 
-    def put(self, place: Place, raw: bytes, **terms: Unpack[Terms]) -> bool:
+    def put(self, place: PathInfo, raw: bytes, **terms: Unpack[WriteOptions]) -> bool:
         """Commit a record byte for byte; False if it is there already. `base` is what its writer started from."""
         assert place.location is not None
         self.core.check_writable()
@@ -97,7 +97,7 @@ class Records:
         with self.core.locked(place.location):
             return self.commits.put_file(place.location, place.path, raw, "record", **terms)
 
-    def remove(self, place: Place) -> None:
+    def remove(self, place: PathInfo) -> None:
         """Take a record away, into the trash."""
         assert place.location is not None
         with self.core.locked(place.location):

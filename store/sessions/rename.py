@@ -23,7 +23,7 @@ from store.layout import Location
 
 
 @dataclass(frozen=True)
-class Relocator:
+class RenameOperation:
     core: Core
 
     def move(self, source: Location, target: Location) -> None:

@@ -19,14 +19,14 @@ from store.commit import session_reader
 from store.commit.commits import Commits, kept_sidecar
 from store.commit.core import Core
 from store.commit.journal import Commit
-from store.commit.session_reader import Origin, Snapshot, origin_of, with_origin
+from store.commit.session_reader import DocumentPair, LoadState, origin_of, with_origin
 from store.disk import trash
 from store.disk.disk import NewFile
 from store.documents import append_offsets, json_text, secrets, sidecar
 from store.documents import document as documents
 from store.documents.document import Document, parse_document
 from store.errors import Conflict, Flaw, InvalidContent, NotFound
-from store.index.catalog import Row
+from store.index.catalog import CatalogRow
 from store.index.change_feed import What
 from store.layout import Location
 from store.model.session import ALIASES, Message, Session, cut_tool_output
@@ -34,7 +34,7 @@ from store.model.timestamp import Timestamp
 
 
 @dataclass(frozen=True)
-class Saver:
+class SaveOperations:
     core: Core
     commits: Commits
 
@@ -52,7 +52,7 @@ class Saver:
             else:
                 self._rewrite(session, snapshot, overwrite=overwrite, shorten=shorten)
 
-    def _create(self, session: Session, snapshot: Snapshot, *, overwrite: bool) -> None:
+    def _create(self, session: Session, snapshot: DocumentPair, *, overwrite: bool) -> None:
         location = snapshot.location
         if session._origin is not None and not overwrite:
             raise Conflict(f"session {location} was deleted since it was loaded; say overwrite to create it again")
@@ -91,7 +91,7 @@ class Saver:
     def _rewrite(
         self,
         session: Session,
-        snapshot: Snapshot,
+        snapshot: DocumentPair,
         *,
         overwrite: bool,
         shorten: bool,
@@ -122,7 +122,7 @@ class Saver:
         self.commits.session(snapshot, main, main.record, side, what, row=row, kept=kept, moves=moves)
         self._remember(session, location, now, new)
 
-    def _row_to_keep(self, snapshot: Snapshot, before: list[Any], after: list[Any]) -> Row | None:
+    def _row_to_keep(self, snapshot: DocumentPair, before: list[Any], after: list[Any]) -> CatalogRow | None:
         """The session's row, if that and all its search rows stay right because no message changes."""
         if not json_text.same(before, after):
             return None
@@ -139,7 +139,7 @@ class Saver:
         small = _checked(control, location, layout.SESSION, limit)
         return Document(raw, {**small.data, "messages": data["messages"]}, small.record)
 
-    def _saved_side(self, snapshot: Snapshot, origin: Origin, now: dict[str, Any], main: Document) -> bytes:
+    def _saved_side(self, snapshot: DocumentPair, origin: LoadState, now: dict[str, Any], main: Document) -> bytes:
         if snapshot.side is None or not origin.has_side:
             return sidecar.sidecar_of(main.raw, main.data)
         before, after = (sidecar.control_plane(d) for d in (origin.dump, now))
@@ -147,7 +147,7 @@ class Saver:
         return _checked(raw, snapshot.location, layout.RUNTIME, self.core.limit_bytes).raw
 
     def _remember(self, session: Session, location: Location, dump: dict[str, Any], main: dict[str, Any]) -> None:
-        session._origin = Origin(self.core.version(location), dump, main, has_side=True)
+        session._origin = LoadState(self.core.version(location), dump, main, has_side=True)
 
     # -- save_runtime: the sidecar alone ----------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Saver:
             sidecar.settle_control(origin.dump, session)
             self._rewrite_side(session, location, origin)
 
-    def _rewrite_side(self, session: Session, location: Location, origin: Origin) -> None:
+    def _rewrite_side(self, session: Session, location: Location, origin: LoadState) -> None:
         before = sidecar.control_plane(origin.dump)
         if json_text.same(before, sidecar.control_plane(_dumped(session, without_messages=True))):
             return
@@ -194,7 +194,7 @@ class Saver:
         side = _checked(raw, location, layout.RUNTIME, self.core.limit_bytes)
         self.commits.side(location, side, snapshot.side, kept=[] if loaded.side else kept_sidecar(snapshot))
         dump = {**now, "messages": origin.dump["messages"]}
-        session._origin = Origin(self.core.version(location), dump, origin.main, has_side=True)
+        session._origin = LoadState(self.core.version(location), dump, origin.main, has_side=True)
 
     # -- append: the live agent's hot path ----------------------------------------------------------------
 
@@ -211,17 +211,17 @@ class Saver:
             if was_current and isinstance(target, Session):
                 target.messages += [Message.model_validate(m) for m in added]
                 target.updated_at = appended_at
-                origin: Origin = target._origin
+                origin: LoadState = target._origin
                 dump = {
                     **origin.dump,
                     "messages": origin.dump["messages"] + added,
                     "updated_at": appended_at,
                 }
                 main = {**origin.main, "messages": dump["messages"], "updated_at": appended_at}
-                target._origin = Origin(self.core.version(location), dump, main, has_side=True)
+                target._origin = LoadState(self.core.version(location), dump, main, has_side=True)
 
     def _is_current(self, session: Session, location: Location) -> bool:
-        origin: Origin | None = session._origin
+        origin: LoadState | None = session._origin
         return origin is not None and not origin.partial and origin.version == self.core.version(location)
 
     def _append_by_anchor(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp | None:
@@ -345,7 +345,7 @@ def _message(message: Message | dict[str, Any]) -> dict[str, Any]:
     return json_text.parse(raw, "message")
 
 
-def _kept_documents(snapshot: Snapshot, slot: str, moves: Sequence[tuple[str, str]]) -> list[NewFile]:
+def _kept_documents(snapshot: DocumentPair, slot: str, moves: Sequence[tuple[str, str]]) -> list[NewFile]:
     """Copies for the trash of what is about to be cleared, to be had back as one."""
     found = ((layout.SESSION, snapshot.main), (layout.RUNTIME, snapshot.side))
     copies = [NewFile(f"{slot}/{name}", [file.data]) for name, file in found if file is not None]
@@ -353,7 +353,7 @@ def _kept_documents(snapshot: Snapshot, slot: str, moves: Sequence[tuple[str, st
     return [*copies, trash.info_file(slot, snapshot.location, "cleared", [*originals, *moves])]
 
 
-def outdated(location: Location, origin: Origin | None) -> Conflict:
+def outdated(location: Location, origin: LoadState | None) -> Conflict:
     if origin is None:
         return Conflict(
             f"session {location} exists already and this one was not loaded from it; nothing was changed. "
@@ -387,7 +387,7 @@ def refuse_wrong_shape(session: Session) -> None:
         raise InvalidContent(layout.SESSION, Flaw(str(error), field="updated_at")) from None
 
 
-def later_than(origin: Origin, wanted: Timestamp) -> Timestamp:
+def later_than(origin: LoadState, wanted: Timestamp) -> Timestamp:
     """What the caller set, if that is later than all that is committed; else the first moment that is."""
     committed = _later(Timestamp(origin.dump["updated_at"]), Timestamp(origin.main["updated_at"]))
     return wanted if wanted.ns > committed.ns else Timestamp.after(committed)

@@ -18,21 +18,21 @@ from uuid import uuid4
 from store import layout
 from store.commit import session_reader
 from store.commit.core import Core
-from store.commit.session_reader import Loaded
+from store.commit.session_reader import LoadedSession
 from store.documents import attachment_names, json_text, sidecar, transcript
 from store.documents.transcript import Target
 from store.errors import Corrupt, InvalidName, NotFound, StoreError
 from store.layout import Location
 from store.transfer.formats import bamboo_home
-from store.transfer.formats.importer import Draft, Problem
+from store.transfer.formats.importer import ImportProblem, SessionDraft
 from store.transfer.formats.source import Source
-from store.transfer.imports import Imports, Outcome
+from store.transfer.imports import ImportOutcome, Imports
 
 ExportFormat = Literal["json", "markdown"]
 EXTENSIONS: dict[ExportFormat, str] = {"json": "json", "markdown": "md"}
 
 
-class Written(NamedTuple):
+class ExportedFile(NamedTuple):
     """A session that was exported, and where to."""
 
     location: Location
@@ -87,13 +87,13 @@ class Exports:
         text = transcript.render(entry, summary.content if summary else "", messages, target or self._in_home)
         return transcript.encode(text)
 
-    def _load(self, location: Location) -> Loaded:
+    def _load(self, location: Location) -> LoadedSession:
         loaded = self.core.load(location)
         if loaded is None:
             raise NotFound(f"session {location} is gone")
         return loaded
 
-    def _members(self, loaded: Loaded) -> dict[str, object]:
+    def _members(self, loaded: LoadedSession) -> dict[str, object]:
         dump = loaded.session.model_dump(warnings=False)
         return sidecar.refreshed(loaded.main.data, dump, dump)
 
@@ -112,7 +112,9 @@ class Exports:
 
     # -- files -------------------------------------------------------------------------------------------------
 
-    def write(self, locations: Iterable[Location], format: ExportFormat, dest: Path) -> Iterator[Written | Problem]:
+    def write(
+        self, locations: Iterable[Location], format: ExportFormat, dest: Path
+    ) -> Iterator[ExportedFile | ImportProblem]:
         """Each session as a file below `dest`. One that is damaged is a problem, and the next one's turn."""
         dest.mkdir(parents=True, exist_ok=True)
         for location in locations:
@@ -121,9 +123,9 @@ class Exports:
             try:
                 self._write_one(location, format, path)
             except (Corrupt, NotFound) as error:
-                yield Problem(location.path(layout.SESSION), None, f"{error}; not exported")
+                yield ImportProblem(location.path(layout.SESSION), None, f"{error}; not exported")
             else:
-                yield Written(location, path)
+                yield ExportedFile(location, path)
 
     def _write_one(self, location: Location, format: ExportFormat, path: Path) -> None:
         beside = path.parent / location.id / layout.ATTACHMENTS
@@ -153,7 +155,9 @@ class Exports:
 
     # -- a Bamboo home -------------------------------------------------------------------------------------------
 
-    def copy(self, locations: Iterable[Location], target: Imports, report: Callable[[Outcome | Problem], None]) -> None:
+    def copy(
+        self, locations: Iterable[Location], target: Imports, report: Callable[[ImportOutcome | ImportProblem], None]
+    ) -> None:
         """Whole sessions into another home, byte for byte; `report` is told of each."""
         if target.core.home.resolve() == self.core.home.resolve():
             raise InvalidName(f"{target.core.home} is the home itself; nothing was exported")
@@ -169,14 +173,14 @@ class Exports:
                 with self.core.locked(location):  # so that both documents are of one version
                     items = [*bamboo_home.read_session(source, location.dir, location)]
                 for item in items:
-                    report(_taken(target, item) if isinstance(item, Draft) else item)
+                    report(_taken(target, item) if isinstance(item, SessionDraft) else item)
 
 
-def _taken(target: Imports, draft: Draft) -> Outcome | Problem:
+def _taken(target: Imports, draft: SessionDraft) -> ImportOutcome | ImportProblem:
     try:
         return target.take(draft)
     except (InvalidName, Corrupt) as error:
-        return Problem(draft.path, None, f"{error}; not exported")
+        return ImportProblem(draft.path, None, f"{error}; not exported")
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -18,16 +18,16 @@ import orjson
 from store import layout
 from store.commit.commits import Commits
 from store.commit.core import Core
-from store.commit.session_reader import Snapshot
+from store.commit.session_reader import DocumentPair
 from store.disk.disk import NewFile
 from store.documents import document as documents
 from store.documents import secrets, sidecar
 from store.documents.document import Document, parse_document
 from store.errors import Busy, Corrupt, Flaw, InvalidContent, InvalidName
 from store.layout import Location
-from store.path_kinds import Kind, place_of
+from store.path_kinds import PathKind, classify_path
 from store.sessions import artifacts
-from store.transfer.formats.importer import Draft, File, Format, Problem, StateDocument, Tree
+from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, SourceFile, StateDocument
 from store.transfer.formats.source import Source
 from store.workspace.state import State
 
@@ -35,7 +35,7 @@ Verdict = Literal["new", "updated", "unchanged", "kept"]
 Progress = Callable[[int, int], None]
 
 
-class Outcome(NamedTuple):
+class ImportOutcome(NamedTuple):
     """What became of one session. `reason` says why one was kept as it is here."""
 
     location: Location
@@ -45,13 +45,13 @@ class Outcome(NamedTuple):
 
 
 @dataclass
-class Summary:
+class ImportSummary:
     """What an import did, as far as it got."""
 
     format: str
     source: str
     counts: Counter[Verdict] = field(default_factory=Counter)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ImportProblem] = field(default_factory=list)
 
 
 class _Receipt(NamedTuple):
@@ -77,17 +77,17 @@ class Imports:
         format: str | None = None,
         dry_run: bool = False,
         progress: Progress | None = None,
-        report: Callable[[Outcome | Problem], None] | None = None,
-    ) -> Summary:
+        report: Callable[[ImportOutcome | ImportProblem], None] | None = None,
+    ) -> ImportSummary:
         """Take in all sessions at `path`; `report` is told of each when it is saved, or skipped."""
         from store.transfer.formats import registry  # six of them, and no part of opening a store
 
         with Source(path) as source:
             chosen = registry.get_format(format) if format else registry.recognise(source)
-            summary = Summary(chosen.name, source.shown(source.name or ""))
+            summary = ImportSummary(chosen.name, source.shown(source.name or ""))
             total = source.total_bytes(chosen.base) if progress else 0
             for item in self._take_all(source, chosen, dry_run=dry_run):
-                if isinstance(item, Problem):
+                if isinstance(item, ImportProblem):
                     summary.problems.append(item)
                 else:
                     summary.counts[item.state] += 1
@@ -97,25 +97,27 @@ class Imports:
                     progress(min(source.done_bytes, total), total)
             return summary
 
-    def _take_all(self, source: Source, format: Format, *, dry_run: bool) -> Iterator[Outcome | Problem]:
+    def _take_all(self, source: Source, format: Format, *, dry_run: bool) -> Iterator[ImportOutcome | ImportProblem]:
         seen: dict[Location, str] = {}
         for found in format.iter_records(source):
-            if isinstance(found, Problem):
+            if isinstance(found, ImportProblem):
                 yield found
             elif isinstance(found, StateDocument):
                 yield self._take_state(found, dry_run=dry_run)
             else:
                 yield from self._take_tree(found, seen, dry_run=dry_run)
         for link in sorted(source.links):
-            yield Problem(source.shown(link), None, "a link; links are not followed")
+            yield ImportProblem(source.shown(link), None, "a link; links are not followed")
 
-    def _take_tree(self, tree: Tree, seen: dict[Location, str], *, dry_run: bool) -> Iterator[Outcome | Problem]:
+    def _take_tree(
+        self, tree: SessionTree, seen: dict[Location, str], *, dry_run: bool
+    ) -> Iterator[ImportOutcome | ImportProblem]:
         """The root first, that no child is ever without it; but where it is here already, the children
         first: what moved from it to them is then here twice for a moment, and never not at all."""
         location = tree.root.location
         if location in seen:
             text = f"session {location} was in {seen[location]} already; this one is skipped"
-            yield Problem(tree.root.path, None, text)
+            yield ImportProblem(tree.root.path, None, text)
             yield from map(_without_root, tree.children)
             return
         is_new = self.core.disk.stat(location.path(layout.SESSION)) is None
@@ -123,51 +125,53 @@ class Imports:
             yield from self._take_children(tree.children, seen, dry_run=dry_run)
         root = self._try(tree.root, seen, dry_run=dry_run)
         yield root
-        if is_new and isinstance(root, Problem):
+        if is_new and isinstance(root, ImportProblem):
             yield from map(_without_root, tree.children)
         elif is_new:
             yield from self._take_children(tree.children, seen, dry_run=dry_run)
 
     def _take_children(
-        self, children: Iterable[Draft | Problem], seen: dict[Location, str], *, dry_run: bool
-    ) -> Iterator[Outcome | Problem]:
+        self, children: Iterable[SessionDraft | ImportProblem], seen: dict[Location, str], *, dry_run: bool
+    ) -> Iterator[ImportOutcome | ImportProblem]:
         for child in children:
-            yield child if isinstance(child, Problem) else self._try(child, seen, dry_run=dry_run)
+            yield child if isinstance(child, ImportProblem) else self._try(child, seen, dry_run=dry_run)
 
-    def _try(self, draft: Draft, seen: dict[Location, str], *, dry_run: bool) -> Outcome | Problem:
+    def _try(self, draft: SessionDraft, seen: dict[Location, str], *, dry_run: bool) -> ImportOutcome | ImportProblem:
         if draft.location in seen:
             twin = seen[draft.location]
-            return Problem(draft.path, None, f"session {draft.location} was in {twin} already; this one is skipped")
+            return ImportProblem(
+                draft.path, None, f"session {draft.location} was in {twin} already; this one is skipped"
+            )
         seen[draft.location] = draft.path
         try:
             return self.take(draft, dry_run=dry_run)
         except (InvalidContent, InvalidName, Corrupt, Busy) as error:
-            return Problem(draft.path, None, f"session {draft.location} is skipped: {error}")
+            return ImportProblem(draft.path, None, f"session {draft.location} is skipped: {error}")
 
-    def _take_state(self, found: StateDocument, *, dry_run: bool) -> Outcome | Problem:
+    def _take_state(self, found: StateDocument, *, dry_run: bool) -> ImportOutcome | ImportProblem:
         """A document that is not here yet. It has no receipt: one that says something else here is kept."""
-        place = place_of(found.path)
-        if place.kind not in (Kind.STATE_JSON, Kind.STATE_TEXT) or place.location is None:
-            return Problem(found.source, None, "no state document can have this name; skipped")
+        place = classify_path(found.path)
+        if place.kind not in (PathKind.STATE_JSON, PathKind.STATE_TEXT) or place.location is None:
+            return ImportProblem(found.source, None, "no state document can have this name; skipped")
         shown = Location(f"/{layout.STATE}", found.path.removeprefix(f"{layout.STATE}/"))
         try:
             present = self.core.disk.read(found.path)
             if present is not None:
                 same = present.data == found.data
                 reason = None if same else "it says something else here"
-                return Outcome(shown, "unchanged" if same else "kept", found.source, reason)
+                return ImportOutcome(shown, "unchanged" if same else "kept", found.source, reason)
             if not dry_run:
                 self.core.check_writable()
                 State(self.core, self.commits).put(place, found.data)
         except InvalidContent as error:
-            return Problem(found.source, error.flaw.line, f"{error.flaw.reason}; skipped")
+            return ImportProblem(found.source, error.flaw.line, f"{error.flaw.reason}; skipped")
         except (InvalidName, Corrupt, Busy) as error:
-            return Problem(found.source, None, f"{error}; skipped")
-        return Outcome(shown, "new", found.source)
+            return ImportProblem(found.source, None, f"{error}; skipped")
+        return ImportOutcome(shown, "new", found.source)
 
     # -- one session -----------------------------------------------------------------------------------
 
-    def take(self, draft: Draft, *, dry_run: bool = False) -> Outcome:
+    def take(self, draft: SessionDraft, *, dry_run: bool = False) -> ImportOutcome:
         """Save a draft, if it is new or has grown. Raises if it could not be loaded afterwards."""
         if not dry_run:
             self.core.check_writable()
@@ -181,9 +185,9 @@ class Imports:
             state, reason = self._judge(draft, receipt, snapshot)
             if state in ("new", "updated") and not dry_run:
                 self._commit(draft, receipt, snapshot, main, side)
-        return Outcome(location, state, draft.path, reason)
+        return ImportOutcome(location, state, draft.path, reason)
 
-    def _checked(self, draft: Draft) -> tuple[Document, bytes]:
+    def _checked(self, draft: SessionDraft) -> tuple[Document, bytes]:
         layout.check_new(draft.location)
         path, limit = draft.location.path(layout.SESSION), self.core.limit_bytes
         main = _without_keys(draft.main, path, limit)
@@ -199,7 +203,7 @@ class Imports:
             return main, sidecar.sidecar_of(main.raw, main.data)
         return main, _without_keys(draft.side, draft.location.path(layout.RUNTIME), limit).raw
 
-    def _judge(self, draft: Draft, receipt: _Receipt, snapshot: Snapshot) -> tuple[Verdict, str | None]:
+    def _judge(self, draft: SessionDraft, receipt: _Receipt, snapshot: DocumentPair) -> tuple[Verdict, str | None]:
         known = self._receipt(draft.location)
         came = known.files if known else {}
         added = {file.name: receipt.files[file.name] for file in draft.files if file.name not in came}
@@ -239,7 +243,9 @@ class Imports:
         except (ValueError, KeyError, TypeError):
             return None  # someone has written in it: then we know nothing, and overwrite nothing
 
-    def _commit(self, draft: Draft, receipt: _Receipt, snapshot: Snapshot, main: Document, side: bytes) -> None:
+    def _commit(
+        self, draft: SessionDraft, receipt: _Receipt, snapshot: DocumentPair, main: Document, side: bytes
+    ) -> None:
         known = self._receipt(draft.location)
         written = dict(receipt.files)
         beside = [
@@ -266,24 +272,24 @@ def _without_keys(raw: bytes, path: str, limit: int) -> Document:
     return document if clean == raw else parse_document(clean, path, limit=limit)
 
 
-def _without_root(child: Draft | Problem) -> Problem:
-    if isinstance(child, Problem):
+def _without_root(child: SessionDraft | ImportProblem) -> ImportProblem:
+    if isinstance(child, ImportProblem):
         return child
-    return Problem(child.path, None, f"session {child.location} is skipped, because its root is")
+    return ImportProblem(child.path, None, f"session {child.location} is skipped, because its root is")
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _digests(draft: Draft) -> dict[str, str]:
+def _digests(draft: SessionDraft) -> dict[str, str]:
     try:
         return {file.name: file.digest() for file in draft.files}
     except OSError as error:  # of the source; one of the home's must end the import
         raise InvalidContent(str(error.filename), Flaw(error.strerror or str(error))) from None
 
 
-def _noting(file: File, digests: dict[str, str]) -> Iterator[bytes]:
+def _noting(file: SourceFile, digests: dict[str, str]) -> Iterator[bytes]:
     """A file's pieces; its digest is noted when the last has been taken."""
     digest = hashlib.sha256()
     for piece in file.read():
@@ -301,7 +307,7 @@ def _check_name(name: str) -> None:
         raise InvalidName(f"{name!r} is not for an importer to write")
 
 
-def _lost(here: bytes, draft: Draft) -> int:
+def _lost(here: bytes, draft: SessionDraft) -> int:
     """How many messages are here that the draft has not."""
     have, get = (orjson.loads(raw)["messages"] for raw in (here, draft.main))
     if any("id" not in message for message in (*have, *get)):

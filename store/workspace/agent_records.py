@@ -36,7 +36,7 @@ class AgentRecord(NamedTuple):
     stamp: Stamp  # of the file as it was looked at
 
 
-class DoomedAgent(NamedTuple):
+class AgentToDelete(NamedTuple):
     record: AgentRecord
     reason: str
 
@@ -45,7 +45,7 @@ class DoomedAgent(NamedTuple):
 class AgentPlan:
     """Records that may go, the oldest first."""
 
-    doomed: tuple[DoomedAgent, ...]
+    doomed: tuple[AgentToDelete, ...]
     unreadable: tuple[str, ...]  # which stay, whatever they are
     kept: int
 
@@ -55,7 +55,7 @@ def plan_agents(records: Sequence[AgentRecord], keep: Keep, now: int, unreadable
     ordered = sorted(records, key=lambda record: (record.created_at.ns, record.name), reverse=True)
     reasons = [age_reason(place, r.created_at, keep, now, "made {} days ago") for place, r in enumerate(ordered)]
     found = reversed([*zip(ordered, reasons, strict=True)])
-    doomed = [DoomedAgent(record, reason) for record, reason in found if reason is not None]
+    doomed = [AgentToDelete(record, reason) for record, reason in found if reason is not None]
     return AgentPlan(tuple(doomed), tuple(unreadable), len(records) - len(doomed))
 
 
@@ -116,5 +116,5 @@ class Agents:
         return [record.name for record in same]
 
 
-def _batches(doomed: Sequence[DoomedAgent], size: int) -> list[Sequence[DoomedAgent]]:
+def _batches(doomed: Sequence[AgentToDelete], size: int) -> list[Sequence[AgentToDelete]]:
     return [doomed[start : start + size] for start in range(0, len(doomed), max(size, 1))]

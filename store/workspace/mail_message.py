@@ -99,7 +99,7 @@ def parse_message(raw: bytes, name: str, *, limit: int = json_text.MAX_DOCUMENT_
         raise InvalidContent(name, type_flaw(error, raw)) from None
 
 
-class AdmittedSet:
+class SeenIds:
     """The ids a consumer has taken in lately, so that what is delivered twice is done once.
 
     Kept by the consumer, beside whatever else it must not forget; the oldest make room for new ones.

@@ -23,11 +23,11 @@ from store.commit.journal import Commit
 from store.disk.disk import File, NewFile
 from store.disk.inotify_wait import wait_for_change
 from store.errors import Corrupt, InvalidContent, InvalidName, NotFound
-from store.index.catalog import Terms
+from store.index.catalog import WriteOptions
 from store.layout import MAIL_CORRUPT, MAIL_CUR, MAIL_NEW, Location
-from store.path_kinds import Kind, Place, is_message_name, place_of
+from store.path_kinds import PathInfo, PathKind, classify_path, is_message_name
 from store.workspace.mail_message import InboxMessage, parse_message
-from store.workspace.project_records import Member
+from store.workspace.project_records import ProjectSession
 
 log = logging.getLogger("grovefs.store")
 
@@ -49,17 +49,17 @@ class Mailboxes:
     core: Core
     commits: Commits
 
-    def at(self, target: Location | Member | str) -> Mailbox:
+    def at(self, target: Location | ProjectSession | str) -> Mailbox:
         """The mailbox of a session: its id, `root/child`, or `projects/<key>/sessions/<parent>[/children/<child>]`.
 
         NotFound if there is no such session. In a project a mailbox may come before its session does.
         """
-        if isinstance(target, Location | Member):
+        if isinstance(target, Location | ProjectSession):
             place_in = target.owner if isinstance(target, Location) else target.location
             return Mailbox(self.core, self.commits, place_in)
         if target.startswith(f"{layout.PROJECTS}/"):
-            place = place_of(target.rstrip("/"))
-            if place.kind is not Kind.MEMBER or place.location is None:
+            place = classify_path(target.rstrip("/"))
+            if place.kind is not PathKind.MEMBER or place.location is None:
                 raise InvalidName(f"{target!r} names no session of a project: projects/<key>/sessions/<id> would")
             return Mailbox(self.core, self.commits, place.location)
         location = self.core.locate(target)
@@ -69,7 +69,7 @@ class Mailboxes:
 
     # -- what the mount asks for ---------------------------------------------------------------------------
 
-    def put(self, place: Place, raw: bytes, **terms: Unpack[Terms]) -> bool:
+    def put(self, place: PathInfo, raw: bytes, **terms: Unpack[WriteOptions]) -> bool:
         """Deliver a message as someone wrote it, under the name they gave it; False if it is there already."""
         assert place.location is not None
         parse_message(raw, place.path, limit=self.core.limit_bytes)
@@ -84,7 +84,7 @@ class Mailboxes:
             self.core.feed.add(db, [owner], "mail")
         self.core.changed()
 
-    def remove(self, place: Place) -> None:
+    def remove(self, place: PathInfo) -> None:
         """Take a message away: in cur/ that is to acknowledge it."""
         assert place.location is not None
         box = Mailbox(self.core, self.commits, place.location)

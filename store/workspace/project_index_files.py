@@ -22,8 +22,8 @@ from store.workspace.project_records import (
     ChildEntry,
     ChildrenIndex,
     Extractor,
-    Member,
     ProjectIndex,
+    ProjectSession,
     RootEntry,
     child_entry,
     newest_parent,
@@ -37,7 +37,7 @@ AnyIndex = TypeVar("AnyIndex", bound=Record)
 
 
 @dataclass(frozen=True)
-class Derived:
+class ProjectIndexFiles:
     disk: Disk
     extractor: Extractor
     limit_bytes: int
@@ -63,7 +63,7 @@ class Derived:
         return self._members(layout.project_location(key).path(layout.SESSIONS))
 
     def children_of(self, key: str, parent: str) -> list[str]:
-        return self._members(Member(key, parent).location.path(layout.CHILDREN))
+        return self._members(ProjectSession(key, parent).location.path(layout.CHILDREN))
 
     def _members(self, directory: str) -> list[str]:
         try:
@@ -74,13 +74,13 @@ class Derived:
 
     # -- entries -------------------------------------------------------------------------------------------
 
-    def says(self, member: Member, file: File, entry: RootEntry | ChildEntry) -> bool:
+    def says(self, member: ProjectSession, file: File, entry: RootEntry | ChildEntry) -> bool:
         """Whether a payload already says what an entry says."""
         found = self._entry(member, json_text.parse(file.data, member.payload), file.stamp.mtime_ns, None)
         return found == normal(entry)
 
     def _entry(
-        self, member: Member, payload: Mapping[str, Any], mtime_ns: int, known: RootEntry | ChildEntry | None
+        self, member: ProjectSession, payload: Mapping[str, Any], mtime_ns: int, known: RootEntry | ChildEntry | None
     ) -> RootEntry | ChildEntry:
         if member.child is None:
             said = self.extractor.root(member.parent, payload)
@@ -88,7 +88,9 @@ class Derived:
         child = self.extractor.child(member.child, payload)
         return child_entry(member.child, child, mtime_ns, known if isinstance(known, ChildEntry) else None)
 
-    def _entry_on_disk(self, member: Member, known: RootEntry | ChildEntry | None) -> RootEntry | ChildEntry | None:
+    def _entry_on_disk(
+        self, member: ProjectSession, known: RootEntry | ChildEntry | None
+    ) -> RootEntry | ChildEntry | None:
         """What the indices should say of a session now; None for nothing."""
         if member.child is not None and self.disk.stat(member.mark) is not None:
             return None
@@ -105,7 +107,7 @@ class Derived:
     # -- what follows from one session ---------------------------------------------------------------------
 
     def with_payload(
-        self, member: Member, raw: bytes, mtime_ns: int, entry: RootEntry | ChildEntry | None = None
+        self, member: ProjectSession, raw: bytes, mtime_ns: int, entry: RootEntry | ChildEntry | None = None
     ) -> list[NewFile]:
         """What follows from a payload about to be written; an `entry` is said instead of what it says."""
         is_removed = member.child is not None and self.disk.stat(member.mark) is not None
@@ -122,13 +124,13 @@ class Derived:
         children = self._children_or_scan(member)
         return self._put_child(member, children, said(children.find(member.child)))
 
-    def without(self, member: Member) -> list[NewFile]:
+    def without(self, member: ProjectSession) -> list[NewFile]:
         """What follows from a payload about to go, or from the removal of a child."""
         if member.child is None:
             return self._put_root(member, self._index_or_scan(member.key), None)
         return self._put_child(member, self._children_or_scan(member), None)
 
-    def of_member(self, member: Member) -> list[NewFile]:
+    def of_member(self, member: ProjectSession) -> list[NewFile]:
         """What follows from a session as it lies on disk."""
         if self.disk.stat(member.location.dir) is None:
             return self.all_anew(member.key, known=True)
@@ -138,13 +140,15 @@ class Derived:
         children = self._children_or_scan(member)
         return self._put_child(member, children, self._entry_on_disk(member, children.find(member.child)))
 
-    def _put_root(self, member: Member, index: ProjectIndex, entry: RootEntry | ChildEntry | None) -> list[NewFile]:
+    def _put_root(
+        self, member: ProjectSession, index: ProjectIndex, entry: RootEntry | ChildEntry | None
+    ) -> list[NewFile]:
         assert entry is None or isinstance(entry, RootEntry)
         index.put(member.parent, entry)
         return self._changed(_index_path(member.key), index)
 
     def _put_child(
-        self, member: Member, children: ChildrenIndex, entry: RootEntry | ChildEntry | None
+        self, member: ProjectSession, children: ChildrenIndex, entry: RootEntry | ChildEntry | None
     ) -> list[NewFile]:
         assert member.child is not None
         assert entry is None or isinstance(entry, ChildEntry)
@@ -157,10 +161,10 @@ class Derived:
         files = self._changed(_children_path(member.key, member.parent), children)
         return [*files, *self._changed(_index_path(member.key), index)]
 
-    def _look_elsewhere(self, member: Member, index: ProjectIndex) -> None:
+    def _look_elsewhere(self, member: ProjectSession, index: ProjectIndex) -> None:
         """Another parent may have a child of the same id."""
         assert member.child is not None
-        others = [Member(member.key, p, member.child) for p in self.parents(member.key) if p != member.parent]
+        others = [ProjectSession(member.key, p, member.child) for p in self.parents(member.key) if p != member.parent]
         found = [(other.parent, self._entry_on_disk(other, None)) for other in others]
         parent = newest_parent((parent, entry) for parent, entry in found if isinstance(entry, ChildEntry))
         index.child_lookup.pop(member.child, None)
@@ -170,7 +174,7 @@ class Derived:
     def _index_or_scan(self, key: str) -> ProjectIndex:
         return self.find_index(key) or self.scan(key)
 
-    def _children_or_scan(self, member: Member) -> ChildrenIndex:
+    def _children_or_scan(self, member: ProjectSession) -> ChildrenIndex:
         found = self.find_children(member.key, member.parent)
         return found or self.scan_children(member.key, member.parent)
 
@@ -194,7 +198,7 @@ class Derived:
         present = (self.find_children(key, parent) if known else None) or ChildrenIndex()
         children = present.model_copy(update={"children": []})
         for child in self.children_of(key, parent):
-            entry = self._entry_on_disk(Member(key, parent, child), present.find(child))
+            entry = self._entry_on_disk(ProjectSession(key, parent, child), present.find(child))
             if isinstance(entry, ChildEntry):
                 children.children.append(entry)
         return children
@@ -204,7 +208,7 @@ class Derived:
         index = present.model_copy(update={"roots": [], "child_lookup": {}})
         homes: dict[str, list[tuple[str, ChildEntry]]] = {}
         for parent, children in lists.items():
-            entry = self._entry_on_disk(Member(key, parent), present.find(parent))
+            entry = self._entry_on_disk(ProjectSession(key, parent), present.find(parent))
             if isinstance(entry, RootEntry):
                 index.roots.append(entry)
             for child in children.children:
@@ -241,13 +245,13 @@ class Derived:
         if parents:
             yield self._directory_ns(layout.project_location(key).path(layout.SESSIONS)) > index_ns
         for parent in parents:
-            yield self._changed_ns(Member(key, parent).payload) > index_ns
+            yield self._changed_ns(ProjectSession(key, parent).payload) > index_ns
             children_ns = self._changed_ns(_children_path(key, parent))
             children = self.children_of(key, parent)
             if children:
-                yield self._directory_ns(Member(key, parent).location.path(layout.CHILDREN)) > children_ns
+                yield self._directory_ns(ProjectSession(key, parent).location.path(layout.CHILDREN)) > children_ns
             for child in children:
-                member = Member(key, parent, child)
+                member = ProjectSession(key, parent, child)
                 yield max(self._changed_ns(member.payload), self._directory_ns(member.location.dir)) > children_ns
 
     def _changed_ns(self, path: str) -> int:
@@ -264,4 +268,4 @@ def _index_path(key: str) -> str:
 
 
 def _children_path(key: str, parent: str) -> str:
-    return Member(key, parent).location.path(layout.CHILDREN_INDEX)
+    return ProjectSession(key, parent).location.path(layout.CHILDREN_INDEX)

@@ -16,7 +16,7 @@ from store.commit.core import Core
 from store.commit.journal import Commit
 from store.errors import AlreadyExists, NotEmpty, NotFound, Protected
 from store.layout import PROJECTS, Location
-from store.path_kinds import Kind, Place
+from store.path_kinds import PathInfo, PathKind
 from store.workspace.project_records import member_of
 from store.workspace.projects import Projects, check_key, check_member
 
@@ -27,7 +27,7 @@ class ProjectMover:
     commits: Commits
     projects: Projects
 
-    def move(self, source: Place, target: Place) -> None:
+    def move(self, source: PathInfo, target: PathInfo) -> None:
         """A directory of which at least one end is a session's or a project's."""
         self._refuse(source, target)
         ends = [place.location for place in (source, target) if place.path.startswith(f"{PROJECTS}/")]
@@ -53,19 +53,19 @@ class ProjectMover:
                 stack.enter_context(self.core.locked_tree(root))
             yield
 
-    def _refuse(self, source: Place, target: Place) -> None:
-        if source.kind in (Kind.PROJECT, Kind.MEMBER) and target.kind is not source.kind:
-            what = "project" if source.kind is Kind.PROJECT else "session of a project"
+    def _refuse(self, source: PathInfo, target: PathInfo) -> None:
+        if source.kind in (PathKind.PROJECT, PathKind.MEMBER) and target.kind is not source.kind:
+            what = "project" if source.kind is PathKind.PROJECT else "session of a project"
             raise Protected(f"{source.path} is a {what}; it can only become another one")
-        if target.kind is Kind.PROJECT:
+        if target.kind is PathKind.PROJECT:
             check_key(target.name)
-        member = member_of(target.location) if target.kind is Kind.MEMBER and target.location else None
+        member = member_of(target.location) if target.kind is PathKind.MEMBER and target.location else None
         if member is not None:
             check_member(member)
         if member is not None and member.child is not None and self._has_children(source):
             raise NotEmpty(f"{source.path} has children, so it cannot become a child itself")
 
-    def _has_children(self, source: Place) -> bool:
+    def _has_children(self, source: PathInfo) -> bool:
         return bool(self.core.disk.entries(f"{source.path}/{layout.CHILDREN}"))
 
 

@@ -22,7 +22,7 @@ STATUSES: tuple[str, ...] = get_args(ChildStatus)
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
-class Member(NamedTuple):
+class ProjectSession(NamedTuple):
     """A session of a project: a parent, or a child of one."""
 
     key: str
@@ -43,12 +43,12 @@ class Member(NamedTuple):
         return self.location.path(layout.REMOVED)
 
 
-def member_of(location: Location) -> Member | None:
+def member_of(location: Location) -> ProjectSession | None:
     """The session of a project that a location is; None for the project itself."""
     parts = location.dir.split("/")
     if len(parts) == 4:
-        return Member(parts[1], parts[3])
-    return Member(parts[1], parts[3], parts[5]) if len(parts) == 6 else None
+        return ProjectSession(parts[1], parts[3])
+    return ProjectSession(parts[1], parts[3], parts[5]) if len(parts) == 6 else None
 
 
 # -- keys --------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Extractor(Protocol):
     def child(self, child_id: str, payload: Mapping[str, Any]) -> ChildFields: ...
 
 
-class TopLevel:
+class TopLevelExtractor:
     """The default: members of these names, at the top level, of the right type."""
 
     def root(self, session_id: str, payload: Mapping[str, Any]) -> RootFields:

@@ -23,17 +23,17 @@ from store.disk import trash
 from store.disk.disk import NewFile, Stamp
 from store.documents import json_text
 from store.errors import Conflict, Corrupt, InvalidContent, InvalidName, NotFound, ReadOnly
-from store.index.catalog import Terms, Version
+from store.index.catalog import Version, WriteOptions
 from store.layout import PROJECTS, Location
-from store.path_kinds import Kind, Place, place_of
-from store.workspace.project_index_files import Derived
+from store.path_kinds import PathInfo, PathKind, classify_path
+from store.workspace.project_index_files import ProjectIndexFiles
 from store.workspace.project_records import (
     ChildEntry,
     Extractor,
-    Member,
     ProjectIndex,
+    ProjectSession,
     RootEntry,
-    TopLevel,
+    TopLevelExtractor,
     member_of,
     payload_members,
     render_key,
@@ -53,13 +53,13 @@ def project_key(workspace: str | os.PathLike[str]) -> str:
 
 def check_key(key: str) -> str:
     """Refuse what can be no directory below projects/."""
-    is_name = "/" not in key and place_of(f"{PROJECTS}/{key}").kind is Kind.PROJECT
+    is_name = "/" not in key and classify_path(f"{PROJECTS}/{key}").kind is PathKind.PROJECT
     if not is_name or len(key.encode()) > layout.MAX_NAME_BYTES:
         raise InvalidName(f"{key[:80]!r} cannot be a project's key: it is no name, begins with a dot, or is too long")
     return key
 
 
-def check_member(member: Member) -> Member:
+def check_member(member: ProjectSession) -> ProjectSession:
     check_key(member.key)
     for name in (member.parent, member.child):
         if name is not None:
@@ -71,7 +71,7 @@ def check_member(member: Member) -> Member:
 class Projects:
     core: Core
     commits: Commits
-    extractor: Extractor = field(default_factory=TopLevel)
+    extractor: Extractor = field(default_factory=TopLevelExtractor)
     _cache: dict[str, tuple[Stamp, ProjectIndex]] = field(default_factory=dict, repr=False)
 
     @staticmethod
@@ -84,12 +84,12 @@ class Projects:
         return replace(self, extractor=extractor)
 
     @property
-    def _derived(self) -> Derived:
-        return Derived(self.core.disk, self.extractor, self.core.limit_bytes)
+    def _derived(self) -> ProjectIndexFiles:
+        return ProjectIndexFiles(self.core.disk, self.extractor, self.core.limit_bytes)
 
     # -- payloads ------------------------------------------------------------------------------------------
 
-    def save(self, member: Member, payload: Mapping[str, Any]) -> None:
+    def save(self, member: ProjectSession, payload: Mapping[str, Any]) -> None:
         """Write a payload, any JSON object; the indices follow."""
         self.core.check_writable()
         path = check_member(member).payload
@@ -97,7 +97,7 @@ class Projects:
         with self._locked(member.key):
             self._put(member, raw)
 
-    def load(self, member: Member) -> dict[str, Any] | None:
+    def load(self, member: ProjectSession) -> dict[str, Any] | None:
         """None if there is none; a broken one is Corrupt, with line and column."""
         path = check_member(member).payload
         self.core.used(member.location)
@@ -107,7 +107,7 @@ class Projects:
         except InvalidContent as error:
             raise Corrupt(path, error.flaw) from None
 
-    def update(self, member: Member, change: Callable[[dict[str, Any]], Any]) -> dict[str, Any] | None:
+    def update(self, member: ProjectSession, change: Callable[[dict[str, Any]], Any]) -> dict[str, Any] | None:
         """Read, change in place and write under the project's lock; None if there is no such payload."""
         with self._locked(member.key):
             payload = self.load(member)
@@ -116,10 +116,10 @@ class Projects:
                 self.save(member, payload)
         return payload
 
-    def exists(self, member: Member) -> bool:
+    def exists(self, member: ProjectSession) -> bool:
         return self.core.disk.stat(check_member(member).payload) is not None
 
-    def delete(self, member: Member) -> bool:
+    def delete(self, member: ProjectSession) -> bool:
         """A payload, with its entries; to the trash. False if there is none."""
         self.core.check_writable()
         with self._locked(member.key):
@@ -134,11 +134,11 @@ class Projects:
         """Every project there is."""
         return [key for key in self.core.disk.directories(PROJECTS) if _is_key(key)]
 
-    def members(self, key: str) -> Iterator[Member]:
+    def members(self, key: str) -> Iterator[ProjectSession]:
         """Every directory of a project that holds, or could hold, a payload."""
         for parent in self._derived.parents(check_key(key)):
-            yield Member(key, parent)
-            yield from (Member(key, parent, child) for child in self._derived.children_of(key, parent))
+            yield ProjectSession(key, parent)
+            yield from (ProjectSession(key, parent, child) for child in self._derived.children_of(key, parent))
 
     def out_of_step(self, key: str) -> list[str]:
         """The indices that say something else than the payloads."""
@@ -150,7 +150,7 @@ class Projects:
 
     def children(self, key: str, parent: str) -> list[ChildEntry]:
         """The children of a session, by id."""
-        check_member(Member(key, parent))
+        check_member(ProjectSession(key, parent))
         self._settle(key)
         found = self._derived.find_children(key, parent)
         if found is None:
@@ -158,20 +158,20 @@ class Projects:
             found = self._derived.find_children(key, parent) or self._derived.scan_children(key, parent)
         return found.children
 
-    def resolve(self, key: str, child_id: str) -> Member | None:
+    def resolve(self, key: str, child_id: str) -> ProjectSession | None:
         """Whose child it is: one look into a table, however many there are."""
         parent = self._index(key).child_lookup.get(child_id)
-        return Member(key, parent, child_id) if parent is not None else None
+        return ProjectSession(key, parent, child_id) if parent is not None else None
 
     def upsert_root(self, key: str, entry: RootEntry) -> None:
         """Make the index say this of a session. Its payload says so too: that is where indices come from."""
-        self._upsert(Member(key, entry.session_id), entry)
+        self._upsert(ProjectSession(key, entry.session_id), entry)
 
     def upsert_child(self, key: str, parent: str, entry: ChildEntry) -> None:
         """As `upsert_root`, for a child; one that was removed is back. Without a payload, one is written."""
-        self._upsert(Member(key, parent, entry.child_id), entry)
+        self._upsert(ProjectSession(key, parent, entry.child_id), entry)
 
-    def _upsert(self, member: Member, entry: RootEntry | ChildEntry) -> None:
+    def _upsert(self, member: ProjectSession, entry: RootEntry | ChildEntry) -> None:
         self.core.check_writable()
         path = check_member(member).payload
         with self._locked(member.key):
@@ -185,7 +185,7 @@ class Projects:
     def remove_child(self, key: str, parent: str, child_id: str) -> bool:
         """Take a child out of the indices; its payload stays. False if it was not in them."""
         self.core.check_writable()
-        member = check_member(Member(key, parent, child_id))
+        member = check_member(ProjectSession(key, parent, child_id))
         with self._locked(key):
             is_listed = any(entry.child_id == child_id for entry in self.children(key, parent))
             if is_listed:
@@ -250,13 +250,13 @@ class Projects:
 
     # -- what the mount asks for -----------------------------------------------------------------------------
 
-    def put(self, place: Place, raw: bytes, **terms: Unpack[Terms]) -> bool:
+    def put(self, place: PathInfo, raw: bytes, **terms: Unpack[WriteOptions]) -> bool:
         """A payload as someone wrote it, byte for byte; False if it is there already."""
         member = _member_at(place)
         with self._locked(member.key):
             return self._put(member, raw, **terms)
 
-    def remove(self, place: Place, *, keep: bool = True) -> None:
+    def remove(self, place: PathInfo, *, keep: bool = True) -> None:
         """Take a payload away, with its entries; to the trash, unless it lives on under another name."""
         member = _member_at(place)
         with self._locked(member.key):
@@ -264,13 +264,13 @@ class Projects:
                 raise NotFound(f"{place.path} does not exist")
             self._take_away(member, keep=keep)
 
-    def move_away(self, source: Place, target: Place) -> None:
+    def move_away(self, source: PathInfo, target: PathInfo) -> None:
         """A payload becomes a foreign file."""
         member = _member_at(source)
         with self._locked(member.key):
             self._run(member, self._derived.without(member), [(source.path, target.path)])
 
-    def is_hollow(self, place: Place) -> bool:
+    def is_hollow(self, place: PathInfo) -> bool:
         """Whether a derived file says nothing any more, because nothing is left that it could tell of."""
         assert place.location is not None
         member, key = member_of(place.location), place.location.dir.split("/")[1]
@@ -311,7 +311,7 @@ class Projects:
 
     def _put(
         self,
-        member: Member,
+        member: ProjectSession,
         raw: bytes,
         *,
         entry: RootEntry | ChildEntry | None = None,
@@ -339,7 +339,7 @@ class Projects:
             self.core.disk.remove(temp)
         return bool(files)
 
-    def _take_away(self, member: Member, *, keep: bool = True) -> None:
+    def _take_away(self, member: ProjectSession, *, keep: bool = True) -> None:
         derived = self._derived.without(member)
         if not keep:
             temp = self.core.disk.temp_path()
@@ -350,7 +350,7 @@ class Projects:
         self._run(member, [trash.info_file(slot, member.location, "payload deleted", moves), *derived], moves)
         return None
 
-    def _run(self, what: Member | str, files: Sequence[NewFile], moves: Sequence[tuple[str, str]] = ()) -> None:
+    def _run(self, what: ProjectSession | str, files: Sequence[NewFile], moves: Sequence[tuple[str, str]] = ()) -> None:
         key, touched = (what, layout.project_location(what)) if isinstance(what, str) else (what.key, what.location)
         targets = [file.path for file in files] + [target for _, target in moves]
         dirs = list(dict.fromkeys(path.rpartition("/")[0] for path in targets))
@@ -358,11 +358,11 @@ class Projects:
         self.commits.run(commit, lambda db: None, "project")
 
 
-def _member_at(place: Place) -> Member:
+def _member_at(place: PathInfo) -> ProjectSession:
     member = member_of(place.location) if place.location is not None else None
     assert member is not None
     return check_member(member)
 
 
 def _is_key(name: str) -> bool:
-    return place_of(f"{PROJECTS}/{name}").kind is Kind.PROJECT
+    return classify_path(f"{PROJECTS}/{name}").kind is PathKind.PROJECT

@@ -21,13 +21,13 @@ from store.commit.commits import Commits
 from store.commit.core import UNREADABLE, Core
 from store.commit.journal import Commit
 from store.disk import trash
-from store.disk.disk import Entry, File
+from store.disk.disk import DirEntry, File
 from store.documents import json_text
 from store.errors import Corrupt, Flaw, InvalidContent, InvalidName, NotFound
 from store.index import fulltext
-from store.index.catalog import Terms
+from store.index.catalog import WriteOptions
 from store.layout import STATE, Location
-from store.path_kinds import Kind, Place, is_category_name, is_state_name, place_of
+from store.path_kinds import PathInfo, PathKind, classify_path, is_category_name, is_state_name
 
 log = logging.getLogger("grovefs.store")
 
@@ -112,7 +112,7 @@ class State:
         """Those in the directory itself."""
         for entry in self._entries(directory):
             path = f"{directory}/{entry.name}"
-            if entry.is_file and place_of(path).kind in (Kind.STATE_JSON, Kind.STATE_TEXT):
+            if entry.is_file and classify_path(path).kind in (PathKind.STATE_JSON, PathKind.STATE_TEXT):
                 yield path
 
     def delete(self, category: str, name: str) -> bool:
@@ -127,17 +127,17 @@ class State:
 
     # -- what the mount asks for -----------------------------------------------------------------------------
 
-    def put(self, place: Place, raw: bytes, **terms: Unpack[Terms]) -> bool:
+    def put(self, place: PathInfo, raw: bytes, **terms: Unpack[WriteOptions]) -> bool:
         """A document as someone wrote it, byte for byte; JSON is checked. False if it is there already."""
         assert place.location is not None
         json_text.check_size(len(raw), place.path, self.core.limit_bytes)
-        if place.kind is Kind.STATE_JSON:
+        if place.kind is PathKind.STATE_JSON:
             json_text.parse_value(raw, place.path, limit=self.core.limit_bytes)
         with self.core.locked(place.location):
             index = partial(self._index, path=place.path, raw=raw)
             return self.commits.put_file(place.location, place.path, raw, "state", index=index, **terms)
 
-    def remove(self, place: Place, *, keep: bool = True) -> None:
+    def remove(self, place: PathInfo, *, keep: bool = True) -> None:
         """Take a document away; to the trash, unless it lives on under another name."""
         assert place.location is not None
         with self.core.locked(place.location):
@@ -149,7 +149,7 @@ class State:
                 place.location, [place.path], "state", lambda db: fulltext.remove_document(db, place.path)
             )
 
-    def move(self, source: Place, target: Place) -> None:
+    def move(self, source: PathInfo, target: PathInfo) -> None:
         """Rename a document to what is none, or a directory with all it holds, into, out of or within `state/`."""
         touched = [_lock_of(place) for place in (source, target) if place.path.startswith(f"{STATE}/")]
         with self.core.locked_tree(f"/{STATE}"):
@@ -209,7 +209,7 @@ class State:
             self._reindex(db, path)
 
     def _reindex(self, db: apsw.Connection, path: str) -> None:
-        text = self._text(path) if place_of(path).kind in (Kind.STATE_JSON, Kind.STATE_TEXT) else None
+        text = self._text(path) if classify_path(path).kind in (PathKind.STATE_JSON, PathKind.STATE_TEXT) else None
         info = self.core.disk.stat(path)
         if text is None or info is None:
             fulltext.remove_document(db, path)
@@ -237,19 +237,19 @@ class State:
 
     def _save(self, path: str, raw: bytes) -> None:
         self.core.check_writable()
-        self.put(place_of(path), raw)
+        self.put(classify_path(path), raw)
 
     def _read(self, path: str) -> File | None:
         return self.core.disk.read(path, self.core.limit_bytes)
 
-    def _entries(self, directory: str) -> list[Entry]:
+    def _entries(self, directory: str) -> list[DirEntry]:
         try:
             return self.core.disk.entries(directory)
         except Corrupt:  # a file, or a link, of that name leads to no documents
             return []
 
     def _to_trash(self, path: str) -> None:
-        location = place_of(path).location
+        location = classify_path(path).location
         assert location is not None
         slot = trash.new_slot(location)
         moves = [(path, f"{slot}/0")]
@@ -283,5 +283,5 @@ def _title(path: str) -> str:
     return path.rpartition("/")[2].rpartition(".")[0]
 
 
-def _lock_of(place: Place) -> Location:
+def _lock_of(place: PathInfo) -> Location:
     return place.location or Location(f"/{STATE}")

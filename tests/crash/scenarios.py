@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from store import ArtifactSet, ChildEntry, InboxMessage, Keep, Member, Message, Session, Store, Timestamp
+from store import ArtifactSet, ChildEntry, InboxMessage, Keep, Message, ProjectSession, Session, Store, Timestamp
 from store.errors import InvalidContent
-from store.path_kinds import place_of
+from store.path_kinds import classify_path
 from tests.builders import make_document, make_session
 from tests.records import make_artifact, make_event
 from tests.store.transfer.foreign import CLAUDE_ID, claude_lines, write_lines
@@ -53,8 +53,8 @@ def make_home(home: Path) -> None:
             store.state.save_json("agents", name, {"id": name, "created_at": "2020-01-01T00:00:00Z"})
         store.mail.at("root").deliver(LETTER)
         store.state.save_json("facts", "f", "long standing")
-        store.projects.save(Member("k", "p"), {"title": "P", "updated_at": AT})
-        store.projects.save(Member("k", "p", "c"), {"title": "C", "updated_at": AT})
+        store.projects.save(ProjectSession("k", "p"), {"title": "P", "updated_at": AT})
+        store.projects.save(ProjectSession("k", "p", "c"), {"title": "C", "updated_at": AT})
 
 
 def make_lived_in_home(home: Path) -> None:
@@ -63,7 +63,7 @@ def make_lived_in_home(home: Path) -> None:
     with Store.open(home, background=False) as store:
         for id in ("root", "pinned"):  # kept until the next good save, or the end
             with suppress(InvalidContent):
-                store.names.commit(place_of(f"sessions/{id}/session.json"), b"{")
+                store.names.commit(classify_path(f"sessions/{id}/session.json"), b"{")
     write_lines(home / SOURCE / f"projects/-shop/{CLAUDE_ID}.jsonl", claude_lines())
     (home / COPY).write_bytes(make_document("pinned", title="new title", updated_at=EDITED))
     (home / NOTES).write_text("notes")
@@ -146,7 +146,7 @@ def _is_in_project(store: Store, parent: str, child: str, title: str) -> bool:
     """Whether both indices know it; they agree with each other and with the payloads."""
     assert store.status()["unfinished"] or not store.projects.out_of_step("k")
     listed = [entry for entry in store.projects.children("k", parent) if entry.child_id == child]
-    assert bool(listed) == (store.projects.resolve("k", child) == Member("k", parent, child))
+    assert bool(listed) == (store.projects.resolve("k", child) == ProjectSession("k", parent, child))
     return [entry.title for entry in listed] == [title]
 
 
@@ -184,20 +184,20 @@ def _are_agents_pruned(store: Store) -> bool:
 
 def _edit_in_place(store: Store) -> None:
     """As the mount commits what was typed: byte for byte, and only onto the version that was opened."""
-    place = place_of("sessions/root/session.json")
+    place = classify_path("sessions/root/session.json")
     typed = make_document("root", title="new title", updated_at=EDITED)
     store.names.commit(place, typed, base=store.names.version(place))
 
 
 def _remove_by_hand(store: Store) -> None:
     """What the mount makes of `rm -r`: nothing is left to be seen, and then the directory goes."""
-    place = place_of("sessions/root/children/grandchild")
+    place = classify_path("sessions/root/children/grandchild")
     store.names.remove_dir(place, hidden=[entry.name for entry in store.names.entries(place.path)])
 
 
 def _exchange(store: Store) -> None:
     attached = f"sessions/root/attachments/{_attached(store, 'root')[0]}"
-    store.names.exchange(place_of(NOTES), place_of(attached))
+    store.names.exchange(classify_path(NOTES), classify_path(attached))
 
 
 def _rename_onto_empty(store: Store) -> None:
@@ -256,14 +256,14 @@ SCENARIOS = [
     ),
     Scenario(
         "remove an attachment",
-        lambda s: s.names.remove_file(place_of(f"sessions/root/attachments/{_attached(s, 'root')[0]}")),
+        lambda s: s.names.remove_file(classify_path(f"sessions/root/attachments/{_attached(s, 'root')[0]}")),
         lambda s: not _attached(s, "root"),
     ),
     Scenario(
         "move an attachment",
         lambda s: s.names.move(
-            place_of(f"sessions/root/attachments/{_attached(s, 'root')[0]}"),
-            place_of("sessions/root/children/child/attachments/moved.png"),
+            classify_path(f"sessions/root/attachments/{_attached(s, 'root')[0]}"),
+            classify_path("sessions/root/children/child/attachments/moved.png"),
         ),
         lambda s: _attached(s, "root/child") == ["moved.png"] and not _attached(s, "root"),
     ),
@@ -292,12 +292,12 @@ SCENARIOS = [
     ),
     Scenario(
         "move a project's session",
-        lambda s: s.names.move(place_of("projects/k/sessions/p"), place_of("projects/k/sessions/q")),
+        lambda s: s.names.move(classify_path("projects/k/sessions/p"), classify_path("projects/k/sessions/q")),
         lambda s: _is_in_project(s, "q", "c", "C") and not _is_in_project(s, "p", "c", "C"),
     ),
     Scenario(
         "delete a payload",
-        lambda s: s.projects.delete(Member("k", "p", "c")),
+        lambda s: s.projects.delete(ProjectSession("k", "p", "c")),
         lambda s: not _is_in_project(s, "p", "c", "C"),
     ),
     Scenario(
@@ -312,7 +312,7 @@ SCENARIOS = [
     ),
     Scenario(
         "move a category",
-        lambda s: s.names.move(place_of("state/facts"), place_of("state/moved")),
+        lambda s: s.names.move(classify_path("state/facts"), classify_path("state/moved")),
         lambda s: _finds(s, "standing", "state/moved/f.json") and not _finds(s, "standing", "state/facts/f.json"),
     ),
     Scenario(
@@ -335,7 +335,7 @@ SCENARIOS = [
     Scenario("prune agent records", lambda s: s.agents.apply(s.agents.plan(Keep(days=30))), _are_agents_pruned),
     Scenario(
         "remove a record",
-        lambda s: s.names.remove_file(place_of("sessions/root/traces.json")),
+        lambda s: s.names.remove_file(classify_path("sessions/root/traces.json")),
         lambda s: s.records.load_traces("root") is None,
     ),
     Scenario("clear", lambda s: s.clear("root"), _is_cleared),
@@ -360,18 +360,18 @@ BESIDES = [
     Scenario("edit in place", _edit_in_place, lambda s: _title(s, "root") == "new title"),
     Scenario(
         "rename-replace",
-        lambda s: s.names.move(place_of(COPY), place_of("sessions/pinned/session.json")),
+        lambda s: s.names.move(classify_path(COPY), classify_path("sessions/pinned/session.json")),
         lambda s: _title(s, "pinned") == "new title",  # what it was made of may stay behind
     ),
     Scenario("rm -r", _remove_by_hand, lambda s: s.load("grandchild") is None),
     Scenario(
         "make a directory",
-        lambda s: s.names.make_dir(place_of("sessions/fresh")),
+        lambda s: s.names.make_dir(classify_path("sessions/fresh")),
         lambda s: (s.home / "sessions/fresh").is_dir(),
     ),
     Scenario(
         "put a foreign file",
-        lambda s: s.names.put_plain(place_of("sessions/root/copy"), b"copy", os.stat(s.home / NOTES)),
+        lambda s: s.names.put_plain(classify_path("sessions/root/copy"), b"copy", os.stat(s.home / NOTES)),
         lambda s: (s.home / "sessions/root/copy").exists(),
     ),
     Scenario("exchange", _exchange, lambda s: (s.home / NOTES).read_bytes() == PNG),

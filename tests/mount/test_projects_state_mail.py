@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from store import InboxMessage, Member, Store
+from store import InboxMessage, ProjectSession, Store
 from tests.mount.conftest import Mount, wait_until
 
 
@@ -192,13 +192,13 @@ def test_a_payload_written_by_hand_is_in_the_indices(mounted: Mount) -> None:
     assert (child / "session.json.rejected").read_text() == "[]"
     assert titles(mounted) == {"c": "two"}
     with mounted.store() as store:
-        assert store.projects.resolve("k", "c") == Member("k", "p", "c")
+        assert store.projects.resolve("k", "c") == ProjectSession("k", "p", "c")
 
 
 def test_derived_files_are_read_only(mounted: Mount) -> None:
     """EROFS, whatever is tried."""
     with mounted.store() as store:
-        store.projects.save(Member("k", "p", "c"), {"title": "C"})
+        store.projects.save(ProjectSession("k", "p", "c"), {"title": "C"})
     base = mounted.path / "projects/k"
     for path in (base / "index.json", base / "sessions/p/children.json"):
         before = path.read_bytes()
@@ -221,8 +221,8 @@ def test_sessions_of_a_project_move_and_go(mounted: Mount) -> None:
     """mv of a child and of a parent, rm -r of a child, of a parent, of the project."""
     with mounted.store() as store:
         for child in ("a", "b"):
-            store.projects.save(Member("k", "p", child), {"title": child})
-        store.projects.save(Member("k", "p"), {"title": "P"})
+            store.projects.save(ProjectSession("k", "p", child), {"title": child})
+        store.projects.save(ProjectSession("k", "p"), {"title": "P"})
     base = mounted.path / "projects/k/sessions"
     assert run("mv", base / "p/children/a", base / "p/children/z").returncode == 0
     assert titles(mounted) == {"z": "a", "b": "b"}
@@ -245,8 +245,8 @@ def test_rsync_takes_projects_out_and_brings_them_into_an_empty_home(
 ) -> None:
     """Without the derived files, which the other home makes for itself: byte for byte the same."""
     with mounted.store() as store:
-        store.projects.save(Member("k", "p"), {"title": "P"})
-        store.projects.save(Member("k", "p", "c"), {"title": "C", "status": "running"})
+        store.projects.save(ProjectSession("k", "p"), {"title": "P"})
+        store.projects.save(ProjectSession("k", "p", "c"), {"title": "C", "status": "running"})
         store.mail.at("projects/k/sessions/p").deliver(InboxMessage.new("me", "task", 1))
         store.state.save_json("memory/facts", "f", {"a": 1})
     backup = place / "backup"
@@ -275,7 +275,7 @@ def test_rsync_takes_projects_out_and_brings_them_into_an_empty_home(
 def test_a_payload_edited_straight_on_the_home_is_followed(mounted: Mount) -> None:
     """Behind the mount's back; within a second or two."""
     with mounted.store() as store:
-        store.projects.save(Member("k", "p", "c"), {"title": "C"})
+        store.projects.save(ProjectSession("k", "p", "c"), {"title": "C"})
     assert titles(mounted) == {"c": "C"}
     assert (mounted.path / "projects/k/sessions/p/children/c/session.json").exists()
     (mounted.home / "projects/k/sessions/p/children/c/session.json").write_text('{"title": "behind"}')

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from store import ChildEntry, ChildFields, Extractor, Member, RootEntry, RootFields, Store, Timestamp
+from store import ChildEntry, ChildFields, Extractor, ProjectSession, RootEntry, RootFields, Store, Timestamp
 from store.workspace.projects import project_key
 from tests.builders import read_json
 
@@ -61,7 +61,7 @@ class Extract:
 
 def test_session_round_trips(store: Store, home: Path) -> None:
     """A payload is any JSON object, and comes back as it was."""
-    member, payload = Member(KEY, "p1"), {"hello": "world", "n": 42}
+    member, payload = ProjectSession(KEY, "p1"), {"hello": "world", "n": 42}
     assert not store.projects.exists(member)
     store.projects.save(member, payload)
     assert store.projects.exists(member)
@@ -75,7 +75,7 @@ def test_upsert_list_and_resolve_child(store: Store, home: Path) -> None:
     entry = child(subagent_type="researcher", status="running")
     store.projects.upsert_child(KEY, "p1", entry)
     assert store.projects.children(KEY, "p1") == [entry]
-    assert store.projects.resolve(KEY, "c1") == Member(KEY, "p1", "c1")
+    assert store.projects.resolve(KEY, "c1") == ProjectSession(KEY, "p1", "c1")
     assert store.projects.resolve(KEY, "missing") is None
     assert read_json(home / "projects/proj/sessions/p1/children/c1/session.json")["subagent_type"] == "researcher"
 
@@ -93,7 +93,7 @@ def test_remove_child_clears_index_and_lookup(store: Store) -> None:
     store.projects.remove_child(KEY, "p1", "c1")
     assert store.projects.children(KEY, "p1") == []
     assert store.projects.resolve(KEY, "c1") is None
-    assert store.projects.exists(Member(KEY, "p1", "c1"))
+    assert store.projects.exists(ProjectSession(KEY, "p1", "c1"))
     store.projects.rebuild(KEY)
     assert store.projects.resolve(KEY, "c1") is None
 
@@ -101,10 +101,10 @@ def test_remove_child_clears_index_and_lookup(store: Store) -> None:
 def test_rebuild_matches_incremental(store: Store, home: Path) -> None:
     """Rule 1: both indices can be deleted, and come back the same."""
     projects = store.projects
-    projects.save(Member(KEY, "p1"), {"title": "Parent", "updated_at": "2026-01-01T00:00:00+00:00"})
+    projects.save(ProjectSession(KEY, "p1"), {"title": "Parent", "updated_at": "2026-01-01T00:00:00+00:00"})
     projects.upsert_root(KEY, RootEntry(session_id="p1", title="Parent", updated_at=AT))
     for child_id, kind in (("c1", "researcher"), ("c2", "coder")):
-        projects.save(Member(KEY, "p1", child_id), child_payload(child_id, kind, "running"))
+        projects.save(ProjectSession(KEY, "p1", child_id), child_payload(child_id, kind, "running"))
         entry = child(child_id, subagent_type=kind, status="running", title=child_id, responsibility=f"do {child_id}")
         projects.upsert_child(KEY, "p1", entry)
     paths = [home / "projects/proj/index.json", home / "projects/proj/sessions/p1/children.json"]
@@ -127,13 +127,13 @@ def test_project_key_distinguishes_colliding_folds_and_is_deterministic() -> Non
 
 def test_rebuild_converges_after_partial_write(store: Store, home: Path) -> None:
     """children.json was written and index.json was not."""
-    store.projects.save(Member(KEY, "p1", "c1"), child_payload("c1", "researcher", "running"))
+    store.projects.save(ProjectSession(KEY, "p1", "c1"), child_payload("c1", "researcher", "running"))
     children = (home / "projects/proj/sessions/p1/children.json").read_bytes()
     (home / "projects/proj/index.json").unlink()
-    assert store.projects.resolve(KEY, "c1") == Member(KEY, "p1", "c1")
+    assert store.projects.resolve(KEY, "c1") == ProjectSession(KEY, "p1", "c1")
     (home / "projects/proj/index.json").unlink()
     store.projects.rebuild(KEY, Extract())
-    assert store.projects.resolve(KEY, "c1") == Member(KEY, "p1", "c1")
+    assert store.projects.resolve(KEY, "c1") == ProjectSession(KEY, "p1", "c1")
     assert (home / "projects/proj/sessions/p1/children.json").read_bytes() == children
 
 
@@ -159,4 +159,4 @@ def test_concurrent_upserts_do_not_lose_children(store: Store, home: Path) -> No
         process.join(DEADLINE_S)
     assert [process.exitcode for process in running] == [0] * 4
     assert sorted(entry.child_id for entry in store.projects.children(KEY, "p1")) == sorted(f"c{i}" for i in range(16))
-    assert all(store.projects.resolve(KEY, f"c{i}") == Member(KEY, "p1", f"c{i}") for i in range(16))
+    assert all(store.projects.resolve(KEY, f"c{i}") == ProjectSession(KEY, "p1", f"c{i}") for i in range(16))

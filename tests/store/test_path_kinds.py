@@ -8,69 +8,69 @@ from hypothesis import strategies as st
 
 from store import Location
 from store.layout import STORED
-from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, Kind, place_of
+from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathKind, classify_path
 
 TABLE = {
-    "sessions": Kind.SESSIONS,
-    "sessions/r": Kind.SESSION,
-    "sessions/.~tmp~": Kind.PLAIN,
-    "sessions/r/session.json": Kind.DOCUMENT,
-    "sessions/r/children/c/runtime.json": Kind.DOCUMENT,
-    "sessions/r/token-usage.jsonl": Kind.LOG,
-    "sessions/r/attachments/a.png": Kind.ATTACHMENT,
-    "sessions/r/mailbox": Kind.MAILBOX,
-    "sessions/r/mailbox/new": Kind.MAILBOX,
-    "sessions/r/mailbox/other": Kind.PLAIN,
-    "sessions/r/mailbox/new/a.json": Kind.MESSAGE,
-    "sessions/r/children/c/mailbox/cur/a.json": Kind.MESSAGE,
-    "sessions/r/mailbox/corrupt/a.json": Kind.PLAIN,
-    "sessions/r/mailbox/new/.a.json": Kind.PLAIN,
-    "sessions/r/mailbox/new/a.txt": Kind.PLAIN,
-    "sessions/r/mailbox/new/deeper/a.json": Kind.PLAIN,
-    "sessions/r/mailboxes": Kind.PLAIN,
-    "projects": Kind.PART,
-    "projects/k": Kind.PROJECT,
-    "projects/k/index.json": Kind.DERIVED,
-    "projects/k/notes.txt": Kind.PLAIN,
-    "projects/k/sessions": Kind.MEMBERS,
-    "projects/k/sessions/p": Kind.MEMBER,
-    "projects/k/sessions/p/session.json": Kind.PAYLOAD,
-    "projects/k/sessions/p/children.json": Kind.DERIVED,
-    "projects/k/sessions/p/children": Kind.MEMBERS,
-    "projects/k/sessions/p/children/c": Kind.MEMBER,
-    "projects/k/sessions/p/children/c/session.json": Kind.PAYLOAD,
-    "projects/k/sessions/p/children/c/children.json": Kind.PLAIN,
-    "projects/k/sessions/p/children/c/mailbox/new/a.json": Kind.MESSAGE,
-    "projects/k/sessions/p/trajectory.jsonl": Kind.LOG,
-    "projects/k/sessions/p/runtime.json": Kind.PLAIN,
-    "projects/.git": Kind.PLAIN,
-    "state": Kind.PART,
-    "state/x.json": Kind.PLAIN,
-    "state/memory": Kind.PLAIN,
-    "state/memory/facts/x.json": Kind.STATE_JSON,
-    "state/notes/x.md": Kind.STATE_TEXT,
-    "state/notes/x.txt": Kind.PLAIN,
-    "state/notes/.#x.json": Kind.PLAIN,
-    "state/.git/x.json": Kind.PLAIN,
+    "sessions": PathKind.SESSIONS,
+    "sessions/r": PathKind.SESSION,
+    "sessions/.~tmp~": PathKind.PLAIN,
+    "sessions/r/session.json": PathKind.DOCUMENT,
+    "sessions/r/children/c/runtime.json": PathKind.DOCUMENT,
+    "sessions/r/token-usage.jsonl": PathKind.LOG,
+    "sessions/r/attachments/a.png": PathKind.ATTACHMENT,
+    "sessions/r/mailbox": PathKind.MAILBOX,
+    "sessions/r/mailbox/new": PathKind.MAILBOX,
+    "sessions/r/mailbox/other": PathKind.PLAIN,
+    "sessions/r/mailbox/new/a.json": PathKind.MESSAGE,
+    "sessions/r/children/c/mailbox/cur/a.json": PathKind.MESSAGE,
+    "sessions/r/mailbox/corrupt/a.json": PathKind.PLAIN,
+    "sessions/r/mailbox/new/.a.json": PathKind.PLAIN,
+    "sessions/r/mailbox/new/a.txt": PathKind.PLAIN,
+    "sessions/r/mailbox/new/deeper/a.json": PathKind.PLAIN,
+    "sessions/r/mailboxes": PathKind.PLAIN,
+    "projects": PathKind.PART,
+    "projects/k": PathKind.PROJECT,
+    "projects/k/index.json": PathKind.DERIVED,
+    "projects/k/notes.txt": PathKind.PLAIN,
+    "projects/k/sessions": PathKind.MEMBERS,
+    "projects/k/sessions/p": PathKind.MEMBER,
+    "projects/k/sessions/p/session.json": PathKind.PAYLOAD,
+    "projects/k/sessions/p/children.json": PathKind.DERIVED,
+    "projects/k/sessions/p/children": PathKind.MEMBERS,
+    "projects/k/sessions/p/children/c": PathKind.MEMBER,
+    "projects/k/sessions/p/children/c/session.json": PathKind.PAYLOAD,
+    "projects/k/sessions/p/children/c/children.json": PathKind.PLAIN,
+    "projects/k/sessions/p/children/c/mailbox/new/a.json": PathKind.MESSAGE,
+    "projects/k/sessions/p/trajectory.jsonl": PathKind.LOG,
+    "projects/k/sessions/p/runtime.json": PathKind.PLAIN,
+    "projects/.git": PathKind.PLAIN,
+    "state": PathKind.PART,
+    "state/x.json": PathKind.PLAIN,
+    "state/memory": PathKind.PLAIN,
+    "state/memory/facts/x.json": PathKind.STATE_JSON,
+    "state/notes/x.md": PathKind.STATE_TEXT,
+    "state/notes/x.txt": PathKind.PLAIN,
+    "state/notes/.#x.json": PathKind.PLAIN,
+    "state/.git/x.json": PathKind.PLAIN,
 }
 
 
 @pytest.mark.parametrize(("path", "kind"), TABLE.items())
-def test_the_table_of_kinds(path: str, kind: Kind) -> None:
-    assert place_of(path).kind is kind
+def test_the_table_of_kinds(path: str, kind: PathKind) -> None:
+    assert classify_path(path).kind is kind
 
 
 @pytest.mark.parametrize("path", [path for path, kind in TABLE.items() if kind in VERSIONED])
 def test_what_is_committed_as_a_whole_has_a_location(path: str) -> None:
     """For its lock; and the place lies in that location's directory."""
-    place = place_of(path)
+    place = classify_path(path)
     assert place.location is not None
     assert path.startswith(f"{place.location.dir}/")
     assert place.directory == path.rpartition("/")[0]
 
 
 def test_only_the_deletion_of_a_session_has_limbo() -> None:
-    assert [path for path in TABLE if place_of(path).has_limbo] == ["sessions/r/session.json"]
+    assert [path for path in TABLE if classify_path(path).has_limbo] == ["sessions/r/session.json"]
 
 
 def test_what_is_checked_or_may_be_empty_is_committed_as_a_whole() -> None:
@@ -81,7 +81,7 @@ def test_what_is_checked_or_may_be_empty_is_committed_as_a_whole() -> None:
 @given(st.sampled_from(STORED), st.lists(st.text(min_size=1).filter(lambda t: "/" not in t), min_size=1, max_size=7))
 def test_every_path_has_a_place(first: str, rest: list[str]) -> None:
     path = "/".join([first, *rest])
-    assert place_of(path).path == path
+    assert classify_path(path).path == path
 
 
 @pytest.mark.parametrize(

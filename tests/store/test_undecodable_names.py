@@ -13,7 +13,7 @@ import pytest
 from store import Session, Store
 from store.errors import StoreError
 from store.namespace.namespace import Namespace
-from store.path_kinds import VERSIONED, Kind, place_of
+from store.path_kinds import VERSIONED, PathKind, classify_path
 from tests.builders import make_session
 
 BAD = os.fsdecode(b"\xff\xc3")
@@ -77,7 +77,7 @@ def names(home: Path) -> Iterator[Namespace]:
 def fill(store: Store) -> None:
     store.save(make_session("s1"))
     store.save(Session.new_child("c1", "s1", "m", "t"))
-    store.names.commit(place_of("sessions/s1/attachments/a.png"), b"bytes")
+    store.names.commit(classify_path("sessions/s1/attachments/a.png"), b"bytes")
     store.append_token_usage("s1", {"n": 1})
     store.state.save_json("facts", "n", {"x": 1})
     store.state.save_markdown("facts", "n", "text")
@@ -101,7 +101,7 @@ def attempt(work: Callable[[], object]) -> None:
 @pytest.mark.parametrize("directory", DIRECTORIES)
 def test_a_name_that_is_no_text_is_made_and_removed_or_refused(names: Namespace, directory: str) -> None:
     for name in NAMES:
-        place = place_of(f"{directory}/{name}")
+        place = classify_path(f"{directory}/{name}")
         if BAD not in place.path:
             continue
         attempt(lambda place=place: names.make_dir(place))
@@ -119,8 +119,8 @@ def test_a_name_that_is_no_text_is_made_and_removed_or_refused(names: Namespace,
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_name_that_is_no_text_is_moved_and_exchanged_or_refused(names: Namespace, source: str) -> None:
     """To such a name, from it, and beside it."""
-    for one, other in itertools.product([place_of(source)], map(place_of, PATHS)):
-        if Kind.DOCUMENT in (one.kind, other.kind):
+    for one, other in itertools.product([classify_path(source)], map(classify_path, PATHS)):
+        if PathKind.DOCUMENT in (one.kind, other.kind):
             continue  # these are committed, not moved
         attempt(lambda one=one, other=other: names.move(one, other))
         attempt(lambda one=one, other=other: names.move(other, one))

@@ -95,7 +95,7 @@ class Daemon:
             logging.root.handlers[:] = [handler]
             logging.root.setLevel(logging.INFO)
             mount.Store = Counted  # type: ignore[misc]
-            mount.serve(mount.Options(self.home, self.path), ready)
+            mount.serve(mount.MountOptions(self.home, self.path), ready)
             status = 0
         except BaseException:
             with suppress(OSError):  # who waits is told, if he still does

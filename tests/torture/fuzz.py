@@ -18,9 +18,9 @@ from pathlib import Path
 
 from store import Conflict, InvalidContent, Location, Store, StoreError, TooLarge
 from store.check.finding import Finding
-from store.path_kinds import Kind, place_of
+from store.path_kinds import PathKind, classify_path
 from store.search.results import EmptyQuery
-from store.search.transcripts import Sheet
+from store.search.transcripts import TranscriptInfo
 from store.sessions.put import OnConflict
 from tests.torture import corpus
 from tests.torture.attack import Case
@@ -98,9 +98,9 @@ class Victim:
 
     def _try(self, path: str, raw: bytes, draw: random.Random) -> bool | None:
         """Put it, by one door or the other; None if it was refused."""
-        place = place_of(path)
+        place = classify_path(path)
         overwrite = draw.random() < 0.5
-        is_by_api = draw.random() < 0.5 and place.kind is Kind.DOCUMENT and place.location is not None
+        is_by_api = draw.random() < 0.5 and place.kind is PathKind.DOCUMENT and place.location is not None
         try:
             if is_by_api and place.location is not None:
                 on_conflict: OnConflict = "overwrite" if overwrite else "reject"
@@ -128,7 +128,7 @@ class Victim:
         location = store.location(name)
         assert location is not None
         sheet = store.pages.find(location)
-        assert isinstance(sheet, Sheet)
+        assert isinstance(sheet, TranscriptInfo)
         text = store.transcript(name)
         assert text is not None
         rendered = store.pages.render(sheet)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from store import InboxMessage, Location, Member, Message, Session, Store
-from store.path_kinds import Kind, place_of
+from store import InboxMessage, Location, Message, ProjectSession, Session, Store
+from store.path_kinds import PathKind, classify_path
 from tests.builders import make_session
 from tests.torture import corpus
 
@@ -43,7 +43,7 @@ def _is_from_a_kernel(name: str) -> bool:
 def _attach(store: Store, name: str) -> None:
     if not _is_from_a_kernel(name):
         return
-    place = place_of(f"sessions/s1/attachments/{name}")
+    place = classify_path(f"sessions/s1/attachments/{name}")
     store.names.commit(place, b"bytes")
     assert store.names.read(place) == b"bytes"
 
@@ -52,9 +52,9 @@ def _commit(store: Store, name: str) -> None:
     if not _is_from_a_kernel(name):
         return
     for path in (f"sessions/{name}/session.json", f"sessions/s1/children/{name}/session.json"):
-        place = place_of(path)
-        if place.kind is Kind.DOCUMENT:
-            store.names.make_dir(place_of(path.rpartition("/")[0]))
+        place = classify_path(path)
+        if place.kind is PathKind.DOCUMENT:
+            store.names.make_dir(classify_path(path.rpartition("/")[0]))
             store.names.commit(place, SESSION)
 
 
@@ -98,9 +98,9 @@ USES: dict[str, Callable[[Store, str], object]] = {
     "state": _state,
     "category": _category,
     "letter": _letter,
-    "project": lambda store, name: store.projects.save(Member(name, "p"), {"title": "t"}),
-    "member": lambda store, name: store.projects.save(Member("k", name), {"title": "t"}),
-    "child of a member": lambda store, name: store.projects.save(Member("k", "p", name), {"title": "t"}),
+    "project": lambda store, name: store.projects.save(ProjectSession(name, "p"), {"title": "t"}),
+    "member": lambda store, name: store.projects.save(ProjectSession("k", name), {"title": "t"}),
+    "child of a member": lambda store, name: store.projects.save(ProjectSession("k", "p", name), {"title": "t"}),
     "load": lambda store, name: store.load(name),
     "load a child": lambda store, name: store.load(f"s1/{name}"),
     "append": lambda store, name: store.append(name, [Message.user("x")]),

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from store import InboxMessage, Member, Message, Session, Store, StoreError
+from store import InboxMessage, Message, ProjectSession, Session, Store, StoreError
 from store.check.finding import Finding
 from tests.builders import make_session
 from tests.crash.scenarios import make_home
@@ -151,9 +151,9 @@ def prepare(place: Path) -> tuple[Path, Path]:
 
 
 def _place_of(path: str) -> Any:
-    from store.path_kinds import place_of
+    from store.path_kinds import classify_path
 
-    return place_of(path)
+    return classify_path(path)
 
 
 def plant(home: Path, outside: Path, spot: str, kind: str) -> Path:
@@ -195,9 +195,9 @@ def calls(store: Store) -> list[Callable[[], object]]:
         lambda: store.state.load_json("facts", "f"),
         lambda: store.state.save_json("facts", "f", {"new": 1}),
         lambda: store.state.save_json("facts", "g", {"new": 1}),
-        lambda: store.projects.load(Member("k", "p")),
-        lambda: store.projects.save(Member("k", "p"), {"title": "new"}),
-        lambda: store.projects.save(Member("k", "p", "c"), {"title": "new"}),
+        lambda: store.projects.load(ProjectSession("k", "p")),
+        lambda: store.projects.save(ProjectSession("k", "p"), {"title": "new"}),
+        lambda: store.projects.save(ProjectSession("k", "p", "c"), {"title": "new"}),
         lambda: store.search(SECRET),
         lambda: [store.append_token_usage("root", {"n": 2})],
         lambda: store.attach("root", b"new", "image/png"),

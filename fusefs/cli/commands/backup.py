@@ -14,9 +14,8 @@ from fusefs.cli.completion import files
 from store import Store, layout
 
 if TYPE_CHECKING:
-    from store.transfer.backup.backup import Summary
-    from store.transfer.backup.restore import Outcome
-    from store.transfer.backup.restore import Summary as RestoreSummary
+    from store.transfer.backup.backup import BackupSummary
+    from store.transfer.backup.restore import RestoreOutcome, RestoreSummary
     from store.transfer.backup.tree import Damage
 
 INTERRUPTED = 130
@@ -93,7 +92,7 @@ def _check(dest: Path, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _print(summary: Summary) -> None:
+def _print(summary: BackupSummary) -> None:
     for damage in summary.mended[:SHOWN]:
         print(f"copied anew: {damage.path}: {damage.reason}", file=sys.stderr)
     for path in summary.left_out[:SHOWN]:
@@ -111,7 +110,7 @@ def _print(summary: Summary) -> None:
         )
 
 
-def _as_dict(summary: Summary) -> dict[str, Any]:
+def _as_dict(summary: BackupSummary) -> dict[str, Any]:
     problems = [{"path": _text(problem.path), "reason": _text(problem.reason)} for problem in summary.problems]
     return {
         **vars(summary),
@@ -181,7 +180,7 @@ def restore(
 
     Example: grovefs restore /media/usb/grove fix-login
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[RestoreOutcome] = []
     summary = _restore(source, home, names or [], outcomes, overwrite, skip_damaged, dry_run, as_json)
     if as_json:
         _print_json(summary, outcomes, dry_run=dry_run)
@@ -195,7 +194,7 @@ def _restore(
     source: Path,
     home: Path,
     names: list[str],
-    outcomes: list[Outcome],
+    outcomes: list[RestoreOutcome],
     overwrite: bool,
     skip_damaged: bool,
     dry_run: bool,
@@ -235,7 +234,7 @@ def _restore(
 _SAID = {"restored": "restored", "same": "same", "kept": "newer here: kept", "skipped": "skipped"}
 
 
-def _print_outcomes(summary: RestoreSummary, outcomes: list[Outcome], *, dry_run: bool, every: bool) -> None:
+def _print_outcomes(summary: RestoreSummary, outcomes: list[RestoreOutcome], *, dry_run: bool, every: bool) -> None:
     for outcome in outcomes:
         if outcome.state != "same" or every:
             typer.echo("\t".join((_SAID[outcome.state], _text(outcome.name), *([outcome.reason or ""]))).rstrip())
@@ -246,7 +245,7 @@ def _print_outcomes(summary: RestoreSummary, outcomes: list[Outcome], *, dry_run
     typer.echo(f"{'would be ' if dry_run else ''}{counts}{unchecked}{hint}")
 
 
-def _print_json(summary: RestoreSummary, outcomes: list[Outcome], *, dry_run: bool) -> None:
+def _print_json(summary: RestoreSummary, outcomes: list[RestoreOutcome], *, dry_run: bool) -> None:
     print_json(
         {
             "source": summary.source,

@@ -24,7 +24,7 @@ from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json
 from store import Conflict, InvalidContent, Location, NotFound, Store, StoreError, Version, layout
 from store.disk.rejects import REASON, REJECTED, excerpt
 from store.documents import document as documents
-from store.path_kinds import place_of
+from store.path_kinds import classify_path
 
 NEWER_STANDS = "the newer version stands"  # in the reason of every conflict
 SHOWN_LINES, SHOWN_COLUMNS = 60, 200  # of what differs
@@ -57,7 +57,7 @@ def edit(
     name = layout.RUNTIME if runtime else layout.SESSION
     with open_store(home) as store:
         location = store.resolve(session)
-    draft = _Draft(home, location, name)
+    draft = _EditDraft(home, location, name)
     draft.begin(rejected=rejected)
     saved = draft.edit()
     place = str(location)
@@ -68,7 +68,7 @@ def edit(
 
 
 @dataclass
-class _Draft:
+class _EditDraft:
     """One document on its way through an editor."""
 
     home: Path
@@ -171,7 +171,7 @@ class _Draft:
             with open_store(self.home) as store:
                 if store.get_document(self.location, self.name) is None:
                     return Conflict(f"session {self.location} was deleted meanwhile; `grovefs undelete` lists it")
-                store.names.commit(place_of(self.location.path(self.name)), raw, base=self.base)
+                store.names.commit(classify_path(self.location.path(self.name)), raw, base=self.base)
         except (StoreError, OSError) as error:
             return error
         return None

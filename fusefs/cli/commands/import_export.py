@@ -17,8 +17,8 @@ from store import Corrupt, NotFound, Store, StoreError, layout
 
 if TYPE_CHECKING:
     from store import Location
-    from store.transfer.formats.importer import Problem
-    from store.transfer.imports import Outcome
+    from store.transfer.formats.importer import ImportProblem
+    from store.transfer.imports import ImportOutcome
 
 INTERRUPTED = 130
 FormatName = Literal["claude-code", "codex", "chatgpt", "bamboo", "oxios", "a3s"]  # those in store.importers.formats
@@ -94,16 +94,16 @@ class _Tally:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.problems: list[Problem] = []
-        self.kept: list[Outcome] = []
+        self.problems: list[ImportProblem] = []
+        self.kept: list[ImportOutcome] = []
         self.sessions: list[dict[str, Any]] = []
         self.interrupted = False
         self.format: str | None = None
 
-    def add(self, item: Outcome | Problem) -> None:
-        from store.transfer.formats.importer import Problem
+    def add(self, item: ImportOutcome | ImportProblem) -> None:
+        from store.transfer.formats.importer import ImportProblem
 
-        if isinstance(item, Problem):
+        if isinstance(item, ImportProblem):
             self.problems.append(item)
             return
         self.counts[item.state] += 1
@@ -180,7 +180,7 @@ def export_sessions(
     with open_store(home) as store:
         selected = store.exports.select(None if everything else map(str, located(store, ids)))
         if format == "bamboo":
-            tally: _Tally | _Written = _copy(store, selected, Path(dest))
+            tally: _Tally | _ExportLine = _copy(store, selected, Path(dest))
         elif dest == "-":
             if not _print(store, selected, format):
                 raise typer.Exit(1)
@@ -196,7 +196,7 @@ def _copy(store: Store, selected: list[Location], dest: Path) -> _Tally:
     tally = _Tally()
     with progress_bar("exporting") as progress, Store.open(dest, background=False) as other:
 
-        def report(item: Outcome | Problem) -> None:
+        def report(item: ImportOutcome | ImportProblem) -> None:
             tally.add(item)
             progress(sum(tally.counts.values()), len(selected))
 
@@ -217,13 +217,13 @@ def _print(store: Store, selected: list[Location], format: Literal["json", "mark
     return fine
 
 
-def _write(store: Store, selected: list[Location], format: Literal["json", "markdown"], dest: Path) -> _Written:
-    from store.transfer.formats.importer import Problem
+def _write(store: Store, selected: list[Location], format: Literal["json", "markdown"], dest: Path) -> _ExportLine:
+    from store.transfer.formats.importer import ImportProblem
 
-    written = _Written(dest)
+    written = _ExportLine(dest)
     with progress_bar("exporting") as progress:
         for item in store.exports.write(selected, format, dest.expanduser()):
-            if isinstance(item, Problem):
+            if isinstance(item, ImportProblem):
                 written.problems.append(item)
             else:
                 written.files.append(item.path)
@@ -231,7 +231,7 @@ def _write(store: Store, selected: list[Location], format: Literal["json", "mark
     return written
 
 
-class _Written:
+class _ExportLine:
     """The files of an export."""
 
     kept = ()
@@ -239,7 +239,7 @@ class _Written:
     def __init__(self, dest: Path) -> None:
         self.dest = dest
         self.files: list[Path] = []
-        self.problems: list[Problem] = []
+        self.problems: list[ImportProblem] = []
 
     def print(self, *, as_json: bool, dry_run: bool) -> None:
         if as_json:

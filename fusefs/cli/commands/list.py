@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
-from store import Store, Summary
+from store import SessionSummary, Store
 from store.search.query import STATUSES
 
 
@@ -45,6 +45,6 @@ def _refuse_unknown_status(store: Store, status: str | None) -> None:
         raise typer.BadParameter(f"no run ends with {status!r}; there are {', '.join(known)}", param_hint="--status")
 
 
-def _print_table(summaries: list[Summary]) -> None:
+def _print_table(summaries: list[SessionSummary]) -> None:
     rows = [(s.updated_at[:19], str(s.location), str(s.message_count), s.status or "", s.title) for s in summaries]
     print_table(("updated", "id", "messages", "status", "title"), rows)

@@ -23,7 +23,7 @@ from store import layout
 from store.errors import NotFound, StoreError
 
 if TYPE_CHECKING:
-    from fusefs.daemon.mount import Options
+    from fusefs.daemon.mount import MountOptions
 
 Durability = Literal["full", "normal"]
 LOG = f"{layout.PRIVATE}/mount.log"
@@ -92,9 +92,9 @@ def mount(
 
     Example: grovefs mount ~/grove
     """
-    from fusefs.daemon.mount import Options, made_mountpoint
+    from fusefs.daemon.mount import MountOptions, made_mountpoint
 
-    options = Options(
+    options = MountOptions(
         home.expanduser().absolute(),
         mountpoint.expanduser().absolute(),
         read_only=read_only,
@@ -118,7 +118,7 @@ def mount(
         print_json({"home": str(options.home), "mountpoint": str(options.mountpoint)})
 
 
-def _mount(options: Options, log_file: Path | None, *, foreground: bool) -> int:
+def _mount(options: MountOptions, log_file: Path | None, *, foreground: bool) -> int:
     """Until it is unmounted, or in the background; 0 if all went well."""
     from fusefs.daemon.mount import check_place, serve
 
@@ -135,7 +135,7 @@ def _mount(options: Options, log_file: Path | None, *, foreground: bool) -> int:
     return _in_background(work)
 
 
-def _install_unit(options: Options, log_file: Path | None, *, force: bool) -> None:
+def _install_unit(options: MountOptions, log_file: Path | None, *, force: bool) -> None:
     from fusefs.cli import systemd_unit
     from fusefs.daemon.mount import is_dead
 
@@ -157,7 +157,7 @@ def _install_unit(options: Options, log_file: Path | None, *, force: bool) -> No
     typer.echo(f"  systemctl --user disable --now {quoted} && rm {shlex.quote(str(path))}")
 
 
-def _said(options: Options, log_file: Path | None) -> list[str]:
+def _said(options: MountOptions, log_file: Path | None) -> list[str]:
     """The options of `mount` that say the same."""
     flags = {
         "--read-only": options.read_only,

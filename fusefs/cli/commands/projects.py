@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
-from store import Member, NotFound, Store
+from store import NotFound, ProjectSession, Store
 from store.workspace.projects import project_key
 
 projects = typer.Typer(
@@ -73,7 +73,7 @@ def show(project: Project, session: Session, home: Home, as_json: Json = True) -
 
 def _payload(store: Store, key: str, session: str) -> dict[str, Any] | None:
     parent, _, child = session.partition("/")
-    payload = store.projects.load(Member(key, parent, child or None))
+    payload = store.projects.load(ProjectSession(key, parent, child or None))
     resolved = store.projects.resolve(key, session) if payload is None and not child else None
     return store.projects.load(resolved) if resolved is not None else payload
 

@@ -9,7 +9,7 @@ import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json
 from store import NotFound, Store
-from store.path_kinds import place_of
+from store.path_kinds import classify_path
 from store.workspace.state import JSON, MARKDOWN, document_path
 
 state = typer.Typer(
@@ -47,7 +47,7 @@ def list_documents(
 def show(document: Document, home: Home, as_json: Json = False) -> None:
     """Print a document as it is; with --json, one that is Markdown as a JSON text."""
     with open_store(home) as store:
-        raw = store.names.read(place_of(_path(document)))
+        raw = store.names.read(classify_path(_path(document)))
     if raw is None:
         raise NotFound(f"there is no state document {document!r}; `grovefs state list` lists them")
     if as_json and document.endswith(MARKDOWN):
@@ -61,7 +61,7 @@ def save(document: Document, home: Home, as_json: Json = False) -> None:
     """Save standard input as a document: whole, or not at all."""
     path, raw = _path(document), sys.stdin.buffer.read()
     with open_store(home) as store:
-        changed = store.names.commit(place_of(path), raw)
+        changed = store.names.commit(classify_path(path), raw)
     if as_json:
         print_json({"document": document, "changed": changed})
 
@@ -72,7 +72,7 @@ def delete(document: Document, home: Home, as_json: Json = False) -> None:
     path = _path(document)
     with open_store(home) as store:
         _require(store, path, document)
-        store.names.remove_file(place_of(path))
+        store.names.remove_file(classify_path(path))
     if as_json:
         print_json({"document": document, "deleted": True})
 

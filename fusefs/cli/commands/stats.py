@@ -12,7 +12,7 @@ import typer
 from fusefs.cli.app import Home, Json, app, counted, open_store, print_json, print_table
 from fusefs.cli.chart import bars, svg
 from store import Timestamp
-from store.search.usage import Usage, Used, parse_prices
+from store.search.usage import Usage, UsageTotals, parse_prices
 
 DAY_NS = 86_400 * 10**9
 What = Literal["tokens", "messages", "sessions"]
@@ -57,7 +57,7 @@ def stats(
         _print(usage, by_day, what)
 
 
-def _value(used: Used, what: What) -> int:
+def _value(used: UsageTotals, what: What) -> int:
     return {"tokens": used.total, "messages": used.messages, "sessions": used.sessions}[what]
 
 
@@ -76,7 +76,7 @@ def _print(usage: Usage, by_day: dict[str, int], what: What) -> None:
         typer.echo(f"grovefs: {note}" if is_piped else note, err=is_piped)
 
 
-def _row(name: str, used: Used) -> tuple[str, ...]:
+def _row(name: str, used: UsageTotals) -> tuple[str, ...]:
     cached = used.tokens["cache_read_input_tokens"] + used.tokens["cache_creation_input_tokens"]
     counts = (used.sessions, used.messages, used.calls, used.tokens["input_tokens"], used.tokens["output_tokens"])
     return (name, *map(str, (*counts, cached)), "" if used.cost is None else f"{used.cost:.4f}")
@@ -92,7 +92,7 @@ def _notes(usage: Usage) -> list[str]:
 
 
 def _as_dict(usage: Usage) -> dict[str, Any]:
-    def shown(used: Used) -> dict[str, Any]:
+    def shown(used: UsageTotals) -> dict[str, Any]:
         return {
             "sessions": used.sessions,
             "messages": used.messages,

@@ -37,7 +37,7 @@ def tail(
     Example: grovefs tail -f fix-login
     """
     with open_store(home) as store:
-        reader = _Reader(store, store.resolve(session), as_json=as_json)
+        reader = _TailReader(store, store.resolve(session), as_json=as_json)
         try:
             reader.begin(lines)
             while follow:
@@ -49,7 +49,7 @@ def tail(
 
 
 @dataclass
-class _Reader:
+class _TailReader:
     """Knows which messages were shown, and shows the others."""
 
     store: Store

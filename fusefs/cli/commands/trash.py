@@ -10,7 +10,7 @@ import typer
 from fusefs.cli.app import Home, Json, agrees, app, counted, open_store, print_json, print_table
 from fusefs.cli.errors import tell
 from store import Store, StoreError, Timestamp
-from store.disk.trash import BESIDE, KEPT_DAYS, Deletion, choose, together
+from store.disk.trash import BESIDE, KEPT_DAYS, DeletionGroup, choose, together
 from store.documents.search_text import printable
 
 
@@ -82,7 +82,7 @@ def undelete(
         raise typer.Exit(1)
 
 
-def _put_back(store: Store, deletion: Deletion) -> tuple[list[str], dict[str, str]]:
+def _put_back(store: Store, deletion: DeletionGroup) -> tuple[list[str], dict[str, str]]:
     """The session first, then what belongs into it; if that is refused, of the rest nothing is tried."""
     restored = [str(place) for place in store.undelete(deletion.last.name)]
     refused: dict[str, str] = {}
@@ -94,29 +94,29 @@ def _put_back(store: Store, deletion: Deletion) -> tuple[list[str], dict[str, st
     return list(dict.fromkeys(restored)), refused
 
 
-def _files(deletion: Deletion) -> str:
+def _files(deletion: DeletionGroup) -> str:
     """What came back besides the conversations: who deleted a tree wants to know that its pictures are there."""
     files = [path for slot in deletion.slots if slot.what in BESIDE for path, _ in slot.moves]
     return f" ({files[0] if len(files) == 1 else counted(len(files), 'file')})" if files else ""
 
 
-def _moment(deletion: Deletion) -> Timestamp:
+def _moment(deletion: DeletionGroup) -> Timestamp:
     return Timestamp.from_ns(deletion.last.deleted_at_ns)
 
 
-def _row(deletion: Deletion, home: Path) -> tuple[str, ...]:
+def _row(deletion: DeletionGroup, home: Path) -> tuple[str, ...]:
     last = deletion.last
     title = " ".join(printable(last.title).split())
     size = str(_size_bytes(deletion, home))
     return last.name, _moment(deletion)[:19], size, last.session_id, deletion.what, title
 
 
-def _size_bytes(deletion: Deletion, home: Path) -> int:
+def _size_bytes(deletion: DeletionGroup, home: Path) -> int:
     kept = [home / path for slot in deletion.slots for _, path in slot.moves]
     return sum(file.lstat().st_size for path in kept for file in (path, *path.rglob("*")) if not file.is_dir())
 
 
-def _as_dict(deletion: Deletion, home: Path) -> dict[str, object]:
+def _as_dict(deletion: DeletionGroup, home: Path) -> dict[str, object]:
     last = deletion.last
     return {
         "name": last.name,

@@ -28,7 +28,7 @@ from inotify_simple import flags
 
 from store.errors import StoreError
 from store.search.grep import file_stamps, known_files
-from store.search.grep.maintenance import Stopped, Upkeep
+from store.search.grep.maintenance import Stopped, TrigramIndex
 from store.search.grep.walk_order import filesystems_of
 
 log = logging.getLogger("grovefs.store")
@@ -52,10 +52,10 @@ class _Lost(Exception):
     """Something may have been missed: look at everything again."""
 
 
-class Warden:
+class FreshnessServer:
     """Two daemon threads: one vouches, one reads what changed into segments when there is time."""
 
-    def __init__(self, upkeep: Upkeep, start_s: float = START_S) -> None:
+    def __init__(self, upkeep: TrigramIndex, start_s: float = START_S) -> None:
         self._upkeep = upkeep
         self._start_s = start_s
         self._stopping = threading.Event()
@@ -114,7 +114,7 @@ class Warden:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return RETRY_S
-            watch = Watch(self._upkeep, self._stopping)
+            watch = SessionsWatch(self._upkeep, self._stopping)
             stack.callback(watch.close)
             watch.cover()
             token = uuid.uuid4().hex
@@ -135,7 +135,7 @@ class Warden:
         server.setblocking(False)
         return server
 
-    def _answer(self, server: socket.socket, watch: Watch, token: str) -> None:
+    def _answer(self, server: socket.socket, watch: SessionsWatch, token: str) -> None:
         waiting = select.poll()
         waiting.register(server, select.POLLIN)
         waiting.register(self._wake_r, select.POLLIN)
@@ -154,10 +154,10 @@ class Warden:
                         asker.send(token.encode(), socket.MSG_DONTWAIT)
 
 
-class Watch:
+class SessionsWatch:
     """A watch on every directory below sessions/, and the list of what changed brought up to date from it."""
 
-    def __init__(self, upkeep: Upkeep, stopping: threading.Event) -> None:
+    def __init__(self, upkeep: TrigramIndex, stopping: threading.Event) -> None:
         self._upkeep = upkeep
         self._stopping = stopping
         self._prefix = os.fsencode(upkeep.disk.home) + b"/"

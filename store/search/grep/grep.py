@@ -14,16 +14,16 @@ import os
 from store.search.grep.known_files import (
     SEGMENTS,
     SESSIONS,
-    Aside,
-    Known,
-    Unusable,
+    DirectoryScanProcess,
+    IndexUnusable,
+    KnownFiles,
     ask_voucher,
     look_aside,
     readable_places,
 )
-from store.search.grep.options import Options, parse
+from store.search.grep.options import GrepOptions, parse
 from store.search.grep.regex_trigrams import ANY, query_of
-from store.search.grep.run import Trial, become, can_be_shared, one_by_one, side_by_side
+from store.search.grep.run import DryRun, become, can_be_shared, one_by_one, side_by_side
 from store.search.grep.segments import Damaged, Segment, candidates
 from store.search.grep.walk_order import entries_in_order, in_walk_order
 
@@ -40,7 +40,7 @@ _MARGIN_BYTES = 64_000  # of the room for arguments, for what the kernel puts th
 _WORTH_IT = 0.5  # of all files: beyond, walking is cheaper than choosing
 
 
-def commands(options: Options, files: Sequence[bytes] | None) -> list[list[bytes]]:
+def commands(options: GrepOptions, files: Sequence[bytes] | None) -> list[list[bytes]]:
     """The greps to run, in order. `files` None: all there are."""
     if files is None:
         return [_whole(options)]
@@ -60,21 +60,21 @@ def commands(options: Options, files: Sequence[bytes] | None) -> list[list[bytes
     return [[*head, *run] for run in runs]
 
 
-def _whole(options: Options) -> list[bytes]:
+def _whole(options: GrepOptions) -> list[bytes]:
     if not options.is_understood:
         return [b"grep", b"-rn", *options.line, *([SESSIONS] if options.is_complete else [])]
     where = options.operands or ([SESSIONS] if options.has_pattern else [])
     return [b"grep", b"-rn", *options.arguments, *_globs(options), *([b"--", *where] if where else [])]
 
 
-def _globs(options: Options) -> list[bytes]:
+def _globs(options: GrepOptions) -> list[bytes]:
     return [(b"--include=" if include else b"--exclude=") + glob for include, glob in options.filters]
 
 
 # -- which files ---------------------------------------------------------------------------------------------
 
 
-def choose(options: Options) -> list[bytes] | None:
+def choose(options: GrepOptions) -> list[bytes] | None:
     """The files to read, in order; None for all of them.
 
     Where someone watches the home and vouches that what index.db knows is how it is, only the files that are to be
@@ -88,7 +88,7 @@ def choose(options: Options) -> list[bytes] | None:
             paths = _paths(query, ask_voucher(b""))
         except Damaged:
             continue
-        except Unusable:
+        except IndexUnusable:
             return None
         if paths is None:
             return None
@@ -97,7 +97,7 @@ def choose(options: Options) -> list[bytes] | None:
     return None
 
 
-def _query(options: Options) -> Query:
+def _query(options: GrepOptions) -> Query:
     patterns = [*options.patterns]
     for path in options.pattern_files:
         try:
@@ -118,7 +118,7 @@ def _charset() -> str:
 def _paths(query: Query, vouched: object) -> set[bytes] | None:
     aside = look_aside(b"") if vouched is None else None
     try:
-        known = Known(b"")
+        known = KnownFiles(b"")
         try:
             return _paths_in(known, query, vouched, aside)
         finally:
@@ -128,7 +128,9 @@ def _paths(query: Query, vouched: object) -> set[bytes] | None:
             aside.leave()
 
 
-def _paths_in(known: Known, query: Query, vouched: object, aside: Aside | None) -> set[bytes] | None:
+def _paths_in(
+    known: KnownFiles, query: Query, vouched: object, aside: DirectoryScanProcess | None
+) -> set[bytes] | None:
     segments = [Segment(os.fsdecode(SEGMENTS) + name) for name in known.segments]
     try:
         documents = candidates(query, segments)
@@ -160,7 +162,7 @@ def _is_included(path: bytes, filters: list[tuple[bool, bytes]]) -> bool:
 # -- running ---------------------------------------------------------------------------------------------------
 
 
-def _keep_pattern_files(options: Options) -> None:
+def _keep_pattern_files(options: GrepOptions) -> None:
     """Files of patterns are named from where we were called, and some can be read only once: a pipe, say."""
     for i, argument in enumerate(options.arguments):
         is_short, is_long = options.arguments[i - 1] == b"-f" and i > 0, argument.startswith(b"--file=")
@@ -195,7 +197,7 @@ def run(line: list[bytes], home: bytes) -> int:
     os.lstat(SESSIONS)  # an error of ours, not one of grep's, if this is no home
     files = choose(options)
     if files is None and options.by_folders and can_be_shared():
-        trial = Trial([b"grep", *options.arguments, b"--", b"/dev/null"])
+        trial = DryRun([b"grep", *options.arguments, b"--", b"/dev/null"])
         parts = in_parts(options)
         if trial.is_silent() and parts is not None:
             return side_by_side(parts)
@@ -205,7 +207,7 @@ def run(line: list[bytes], home: bytes) -> int:
     return one_by_one(wanted)
 
 
-def in_parts(options: Options) -> list[list[bytes]] | None:
+def in_parts(options: GrepOptions) -> list[list[bytes]] | None:
     """A walk over all files as several walks over some sessions each; None if that would not print the same."""
     found = entries_in_order(SESSIONS)
     if options.filters and not all(is_folder for _, is_folder in found):

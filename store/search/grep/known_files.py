@@ -50,11 +50,11 @@ def ask_voucher(prefix: bytes) -> str | None:
         return None
 
 
-class Unusable(Exception):
+class IndexUnusable(Exception):
     """There is no index of this home that we could read."""
 
 
-class Known:
+class KnownFiles:
     """What index.db says at one moment. `prefix` leads to the home: empty, or with a slash at its end."""
 
     def __init__(self, prefix: bytes) -> None:
@@ -63,7 +63,7 @@ class Known:
             self._db = apsw.Connection(os.fsdecode(prefix) + INDEX_DB, flags=apsw.SQLITE_OPEN_READONLY)
             self._db.set_busy_timeout(_BUSY_MS)
             if self._db.execute("PRAGMA user_version").get != SCHEMA_VERSION:
-                raise Unusable("index.db is of another schema")
+                raise IndexUnusable("index.db is of another schema")
             self._db.execute("BEGIN")  # one snapshot for all that follows
             token = self._db.execute("SELECT value FROM meta WHERE key = 'grep_token'").fetchone()
             self.token: object = token[0] if token else None
@@ -71,7 +71,7 @@ class Known:
             self.changed: set[bytes] = {path for (path,) in self._db.execute("SELECT path FROM grep_changed")}
             self.count: int = self._db.execute("SELECT count(*) FROM grep_files").get
         except apsw.Error as error:
-            raise Unusable(str(error)) from error
+            raise IndexUnusable(str(error)) from error
 
     def close(self) -> None:
         self._db.close()
@@ -85,9 +85,9 @@ class Known:
             everything = self._db.execute("SELECT document, path FROM grep_files")
             return [path for document, path in everything if document in documents]
         except apsw.Error as error:
-            raise Unusable(str(error)) from error
+            raise IndexUnusable(str(error)) from error
 
-    def differing(self, aside: Aside | None = None) -> set[bytes]:
+    def differing(self, aside: DirectoryScanProcess | None = None) -> set[bytes]:
         """Look at every file and directory there is: the paths that are not known as they are now.
 
         A directory that cannot be looked into is among them: grep shall say so. `aside` has looked at directories.
@@ -118,10 +118,10 @@ class Known:
         try:
             return self._db.execute(query, values).fetchall()
         except apsw.Error as error:
-            raise Unusable(str(error)) from error
+            raise IndexUnusable(str(error)) from error
 
 
-class Aside:
+class DirectoryScanProcess:
     """A second process that looks at all directories, while this one looks at the files.
 
     What it goes by it has read before `Known` is opened. A directory that is still as it was then holds no file
@@ -159,13 +159,13 @@ class Aside:
         return os.waitpid(process, 0)[1]
 
 
-def look_aside(prefix: bytes) -> Aside | None:
+def look_aside(prefix: bytes) -> DirectoryScanProcess | None:
     """Where there is much to look at and another processor to do it."""
     try:
         size = os.stat(prefix + os.fsencode(INDEX_DB)).st_size
     except OSError:
         return None
-    return Aside(prefix) if size > _WORTH_SHARING_BYTES and len(os.sched_getaffinity(0)) > 1 else None
+    return DirectoryScanProcess(prefix) if size > _WORTH_SHARING_BYTES and len(os.sched_getaffinity(0)) > 1 else None
 
 
 def _tell_altered_folders(prefix: bytes, writes: int) -> None:

@@ -28,7 +28,7 @@ from store.index.database import Database, now_ns
 from store.search.grep import file_stamps, known_files
 from store.search.grep.regex_trigrams import ANY
 from store.search.grep.segments import Damaged, Postings, Segment, candidates, merged, render
-from store.search.grep.throttle import Leisure
+from store.search.grep.throttle import Throttle
 
 log = logging.getLogger("grovefs.store")
 
@@ -53,7 +53,7 @@ class Stopped(Exception):
 
 
 @dataclass
-class Upkeep:
+class TrigramIndex:
     disk: Disk
     db: Database
     _prefix: bytes = field(init=False)
@@ -66,7 +66,7 @@ class Upkeep:
         """Leave off what is being done, as a crash would; nothing is lost by it."""
         self._stopping = True
 
-    def _go_on(self, leisure: Leisure | None = None) -> None:
+    def _go_on(self, leisure: Throttle | None = None) -> None:
         if leisure is not None:
             leisure.breathe()
         if self._stopping:
@@ -186,7 +186,7 @@ class Upkeep:
             found = self.db.reader.execute("SELECT path FROM grep_changed WHERE at_ns < ?", (limit,))
             # Files of one name have much in common: side by side they make sets without gaps, which take no room.
             paths = sorted((path for (path,) in found), key=lambda path: (path.rpartition(b"/")[2], path))
-            leisure = Leisure() if gently else None
+            leisure = Throttle() if gently else None
             done = at = 0
             while at < len(paths):
                 taken, count = self._merge_some(paths[at : at + BATCH_FILES], leisure)
@@ -214,7 +214,7 @@ class Upkeep:
         finally:
             os.close(fd)
 
-    def _merge_some(self, paths: list[bytes], leisure: Leisure | None) -> tuple[int, int]:
+    def _merge_some(self, paths: list[bytes], leisure: Throttle | None) -> tuple[int, int]:
         """One segment; returns how many paths were looked at, and how many of them are known now."""
         documents: list[tuple[int, bytes, bytes]] = []
         gone: list[bytes] = []
@@ -269,7 +269,7 @@ class Upkeep:
         finally:
             os.close(fd)
 
-    def _publish(self, postings: Postings, documents: list[tuple[int, bytes, bytes]], leisure: Leisure | None) -> None:
+    def _publish(self, postings: Postings, documents: list[tuple[int, bytes, bytes]], leisure: Throttle | None) -> None:
         name, size = self._write_segment(self._while_open(postings.rows(), leisure))
         self.disk.step("index")
         with self.db.write() as db:
@@ -309,7 +309,7 @@ class Upkeep:
 
     # -- fewer segments ---------------------------------------------------------------------------------------
 
-    def _compact(self, leisure: Leisure | None) -> None:
+    def _compact(self, leisure: Throttle | None) -> None:
         """Merge segments of like size, so that their number grows with the logarithm of what there is."""
         found = self.db.reader.execute("SELECT name, documents, bytes FROM grep_segments ORDER BY bytes")
         rows = [(str(name), int(documents), int(size)) for name, documents, size in found]
@@ -325,7 +325,7 @@ class Upkeep:
                 self.forget_all()
         self._remove_orphans()
 
-    def _replace(self, names: list[str], live: BitMap, leisure: Leisure | None) -> None:
+    def _replace(self, names: list[str], live: BitMap, leisure: Throttle | None) -> None:
         segments: list[Segment] = []
         try:
             segments = [Segment(str(self.disk.home / FOLDER / name)) for name in names]
@@ -340,7 +340,7 @@ class Upkeep:
                 db.executemany("DELETE FROM grep_segments WHERE name = ?", [(old,) for old in names])
                 db.execute("INSERT INTO grep_segments VALUES (?, ?, ?)", (name, count, size))
 
-    def _while_open(self, rows: Iterable[tuple[int, BitMap]], leisure: Leisure | None) -> Iterator[tuple[int, BitMap]]:
+    def _while_open(self, rows: Iterable[tuple[int, BitMap]], leisure: Throttle | None) -> Iterator[tuple[int, BitMap]]:
         for row in rows:
             self._go_on(leisure)
             yield row

@@ -31,7 +31,7 @@ _SYNTAX: dict[str, Syntax] = {"E": "extended", "F": "fixed", "G": "basic", "P": 
 _READ_ALL = ("v", "c", "L", "R", "d", "D", "X", "V", "help", "exclude-dir", "exclude-from")
 
 
-class Options:
+class GrepOptions:
     """One command line. `narrowable`: only files that can match need to be read, and are told of."""
 
     def __init__(self) -> None:
@@ -61,9 +61,9 @@ class Options:
         return bool(self.patterns or self.pattern_files or self.operands)
 
 
-def parse(line: list[bytes]) -> Options:
+def parse(line: list[bytes]) -> GrepOptions:
     """`line` is what stands behind `grep`. Options may come anywhere, as getopt allows."""
-    options = Options()
+    options = GrepOptions()
     options.line = line
     syntaxes: set[str] = set()
     given = iter(line)
@@ -86,7 +86,7 @@ def parse(line: list[bytes]) -> Options:
     return options
 
 
-def _long(options: Options, argument: bytes, given: object, syntaxes: set[str]) -> None:
+def _long(options: GrepOptions, argument: bytes, given: object, syntaxes: set[str]) -> None:
     name, equals, value = argument[2:].partition(b"=")
     text = name.decode("ascii", "replace")
     meanings = {_LONG[text]} if text in _LONG else {m for long, m in _LONG.items() if long.startswith(text)}
@@ -105,7 +105,7 @@ def _long(options: Options, argument: bytes, given: object, syntaxes: set[str]) 
     _note(options, meaning, value, spelled, syntaxes)
 
 
-def _cluster(options: Options, argument: bytes, given: object, syntaxes: set[str]) -> None:
+def _cluster(options: GrepOptions, argument: bytes, given: object, syntaxes: set[str]) -> None:
     text = argument[1:].decode("latin-1")
     for place, letter in enumerate(text):
         if letter in _SHORT_WITH_VALUE:
@@ -119,7 +119,7 @@ def _cluster(options: Options, argument: bytes, given: object, syntaxes: set[str
         _note(options, letter, b"", [b"-" + letter.encode("latin-1")], syntaxes)
 
 
-def _value(options: Options, given: object) -> bytes:
+def _value(options: GrepOptions, given: object) -> bytes:
     value = next(given, None)  # type: ignore[call-overload]
     if value is None:
         options.is_understood = options.is_complete = False  # grep will say what is missing
@@ -128,7 +128,7 @@ def _value(options: Options, given: object) -> bytes:
     return value
 
 
-def _note(options: Options, meaning: str, value: bytes, spelled: list[bytes], syntaxes: set[str]) -> None:
+def _note(options: GrepOptions, meaning: str, value: bytes, spelled: list[bytes], syntaxes: set[str]) -> None:
     if meaning in ("include", "exclude"):
         options.filters.append((meaning == "include", value))
         return

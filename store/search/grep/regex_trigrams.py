@@ -182,7 +182,7 @@ def _query_of_line(line: bytes, syntax: Syntax, fold: bool, charset: str) -> Que
     if len(text) > _LONGEST and syntax != "fixed":
         return ANY
     try:
-        part = _fixed(text[:_LONGEST], fold) if syntax == "fixed" else _Parser(text, syntax, fold).parse()
+        part = _fixed(text[:_LONGEST], fold) if syntax == "fixed" else _RegexParser(text, syntax, fold).parse()
     except (_Unclear, RecursionError):
         return ANY
     if part.exact is not None:
@@ -226,7 +226,7 @@ _PERL_GAPS = "dDwWsShHvVNRX"
 _PERL_EMPTY = "bBAzZG"
 
 
-class _Parser:
+class _RegexParser:
     """One pattern: an alternation of concatenations of repeated atoms, as far as it is plain."""
 
     def __init__(self, text: str, syntax: Syntax, fold: bool) -> None:

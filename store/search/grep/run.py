@@ -63,7 +63,7 @@ def can_be_shared() -> bool:
     return not stat.S_ISCHR(info.st_mode)
 
 
-class Trial:
+class DryRun:
     """A grep over nothing, begun at once: has it a message of its own? Each of several would print it."""
 
     def __init__(self, command: list[bytes]) -> None:
@@ -83,7 +83,7 @@ def side_by_side(commands: list[list[bytes]]) -> int:
     """Several greps at once. What they print comes in the order of the commands."""
     from _signal import SIG_DFL, SIGINT, SIGPIPE, signal
 
-    running: list[_Run] = []
+    running: list[_GrepRun] = []
     codes = []
     try:
         for run in _started(commands, running):
@@ -97,18 +97,18 @@ def side_by_side(commands: list[list[bytes]]) -> int:
     return combined(codes)
 
 
-def _started(commands: list[list[bytes]], running: list[_Run]) -> Iterator[_Run]:
+def _started(commands: list[list[bytes]], running: list[_GrepRun]) -> Iterator[_GrepRun]:
     at_once = len(os.sched_getaffinity(0)) + _AHEAD
     waiting = iter(commands)
     for command in waiting:
-        running.append(_Run(command))
+        running.append(_GrepRun(command))
         if len(running) >= at_once:
             yield running.pop(0)
     while running:
         yield running.pop(0)
 
 
-class _Run:
+class _GrepRun:
     """One grep, what it prints kept in memory until its turn."""
 
     def __init__(self, command: list[bytes]) -> None:

@@ -15,7 +15,7 @@ BUSY = 0.1  # of a CPU, used by the other threads
 LONGEST_REST_S = 1.0
 
 
-class Leisure:
+class Throttle:
     """Of one thread, which calls `breathe` often."""
 
     def __init__(self) -> None:

@@ -26,9 +26,9 @@ from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.backup import tree as backup_tree
 from store.transfer.backup import writer as backup_writer
-from store.transfer.backup.manifest import Item, Note
+from store.transfer.backup.manifest import BackupFile, BackupSession
 from store.transfer.backup.tree import Damage, Progress
-from store.transfer.backup.units import Seen, files_of, iter_units, location_of, lock_of, unit_of
+from store.transfer.backup.units import FileSeen, files_of, iter_units, location_of, lock_of, unit_of
 from store.transfer.backup.writer import BackupWriter, Move
 
 ATTEMPTS = 5  # at a session whose files are changed in place while they are read
@@ -39,7 +39,7 @@ STAYS = "its copy of before stays"
 _ROUNDS = 3  # of looking for sessions that came, or moved, meanwhile
 
 
-class Problem(NamedTuple):
+class BackupProblem(NamedTuple):
     """What could not be backed up; what the backup had of it before, it still has."""
 
     path: str
@@ -47,7 +47,7 @@ class Problem(NamedTuple):
 
 
 @dataclass
-class Summary:
+class BackupSummary:
     """What a backup did."""
 
     dest: str
@@ -59,7 +59,7 @@ class Summary:
     unchanged_files: int = 0
     gone_files: int = 0
     mended: list[Damage] = field(default_factory=list)  # found damaged by `verify`, and copied anew
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[BackupProblem] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # pipes and the like
 
 
@@ -75,7 +75,7 @@ class Backups:
         keep_deleted: bool = False,
         force: bool = False,
         progress: Progress | None = None,
-    ) -> Summary:
+    ) -> BackupSummary:
         """Make the backup at `dest`, or bring it up to date. It can be restored whenever this is interrupted.
 
         `verify` reads all of it back and copies what differs anew; `keep_deleted` leaves sessions there that are gone;
@@ -84,7 +84,7 @@ class Backups:
         with backup_writer.new_writer(dest, self.core.home, self.core.disk.step) as writer:
             if not force:
                 self._check_meant(writer)
-            run = _Run(self.core, writer, verify=verify)
+            run = _BackupRun(self.core, writer, verify=verify)
             try:
                 return run.run(keep_deleted=keep_deleted, progress=progress)
             except OSError as error:
@@ -126,8 +126,8 @@ class _Batch:
     """Units that are complete under tmp/, and are to be moved into place as one."""
 
     moves: list[Move] = field(default_factory=list)
-    files: dict[str, Item] = field(default_factory=dict)
-    sessions: dict[str, Note] = field(default_factory=dict)
+    files: dict[str, BackupFile] = field(default_factory=dict)
+    sessions: dict[str, BackupSession] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     units: int = 0
@@ -145,7 +145,7 @@ class _Batch:
         self.units += 1
 
 
-class _Run:
+class _BackupRun:
     """One run of a backup."""
 
     def __init__(self, core: Core, writer: BackupWriter, *, verify: bool) -> None:
@@ -153,7 +153,7 @@ class _Run:
         self._writer = writer
         self._verify = verify
         self._suspect: set[str] = set()
-        self._summary = Summary(str(writer.place))
+        self._summary = BackupSummary(str(writer.place))
         self._batch = _Batch()
         self._bytes = 0
         self._started_at = Timestamp.now()
@@ -162,7 +162,7 @@ class _Run:
         for path in writer.manifest.files:
             self._known.setdefault(unit_of(path), set()).add(path)
 
-    def run(self, *, keep_deleted: bool, progress: Progress | None) -> Summary:
+    def run(self, *, keep_deleted: bool, progress: Progress | None) -> BackupSummary:
         if self._verify:
             self._summary.mended = list(self._writer.damages(list(self._writer.manifest.files), progress))
             self._suspect = {found.path for found in self._summary.mended}
@@ -177,7 +177,7 @@ class _Run:
                 if progress is not None:
                     progress(number, len(units))
             done |= {*units, ""}
-        self._summary.problems += [Problem(path, f"{why}; {STAYS}") for path, why in closed.items()]
+        self._summary.problems += [BackupProblem(path, f"{why}; {STAYS}") for path, why in closed.items()]
         if not keep_deleted:
             for unit in sorted(self._known.keys() - done):
                 if not any(unit.startswith(f"{path}/") for path in closed):
@@ -185,7 +185,7 @@ class _Run:
         self._flush()
         return self._seal()
 
-    def _seal(self) -> Summary:
+    def _seal(self) -> BackupSummary:
         manifest = self._writer.manifest
         manifest.started_at, manifest.finished_at = self._started_at, Timestamp.now()
         self._writer.seal()
@@ -207,7 +207,7 @@ class _Run:
             except (_Unreadable, Corrupt, Busy) as error:
                 reason = str(error)
                 break
-        self._summary.problems.append(Problem(unit or layout.INDEX_EXPORT, f"{reason}; {STAYS}"))
+        self._summary.problems.append(BackupProblem(unit or layout.INDEX_EXPORT, f"{reason}; {STAYS}"))
 
     def _has_changed(self, unit: str) -> bool:
         seen, others = self._look(unit)
@@ -217,13 +217,13 @@ class _Run:
         self._summary.left_out += others
         return False
 
-    def _look(self, unit: str) -> tuple[dict[str, Seen], list[str]]:
+    def _look(self, unit: str) -> tuple[dict[str, FileSeen], list[str]]:
         try:
             return files_of(self._core.disk, unit)
         except OSError as error:
             raise _Unreadable(f"it cannot be looked into: {error.strerror}") from error
 
-    def _differs(self, path: str, seen: Seen) -> bool:
+    def _differs(self, path: str, seen: FileSeen) -> bool:
         """Whether a file is not known to be in the backup as it is now."""
         item = self._writer.manifest.files.get(path)
         if item is None or path in self._suspect:
@@ -232,7 +232,7 @@ class _Run:
             return item.link != self._link(path)
         return item.stamp != seen.stamp or item.mode != seen.mode or not self._is_there(path, item)
 
-    def _is_there(self, path: str, item: Item) -> bool:
+    def _is_there(self, path: str, item: BackupFile) -> bool:
         info = self._writer.disk.stat(path)
         if info is None or item.link is not None:
             return info is not None and stat.S_ISLNK(info.st_mode) and item.link is not None
@@ -278,7 +278,7 @@ class _Run:
                 raise _Unreadable(str(error)) from error
             yield
 
-    def _note(self, unit: str, seen: dict[str, Seen], batch: _Batch) -> None:
+    def _note(self, unit: str, seen: dict[str, FileSeen], batch: _Batch) -> None:
         """Which version of a session this is, for who looks into the manifest. Its lock is held."""
         location = location_of(unit)
         if location is None:
@@ -288,7 +288,7 @@ class _Run:
             self._core.refresh(location)
             row = self._core.index.find(location)
         if row is not None:
-            batch.sessions[str(location)] = Note(row.entry.updated_at, row.entry.title)
+            batch.sessions[str(location)] = BackupSession(row.entry.updated_at, row.entry.title)
         elif str(location) in self._writer.manifest.sessions and seen:
             found = "cannot be read any more" if path in seen else "is gone, but not what lies beside it"
             raise _Unreadable(f"{path} {found} (`grovefs check` tells more, `grovefs restore` brings it back)")
@@ -305,17 +305,17 @@ class _Run:
         held.callback(os.close, fd)
         return fd
 
-    def _copy_file(self, path: str, seen: Seen, stamp: Stamp, fd: int | None, batch: _Batch) -> None:
+    def _copy_file(self, path: str, seen: FileSeen, stamp: Stamp, fd: int | None, batch: _Batch) -> None:
         if seen.is_link:
             text = self._link(path)
             batch.moves.append(Move(self._writer.write_link(text), path))
-            batch.files[path] = Item(0, seen.stamp.mtime_ns, seen.mode, "", stamp, text)
+            batch.files[path] = BackupFile(0, seen.stamp.mtime_ns, seen.mode, "", stamp, text)
             return
         with ExitStack() as held:
             fd = self._open(path, held) if fd is None else fd
             chunks = _chunks(fd, seen.stamp, path)
             temp, sha256 = self._writer.write(chunks, seen.mode, seen.stamp.mtime_ns)
-        item = Item(seen.stamp.size, seen.stamp.mtime_ns, seen.mode, sha256, stamp)
+        item = BackupFile(seen.stamp.size, seen.stamp.mtime_ns, seen.mode, sha256, stamp)
         known = self._writer.manifest.files.get(path)
         batch.files[path] = item
         if known is not None and known[:4] == item[:4] and path not in self._suspect and self._is_there(path, known):

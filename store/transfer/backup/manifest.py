@@ -24,7 +24,7 @@ FORMAT = "grovefs-backup"
 VERSION = 1
 
 
-class Item(NamedTuple):
+class BackupFile(NamedTuple):
     """One file as it was backed up; of a link, only what it says."""
 
     size: int
@@ -39,14 +39,14 @@ class Item(NamedTuple):
         return {**about, "stamp": list(self.stamp)} if self.link is None else {**about, "link": self.link}
 
     @classmethod
-    def of_json(cls, found: Mapping[str, Any]) -> Item:
+    def of_json(cls, found: Mapping[str, Any]) -> BackupFile:
         link = found.get("link")
         numbers = [int(found[name]) for name in ("size", "mtime_ns", "mode")]
         stamp = Stamp(*map(int, found.get("stamp", (0, 0, 0, 0))))
         return cls(numbers[0], numbers[1], numbers[2], str(found["sha256"]), stamp, None if link is None else str(link))
 
 
-class Note(NamedTuple):
+class BackupSession(NamedTuple):
     """Which version of a session was backed up."""
 
     updated_at: str
@@ -58,8 +58,8 @@ class Manifest:
     home: str = ""
     started_at: str = ""
     finished_at: str = ""
-    sessions: dict[str, Note] = field(default_factory=dict)
-    files: dict[str, Item] = field(default_factory=dict)
+    sessions: dict[str, BackupSession] = field(default_factory=dict)
+    files: dict[str, BackupFile] = field(default_factory=dict)
 
 
 def render(manifest: Manifest) -> Iterator[bytes]:
@@ -105,12 +105,12 @@ def parse(raw: bytes, name: str = NAME) -> Manifest:
         raise Corrupt(name, Flaw(said)) from None
 
 
-def parse_notes(found: Mapping[str, Any]) -> dict[str, Note]:
-    return {name: Note(str(note["updated_at"]), str(note["title"])) for name, note in found.items()}
+def parse_notes(found: Mapping[str, Any]) -> dict[str, BackupSession]:
+    return {name: BackupSession(str(note["updated_at"]), str(note["title"])) for name, note in found.items()}
 
 
-def parse_files(found: Mapping[str, Any]) -> dict[str, Item]:
-    return {check_path(path): Item.of_json(item) for path, item in found.items()}
+def parse_files(found: Mapping[str, Any]) -> dict[str, BackupFile]:
+    return {check_path(path): BackupFile.of_json(item) for path, item in found.items()}
 
 
 def check_path(path: str) -> str:

@@ -20,7 +20,7 @@ from store import layout
 from store.commit import session_reader
 from store.commit.commits import Commits
 from store.commit.core import Core
-from store.commit.session_reader import Snapshot
+from store.commit.session_reader import DocumentPair
 from store.disk import trash
 from store.disk.disk import NewFile
 from store.documents import document as documents
@@ -28,18 +28,18 @@ from store.documents import secrets, sidecar
 from store.documents.document import Document, parse_document
 from store.errors import Busy, Corrupt, Flaw, InvalidContent, InvalidName
 from store.layout import Location
-from store.namespace.dispatch import Parts
-from store.path_kinds import Kind, Place
+from store.namespace.dispatch import Dispatcher
+from store.path_kinds import PathInfo, PathKind
 from store.sessions import artifacts
 from store.transfer.backup import tree as backup_tree
-from store.transfer.backup.selection import Choice, Wanted, holdings
+from store.transfer.backup.selection import RestoreFile, Selection, holdings
 from store.transfer.backup.tree import BackupTree, Damage, Progress
 from store.transfer.backup.units import location_of, unit_of
 
 Verdict = Literal["restored", "same", "kept", "skipped"]
 
 
-class Outcome(NamedTuple):
+class RestoreOutcome(NamedTuple):
     """What became of a session, or of another file of the home; `reason` says why it was not restored."""
 
     name: str
@@ -57,7 +57,7 @@ class DamagedBackup(Corrupt):
 
 
 @dataclass
-class Summary:
+class RestoreSummary:
     """What a restore did."""
 
     source: str
@@ -70,7 +70,7 @@ class Summary:
 class Restores:
     core: Core
     commits: Commits
-    parts: Parts
+    parts: Dispatcher
 
     def run(
         self,
@@ -81,8 +81,8 @@ class Restores:
         skip_damaged: bool = False,
         dry_run: bool = False,
         progress: Progress | None = None,
-        report: Callable[[Outcome], None] | None = None,
-    ) -> Summary:
+        report: Callable[[RestoreOutcome], None] | None = None,
+    ) -> RestoreSummary:
         """Bring back all of a backup, or the sessions that are named, each with those below it.
 
         `overwrite` also replaces what is newer here; `skip_damaged` restores what is whole of a damaged backup;
@@ -93,14 +93,14 @@ class Restores:
         backup_tree.check_apart(Path(source).expanduser().absolute(), self.core.home)
         with backup_tree.reading(source) as tree:
             units = holdings(tree)
-            chosen = Choice(self.core, tree, units).choose(names)
-            summary = Summary(str(tree.place), tree.has_manifest)
-            bar = _Bar(progress, sum(wanted.size for unit in chosen for wanted in units[unit]))
+            chosen = Selection(self.core, tree, units).choose(names)
+            summary = RestoreSummary(str(tree.place), tree.has_manifest)
+            bar = _RestoreProgress(progress, sum(wanted.size for unit in chosen for wanted in units[unit]))
             summary.damages = self._check(tree, [w.path for unit in chosen for w in units[unit]], bar)
             if summary.damages and not skip_damaged:
                 raise DamagedBackup(tree.place, summary.damages)
             broken = {unit_of(damage.path) for damage in summary.damages}
-            work = _Work(self, tree, overwrite=overwrite, dry_run=dry_run)
+            work = RestoreRun(self, tree, overwrite=overwrite, dry_run=dry_run)
             for unit in chosen:
                 outcomes = [_broken(unit)] if unit in broken else work.unit(unit, units[unit])
                 for outcome in outcomes:
@@ -111,7 +111,7 @@ class Restores:
                 bar.add(sum(wanted.size for wanted in units[unit]))
             return summary
 
-    def _check(self, tree: BackupTree, paths: list[str], bar: _Bar) -> list[Damage]:
+    def _check(self, tree: BackupTree, paths: list[str], bar: _RestoreProgress) -> list[Damage]:
         """Every file by its hash, before anything is touched. A plain tree has nothing to be checked against."""
         if not tree.has_manifest:
             bar.add(bar.half)
@@ -119,7 +119,7 @@ class Restores:
         return list(tree.damages(paths, lambda done, total: bar.show(done)))
 
 
-class _Bar:
+class _RestoreProgress:
     """Bytes checked, and then bytes restored."""
 
     def __init__(self, progress: Progress | None, half: int) -> None:
@@ -136,8 +136,8 @@ class _Bar:
             self._progress(done, 2 * self.half)
 
 
-def _broken(unit: str) -> Outcome:
-    return Outcome(_name(unit), "skipped", "its copy is damaged")
+def _broken(unit: str) -> RestoreOutcome:
+    return RestoreOutcome(_name(unit), "skipped", "its copy is damaged")
 
 
 def _name(unit: str) -> str:
@@ -146,7 +146,7 @@ def _name(unit: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Work:
+class RestoreRun:
     """One restore, unit by unit."""
 
     restores: Restores
@@ -159,7 +159,7 @@ class _Work:
     def core(self) -> Core:
         return self.restores.core
 
-    def unit(self, unit: str, files: list[Wanted]) -> Iterator[Outcome]:
+    def unit(self, unit: str, files: list[RestoreFile]) -> Iterator[RestoreOutcome]:
         location = location_of(unit)
         try:
             if location is not None and any(w.path == location.path(layout.SESSION) for w in files):
@@ -168,26 +168,26 @@ class _Work:
                 yield rootless or self._session(location, files)
                 return
         except (InvalidContent, InvalidName, Corrupt, Busy) as error:
-            yield Outcome(_name(unit), "skipped", str(error))
+            yield RestoreOutcome(_name(unit), "skipped", str(error))
             return
         for wanted in files:
             try:
                 yield self._file(wanted)
             except (InvalidContent, InvalidName, Corrupt, Busy) as error:
-                yield Outcome(wanted.path, "skipped", str(error))
+                yield RestoreOutcome(wanted.path, "skipped", str(error))
 
     # -- a session -----------------------------------------------------------------------------------------
 
-    def _rootless(self, location: Location) -> Outcome | None:
+    def _rootless(self, location: Location) -> RestoreOutcome | None:
         """No child is ever without its root."""
         root = Location(location.root)
         if location == root or self.done.get(str(root)) == "restored":  # as a dry run has it
             return None
         if self.core.disk.stat(root.path(layout.SESSION)) is not None:
             return None
-        return Outcome(str(location), "skipped", f"its root {root} was not restored")
+        return RestoreOutcome(str(location), "skipped", f"its root {root} was not restored")
 
-    def _session(self, location: Location, files: list[Wanted]) -> Outcome:
+    def _session(self, location: Location, files: list[RestoreFile]) -> RestoreOutcome:
         by_path = {wanted.path: wanted for wanted in files}
         main_at = by_path.pop(location.path(layout.SESSION))
         side_at = by_path.pop(location.path(layout.RUNTIME), None)
@@ -201,15 +201,15 @@ class _Work:
                 if _belongs(wanted, is_new=snapshot.main is None) and not self._is_same(wanted)
             ]
             if not differing and _holds(snapshot, main, side if side_at else None):
-                return Outcome(str(location), "same")
+                return RestoreOutcome(str(location), "same")
             newer = self._newer_document(snapshot, main, side, main_at, side_at) or self._newer_file(differing)
             if newer is not None and not self.overwrite:
-                return Outcome(str(location), "kept", newer)
+                return RestoreOutcome(str(location), "kept", newer)
             if not self.dry_run:
                 self._commit(snapshot, main, side, main_at, side_at, differing)
-        return Outcome(str(location), "restored", note)
+        return RestoreOutcome(str(location), "restored", note)
 
-    def _document(self, location: Location, wanted: Wanted) -> Document:
+    def _document(self, location: Location, wanted: RestoreFile) -> Document:
         """A document that may be committed here, byte for byte; but a key that it carries stays behind."""
         if wanted.link is not None:
             raise Corrupt(wanted.path, Flaw("a link; links are not followed"))
@@ -222,7 +222,7 @@ class _Work:
         clean = secrets.cleaned(document.raw, document.data)
         return document if clean == document.raw else parse_document(clean, wanted.path, limit=limit)
 
-    def _side(self, location: Location, wanted: Wanted | None, main: Document) -> tuple[Document, str | None]:
+    def _side(self, location: Location, wanted: RestoreFile | None, main: Document) -> tuple[Document, str | None]:
         """The sidecar; where there is none, or none that can be read, one that says what session.json says."""
         note = None
         try:
@@ -233,7 +233,7 @@ class _Work:
         return parse_document(sidecar.sidecar_of(main.raw, main.data), location.path(layout.RUNTIME)), note
 
     def _newer_document(
-        self, snapshot: Snapshot, main: Document, side: Document, main_at: Wanted, side_at: Wanted | None
+        self, snapshot: DocumentPair, main: Document, side: Document, main_at: RestoreFile, side_at: RestoreFile | None
     ) -> str | None:
         """Why the session here is newer than its copy; None if it is not, or cannot be read."""
         if snapshot.main is None or _holds(snapshot, main, side if side_at else None):
@@ -251,17 +251,17 @@ class _Work:
             return "its files were written here since they were backed up"
         return None
 
-    def _newer_file(self, differing: list[Wanted]) -> str | None:
+    def _newer_file(self, differing: list[RestoreFile]) -> str | None:
         return next(filter(None, map(self._why_kept, differing)), None)
 
     def _commit(
         self,
-        snapshot: Snapshot,
+        snapshot: DocumentPair,
         main: Document,
         side: Document,
-        main_at: Wanted,
-        side_at: Wanted | None,
-        differing: list[Wanted],
+        main_at: RestoreFile,
+        side_at: RestoreFile | None,
+        differing: list[RestoreFile],
     ) -> None:
         location = snapshot.location
         plain = [wanted for wanted in differing if wanted.link is None]
@@ -281,20 +281,20 @@ class _Work:
             if wanted.link is not None:
                 self._put_link(wanted)
 
-    def _check_record(self, wanted: Wanted) -> None:
-        if wanted.place.kind is Kind.RECORD:
+    def _check_record(self, wanted: RestoreFile) -> None:
+        if wanted.place.kind is PathKind.RECORD:
             raw = b"".join(self.tree.sure_chunks(wanted.path))
             artifacts.parse_record(wanted.place.name, raw, wanted.path, limit=self.core.limit_bytes)
 
     # -- single files --------------------------------------------------------------------------------------
 
-    def _new_file(self, wanted: Wanted) -> NewFile:
+    def _new_file(self, wanted: RestoreFile) -> NewFile:
         """With the bytes that it replaces: a commit that fails half-way puts them back."""
         present = self.core.disk.read(wanted.path)
         mode = present.mode if present else wanted.mode
         return NewFile(wanted.path, self.tree.sure_chunks(wanted.path), present, wanted.mtime_ns, mode)
 
-    def _is_same(self, wanted: Wanted) -> bool:
+    def _is_same(self, wanted: RestoreFile) -> bool:
         info = self.core.disk.stat(wanted.path)
         if info is None:
             return False
@@ -303,15 +303,15 @@ class _Work:
         present = self.core.disk.look(wanted.path)
         return present is not None and present.stamp.size == wanted.size and self._digests_agree(wanted)
 
-    def _link_here(self, wanted: Wanted) -> str:
+    def _link_here(self, wanted: RestoreFile) -> str:
         return backup_tree.read_link(self.core.disk, wanted.path)
 
-    def _digests_agree(self, wanted: Wanted) -> bool:
+    def _digests_agree(self, wanted: RestoreFile) -> bool:
         item = self.tree.manifest.files.get(wanted.path)
         there = item.sha256 if item else _digest(self.tree.chunks(wanted.path))
         return _digest(_pieces(self.core, wanted.path)) == there
 
-    def _why_kept(self, wanted: Wanted) -> str | None:
+    def _why_kept(self, wanted: RestoreFile) -> str | None:
         """Why a file that differs here stays; None if nothing speaks for it."""
         info = self.core.disk.stat(wanted.path)
         if info is None:
@@ -320,31 +320,31 @@ class _Work:
             return f"something else is at {wanted.path}"
         return f"{wanted.path} was changed here since it was backed up" if info.st_mtime_ns > wanted.mtime_ns else None
 
-    def _file(self, wanted: Wanted) -> Outcome:
+    def _file(self, wanted: RestoreFile) -> RestoreOutcome:
         """A state document, a payload, or a foreign file; by itself."""
         place = wanted.place
-        if place.kind is Kind.DERIVED:
-            return Outcome(wanted.path, "same")  # it follows by itself
-        if wanted.link is not None and place.kind is not Kind.PLAIN:
-            return Outcome(wanted.path, "skipped", "a link; nothing of ours can be one")
+        if place.kind is PathKind.DERIVED:
+            return RestoreOutcome(wanted.path, "same")  # it follows by itself
+        if wanted.link is not None and place.kind is not PathKind.PLAIN:
+            return RestoreOutcome(wanted.path, "skipped", "a link; nothing of ours can be one")
         if self._is_same(wanted):
-            return Outcome(wanted.path, "same")
+            return RestoreOutcome(wanted.path, "same")
         why = self._why_kept(wanted)
-        is_read_mail = place.kind is Kind.MESSAGE and self._has_owner(place)
+        is_read_mail = place.kind is PathKind.MESSAGE and self._has_owner(place)
         if is_read_mail or (why is not None and not self.overwrite):
-            return Outcome(wanted.path, "kept", why or "its session is here, and has had its mail")
+            return RestoreOutcome(wanted.path, "kept", why or "its session is here, and has had its mail")
         if not self.dry_run:
             self._put(place, wanted)
-        return Outcome(wanted.path, "restored")
+        return RestoreOutcome(wanted.path, "restored")
 
-    def _has_owner(self, place: Place) -> bool:
+    def _has_owner(self, place: PathInfo) -> bool:
         owner = place.location
         return owner is not None and self.core.disk.stat(owner.path(layout.SESSION)) is not None
 
-    def _put(self, place: Place, wanted: Wanted) -> None:
+    def _put(self, place: PathInfo, wanted: RestoreFile) -> None:
         if wanted.link is not None:
             return self._put_link(wanted)
-        if place.kind in (Kind.PAYLOAD, Kind.STATE_JSON, Kind.STATE_TEXT, Kind.MESSAGE):
+        if place.kind in (PathKind.PAYLOAD, PathKind.STATE_JSON, PathKind.STATE_TEXT, PathKind.MESSAGE):
             data = b"".join(self.tree.sure_chunks(wanted.path))
             if self.core.disk.look(wanted.path) is not None:
                 self.restores.parts.remove(place)  # to the trash
@@ -357,7 +357,7 @@ class _Work:
         self.core.disk.sync_dirs([directory])
         self.restores.parts.tell(place)
 
-    def _put_link(self, wanted: Wanted) -> None:
+    def _put_link(self, wanted: RestoreFile) -> None:
         """A link is made again as it was, where nothing is; it is never followed."""
         if self.core.disk.stat(wanted.path) is not None:
             raise Corrupt(wanted.path, Flaw("something else is here; the link was not restored"))
@@ -369,10 +369,10 @@ class _Work:
             os.utime(wanted.place.name, ns=times, dir_fd=parent, follow_symlinks=False)
 
 
-def _belongs(wanted: Wanted, *, is_new: bool) -> bool:
+def _belongs(wanted: RestoreFile, *, is_new: bool) -> bool:
     """Whether a file comes back with its session: mail only with a new one, and nothing of ours is a link."""
     kind = wanted.place.kind
-    return kind is Kind.PLAIN if wanted.link is not None else is_new or kind is not Kind.MESSAGE
+    return kind is PathKind.PLAIN if wanted.link is not None else is_new or kind is not PathKind.MESSAGE
 
 
 def _to_trash(location: Location, files: Iterable[NewFile], same: set[bytes]) -> list[NewFile]:
@@ -389,7 +389,7 @@ def _to_trash(location: Location, files: Iterable[NewFile], same: set[bytes]) ->
     return [*copies, trash.info_file(slot, location, "replaced by a restore", moves)]
 
 
-def _holds(snapshot: Snapshot, main: Document, side: Document | None) -> bool:
+def _holds(snapshot: DocumentPair, main: Document, side: Document | None) -> bool:
     """Whether the documents here say the very same; `side` is None where the backup has no sidecar."""
     if snapshot.main is None or snapshot.main.data != main.raw:
         return False

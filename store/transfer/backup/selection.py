@@ -17,7 +17,7 @@ from store.commit.core import Core
 from store.disk import rejects
 from store.errors import Ambiguous, Corrupt, Flaw, InvalidName, NotFound
 from store.layout import Location
-from store.path_kinds import Place, place_of
+from store.path_kinds import PathInfo, classify_path
 from store.transfer.backup import tree as backup_tree
 from store.transfer.backup.tree import BackupTree
 from store.transfer.backup.units import files_of, iter_units, location_of, unit_of
@@ -25,7 +25,7 @@ from store.transfer.backup.units import files_of, iter_units, location_of, unit_
 PERMISSIONS = 0o777  # no file of another disk becomes set-user-ID here
 
 
-class Wanted(NamedTuple):
+class RestoreFile(NamedTuple):
     """A file of the backup, and where it belongs."""
 
     path: str
@@ -35,38 +35,38 @@ class Wanted(NamedTuple):
     link: str | None = None
 
     @property
-    def place(self) -> Place:
-        return place_of(self.path)
+    def place(self) -> PathInfo:
+        return classify_path(self.path)
 
 
-def holdings(tree: BackupTree) -> dict[str, list[Wanted]]:
+def holdings(tree: BackupTree) -> dict[str, list[RestoreFile]]:
     """What a backup holds by unit, in order; sessions.json is not restored but made anew."""
-    found: dict[str, list[Wanted]] = {}
+    found: dict[str, list[RestoreFile]] = {}
     for wanted in sorted(_listed(tree) if tree.has_manifest else _walked(tree)):
         if wanted.path != layout.INDEX_EXPORT:
             found.setdefault(unit_of(wanted.path), []).append(wanted)
     return dict(sorted(found.items()))
 
 
-def _listed(tree: BackupTree) -> Iterator[Wanted]:
+def _listed(tree: BackupTree) -> Iterator[RestoreFile]:
     for path, item in tree.manifest.files.items():
-        yield Wanted(path, item.size, item.mtime_ns, item.mode & PERMISSIONS, item.link)
+        yield RestoreFile(path, item.size, item.mtime_ns, item.mode & PERMISSIONS, item.link)
 
 
-def _walked(tree: BackupTree) -> Iterator[Wanted]:
+def _walked(tree: BackupTree) -> Iterator[RestoreFile]:
     """The files of a plain tree; what a mount shows of refused documents is none."""
     closed: dict[str, str] = {}
     for unit in iter_units(tree.disk, closed):
         for path, seen in files_of(tree.disk, unit)[0].items():
             if not path.endswith((rejects.REJECTED, rejects.REASON)):
                 link = backup_tree.read_link(tree.disk, path) if seen.is_link else None
-                yield Wanted(path, seen.stamp.size, seen.stamp.mtime_ns, seen.mode & PERMISSIONS, link)
+                yield RestoreFile(path, seen.stamp.size, seen.stamp.mtime_ns, seen.mode & PERMISSIONS, link)
     for path, why in closed.items():
         raise Corrupt(str(tree.place / path), Flaw(f"it cannot be looked into: {why}; nothing was restored"))
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     core: Core
     tree: BackupTree
     units: Collection[str]

@@ -19,7 +19,7 @@ from store.layout import Location
 _MAX_LEVELS = 64  # of directories in one unit: deeper ones are nobody's work
 
 
-class Seen(NamedTuple):
+class FileSeen(NamedTuple):
     """A file of a unit as it was seen: a plain one, or a link."""
 
     stamp: Stamp
@@ -81,12 +81,12 @@ def _units_at(disk: Disk, directory: str, closed: dict[str, str]) -> Iterator[st
             yield from _units_at(disk, below, closed)
 
 
-def files_of(disk: Disk, unit: str) -> tuple[dict[str, Seen], list[str]]:
+def files_of(disk: Disk, unit: str) -> tuple[dict[str, FileSeen], list[str]]:
     """The files of a unit, and what in it is neither file nor link. What cannot be looked into is an OSError."""
     if not unit:
         info = disk.stat(layout.INDEX_EXPORT)
         return ({layout.INDEX_EXPORT: _seen(info)} if info and stat.S_ISREG(info.st_mode) else {}), []
-    found: dict[str, Seen] = {}
+    found: dict[str, FileSeen] = {}
     others: list[str] = []
     waiting = [unit]
     while waiting:
@@ -106,5 +106,5 @@ def files_of(disk: Disk, unit: str) -> tuple[dict[str, Seen], list[str]]:
     return found, others
 
 
-def _seen(info: os.stat_result) -> Seen:
-    return Seen(Stamp.of(info), stat.S_IMODE(info.st_mode), stat.S_ISLNK(info.st_mode))
+def _seen(info: os.stat_result) -> FileSeen:
+    return FileSeen(Stamp.of(info), stat.S_IMODE(info.st_mode), stat.S_ISLNK(info.st_mode))

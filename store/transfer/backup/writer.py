@@ -21,7 +21,7 @@ from typing import NamedTuple
 from store.disk.disk import Step, _no_step
 from store.errors import Corrupt, InvalidName, NotEmpty, NotFound
 from store.transfer.backup import manifest
-from store.transfer.backup.manifest import Item, Note
+from store.transfer.backup.manifest import BackupFile, BackupSession
 from store.transfer.backup.tree import JOURNAL, PRIVATE, TMP, BackupTree, check_apart, flock, is_grove
 
 HARMLESS = ("lost+found",)  # what a new disk holds
@@ -108,8 +108,8 @@ class BackupWriter(BackupTree):
     def commit(
         self,
         moves: list[Move],
-        files: dict[str, Item],
-        sessions: dict[str, Note],
+        files: dict[str, BackupFile],
+        sessions: dict[str, BackupSession],
         gone: list[str],
         forgotten: list[str],
     ) -> None:

@@ -29,7 +29,7 @@ from store.transfer.formats.coerce import (
     parse,
     record_flaw,
 )
-from store.transfer.formats.importer import Draft, Format, Problem, Tree
+from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree
 from store.transfer.formats.lineage import ancestors
 from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Source
@@ -41,7 +41,7 @@ _ROLES = ("user", "assistant", "system", "tool")
 _PLACED = {"id", "messages", "created_at", "updated_at", "model_name"}
 
 
-class _Known(NamedTuple):
+class _A3sFiles(NamedTuple):
     """A session file: `stem` is what its fragments are called after."""
 
     path: str
@@ -67,48 +67,48 @@ def recognise(source: Source) -> int | None:
     return None
 
 
-def iter_records(source: Source) -> Iterator[Tree | Problem]:
-    known: dict[str, _Known] = {}
+def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
+    known: dict[str, _A3sFiles] = {}
     for path in _files(source):
         found = _look(source, path)
-        if isinstance(found, Problem):
+        if isinstance(found, ImportProblem):
             yield found
         elif found.id not in known:
             known[found.id] = found
         elif not known[found.id].path.startswith(_V1):
             text = f"session {found.id!r} was in {source.shown(known[found.id].path)} already; this one is skipped"
-            yield Problem(source.shown(path), None, text)
+            yield ImportProblem(source.shown(path), None, text)
     source.done_bytes = 0
     parents = {one.id: one.parent for one in known.values()}
-    below: dict[str, list[_Known]] = {}
+    below: dict[str, list[_A3sFiles]] = {}
     for one in known.values():
         if above := ancestors(one.id, parents):
             below.setdefault(above[-1], []).append(one)
     for one in (one for one in known.values() if not ancestors(one.id, parents)):
         for item in _read(source, one, Location(make_id(NAME, one.id)), 0):
-            if isinstance(item, Problem):
+            if isinstance(item, ImportProblem):
                 yield item
             else:
-                yield Tree(item, _read_children(source, item.location.root, below.pop(one.id, []), parents))
+                yield SessionTree(item, _read_children(source, item.location.root, below.pop(one.id, []), parents))
 
 
 def _read_children(
-    source: Source, root: str, below: list[_Known], parents: dict[str, str | None]
-) -> Iterator[Draft | Problem]:
+    source: Source, root: str, below: list[_A3sFiles], parents: dict[str, str | None]
+) -> Iterator[SessionDraft | ImportProblem]:
     for one in below:
         yield from _read(source, one, Location(root, make_id(NAME, one.id)), len(ancestors(one.id, parents)))
 
 
-def _look(source: Source, path: str) -> _Known | Problem:
+def _look(source: Source, path: str) -> _A3sFiles | ImportProblem:
     try:
         _, session = _parse(source.read(path))
     except (BadRecord, InvalidContent) as error:
-        return Problem(source.shown(path), fault_line(error), f"{error}; skipped")
+        return ImportProblem(source.shown(path), fault_line(error), f"{error}; skipped")
     except OSError as error:
-        return Problem(source.shown(path), None, error.strerror or str(error))
+        return ImportProblem(source.shown(path), None, error.strerror or str(error))
     parent = a_text(session.get("parent_id")) or a_text(an_object(session.get("config")).get("parent_id"))
     stem = path.rpartition("/")[2].removesuffix(".json")
-    return _Known(path, stem, session["id"], parent or None)
+    return _A3sFiles(path, stem, session["id"], parent or None)
 
 
 def _parse(raw: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -132,16 +132,16 @@ def _parse(raw: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 # -- one session ---------------------------------------------------------------------------------------------
 
 
-def _read(source: Source, one: _Known, location: Location, depth: int) -> Iterator[Draft | Problem]:
+def _read(source: Source, one: _A3sFiles, location: Location, depth: int) -> Iterator[SessionDraft | ImportProblem]:
     shown = source.shown(one.path)
     try:
         raw = source.read(one.path)
         snapshot, session = _parse(raw)
     except (BadRecord, InvalidContent) as error:
-        yield Problem(shown, fault_line(error), f"{error}; skipped")
+        yield ImportProblem(shown, fault_line(error), f"{error}; skipped")
         return
     except OSError as error:
-        yield Problem(shown, None, error.strerror or str(error))
+        yield ImportProblem(shown, None, error.strerror or str(error))
         return
     builder = SessionBuilder(NAME, location, shown, one.id)
     if location.child is not None and one.parent is not None:
@@ -149,10 +149,10 @@ def _read(source: Source, one: _Known, location: Location, depth: int) -> Iterat
     flaw = _add_messages(builder, session["messages"])
     if flaw is not None:
         at = (("session",) if snapshot else ()) + flaw
-        yield Problem(shown, line_of(raw, at), f"{json_text.render_path(at)}: no message; the session is skipped")
+        yield ImportProblem(shown, line_of(raw, at), f"{json_text.render_path(at)}: no message; the session is skipped")
         return
     if _fill(builder, session):
-        yield Problem(shown, None, "an API key was left out; GroveFS stores none")
+        yield ImportProblem(shown, None, "an API key was left out; GroveFS stores none")
     yield from _put_records(source, builder, one, snapshot)
     yield builder.draft(fallback=Timestamp.from_ns(source.mtime_ns(one.path)))
 
@@ -210,7 +210,9 @@ _EMBEDDED = {"trace_events": layout.TRACES, "verification_reports": layout.VERIF
 _KEPT = ("run_records", "subagent_tasks")
 
 
-def _put_records(source: Source, builder: SessionBuilder, one: _Known, snapshot: dict[str, Any]) -> Iterator[Problem]:
+def _put_records(
+    source: Source, builder: SessionBuilder, one: _A3sFiles, snapshot: dict[str, Any]
+) -> Iterator[ImportProblem]:
     """What the snapshot holds; and what lies in files of its own, where the snapshot holds nothing of it."""
     embedded = {name: snapshot[key] for key, name in _EMBEDDED.items() if snapshot.get(key)}
     if snapshot.get("artifacts"):
@@ -224,12 +226,12 @@ def _put_records(source: Source, builder: SessionBuilder, one: _Known, snapshot:
             try:
                 data = source.read(path)
             except (OSError, InvalidContent) as error:
-                yield Problem(source.shown(path), None, str(error))
+                yield ImportProblem(source.shown(path), None, str(error))
             else:
                 yield from _put(builder, name, data, source.shown(path))
 
 
-def _fragments(one: _Known) -> dict[str, str]:
+def _fragments(one: _A3sFiles) -> dict[str, str]:
     """The files that belong to a session, and where they go."""
     base = "v1/" if one.path.startswith(_V1) else ""
     kinds = {"traces": layout.TRACES, "verification": layout.VERIFICATION}
@@ -238,11 +240,11 @@ def _fragments(one: _Known) -> dict[str, str]:
     return found | {f"{base}artifacts/{one.stem}/artifacts.json": layout.ARTIFACTS}
 
 
-def _put(builder: SessionBuilder, name: str, data: bytes, shown: str) -> Iterator[Problem]:
+def _put(builder: SessionBuilder, name: str, data: bytes, shown: str) -> Iterator[ImportProblem]:
     """A record in its place; one that nobody could read there is reported, and kept as an attachment."""
     flaw = record_flaw(name, data) if name in layout.RECORDS else None
     if flaw is not None:
-        yield Problem(shown, flaw.line, f"{flaw.reason}: no {name}; kept as an attachment")
+        yield ImportProblem(shown, flaw.line, f"{flaw.reason}: no {name}; kept as an attachment")
         name = f"{layout.ATTACHMENTS}/unreadable-{name}"
     builder.put(name, lambda: (data,))
 

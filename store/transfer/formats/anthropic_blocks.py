@@ -16,7 +16,7 @@ _USUAL = ("thinking", "text", "image", "tool_use")
 
 
 @dataclass
-class Said:
+class BlockContent:
     """What the blocks of one message say, sorted by kind; `others` are those we do not know, by place."""
 
     texts: list[str] = field(default_factory=list)
@@ -54,9 +54,9 @@ class Said:
         return rest
 
 
-def read_blocks(content: Any, builder: SessionBuilder) -> Said:
+def read_blocks(content: Any, builder: SessionBuilder) -> BlockContent:
     """Sort a message's content; images become attachments of the session that is being built."""
-    said = Said()
+    said = BlockContent()
     if isinstance(content, str):
         said.texts.append(content)
         return said
@@ -71,7 +71,7 @@ def read_blocks(content: Any, builder: SessionBuilder) -> Said:
     return said
 
 
-def _take(said: Said, kind: str, block: Any, builder: SessionBuilder) -> bool:
+def _take(said: BlockContent, kind: str, block: Any, builder: SessionBuilder) -> bool:
     if kind == "text" and isinstance(block.get("text"), str):
         said.texts.append(block["text"])
         said.parts.append({"type": "text", "text": block["text"]})
@@ -92,7 +92,7 @@ def _take(said: Said, kind: str, block: Any, builder: SessionBuilder) -> bool:
     return False
 
 
-def _take_image(said: Said, block: dict[str, Any], builder: SessionBuilder) -> bool:
+def _take_image(said: BlockContent, block: dict[str, Any], builder: SessionBuilder) -> bool:
     source = an_object(block.get("source"))
     url: str | None = None
     if source.get("type") == "base64":
@@ -111,7 +111,7 @@ def make_call(id: str, name: str, arguments: Any) -> dict[str, Any]:
 
 
 def add_results(
-    builder: SessionBuilder, said: Said, id: str, at: Timestamp | None, *, rest: dict[str, Any], raw: bytes
+    builder: SessionBuilder, said: BlockContent, id: str, at: Timestamp | None, *, rest: dict[str, Any], raw: bytes
 ) -> None:
     """Each tool's result as a message of its own; the first carries the record's rest."""
     for number, block in enumerate(said.results):

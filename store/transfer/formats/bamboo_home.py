@@ -18,7 +18,7 @@ from store.documents.document import Document, parse_document
 from store.errors import Flaw, InvalidContent
 from store.layout import Location
 from store.transfer.formats.coerce import digest, keys_of, make_id, record_flaw
-from store.transfer.formats.importer import Draft, File, Format, Problem, Tree
+from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, SourceFile
 from store.transfer.formats.source import Source
 
 NAME = "bamboo"
@@ -55,7 +55,7 @@ def recognise(source: Source) -> int | None:
     return None
 
 
-def iter_records(source: Source) -> Iterator[Tree | Problem]:
+def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
     for path in _trees(source):
         yield from _read_tree(source, path)
     yield from _read_flat(source)
@@ -64,45 +64,45 @@ def iter_records(source: Source) -> Iterator[Tree | Problem]:
 # -- trees ---------------------------------------------------------------------------------------------------
 
 
-def _read_tree(source: Source, path: str) -> Iterator[Tree | Problem]:
+def _read_tree(source: Source, path: str) -> Iterator[SessionTree | ImportProblem]:
     root = Location(make_id(NAME, path.rpartition("/")[2]))
     below = f"{path}/{layout.CHILDREN}"
     children = [f"{below}/{name}" for name in source.directories(below)]
     if not source.is_file(f"{path}/{layout.SESSION}"):
-        yield Problem(source.shown(path), None, f"no {layout.SESSION}; skipped with {len(children)} children")
+        yield ImportProblem(source.shown(path), None, f"no {layout.SESSION}; skipped with {len(children)} children")
         return
     for item in read_session(source, path, root):
-        if isinstance(item, Draft):
-            yield Tree(item, _read_children(source, children, root))
+        if isinstance(item, SessionDraft):
+            yield SessionTree(item, _read_children(source, children, root))
             return
         yield item
     for child in children:
-        yield Problem(source.shown(child), None, "skipped, because its root is")
+        yield ImportProblem(source.shown(child), None, "skipped, because its root is")
 
 
-def _read_children(source: Source, paths: list[str], root: Location) -> Iterator[Draft | Problem]:
+def _read_children(source: Source, paths: list[str], root: Location) -> Iterator[SessionDraft | ImportProblem]:
     for path in paths:
         if source.is_file(f"{path}/{layout.SESSION}"):
             yield from read_session(source, path, Location(root.root, make_id(NAME, path.rpartition("/")[2])))
         else:
-            yield Problem(source.shown(path), None, f"no {layout.SESSION}; skipped")
+            yield ImportProblem(source.shown(path), None, f"no {layout.SESSION}; skipped")
 
 
-def read_session(source: Source, path: str, location: Location) -> Iterator[Draft | Problem]:
+def read_session(source: Source, path: str, location: Location) -> Iterator[SessionDraft | ImportProblem]:
     """Its problems, and unless session.json is one of them, its draft."""
     main_path = f"{path}/{layout.SESSION}"
     main = _read_document(source, main_path, location)
-    if isinstance(main, Problem):
+    if isinstance(main, ImportProblem):
         yield main
         return
     if secrets.carried(main.data):
-        yield Problem(source.shown(main_path), None, "an API key was left out; GroveFS stores none")
+        yield ImportProblem(source.shown(main_path), None, "an API key was left out; GroveFS stores none")
     side, files = _read_side(source, path, location)
-    if isinstance(side, Problem):
+    if isinstance(side, ImportProblem):
         yield side
-    beside = _Beside(source, path, location)
+    beside = _SidecarFiles(source, path, location)
     yield from beside.problems
-    yield Draft(
+    yield SessionDraft(
         location=location,
         main=main.raw,
         side=side.raw if isinstance(side, Document) else None,
@@ -113,7 +113,7 @@ def read_session(source: Source, path: str, location: Location) -> Iterator[Draf
     )
 
 
-def _read_document(source: Source, path: str, location: Location) -> Document | Problem:
+def _read_document(source: Source, path: str, location: Location) -> Document | ImportProblem:
     """A document as it may lie at `location`; one that contradicts its path is made to agree."""
     try:
         document = parse_document(source.read(path), path)
@@ -125,17 +125,19 @@ def _read_document(source: Source, path: str, location: Location) -> Document | 
     except InvalidContent as error:
         return _problem(source, path, error)
     except OSError as error:
-        return Problem(source.shown(path), None, error.strerror or str(error))
+        return ImportProblem(source.shown(path), None, error.strerror or str(error))
 
 
-def _problem(source: Source, path: str, error: InvalidContent) -> Problem:
+def _problem(source: Source, path: str, error: InvalidContent) -> ImportProblem:
     flaw = error.flaw
-    return Problem(source.shown(path), flaw.line, f"{flaw.field + ': ' if flaw.field else ''}{flaw.reason}; skipped")
+    return ImportProblem(
+        source.shown(path), flaw.line, f"{flaw.field + ': ' if flaw.field else ''}{flaw.reason}; skipped"
+    )
 
 
 class _Side(NamedTuple):
-    found: Document | Problem | None
-    kept: tuple[File, ...] = ()
+    found: Document | ImportProblem | None
+    kept: tuple[SourceFile, ...] = ()
 
 
 def _read_side(source: Source, path: str, location: Location) -> _Side:
@@ -145,29 +147,29 @@ def _read_side(source: Source, path: str, location: Location) -> _Side:
         return _Side(None)
     found = _read_document(source, side_path, location)
     if isinstance(found, Document) and found.data["messages"]:
-        found = Problem(source.shown(side_path), None, "the sidecar holds messages; kept as an attachment")
+        found = ImportProblem(source.shown(side_path), None, "the sidecar holds messages; kept as an attachment")
     if isinstance(found, Document):
         return _Side(found)
-    kept = File(f"{layout.ATTACHMENTS}/unreadable-runtime.json", lambda: source.chunks(side_path))
+    kept = SourceFile(f"{layout.ATTACHMENTS}/unreadable-runtime.json", lambda: source.chunks(side_path))
     return _Side(found, (kept,))
 
 
-class _Beside:
+class _SidecarFiles:
     """Everything else in a session's directory."""
 
     def __init__(self, source: Source, path: str, location: Location) -> None:
-        self.problems: list[Problem] = []
-        self.files: list[File] = []
+        self.problems: list[ImportProblem] = []
+        self.files: list[SourceFile] = []
         for found in source.files(path):
             name = found.removeprefix(f"{path}/")
             if self._is_other(name):
                 continue
             if name.startswith(f"{layout.CHILDREN}/"):
                 if location.child is not None:
-                    self.problems.append(Problem(source.shown(found), None, "a child has no children/; skipped"))
+                    self.problems.append(ImportProblem(source.shown(found), None, "a child has no children/; skipped"))
                 continue
             name = self._fit(source, found, self._readable(source, found, name))
-            self.files.append(File(name, lambda found=found: source.chunks(found)))  # type: ignore[misc]
+            self.files.append(SourceFile(name, lambda found=found: source.chunks(found)))  # type: ignore[misc]
 
     def _is_other(self, name: str) -> bool:
         return name in (*layout.DOCUMENTS, layout.RECEIPT) or layout.is_leftover(name)
@@ -182,7 +184,7 @@ class _Beside:
             flaw = Flaw(str(error))
         if flaw is None:
             return name
-        self.problems.append(Problem(source.shown(path), flaw.line, f"{flaw.reason}; kept as an attachment"))
+        self.problems.append(ImportProblem(source.shown(path), flaw.line, f"{flaw.reason}; kept as an attachment"))
         return f"{layout.ATTACHMENTS}/unreadable-{name}"
 
     def _fit(self, source: Source, path: str, name: str) -> str:
@@ -191,7 +193,7 @@ class _Beside:
             name.encode()
             return name
         except UnicodeEncodeError:
-            self.problems.append(Problem(source.shown(path), None, "its name is not Unicode; it gets another"))
+            self.problems.append(ImportProblem(source.shown(path), None, "its name is not Unicode; it gets another"))
             return f"{layout.ATTACHMENTS}/{digest(name)}.bin"
 
 
@@ -204,11 +206,11 @@ class _Flat(NamedTuple):
     root: str | None  # of a child
 
 
-def _read_flat(source: Source) -> Iterator[Tree | Problem]:
+def _read_flat(source: Source) -> Iterator[SessionTree | ImportProblem]:
     found: list[_Flat] = []
     for path in _flat(source):
         document = _read_foreign(source, path)
-        if isinstance(document, Problem):
+        if isinstance(document, ImportProblem):
             yield document
             continue
         record = document.record
@@ -220,39 +222,39 @@ def _read_flat(source: Source) -> Iterator[Tree | Problem]:
             continue
         root = Location(make_id(NAME, flat.id))
         for item in _read_flat_session(source, flat, root):
-            if isinstance(item, Problem):
+            if isinstance(item, ImportProblem):
                 yield item
             else:
-                yield Tree(item, _read_flat_children(source, [f for f in found if f.root == flat.id], root.root))
+                yield SessionTree(item, _read_flat_children(source, [f for f in found if f.root == flat.id], root.root))
 
 
-def _read_flat_children(source: Source, below: list[_Flat], root: str) -> Iterator[Draft | Problem]:
+def _read_flat_children(source: Source, below: list[_Flat], root: str) -> Iterator[SessionDraft | ImportProblem]:
     for flat in below:
         yield from _read_flat_session(source, flat, Location(root, make_id(NAME, flat.id)))
 
 
-def _read_flat_session(source: Source, flat: _Flat, location: Location) -> Iterator[Draft | Problem]:
+def _read_flat_session(source: Source, flat: _Flat, location: Location) -> Iterator[SessionDraft | ImportProblem]:
     main = _read_document(source, flat.path, location)
-    if isinstance(main, Problem):
+    if isinstance(main, ImportProblem):
         yield main
         return
-    files: list[File] = []
+    files: list[SourceFile] = []
     if location.child is None and flat.root is not None:  # a child whose root is gone: what it said of it is kept
-        files.append(File(f"{layout.ATTACHMENTS}/original.json", lambda: source.chunks(flat.path)))
+        files.append(SourceFile(f"{layout.ATTACHMENTS}/original.json", lambda: source.chunks(flat.path)))
     events = flat.path.removesuffix(".json") + ".jsonl"
     if source.is_file(events):
-        files.append(File(f"{layout.ATTACHMENTS}/events.jsonl", lambda: source.chunks(events)))
-    yield Draft(location, main.raw, NAME, flat.id, source.shown(flat.path), files=tuple(files))
+        files.append(SourceFile(f"{layout.ATTACHMENTS}/events.jsonl", lambda: source.chunks(events)))
+    yield SessionDraft(location, main.raw, NAME, flat.id, source.shown(flat.path), files=tuple(files))
 
 
-def _read_foreign(source: Source, path: str) -> Document | Problem:
+def _read_foreign(source: Source, path: str) -> Document | ImportProblem:
     """A flat file, as it is: only it says who the session is."""
     try:
         return parse_document(source.read(path), path)
     except InvalidContent as error:
         return _problem(source, path, error)
     except OSError as error:
-        return Problem(source.shown(path), None, error.strerror or str(error))
+        return ImportProblem(source.shown(path), None, error.strerror or str(error))
 
 
 FORMAT = Format(NAME, "a Bamboo home, or one of ours: ~/.bamboo", recognise, iter_records, base=layout.SESSIONS)

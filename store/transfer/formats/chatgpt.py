@@ -20,8 +20,8 @@ from store.errors import InvalidContent
 from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.formats.coerce import BadRecord, a_list, a_text, an_object, make_id, make_title, moment, parse
-from store.transfer.formats.conversation_tree import Chain, Nodes
-from store.transfer.formats.importer import Draft, Format, Problem, Tree
+from store.transfer.formats.conversation_tree import Chain, ConversationNodes
+from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree
 from store.transfer.formats.json_array_stream import BrokenArray, Element, iter_elements
 from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Source
@@ -48,18 +48,18 @@ def recognise(source: Source) -> int | None:
     return None
 
 
-def iter_records(source: Source) -> Iterator[Tree | Problem]:
+def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
     assets = _find_assets(source)
     for name in _exports(source):
         shown = source.shown(name)
         try:
             for element in iter_elements(source.chunks(name)):
                 source.done_bytes += len(element.data)
-                yield from _Conversation(source, shown, element, assets).read()
+                yield from _ChatConversation(source, shown, element, assets).read()
         except BrokenArray as error:
-            yield Problem(shown, error.line, f"{error}; what comes after is skipped")
+            yield ImportProblem(shown, error.line, f"{error}; what comes after is skipped")
         except OSError as error:
-            yield Problem(shown, None, error.strerror or str(error))
+            yield ImportProblem(shown, None, error.strerror or str(error))
 
 
 def _find_assets(source: Source) -> dict[str, str]:
@@ -75,7 +75,7 @@ def _find_assets(source: Source) -> dict[str, str]:
 # -- one conversation -------------------------------------------------------------------------------------
 
 
-class _Conversation:
+class _ChatConversation:
     """One element of the export."""
 
     main: Chain
@@ -85,9 +85,9 @@ class _Conversation:
         self.shown = shown
         self.element = element
         self.assets = assets
-        self.problems: list[Problem] = []
+        self.problems: list[ImportProblem] = []
 
-    def read(self) -> Iterator[Tree | Problem]:
+    def read(self) -> Iterator[SessionTree | ImportProblem]:
         try:
             record = parse(self.element.data).value
             if not isinstance(record, dict) or not isinstance(record.get("mapping"), dict):
@@ -96,16 +96,16 @@ class _Conversation:
             if not name:
                 raise BadRecord("the conversation has no id")
         except BadRecord as error:
-            yield Problem(self.shown, self.element.line + (error.line or 1) - 1, f"{error}; skipped")
+            yield ImportProblem(self.shown, self.element.line + (error.line or 1) - 1, f"{error}; skipped")
             return
         drafts = self._drafts(name, record)
         yield from self.problems
-        yield Tree(drafts[0], drafts[1:])
+        yield SessionTree(drafts[0], drafts[1:])
 
-    def _drafts(self, name: str, record: dict[str, Any]) -> list[Draft]:
+    def _drafts(self, name: str, record: dict[str, Any]) -> list[SessionDraft]:
         """The path that counts, then the branches that say something."""
         good = {key: node for key, node in record["mapping"].items() if isinstance(node, dict)}
-        nodes = Nodes(good)
+        nodes = ConversationNodes(good)
         chains = nodes.chains(record.get("current_node"))
         self.main = chains[0]
         builders = {id(chain): self._builder(name, chain) for chain in chains}
@@ -127,7 +127,7 @@ class _Conversation:
         return [builder.draft(fallback=at, moved=ids) for builder in used]
 
     def _report(self, text: str) -> None:
-        self.problems.append(Problem(self.shown, self.element.line, text))
+        self.problems.append(ImportProblem(self.shown, self.element.line, text))
 
     def _builder(self, name: str, chain: Chain) -> SessionBuilder:
         root = make_id(NAME, name)
@@ -161,7 +161,7 @@ class _Conversation:
         rest = {k: v for k, v in message.items() if k not in ("id", "create_time", "author", "content")}
         rest["author"] = {k: v for k, v in author.items() if not (k == "role" and v == role)}
         rest["parent"] = node.get("parent")
-        content = _Content(self, builder, message["content"])
+        content = _ChatContent(self, builder, message["content"])
         rest["content"] = content.rest
         at = moment(message.get("create_time"))
         if at is None:
@@ -187,7 +187,7 @@ class _Conversation:
         try:
             data = self.source.read(path)
         except (OSError, InvalidContent) as error:
-            self.problems.append(Problem(self.source.shown(path), None, str(error)))
+            self.problems.append(ImportProblem(self.source.shown(path), None, str(error)))
             return None
         return builder.attach(data, _MIMES.guess_type(path)[0] or _sniffed(data))
 
@@ -202,10 +202,10 @@ def _describe(builder: SessionBuilder, record: dict[str, Any]) -> None:
             builder.note(key, value)
 
 
-class _Content:
+class _ChatContent:
     """What a message says: its text, its pictures, its thoughts; and of the rest whatever is not in those."""
 
-    def __init__(self, conversation: _Conversation, builder: SessionBuilder, content: dict[str, Any]) -> None:
+    def __init__(self, conversation: _ChatConversation, builder: SessionBuilder, content: dict[str, Any]) -> None:
         self.parts: list[dict[str, Any]] = []
         self.reasoning = "\n\n".join(_thought(thought) for thought in a_list(content.get("thoughts")))
         self.rest = {k: v for k, v in content.items() if v is not None and not (k == "content_type" and v == "text")}
@@ -220,7 +220,7 @@ class _Content:
                 del self.rest[key]
                 return
 
-    def _take(self, conversation: _Conversation, builder: SessionBuilder, part: Any) -> bool:
+    def _take(self, conversation: _ChatConversation, builder: SessionBuilder, part: Any) -> bool:
         """One part; True if nothing of it is left to keep."""
         if isinstance(part, str):
             self.parts.append({"type": "text", "text": part})

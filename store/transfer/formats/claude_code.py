@@ -19,7 +19,7 @@ from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.formats.anthropic_blocks import add_results, read_blocks
 from store.transfer.formats.coerce import BadRecord, a_text, an_object, make_id, make_title, moment, parse
-from store.transfer.formats.importer import Draft, Format, Problem, Tree
+from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree
 from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Line, Source
 
@@ -78,7 +78,7 @@ class _Agent(NamedTuple):
     meta: dict[str, Any]
 
 
-def iter_records(source: Source) -> Iterator[Tree | Problem]:
+def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
     for directory in _projects(source):
         names = _transcripts(source, directory)
         roots = [name for name in names if not name.startswith(_AGENT)]
@@ -108,12 +108,14 @@ def _agents_beside(source: Source, directory: str, names: list[str]) -> dict[str
     return found
 
 
-def _read_tree(source: Source, directory: str, stem: str, agents: list[_Agent]) -> Iterator[Tree | Problem]:
+def _read_tree(
+    source: Source, directory: str, stem: str, agents: list[_Agent]
+) -> Iterator[SessionTree | ImportProblem]:
     path = _join(directory, f"{stem}.jsonl")
-    reader = _Reader(source, path, Location(make_id(NAME, stem)), stem)
+    reader = _ClaudeReader(source, path, Location(make_id(NAME, stem)), stem)
     yield from reader.read()
     if not reader.lines:
-        yield Problem(source.shown(path), None, "there is no record in it")
+        yield ImportProblem(source.shown(path), None, "there is no record in it")
         return
     below = [*source.files(_join(directory, stem))] if source.is_dir(_join(directory, stem)) else []
     inside = [path for path in below if _is_agent(path)]
@@ -121,7 +123,7 @@ def _read_tree(source: Source, directory: str, stem: str, agents: list[_Agent]) 
         name = other.removeprefix(_join(directory, stem) + "/")
         reader.root.attach_as(name, lambda other=other: source.chunks(other))  # type: ignore[misc]
     agents = [*agents, *(_agent_inside(source, path) for path in inside)]
-    yield Tree(reader.draft(), _read_children(source, reader, agents))
+    yield SessionTree(reader.draft(), _read_children(source, reader, agents))
 
 
 def _is_agent(path: str) -> bool:
@@ -136,20 +138,20 @@ def _agent_inside(source: Source, path: str) -> _Agent:
     return _Agent(path, path.rpartition("/")[2].removesuffix(".jsonl"), an_object(meta))
 
 
-def _read_children(source: Source, root: _Reader, agents: list[_Agent]) -> Iterator[Draft | Problem]:
+def _read_children(source: Source, root: _ClaudeReader, agents: list[_Agent]) -> Iterator[SessionDraft | ImportProblem]:
     fallback = root.fallback()
     for child in root.sidechains.values():
         yield child.draft(fallback=fallback)
     stems = {agent.stem for agent in agents}
     for agent in agents:
         location = Location(root.location.root, make_id(NAME, agent.stem))
-        reader = _Reader(source, agent.path, location, agent.stem)
+        reader = _ClaudeReader(source, agent.path, location, agent.stem)
         yield from reader.read()
         _introduce(reader.root, agent.meta, stems)
         if reader.lines:
             yield reader.draft()
         else:
-            yield Problem(source.shown(agent.path), None, "there is no record in it")
+            yield ImportProblem(source.shown(agent.path), None, "there is no record in it")
 
 
 def _introduce(child: SessionBuilder, meta: dict[str, Any], stems: set[str]) -> None:
@@ -169,7 +171,7 @@ def _introduce(child: SessionBuilder, meta: dict[str, Any], stems: set[str]) -> 
 # -- the lines of one file ---------------------------------------------------------------------------------
 
 
-class _Reader:
+class _ClaudeReader:
     """Reads one file into one session, and into a child for each sidechain found in a root's."""
 
     root: SessionBuilder
@@ -191,17 +193,17 @@ class _Reader:
     def fallback(self) -> Timestamp:
         return Timestamp.from_ns(self.source.mtime_ns(self.path))
 
-    def read(self) -> Iterator[Problem]:
+    def read(self) -> Iterator[ImportProblem]:
         shown = self.source.shown(self.path)
         try:
             for line in self.source.lines(self.path):
                 self.lines += 1
                 problem = self._read_line(line)
                 if problem is not None:
-                    yield Problem(shown, line.number, problem)
+                    yield ImportProblem(shown, line.number, problem)
         except OSError as error:
             self.lines = 0
-            yield Problem(shown, None, error.strerror or str(error))
+            yield ImportProblem(shown, None, error.strerror or str(error))
 
     def _read_line(self, line: Line) -> str | None:
         if line.data is None:
@@ -294,7 +296,7 @@ class _Reader:
         if record["type"] == "assistant" and model and not model.startswith("<"):
             builder.model = model
 
-    def draft(self) -> Draft:
+    def draft(self) -> SessionDraft:
         known = [title for leaf, title in self._titles if leaf in self._uuids]
         self.root.title = make_title(self._custom or (known[-1] if known else "")) or self.root.title
         for builder in (self.root, *self.sidechains.values()):

@@ -16,7 +16,7 @@ from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.formats.anthropic_blocks import make_call
 from store.transfer.formats.coerce import BadRecord, a_list, a_text, an_object, json_text, make_id, moment, parse
-from store.transfer.formats.importer import Draft, Format, Problem, Tree
+from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree
 from store.transfer.formats.lineage import ancestors
 from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Line, Source
@@ -78,7 +78,7 @@ def _spawn(meta: dict[str, Any]) -> dict[str, Any]:
     return an_object(an_object(an_object(meta.get("source")).get("subagent")).get("thread_spawn"))
 
 
-def iter_records(source: Source) -> Iterator[Tree | Problem]:
+def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
     threads = [_thread(source, path) for path in _rollouts(source)]
     source.done_bytes = 0  # that was but a look at how they begin
     parents = {thread.id: thread.parent for thread in reversed(threads)}
@@ -90,15 +90,15 @@ def iter_records(source: Source) -> Iterator[Tree | Problem]:
         if ancestors(thread.id, parents):
             continue
         for item in _read(source, thread, Location(make_id(NAME, thread.id)), 0):
-            if isinstance(item, Problem):
+            if isinstance(item, ImportProblem):
                 yield item
             else:
-                yield Tree(item, _read_children(source, item.location.root, below.pop(thread.id, []), parents))
+                yield SessionTree(item, _read_children(source, item.location.root, below.pop(thread.id, []), parents))
 
 
 def _read_children(
     source: Source, root: str, below: list[_Thread], parents: dict[str, str | None]
-) -> Iterator[Draft | Problem]:
+) -> Iterator[SessionDraft | ImportProblem]:
     for thread in below:
         depth = len(ancestors(thread.id, parents))
         yield from _read(source, thread, Location(root, make_id(NAME, thread.id)), depth)
@@ -107,7 +107,7 @@ def _read_children(
 # -- one file --------------------------------------------------------------------------------------------
 
 
-def _read(source: Source, thread: _Thread, location: Location, depth: int) -> Iterator[Draft | Problem]:
+def _read(source: Source, thread: _Thread, location: Location, depth: int) -> Iterator[SessionDraft | ImportProblem]:
     """Its problems, then its draft."""
     shown = source.shown(thread.path)
     builder = SessionBuilder(NAME, location, shown, thread.id)
@@ -120,14 +120,14 @@ def _read(source: Source, thread: _Thread, location: Location, depth: int) -> It
             lines += 1
             problem = _read_line(builder, line)
             if problem is not None:
-                yield Problem(shown, line.number, problem)
+                yield ImportProblem(shown, line.number, problem)
     except OSError as error:
-        yield Problem(shown, None, error.strerror or str(error))
+        yield ImportProblem(shown, None, error.strerror or str(error))
         return
     if lines:
         yield builder.draft(fallback=Timestamp.from_ns(source.mtime_ns(thread.path)))
     else:
-        yield Problem(shown, None, "there is no record in it")
+        yield ImportProblem(shown, None, "there is no record in it")
 
 
 def _take_meta(builder: SessionBuilder, meta: dict[str, Any]) -> None:
@@ -198,14 +198,14 @@ def _take_message(builder: SessionBuilder, item: dict[str, Any], at: Timestamp |
     role = _ROLES.get(a_text(item.get("role")))
     if role is None or not isinstance(item.get("content"), list | str):
         return False
-    said = _Content(builder, item["content"])
+    said = _CodexContent(builder, item["content"])
     placed = ["content"] if said.is_whole else []
     if item["role"] == role:
         placed.append("role")
     return _add(builder, role, said.text, item, at, line, *placed, content_parts=said.content_parts)
 
 
-class _Content:
+class _CodexContent:
     """A list of typed parts: texts and images; `is_whole` if that is all there is in it."""
 
     def __init__(self, builder: SessionBuilder, content: list[Any] | str) -> None:
@@ -258,7 +258,7 @@ def _take_output(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | 
     output = item.get("output")
     inner = an_object(output)
     content = inner.get("content", output)
-    said = _Content(builder, content) if isinstance(content, list | str) else None
+    said = _CodexContent(builder, content) if isinstance(content, list | str) else None
     success = inner.get("success")
     is_whole = said is not None and said.is_whole and set(inner) <= {"content", "success"}
     return _add(

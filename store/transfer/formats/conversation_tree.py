@@ -23,7 +23,7 @@ class Chain:
 
 
 @dataclass
-class Nodes:
+class ConversationNodes:
     """The nodes of a mapping. Of who is whose child, what the children say of their parents counts."""
 
     nodes: dict[str, Node]

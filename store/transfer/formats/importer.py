@@ -16,7 +16,7 @@ from store.layout import Location
 from store.transfer.formats.source import Source
 
 
-class Problem(NamedTuple):
+class ImportProblem(NamedTuple):
     """What was skipped, where it is, and why."""
 
     path: str
@@ -28,14 +28,14 @@ class Problem(NamedTuple):
 
 
 @dataclass(frozen=True)
-class File:
+class SourceFile:
     """A file beside the documents; `read` may be called more than once, and a large one comes in pieces."""
 
     name: str  # relative to the session's directory
     read: Callable[[], Iterable[bytes]]
 
     @classmethod
-    def of(cls, name: str, data: bytes) -> File:
+    def of(cls, name: str, data: bytes) -> SourceFile:
         return cls(name, lambda: (data,))
 
     def digest(self) -> str:
@@ -46,7 +46,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Draft:
+class SessionDraft:
     """One session as it shall be saved."""
 
     location: Location
@@ -55,16 +55,16 @@ class Draft:
     source_id: str  # what the source calls it
     path: str  # the file it came from
     side: bytes | None = None  # runtime.json, where the source has one of its own
-    files: tuple[File, ...] = ()
+    files: tuple[SourceFile, ...] = ()
     # Messages that moved to another session of the same tree: here they are not missing.
     moved: frozenset[str] = frozenset()
 
 
-class Tree(NamedTuple):
+class SessionTree(NamedTuple):
     """A root and its children; these are read when they are asked for."""
 
-    root: Draft
-    children: Iterable[Draft | Problem] = ()
+    root: SessionDraft
+    children: Iterable[SessionDraft | ImportProblem] = ()
 
 
 class StateDocument(NamedTuple):
@@ -82,5 +82,5 @@ class Format:
     name: str
     about: str
     recognise: Callable[[Source], int | None]
-    iter_records: Callable[[Source], Iterator[Tree | StateDocument | Problem]]
+    iter_records: Callable[[Source], Iterator[SessionTree | StateDocument | ImportProblem]]
     base: str = ""  # the directory that holds the sessions, where the source is the agent's whole home

@@ -30,7 +30,7 @@ from store.transfer.formats.coerce import (
     moment,
     parse,
 )
-from store.transfer.formats.importer import Draft, Format, Problem, StateDocument, Tree
+from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, StateDocument
 from store.transfer.formats.lineage import ancestors
 from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Source
@@ -48,7 +48,7 @@ _PLACED = {
 _PLACED |= {"user_id", "active_persona_id", "project_id", "metadata", "parent_session_id"}
 
 
-class _Known(NamedTuple):
+class _OxiosFiles(NamedTuple):
     path: str
     id: str
     parent: str | None
@@ -67,13 +67,13 @@ def recognise(source: Source) -> int | None:
     return None
 
 
-def iter_records(source: Source) -> Iterator[Tree | StateDocument | Problem]:
+def iter_records(source: Source) -> Iterator[SessionTree | StateDocument | ImportProblem]:
     yield from _trees(source)
     if source.name is None and source.is_dir("sessions"):
         yield from _state(source)
 
 
-def _state(source: Source) -> Iterator[StateDocument | Problem]:
+def _state(source: Source) -> Iterator[StateDocument | ImportProblem]:
     """Every other document of the workspace: memory, agents, schedules. Not what git and others keep there."""
     for path in source.files():
         category, _, name = path.rpartition("/")
@@ -83,47 +83,47 @@ def _state(source: Source) -> Iterator[StateDocument | Problem]:
         try:
             yield StateDocument(f"{layout.STATE}/{path}", source.read(path), source.shown(path))
         except (OSError, InvalidContent) as error:
-            yield Problem(source.shown(path), None, str(error))
+            yield ImportProblem(source.shown(path), None, str(error))
 
 
-def _trees(source: Source) -> Iterator[Tree | Problem]:
-    known: dict[str, _Known] = {}
-    twins: list[_Known] = []
+def _trees(source: Source) -> Iterator[SessionTree | ImportProblem]:
+    known: dict[str, _OxiosFiles] = {}
+    twins: list[_OxiosFiles] = []
     for path in _sessions(source):
         found = _look(source, path)
-        if isinstance(found, Problem):
+        if isinstance(found, ImportProblem):
             yield found
         elif known.setdefault(found.id, found) is not found:
             twins.append(found)
     source.done_bytes = 0
     parents = {one.id: one.parent for one in known.values()}
-    below: dict[str, list[_Known]] = {}
+    below: dict[str, list[_OxiosFiles]] = {}
     for one in known.values():
         if above := ancestors(one.id, parents):
             below.setdefault(above[-1], []).append(one)
     for one in [*(one for one in known.values() if not ancestors(one.id, parents)), *twins]:
         for item in _read(source, one, Location(make_id(NAME, one.id)), 0):
-            if isinstance(item, Problem):
+            if isinstance(item, ImportProblem):
                 yield item
             else:
-                yield Tree(item, _read_children(source, item.location.root, below.pop(one.id, []), parents))
+                yield SessionTree(item, _read_children(source, item.location.root, below.pop(one.id, []), parents))
 
 
-def _look(source: Source, path: str) -> _Known | Problem:
+def _look(source: Source, path: str) -> _OxiosFiles | ImportProblem:
     try:
         record = parse(source.read(path)).value
         if not isinstance(record, dict) or not isinstance(record.get("id"), str):
             raise BadRecord("no session: an object with an id is expected")
-        return _Known(path, record["id"], a_text(record.get("parent_session_id")) or None)
+        return _OxiosFiles(path, record["id"], a_text(record.get("parent_session_id")) or None)
     except (BadRecord, InvalidContent) as error:
-        return Problem(source.shown(path), fault_line(error), f"{error}; skipped")
+        return ImportProblem(source.shown(path), fault_line(error), f"{error}; skipped")
     except OSError as error:
-        return Problem(source.shown(path), None, error.strerror or str(error))
+        return ImportProblem(source.shown(path), None, error.strerror or str(error))
 
 
 def _read_children(
-    source: Source, root: str, below: list[_Known], parents: dict[str, str | None]
-) -> Iterator[Draft | Problem]:
+    source: Source, root: str, below: list[_OxiosFiles], parents: dict[str, str | None]
+) -> Iterator[SessionDraft | ImportProblem]:
     for one in below:
         yield from _read(source, one, Location(root, make_id(NAME, one.id)), len(ancestors(one.id, parents)))
 
@@ -131,13 +131,13 @@ def _read_children(
 # -- one session ---------------------------------------------------------------------------------------------
 
 
-class _Flaw(BadRecord):
+class _OxiosProblem(BadRecord):
     def __init__(self, reason: str, *path: str | int) -> None:
         super().__init__(f"{json_text.render_path(path)}: {reason}")
         self.path = path
 
 
-def _read(source: Source, one: _Known, location: Location, depth: int) -> Iterator[Draft | Problem]:
+def _read(source: Source, one: _OxiosFiles, location: Location, depth: int) -> Iterator[SessionDraft | ImportProblem]:
     shown = source.shown(one.path)
     raw = b""
     try:
@@ -147,12 +147,12 @@ def _read(source: Source, one: _Known, location: Location, depth: int) -> Iterat
         if location.child is not None and one.parent is not None:
             builder.parent, builder.depth = make_id(NAME, one.parent), depth
         fallback = _fill(builder, record)
-    except _Flaw as error:
-        yield Problem(shown, line_of(raw, error.path), f"{error}; the session is skipped")
+    except _OxiosProblem as error:
+        yield ImportProblem(shown, line_of(raw, error.path), f"{error}; the session is skipped")
     except (BadRecord, InvalidContent) as error:
-        yield Problem(shown, fault_line(error), f"{error}; skipped")
+        yield ImportProblem(shown, fault_line(error), f"{error}; skipped")
     except OSError as error:
-        yield Problem(shown, None, error.strerror or str(error))
+        yield ImportProblem(shown, None, error.strerror or str(error))
     else:
         yield builder.draft(fallback=fallback)
 
@@ -182,11 +182,11 @@ def _fill(builder: SessionBuilder, record: dict[str, Any]) -> Timestamp:
 def _time(record: dict[str, Any], key: str, *above: str | int) -> Timestamp:
     at = moment(record.get(key)) if isinstance(record.get(key), str) else None
     if at is None:
-        raise _Flaw("a time is expected", *above, key)
+        raise _OxiosProblem("a time is expected", *above, key)
     return at
 
 
-class _Said(NamedTuple):
+class _OxiosContent(NamedTuple):
     role: str
     id: str
     content: str
@@ -194,21 +194,21 @@ class _Said(NamedTuple):
     rest: dict[str, Any]
 
 
-def _said(record: dict[str, Any], key: str, role: str) -> list[_Said]:
+def _said(record: dict[str, Any], key: str, role: str) -> list[_OxiosContent]:
     entries = record.get(key, [])
     if not isinstance(entries, list):
-        raise _Flaw("an array is expected", key)
-    found: list[_Said] = []
+        raise _OxiosProblem("an array is expected", key)
+    found: list[_OxiosContent] = []
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict) or not isinstance(entry.get("content"), str):
-            raise _Flaw("a text is expected", key, number, "content")
+            raise _OxiosProblem("a text is expected", key, number, "content")
         rest = {k: v for k, v in entry.items() if k not in ("content", "timestamp") and v is not None}
         at = _time(entry, "timestamp", key, number)
-        found.append(_Said(role, f"{role}-{number}", entry["content"], at, rest))
+        found.append(_OxiosContent(role, f"{role}-{number}", entry["content"], at, rest))
     return found
 
 
-def _merged(asked: list[_Said], answered: list[_Said]) -> Iterator[_Said]:
+def _merged(asked: list[_OxiosContent], answered: list[_OxiosContent]) -> Iterator[_OxiosContent]:
     """By time, each list in its own order, and a question before an answer of the same moment."""
     i = j = 0
     while i < len(asked) or j < len(answered):
@@ -224,13 +224,13 @@ def _put_lines(builder: SessionBuilder, record: dict[str, Any], key: str, name: 
     """A list beside the messages, one entry a line."""
     entries = record.get(key, [])
     if not isinstance(entries, list):
-        raise _Flaw("an array is expected", key)
+        raise _OxiosProblem("an array is expected", key)
     for number, entry in enumerate(entries if name == layout.TRAJECTORY else []):
         try:
             TrajectoryStep.model_validate(entry)
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
-            raise _Flaw(first["msg"], key, number, *first["loc"]) from None
+            raise _OxiosProblem(first["msg"], key, number, *first["loc"]) from None
     if entries:
         data = b"".join(json_text.render_compact(entry) + b"\n" for entry in entries)
         builder.put(name, lambda: (data,))

@@ -21,7 +21,7 @@ from store.documents import json_text as codec
 from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.formats.coerce import json_text, make_title, without_surrogates
-from store.transfer.formats.importer import Draft, File
+from store.transfer.formats.importer import SessionDraft, SourceFile
 
 RECORDS = "records"
 CARRIED_BYTES = 32 * 1024  # of a record's rest beside a message; more goes to records.jsonl
@@ -47,7 +47,7 @@ class SessionBuilder:
         self.subagent_type: str | None = None
         self._times: list[Timestamp] = []
         self._ids: set[str] = set()
-        self._files: dict[str, File] = {}
+        self._files: dict[str, SourceFile] = {}
         self._records: list[bytes] = []
 
     # -- messages --------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class SessionBuilder:
         return attachment_names.reference(self.location.id, plain)
 
     def put(self, name: str, read: Callable[[], Iterable[bytes]]) -> None:
-        self._files[name] = File(name, read)
+        self._files[name] = SourceFile(name, read)
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -137,14 +137,14 @@ class SessionBuilder:
         if value is not None and value != "":
             self.metadata[f"{self.format}.{key}"] = json_text(value)
 
-    def draft(self, *, fallback: Timestamp, moved: Iterable[str] = ()) -> Draft:
+    def draft(self, *, fallback: Timestamp, moved: Iterable[str] = ()) -> SessionDraft:
         """The session as it shall be saved; `fallback` is its time if the source names none. Uses the builder up."""
         if self._records:
             data = b"\n".join(self._records) + b"\n"
             self.put(f"{layout.ATTACHMENTS}/{RECORDS}.jsonl", lambda: (data,))
         main = codec.render(self._document(fallback))
         self.messages, self._records = [], []  # a long session is not held twice
-        return Draft(
+        return SessionDraft(
             location=self.location,
             main=main,
             format=self.format,

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NamedTuple, Self
 
-from store.disk.disk import Disk, Entry
+from store.disk.disk import DirEntry, Disk
 from store.errors import Corrupt, Flaw, InvalidContent, NotFound
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -61,13 +61,13 @@ class Source:
 
     # -- looking ---------------------------------------------------------------------------------------
 
-    def entries(self, path: str = "") -> list[Entry]:
+    def entries(self, path: str = "") -> list[DirEntry]:
         """What a directory holds, by name; nothing if it is none, or cannot be read."""
         if path == "" and self.name is not None:
             return [entry for entry in self._listed("") if entry.name == self.name]
         return self._listed(path)
 
-    def _listed(self, path: str) -> list[Entry]:
+    def _listed(self, path: str) -> list[DirEntry]:
         try:
             found = sorted(self._disk.entries(path))
         except (Corrupt, OSError):

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from fusefs.requests import cpu_affinity, request_loop
-from fusefs.requests.cpu_affinity import Companion
-from fusefs.requests.request_loop import Reader
+from fusefs.requests.cpu_affinity import CpuFollower
+from fusefs.requests.request_loop import RequestLock
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def caller_on(cpu: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_caller_that_stays_is_joined(moves: list[set[int]], monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = Companion()
+    mine = CpuFollower()
     caller_on(1, monkeypatch)
     mine.follow(4711)
     mine.follow(4711)
@@ -36,7 +36,7 @@ def test_a_caller_that_stays_is_joined(moves: list[set[int]], monkeypatch: pytes
 
 
 def test_a_caller_that_flees_is_known_to(moves: list[set[int]], monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = Companion()
+    mine = CpuFollower()
     caller_on(1, monkeypatch)
     mine.follow(4711)
     caller_on(0, monkeypatch)
@@ -46,7 +46,7 @@ def test_a_caller_that_flees_is_known_to(moves: list[set[int]], monkeypatch: pyt
 
 
 def test_a_caller_that_is_gone_changes_nothing(moves: list[set[int]]) -> None:
-    mine = Companion()
+    mine = CpuFollower()
     mine.follow(2**22 + 1)
     assert moves == []
     assert not mine.is_apart
@@ -54,7 +54,7 @@ def test_a_caller_that_is_gone_changes_nothing(moves: list[set[int]]) -> None:
 
 def test_switched_off_it_stays_where_it_is(moves: list[set[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROVEFS_WITHOUT", "companion")
-    mine = Companion()
+    mine = CpuFollower()
     caller_on(1, monkeypatch)
     mine.follow(4711)
     assert moves == []
@@ -71,11 +71,11 @@ def timeouts(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.parametrize("is_apart", [False, True])
 def test_the_loop_spins_only_beside_a_caller_with_a_cpu_of_its_own(is_apart: bool, timeouts: list[float]) -> None:
-    mine = Companion()
+    mine = CpuFollower()
     mine.is_apart = is_apart
     source, target = os.pipe()
     try:
-        reader = Reader(mine)
+        reader = RequestLock(mine)
         assert not reader._comes_soon(source)
         assert set(timeouts) == ({0} if is_apart else {request_loop.GRACE_S})
         os.write(target, b"a request")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fusefs.tree.nodes import ROOT_INODE, Node, Nodes
-from store.path_kinds import place_of
+from store.path_kinds import classify_path
 
 
 def add(nodes: Nodes, parent: Node, name: str) -> Node:
     path = parent.path_of(name)
-    node = nodes.add(Node(nodes.number(path, "same"), parent, name, path, place_of(f"sessions/{path}")))
+    node = nodes.add(Node(nodes.number(path, "same"), parent, name, path, classify_path(f"sessions/{path}")))
     node.lookups = 1
     return node
 

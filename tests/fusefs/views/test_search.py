@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fusefs.views import search as views
-from fusefs.views.base import Folder, Link, Page
-from fusefs.views.search import Search, query_of
+from fusefs.views.base import VirtualDir, VirtualFile, VirtualLink
+from fusefs.views.search import SearchView, query_of
 from store import InvalidQuery, Message, Session, Store
 from tests.builders import make_session
 
@@ -23,18 +23,18 @@ def said(store: Store, id: str, *texts: str, **fields: Any) -> Session:
     return session
 
 
-def names(view: Search, query: str) -> list[str]:
+def names(view: SearchView, query: str) -> list[str]:
     return [name for name, _ in view.iter_items(query)]
 
 
-def links(view: Search, query: str) -> dict[str, str]:
-    return {name: item.target for name, item in view.iter_items(query) if isinstance(item, Link)}
+def links(view: SearchView, query: str) -> dict[str, str]:
+    return {name: item.target for name, item in view.iter_items(query) if isinstance(item, VirtualLink)}
 
 
-def page(view: Search, query: str) -> str:
+def page(view: SearchView, query: str) -> str:
     """What results.md says; its size and version are those of its bytes."""
     item = view.find(f"{query}/results.md")
-    assert isinstance(item, Page)
+    assert isinstance(item, VirtualFile)
     data = item.render()
     assert item.size == len(data)
     assert not item.is_lasting
@@ -43,10 +43,10 @@ def page(view: Search, query: str) -> str:
 
 def test_the_page_says_what_was_probably_meant_otherwise(store: Store) -> None:
     said(store, "s1", "a needle")
-    assert page(Search(store), "needle roles:user").endswith(
+    assert page(SearchView(store), "needle roles:user").endswith(
         "Note: 'roles:' is no filter, and was searched as words; did you mean role:?\n"
     )
-    assert "Note" not in page(Search(store), "needle role:user")
+    assert "Note" not in page(SearchView(store), "needle role:user")
 
 
 def test_best_session_comes_first_by_a_name_that_says_what_it_is(store: Store) -> None:
@@ -54,7 +54,7 @@ def test_best_session_comes_first_by_a_name_that_says_what_it_is(store: Store) -
     said(store, "long", "needle " + "hay " * 300, title="Much hay")
     said(store, "short", "needle needle", title="Sharp/things; rm -rf *")
     store.save(Session.new_child("kid", "long", "m", "needle of a child"))
-    found = links(Search(store), "needle")
+    found = links(SearchView(store), "needle")
     assert list(found) == sorted(found)
     assert set(found.values()) == {
         "../../sessions/short",
@@ -70,30 +70,30 @@ def test_every_session_found_has_one_link(store: Store) -> None:
     """However many of its messages match."""
     for i in range(12):
         said(store, f"s{i}", *["word"] * 3, title="same title")
-    view = Search(store)
+    view = SearchView(store)
     found = links(view, "word")
     assert sorted(found.values()) == sorted(f"../../sessions/s{i}" for i in range(12))
-    assert all(isinstance(view.find(f"word/{name}"), Link) for name in found)
+    assert all(isinstance(view.find(f"word/{name}"), VirtualLink) for name in found)
     assert view.find("word/13-nobody~s13") is None
 
 
 def test_page_shows_where(store: Store) -> None:
     """Under each session its places, with what was said; and a count."""
     said(store, "s1", "nothing", "a needle here", "another needle there", title="Haystack")
-    text = page(Search(store), "needle")
+    text = page(SearchView(store), "needle")
     assert text.startswith("# Search: needle\n\n1 found, the best first")
     assert "## Haystack ([s1](../../sessions/s1))" in text
     assert "- message 1, user, " in text
     assert ": a [needle] here\n" in text
-    assert "- title: [Haystack]" in page(Search(store), "haystack")
-    assert "Nothing was found." in page(Search(store), "absent")
-    assert names(Search(store), "absent") == ["results.md"]
+    assert "- title: [Haystack]" in page(SearchView(store), "haystack")
+    assert "Nothing was found." in page(SearchView(store), "absent")
+    assert names(SearchView(store), "absent") == ["results.md"]
 
 
 def test_reading_again_shows_the_change(store: Store) -> None:
     """Also what another has changed; and as long as nothing changes, nothing is searched again."""
     session = said(store, "s1", "needle one", title="x")
-    view = Search(store)
+    view = SearchView(store)
     assert "[needle] one" in page(view, "needle")
     assert view.find("needle/results.md") is view.find("needle/results.md")
     store.append(session, [Message.user("needle two")])
@@ -108,13 +108,13 @@ def test_reading_again_shows_the_change(store: Store) -> None:
 def test_links_may_be_a_moment_late_but_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """While others write, looking at each of many links does not search for each."""
     said(store, "s1", "needle", title="x")
-    view = Search(store)
+    view = SearchView(store)
     searched: list[str] = []
     search = store.search
     monkeypatch.setattr(store, "search", lambda query, **options: searched.append(query) or search(query, **options))
     for i in range(5):
         store.append("s1", [Message.user(f"more {i}")])
-        assert isinstance(view.find("needle/01-x~s1"), Link)
+        assert isinstance(view.find("needle/01-x~s1"), VirtualLink)
     assert len(searched) == 2  # one look: sessions, and places in them
     monkeypatch.setattr(views, "LATE_S", 0.0)
     said(store, "s0", "needle needle", title="better")
@@ -140,19 +140,19 @@ def test_slash_and_percent_are_spelt(store: Store, name: str, query: str) -> Non
 
 def test_path_is_found_by_its_spelling(store: Store) -> None:
     said(store, "s1", "see src/main.rs for that", title="x")
-    assert list(links(Search(store), "src%2Fmain.rs").values()) == ["../../sessions/s1"]
+    assert list(links(SearchView(store), "src%2Fmain.rs").values()) == ["../../sessions/s1"]
 
 
 def test_top_lists_nothing_and_dots_lead_nowhere(store: Store) -> None:
     """A walk through the mount ends here; what shells, git and editors look for is not a query."""
     said(store, "s1", "git", title="x")
-    view = Search(store)
-    assert isinstance(view.find(""), Folder)
+    view = SearchView(store)
+    assert isinstance(view.find(""), VirtualDir)
     assert list(view.iter_items("")) == []
     for path in (".git", ".", "..", ".hidden/results.md", "git/results.md/x", "git/01-x~s1/session.json"):
         assert view.find(path) is None, path
         assert list(view.iter_items(path)) == []
-    assert isinstance(view.find("git"), Folder)
+    assert isinstance(view.find("git"), VirtualDir)
     assert view.is_slow("git/results.md")
     assert not view.is_slow("git")
 
@@ -160,7 +160,7 @@ def test_top_lists_nothing_and_dots_lead_nowhere(store: Store) -> None:
 @pytest.mark.parametrize("name", ["***", "AND", "-", '"', "()", "a%00b\0"])
 def test_what_is_no_query_is_refused(store: Store, name: str) -> None:
     """EINVAL, with the reason, and at once."""
-    view = Search(store)
+    view = SearchView(store)
     for path in (name, f"{name}/results.md"):
         with pytest.raises(InvalidQuery):
             view.find(path)
@@ -168,8 +168,8 @@ def test_what_is_no_query_is_refused(store: Store, name: str) -> None:
 
 def test_long_name_is_refused_as_any_filesystem_would(store: Store) -> None:
     """255 bytes are a name, 256 are not."""
-    view = Search(store)
-    assert isinstance(view.find("x" * 255), Folder)
+    view = SearchView(store)
+    assert isinstance(view.find("x" * 255), VirtualDir)
     for name in ("x" * 256, "文" * 86, "x" * 1024):
         with pytest.raises(OSError, match="too long") as refused:
             view.find(name)
@@ -180,14 +180,14 @@ def test_names_that_are_no_text_are_queries_too(store: Store) -> None:
     """Bytes that are no UTF-8 come from the kernel as surrogates."""
     said(store, "s1", "needle", title="x")
     name = os.fsdecode(b"needle \xff")
-    assert names(Search(store), name)[-1] == "results.md"
-    assert page(Search(store), name).startswith("# Search: needle")
+    assert names(SearchView(store), name)[-1] == "results.md"
+    assert page(SearchView(store), name).startswith("# Search: needle")
 
 
 def test_results_that_no_one_uses_are_forgotten(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many are kept, and only for so long."""
     said(store, "s1", "needle", title="x")
-    view = Search(store)
+    view = SearchView(store)
     for i in range(100):
         page(view, f"query{i}")
     assert len(view._kept) == len(view._asked_s) == views.KEPT
@@ -204,7 +204,7 @@ def test_of_very_many_the_first_are_listed(store: Store, monkeypatch: pytest.Mon
     monkeypatch.setattr(views, "SHOWN", 2)
     for i in range(6):
         said(store, f"s{i}", "word", title=f"title {i}")
-    view = Search(store)
+    view = SearchView(store)
     assert list(links(view, "word")) == [f"0{n}-title-{6 - n}~s{6 - n}" for n in (1, 2, 3, 4)]
     text = page(view, "word")
     assert "The first 4 found" in text
@@ -215,7 +215,7 @@ def test_of_very_many_the_first_are_listed(store: Store, monkeypatch: pytest.Mon
 def test_state_documents_are_linked_too(store: Store) -> None:
     """They lie beside the sessions, and are found with them."""
     store.state.save_markdown("memory", "facts", "the needle")
-    view = Search(store)
+    view = SearchView(store)
     assert list(links(view, "needle").values()) == ["../../state/memory/facts.md"]
     assert "- document: facts" in page(view, "needle")
 
@@ -223,6 +223,6 @@ def test_state_documents_are_linked_too(store: Store) -> None:
 def test_titles_cannot_break_a_page_or_a_terminal(store: Store) -> None:
     """Control characters and line breaks are spaces."""
     said(store, "s1", "needle \x1b[31m", title="two\nlines \x1b[0m")
-    text = page(Search(store), "needle")
+    text = page(SearchView(store), "needle")
     assert "\x1b" not in text
     assert "## two lines" in text

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fusefs.views.base import Link
+from fusefs.views.base import VirtualLink
 from fusefs.views.by_date import parse_period, period_at
 from fusefs.views.session_views import ViewsOfSessions
 from store import Generated, Location, NotFound, Session, Store, Timestamp
@@ -22,7 +22,7 @@ def links(store: Store, below: str = "") -> dict[str, str]:
     """Every link, and the directory in the home that it leads to."""
     found = {}
     for path, item in walk(ViewsOfSessions(store), below).items():
-        if isinstance(item, Link):
+        if isinstance(item, VirtualLink):
             target = posixpath.normpath(posixpath.join("views", posixpath.dirname(path), item.target))
             assert (store.home / target / "session.json").is_file(), (path, target)
             found[path] = target
@@ -219,7 +219,7 @@ def test_listing_reads_no_document(store: Store, home: Path) -> None:
     try:
         view = ViewsOfSessions(store)
         assert len(list(view.iter_items("by-title"))) == 200
-        assert isinstance(view.find("by-title/Number-7~s007"), Link)
+        assert isinstance(view.find("by-title/Number-7~s007"), VirtualLink)
     finally:
         (home / "elsewhere").rename(home / "sessions")
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from fusefs.views.base import Folder, Item, Page, View
-from fusefs.views.transcripts import Transcripts
+from fusefs.views.base import Item, View, VirtualDir, VirtualFile
+from fusefs.views.transcripts import TranscriptsView
 from store import Conflict, Message, Session, Store
 from tests.builders import make_session
 
@@ -20,19 +20,19 @@ def walk(view: View, path: str = "") -> dict[str, Item]:
         assert below not in found
         other = view.find(below)
         assert type(other) is type(item)
-        if isinstance(item, Page) and isinstance(other, Page):
+        if isinstance(item, VirtualFile) and isinstance(other, VirtualFile):
             assert (item.size, item.mtime_ns, item.version) == (other.size, other.mtime_ns, other.version)
         else:
             assert item == other
         found[below] = item
-        if isinstance(item, Folder):
+        if isinstance(item, VirtualDir):
             found |= walk(view, below)
     return found
 
 
-def page(view: View, path: str) -> Page:
+def page(view: View, path: str) -> VirtualFile:
     item = view.find(path)
-    assert isinstance(item, Page)
+    assert isinstance(item, VirtualFile)
     assert len(item.render()) == item.size
     return item
 
@@ -42,7 +42,7 @@ def test_roots_are_pages_and_children_lie_below(store: Store) -> None:
     store.save(root)
     store.save(make_session("plain"))
     store.save(Session.new_child_of("c", root, "m", "The child"))
-    view = Transcripts(store)
+    view = TranscriptsView(store)
     assert sorted(walk(view)) == ["plain.md", "r", "r.md", "r/c.md"]
     assert page(view, "r.md").render().startswith(b"# The root\n")
     assert page(view, "r/c.md").render().startswith(b"# The child\n")
@@ -51,8 +51,8 @@ def test_roots_are_pages_and_children_lie_below(store: Store) -> None:
 @pytest.mark.parametrize("path", ["x", "x.md", "r", "r.txt", "r/c.md", "r.md/c.md", "../r.md", ".md", "r/c/d.md", "r/"])
 def test_what_is_not_there_is_not_found(store: Store, path: str) -> None:
     store.save(make_session("r"))
-    assert Transcripts(store).find(path) is None
-    assert list(Transcripts(store).iter_items("r")) == []
+    assert TranscriptsView(store).find(path) is None
+    assert list(TranscriptsView(store).iter_items("r")) == []
 
 
 def test_names_do_not_meet(store: Store) -> None:
@@ -61,20 +61,20 @@ def test_names_do_not_meet(store: Store) -> None:
         root = make_session(name)
         store.save(root)
         store.save(Session.new_child_of("c", root, "m", f"child of {name}"))
-    names = sorted(walk(Transcripts(store)))
+    names = sorted(walk(TranscriptsView(store)))
     assert names == sorted(
         [
             *["a", "a/c.md", "a.md", "a.md.d", "a.md.d/c.md", "a.md.md"],
             *["a.md.d.d", "a.md.d.d/c.md", "a.md.d.md"],
         ]
     )
-    assert page(Transcripts(store), "a.md.d/c.md").render().startswith(b"# child of a.md\n")
+    assert page(TranscriptsView(store), "a.md.d/c.md").render().startswith(b"# child of a.md\n")
 
 
 def test_version_follows_every_change(store: Store) -> None:
     """Equal version, equal bytes; and another version after an append, a title, an attachment that a text links."""
     store.save(make_session("r"))
-    view = Transcripts(store)
+    view = TranscriptsView(store)
     seen = {page(view, "r.md").version}
     store.append("r", [Message.user("more")])
     seen.add(page(view, "r.md").version)
@@ -90,12 +90,12 @@ def test_version_follows_every_change(store: Store) -> None:
 def test_page_that_has_been_read_stays_readable_after_an_edit(store: Store) -> None:
     """From the cache; one that has not is refused, and never shown at another length."""
     store.save(make_session("r"))
-    view = Transcripts(store)
+    view = TranscriptsView(store)
     read = page(view, "r.md")
     before = read.render()
     store.update("r", lambda session: setattr(session, "title", "A much longer title than it was"))
-    unread = Transcripts(store).find("r.md")
-    assert isinstance(unread, Page)
+    unread = TranscriptsView(store).find("r.md")
+    assert isinstance(unread, VirtualFile)
     store.update("r", lambda session: setattr(session, "title", "Short"))
     assert read.render() == before
     with pytest.raises(Conflict):
@@ -105,12 +105,12 @@ def test_page_that_has_been_read_stays_readable_after_an_edit(store: Store) -> N
 def test_cache_is_bounded(store: Store) -> None:
     for i in range(8):
         store.save(make_session(f"s{i}"))
-    size = page(Transcripts(store), "s0.md").size
-    view = Transcripts(store, cache_bytes=size * 3)
+    size = page(TranscriptsView(store), "s0.md").size
+    view = TranscriptsView(store, cache_bytes=size * 3)
     for i in range(8):
         page(view, f"s{i}.md")
         assert view._cache.size_bytes <= size * 3
-    view = Transcripts(store, cache_bytes=1)
+    view = TranscriptsView(store, cache_bytes=1)
     page(view, "s0.md")
     assert view._cache.size_bytes == 0
 
@@ -118,7 +118,7 @@ def test_cache_is_bounded(store: Store) -> None:
 def test_sizes_hold_while_someone_appends(store: Store) -> None:
     """Whoever gets a page gets exactly what was stated, or is told to look again."""
     store.save(make_session("r"))
-    view = Transcripts(store, cache_bytes=0)
+    view = TranscriptsView(store, cache_bytes=0)
     stop = threading.Event()
 
     def append() -> None:
@@ -131,7 +131,7 @@ def test_sizes_hold_while_someone_appends(store: Store) -> None:
         exact = 0
         for _ in range(60):
             item = view.find("r.md")
-            assert isinstance(item, Page)
+            assert isinstance(item, VirtualFile)
             try:
                 assert len(item.render()) == item.size
                 exact += 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from store import Store
-from store.path_kinds import place_of
+from store.path_kinds import classify_path
 from tests.builders import make_session
 
 
@@ -17,7 +17,7 @@ def test_a_file_with_another_name_is_told_of(store: Store, home: Path, tmp_path:
     """A hard link, as `cp -al` makes them: worth knowing, but no damage."""
     store.save(make_session("s1"))
     store.append_token_usage("s1", {"n": 1})
-    store.names.commit(place_of("sessions/s1/attachments/a.bin"), b"bytes")
+    store.names.commit(classify_path("sessions/s1/attachments/a.bin"), b"bytes")
     os.link(home / "sessions/s1" / name, tmp_path / "other")
     (found,) = store.check().findings
     assert (found.kind, found.path, found.is_damage) == ("hard-link", f"sessions/s1/{name}", False)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from store import Busy, Location
-from store.disk.locks import Locks, Presence
+from store.disk.locks import HomePresence, Locks
 
 A, B, OTHER = Location("r", "a"), Location("r", "b"), Location("q")
 
@@ -298,7 +298,7 @@ def test_killed_holder_of_a_tree_leaves_it_free(path: Path) -> None:
 def test_first_one_is_alone_and_others_are_not(tmp_path: Path) -> None:
     """The first sets things up, the next come after it has settled."""
     path = tmp_path / "open.lock"
-    first, second = Presence(path), Presence(path)
+    first, second = HomePresence(path), HomePresence(path)
     assert first.enter()
     first.settle()
     assert not second.enter()
@@ -312,7 +312,7 @@ def test_first_one_is_alone_and_others_are_not(tmp_path: Path) -> None:
 def test_others_wait_until_the_first_has_settled(tmp_path: Path) -> None:
     """Nobody looks at a home that is being recovered."""
     path = tmp_path / "open.lock"
-    first, second = Presence(path), Presence(path)
+    first, second = HomePresence(path), HomePresence(path)
     assert first.enter()
     entered = threading.Event()
     answers: list[bool] = []
@@ -346,7 +346,7 @@ def test_presence_dies_with_its_process(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "True\n"
     assert process.stdout.readline() == "in\n"
-    second = Presence(path)
+    second = HomePresence(path)
     assert not second.enter()
     process.kill()
     process.wait()

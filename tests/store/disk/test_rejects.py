@@ -13,10 +13,10 @@ from store import Conflict, InvalidContent, Location, Store
 from store.disk.rejects import KEPT_LINES, explain
 from store.errors import Flaw
 from store.namespace.namespace import Namespace
-from store.path_kinds import place_of
+from store.path_kinds import classify_path
 from tests.builders import make_document, make_session
 
-PLACE = place_of("sessions/s1/session.json")
+PLACE = classify_path("sessions/s1/session.json")
 HERE = Location("s1")
 
 
@@ -77,7 +77,7 @@ def test_a_good_save_clears_them_an_identical_one_does_not(names: Namespace) -> 
 
 
 def test_each_document_has_its_own(names: Namespace) -> None:
-    side = place_of("sessions/s1/runtime.json")
+    side = classify_path("sessions/s1/runtime.json")
     refuse(names, b"{")
     with pytest.raises(InvalidContent):
         names.commit(side, b"[")

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from store import Ambiguous, NotFound, Session, Store
-from store.disk.trash import PAUSE_NS, Deleted, choose, together
-from store.path_kinds import place_of
+from store.disk.trash import PAUSE_NS, TrashSlot, choose, together
+from store.path_kinds import classify_path
 from tests.builders import make_session
 
 SECOND = 10**9
 
 
-def slot(at_s: float, session: str, what: str = "deleted", path: str = "", title: str = "") -> Deleted:
+def slot(at_s: float, session: str, what: str = "deleted", path: str = "", title: str = "") -> TrashSlot:
     original = path or "sessions/" + session.replace("/", "/children/")
-    return Deleted(f"{int(at_s * SECOND):020d}-x", int(at_s * SECOND), session, what, [(original, "kept")], title)
+    return TrashSlot(f"{int(at_s * SECOND):020d}-x", int(at_s * SECOND), session, what, [(original, "kept")], title)
 
 
-def newest_first(*slots: Deleted) -> list[Deleted]:
+def newest_first(*slots: TrashSlot) -> list[TrashSlot]:
     return sorted(slots, key=lambda s: -s.deleted_at_ns)
 
 
@@ -79,8 +79,8 @@ def test_attachments_and_logs_come_back(store: Store) -> None:
     store.save(make_session("s1", title="One"))
     attached = store.attach("s1", b"\x89PNG picture", "image/png")
     store.append_token_usage("s1", {"input_tokens": 1})
-    picture = place_of(f"sessions/s1/attachments/{attached.id}.png")
-    log = place_of("sessions/s1/token-usage.jsonl")
+    picture = classify_path(f"sessions/s1/attachments/{attached.id}.png")
+    log = classify_path("sessions/s1/token-usage.jsonl")
     for place in (picture, log):
         store.names.remove_file(place)
         assert not (store.home / place.path).exists()
@@ -100,7 +100,7 @@ def test_attachments_and_logs_come_back(store: Store) -> None:
 def test_what_editors_leave_is_not_kept(store: Store) -> None:
     store.save(make_session("s1"))
     for name in (".draw.png.swp", "draw.png~", "4913"):
-        place = place_of(f"sessions/s1/attachments/{name}")
+        place = classify_path(f"sessions/s1/attachments/{name}")
         store.names.commit(place, b"" if name == "4913" else b"x")
         store.names.remove_file(place)
     assert store.deleted() == []
@@ -117,7 +117,7 @@ def test_on_a_full_disk_a_file_goes_for_good(home: Path, name: str) -> None:
 
     with Store.open(home, background=False, step=step) as store:
         store.save(make_session("s1"))
-        place = place_of(f"sessions/s1/{name}")
+        place = classify_path(f"sessions/s1/{name}")
         (home / place.path).write_bytes(b"much")
         is_full = True
         store.names.remove_file(place)
@@ -155,7 +155,7 @@ def test_an_attachment_whose_name_is_no_text_comes_back(store: Store) -> None:
     store.attach("s1", b"picture", "image/png")
     path = f"sessions/s1/attachments/{os.fsdecode(bytes([0xFF, 0xFE]))}.bin"
     (store.home / path).write_bytes(b"odd")
-    store.names.remove_file(place_of(path))
+    store.names.remove_file(classify_path(path))
     assert not (store.home / path).exists()
     (deletion,) = together(store.deleted())
     assert deletion.paths == [path]

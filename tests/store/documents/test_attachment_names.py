@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from store import Location, NotFound, Store
-from store.path_kinds import Place, place_of
+from store.path_kinds import PathInfo, classify_path
 from tests.builders import make_session
 
 KILLED = """
@@ -27,8 +27,8 @@ else:
 """
 
 
-def attached(home: Path, root: str, name: str) -> Place:
-    return place_of(f"sessions/{root}/attachments/{name}")
+def attached(home: Path, root: str, name: str) -> PathInfo:
+    return classify_path(f"sessions/{root}/attachments/{name}")
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def test_moving_tells_both_sessions(two: Path) -> None:
         store.names.move(attached(two, "one", "x"), attached(two, "two", "y"))
         assert (agreed(store, "one"), agreed(store, "two")) == (False, True)
         assert {change.location for change in store.changes(cursor).items} == {Location("one"), Location("two")}
-        store.names.move(attached(two, "two", "y"), place_of("sessions/two/notes"))
+        store.names.move(attached(two, "two", "y"), classify_path("sessions/two/notes"))
         assert not agreed(store, "two")
-        store.names.move(place_of("sessions/two/notes"), attached(two, "two", "y"))
+        store.names.move(classify_path("sessions/two/notes"), attached(two, "two", "y"))
         assert agreed(store, "two")
         assert (two / "sessions/two/attachments/y").read_bytes() == b"bytes"
 

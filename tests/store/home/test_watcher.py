@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from store import Member, Message, Session, Store
+from store import Message, ProjectSession, Session, Store
 from tests.builders import make_document, make_session
 
 
@@ -71,7 +71,7 @@ def test_our_own_commits_are_not_read_again(watched: Store) -> None:
 
 def test_payloads_and_state_documents_in_use_are_watched_too(watched: Store, home: Path) -> None:
     """Their indices and search rows follow."""
-    member = Member("k", "p", "c")
+    member = ProjectSession("k", "p", "c")
     watched.projects.save(member, {"title": "before"})
     watched.projects.load(member)
     (home / member.payload).write_text('{"title": "after"}')

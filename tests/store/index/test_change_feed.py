@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from store import Change, Cursor, Location, Message, Session, Store
+from store import Cursor, FeedChange, Location, Message, Session, Store
 from store.index import change_feed
 from tests.builders import make_session
 
@@ -76,7 +76,7 @@ def test_pages_join_without_gap_or_double(store: Store, monkeypatch: pytest.Monk
         store.save(make_session(f"s{i}", messages=0))
     everything = store.changes(cursor).items
     monkeypatch.setattr(change_feed, "PAGE", 3)
-    pages: list[Change] = []
+    pages: list[FeedChange] = []
     while (page := store.changes(cursor)).items:
         assert len(page.items) <= 3
         pages += page.items

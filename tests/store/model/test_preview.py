@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.model.preview import TITLE_COLUMNS, Gist, characters, is_answer, is_question, make_title, shorten
+from store.model.preview import TITLE_COLUMNS, Preview, characters, is_answer, is_question, make_title, shorten
 
 
 def user(content: str, **members: Any) -> dict[str, Any]:
@@ -133,9 +133,9 @@ def test_remarks_between_tool_calls_are_no_answers() -> None:
 
 def test_an_exchange_is_a_question_and_its_answer() -> None:
     """The smaller number of the two."""
-    assert Gist().after([user("a"), assistant(), user("b")]).exchanges == 1
-    assert Gist().after([assistant(), assistant(), user("a")]).exchanges == 1
-    assert Gist().exchanges == 0
+    assert Preview().after([user("a"), assistant(), user("b")]).exchanges == 1
+    assert Preview().after([assistant(), assistant(), user("a")]).exchanges == 1
+    assert Preview().exchanges == 0
 
 
 messages = st.lists(
@@ -149,4 +149,4 @@ messages = st.lists(
 @given(messages, messages)
 def test_moving_along_is_the_same_as_making_anew(before: list[dict[str, Any]], added: list[dict[str, Any]]) -> None:
     """Rule 7: an append keeps the gist what the whole conversation would make it."""
-    assert Gist().after(before).after(added) == Gist().after(before + added)
+    assert Preview().after(before).after(added) == Preview().after(before + added)

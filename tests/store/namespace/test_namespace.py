@@ -12,10 +12,10 @@ import pytest
 from store import AlreadyExists, Conflict, InvalidContent, InvalidName, Location, NotEmpty, NotFound, Protected, Store
 from store.errors import MustBeCopied
 from store.namespace.namespace import Namespace
-from store.path_kinds import Kind, Place, place_of
+from store.path_kinds import PathInfo, PathKind, classify_path
 from tests.builders import files_below, make_document, make_session
 
-MAIN = place_of("sessions/s1/session.json")
+MAIN = classify_path("sessions/s1/session.json")
 TIME_NS = 1_700_000_000_123_456_789
 
 
@@ -29,9 +29,9 @@ def names(store: Store) -> Namespace:
     return store.names
 
 
-def attachment_of(store: Store, session_id: str) -> Place:
+def attachment_of(store: Store, session_id: str) -> PathInfo:
     (name,) = os.listdir(store.home / f"sessions/{session_id}/attachments")
-    return place_of(f"sessions/{session_id}/attachments/{name}")
+    return classify_path(f"sessions/{session_id}/attachments/{name}")
 
 
 def test_state_that_is_to_be_a_project_has_to_be_copied(store: Store, names: Namespace) -> None:
@@ -39,7 +39,7 @@ def test_state_that_is_to_be_a_project_has_to_be_copied(store: Store, names: Nam
     for target in ("projects/k", "projects/k/sessions/p"):
         (store.home / "projects/k/sessions").mkdir(parents=True, exist_ok=True)
         with pytest.raises(MustBeCopied):
-            names.move(place_of("state/facts"), place_of(target))
+            names.move(classify_path("state/facts"), classify_path(target))
     assert store.state.load_json("facts", "n") == {"x": "whale"}
 
 
@@ -49,28 +49,28 @@ def test_state_that_is_to_be_a_project_has_to_be_copied(store: Store, names: Nam
 @pytest.mark.parametrize(
     ("path", "kind", "location"),
     [
-        ("sessions", Kind.SESSIONS, None),
-        ("sessions/a", Kind.SESSION, Location("a")),
-        ("sessions/a/children", Kind.CHILDREN, Location("a")),
-        ("sessions/a/children/b", Kind.SESSION, Location("a", "b")),
-        ("sessions/a/session.json", Kind.DOCUMENT, Location("a")),
-        ("sessions/a/children/b/runtime.json", Kind.DOCUMENT, Location("a", "b")),
-        ("sessions/a/token-usage.jsonl", Kind.LOG, Location("a")),
-        ("sessions/a/attachments", Kind.ATTACHMENTS, Location("a")),
-        ("sessions/a/attachments/x.png", Kind.ATTACHMENT, Location("a")),
-        ("sessions/a/attachments/sub/x.png", Kind.PLAIN, Location("a")),
-        ("sessions/a/attachments/session.json", Kind.ATTACHMENT, Location("a")),
-        ("sessions/a/sub/session.json", Kind.PLAIN, Location("a")),
-        ("sessions/a/sub/log.jsonl", Kind.PLAIN, Location("a")),
-        ("sessions/a/.session.json.x7f2", Kind.PLAIN, Location("a")),
-        ("sessions/a/children/b/children", Kind.PLAIN, Location("a", "b")),
-        ("sessions/.~tmp~", Kind.PLAIN, None),
-        ("sessions/.~tmp~/session.json", Kind.PLAIN, None),
-        ("sessions/\udcff", Kind.PLAIN, None),
+        ("sessions", PathKind.SESSIONS, None),
+        ("sessions/a", PathKind.SESSION, Location("a")),
+        ("sessions/a/children", PathKind.CHILDREN, Location("a")),
+        ("sessions/a/children/b", PathKind.SESSION, Location("a", "b")),
+        ("sessions/a/session.json", PathKind.DOCUMENT, Location("a")),
+        ("sessions/a/children/b/runtime.json", PathKind.DOCUMENT, Location("a", "b")),
+        ("sessions/a/token-usage.jsonl", PathKind.LOG, Location("a")),
+        ("sessions/a/attachments", PathKind.ATTACHMENTS, Location("a")),
+        ("sessions/a/attachments/x.png", PathKind.ATTACHMENT, Location("a")),
+        ("sessions/a/attachments/sub/x.png", PathKind.PLAIN, Location("a")),
+        ("sessions/a/attachments/session.json", PathKind.ATTACHMENT, Location("a")),
+        ("sessions/a/sub/session.json", PathKind.PLAIN, Location("a")),
+        ("sessions/a/sub/log.jsonl", PathKind.PLAIN, Location("a")),
+        ("sessions/a/.session.json.x7f2", PathKind.PLAIN, Location("a")),
+        ("sessions/a/children/b/children", PathKind.PLAIN, Location("a", "b")),
+        ("sessions/.~tmp~", PathKind.PLAIN, None),
+        ("sessions/.~tmp~/session.json", PathKind.PLAIN, None),
+        ("sessions/\udcff", PathKind.PLAIN, None),
     ],
 )
-def test_a_path_has_one_meaning(path: str, kind: Kind, location: Location | None) -> None:
-    assert place_of(path) == Place(path, kind, location, path.rpartition("/")[2])
+def test_a_path_has_one_meaning(path: str, kind: PathKind, location: Location | None) -> None:
+    assert classify_path(path) == PathInfo(path, kind, location, path.rpartition("/")[2])
 
 
 # -- committing --------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_a_path_has_one_meaning(path: str, kind: Kind, location: Location | None
 
 def test_a_document_is_committed_with_mode_and_time(store: Store, names: Namespace) -> None:
     raw = make_document("new")
-    place = place_of("sessions/new/session.json")
+    place = classify_path("sessions/new/session.json")
     assert names.commit(place, raw, mode=0o640, mtime_ns=TIME_NS)
     info = names.stat(place.path)
     assert info is not None
@@ -112,7 +112,7 @@ def test_who_deletes_first_may_bring_an_older_one(names: Namespace) -> None:
 
 
 def test_an_attachment_is_any_bytes(store: Store, names: Namespace) -> None:
-    place = place_of("sessions/s1/attachments/new.bin")
+    place = classify_path("sessions/s1/attachments/new.bin")
     names.commit(place, b"\0\xff", mode=0o644, mtime_ns=TIME_NS)
     info = names.stat(place.path)
     assert info is not None
@@ -125,19 +125,19 @@ def test_an_attachment_is_any_bytes(store: Store, names: Namespace) -> None:
 
 
 def test_a_directory_is_no_session_yet(store: Store, names: Namespace) -> None:
-    names.make_dir(place_of("sessions/new"))
+    names.make_dir(classify_path("sessions/new"))
     assert store.entry("new") is None
     with pytest.raises(FileExistsError):
-        names.make_dir(place_of("sessions/new"))
-    names.remove_dir(place_of("sessions/new"))
+        names.make_dir(classify_path("sessions/new"))
+    names.remove_dir(classify_path("sessions/new"))
     assert names.stat("sessions/new") is None
 
 
 @pytest.mark.parametrize("name", ["a\nb", "x" * 256, "a\\b", "a..b"])
 def test_a_new_session_has_a_proper_name(names: Namespace, name: str) -> None:
     """What no id may be is no session's directory: refused, or a foreign one."""
-    place = place_of(f"sessions/{name}")
-    if place.kind is Kind.PLAIN:
+    place = classify_path(f"sessions/{name}")
+    if place.kind is PathKind.PLAIN:
         names.make_dir(place)
         names.remove_dir(place)
         return
@@ -146,26 +146,26 @@ def test_a_new_session_has_a_proper_name(names: Namespace, name: str) -> None:
 
 
 def test_a_child_has_no_children_directory(names: Namespace) -> None:
-    names.make_dir(place_of("sessions/s1/children/c"))
+    names.make_dir(classify_path("sessions/s1/children/c"))
     with pytest.raises(Protected):
-        names.make_dir(place_of("sessions/s1/children/c/children"))
-    names.remove_dir(place_of("sessions/s1/children/c"))
+        names.make_dir(classify_path("sessions/s1/children/c/children"))
+    names.remove_dir(classify_path("sessions/s1/children/c"))
 
 
 def test_a_filled_directory_stays(names: Namespace) -> None:
     with pytest.raises(NotEmpty):
-        names.remove_dir(place_of("sessions/s1"))
+        names.remove_dir(classify_path("sessions/s1"))
     with pytest.raises(NotEmpty):
-        names.remove_dir(place_of("sessions/s1/attachments"))
+        names.remove_dir(classify_path("sessions/s1/attachments"))
 
 
 def test_removing_the_directory_deletes_the_session(store: Store, names: Namespace) -> None:
     """`hidden` names what the caller counts as gone; it goes to the trash, from where it can be had back."""
     names.remove_file(attachment_of(store, "s1"))
     for name in ("attachments", "children"):
-        names.remove_dir(place_of(f"sessions/s1/{name}"))
-    names.remove_file(place_of("sessions/s1/runtime.json"))
-    names.remove_dir(place_of("sessions/s1"), ["session.json"])
+        names.remove_dir(classify_path(f"sessions/s1/{name}"))
+    names.remove_file(classify_path("sessions/s1/runtime.json"))
+    names.remove_dir(classify_path("sessions/s1"), ["session.json"])
     assert store.entry("s1") is None
     assert names.stat("sessions/s1") is None
     deleted = next(d for d in store.deleted() if d.session_id == "s1" and d.moves[0][0] == "sessions/s1")
@@ -177,18 +177,18 @@ def test_a_pinned_session_keeps_what_it_has(store: Store, names: Namespace) -> N
     """Documents, attachments and its place; it can be edited, and foreign files come and go."""
     before = files_below(store.home)
     for place in (
-        place_of("sessions/pinned/session.json"),
-        place_of("sessions/pinned/runtime.json"),
+        classify_path("sessions/pinned/session.json"),
+        classify_path("sessions/pinned/runtime.json"),
         attachment_of(store, "pinned"),
     ):
         with pytest.raises(Protected, match="pinned"):
             names.remove_file(place)
     with pytest.raises(Protected, match="pinned"):
-        names.remove_dir(place_of("sessions/pinned/children"))
+        names.remove_dir(classify_path("sessions/pinned/children"))
     with pytest.raises(Protected, match="pinned"):
-        names.move(place_of("sessions/pinned"), place_of("sessions/free"))
+        names.move(classify_path("sessions/pinned"), classify_path("sessions/free"))
     with pytest.raises(Protected, match="pinned"):
-        names.move(attachment_of(store, "pinned"), place_of("sessions/s1/attachments/stolen"))
+        names.move(attachment_of(store, "pinned"), classify_path("sessions/s1/attachments/stolen"))
     assert files_below(store.home) == before
 
 
@@ -214,7 +214,7 @@ def test_the_index_knows_whether_there_are_attachments(store: Store, names: Name
         return entry.has_attachments
 
     assert is_known()
-    foreign = place_of("sessions/s1/elsewhere")
+    foreign = classify_path("sessions/s1/elsewhere")
     names.move(place, foreign)
     assert not is_known()
     names.move(foreign, place)
@@ -224,22 +224,22 @@ def test_the_index_knows_whether_there_are_attachments(store: Store, names: Name
 
 
 def test_foreign_files_and_links_are_left_alone(store: Store, names: Namespace) -> None:
-    place, link = place_of("sessions/s1/notes.txt"), place_of("sessions/s1/.#lock")
+    place, link = classify_path("sessions/s1/notes.txt"), classify_path("sessions/s1/.#lock")
     like = os.stat(store.home)
     names.put_plain(place, b"text", like)
     names.symlink(link, "nowhere")
     assert (names.read(place), names.read_link(link)) == (b"text", "nowhere")
-    names.move(place, place_of("sessions/s1/more.txt"))
+    names.move(place, classify_path("sessions/s1/more.txt"))
     with pytest.raises(AlreadyExists):
-        names.move(place_of("sessions/s1/more.txt"), link, replace=False)
-    names.remove_file(place_of("sessions/s1/more.txt"))
+        names.move(classify_path("sessions/s1/more.txt"), link, replace=False)
+    names.remove_file(classify_path("sessions/s1/more.txt"))
     names.remove_file(link)
 
 
 def test_nothing_of_ours_is_a_link(names: Namespace) -> None:
     for path in ("sessions/new", "sessions/s1/session.json", "sessions/s1/attachments/x", "sessions/s1/log.jsonl"):
         with pytest.raises(Protected):
-            names.symlink(place_of(path), "/etc/passwd")
+            names.symlink(classify_path(path), "/etc/passwd")
 
 
 def test_a_planted_link_leads_nowhere(names: Namespace, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_planted_link_leads_nowhere(names: Namespace, tmp_path: Path) -> None:
     (tmp_path / "outside/file").write_text("secret")
     (names.core.home / "sessions/s1/link").symlink_to(tmp_path / "outside")
     assert names.stat("sessions/s1/link/file") is None
-    place = place_of("sessions/s1/link/file")
+    place = classify_path("sessions/s1/link/file")
     for work in (lambda: names.open(place, os.O_RDONLY), lambda: names.remove_file(place), lambda: names.read(place)):
         with pytest.raises(Exception, match="links are not followed"):
             work()
@@ -267,19 +267,19 @@ def test_only_sessions_become_sessions(names: Namespace) -> None:
         ("sessions/s1/attachments", "sessions/s1/files"),
     ):
         with pytest.raises(Protected):
-            names.move(place_of(source), place_of(target))
+            names.move(classify_path(source), classify_path(target))
     with pytest.raises(NotFound):
-        names.move(place_of("sessions/nobody"), place_of("sessions/somebody"))
+        names.move(classify_path("sessions/nobody"), classify_path("sessions/somebody"))
 
 
 def test_a_foreign_directory_becomes_a_session_by_its_name(store: Store, names: Namespace) -> None:
     """A tool that builds it elsewhere and moves it in: indexed at once."""
-    hidden = place_of("sessions/.building")
+    hidden = classify_path("sessions/.building")
     names.make_dir(hidden)
     (store.home / "sessions/.building/session.json").write_bytes(make_document("built"))
     with pytest.raises(InvalidName):
-        names.move(hidden, place_of("sessions/a\nb"))
-    names.move(hidden, place_of("sessions/built"))
+        names.move(hidden, classify_path("sessions/a\nb"))
+    names.move(hidden, classify_path("sessions/built"))
     assert store.entry("built") is not None
 
 
@@ -290,7 +290,7 @@ def test_times_and_modes_do_not_make_a_new_version(store: Store, names: Namespac
     assert info is not None
     assert (stat.S_IMODE(info.st_mode), info.st_mtime_ns) == (0o640, TIME_NS)
     assert store.sweep() == 0
-    names.set_attributes(place_of("sessions/s1"), times_ns=(TIME_NS, TIME_NS))
+    names.set_attributes(classify_path("sessions/s1"), times_ns=(TIME_NS, TIME_NS))
     assert (store.home / "sessions/s1").stat().st_mtime_ns == TIME_NS
 
 
@@ -302,10 +302,10 @@ def test_a_rename_that_was_answered_lasts(home: Path) -> None:
         attached = home / "sessions/s1/attachments"
         (attached / "a.txt").write_text("x")
         steps.clear()
-        store.names.move(place_of("sessions/s1/attachments/a.txt"), place_of("sessions/s1/b.txt"))
+        store.names.move(classify_path("sessions/s1/attachments/a.txt"), classify_path("sessions/s1/b.txt"))
         assert steps.count("sync-dir") == 2
         steps.clear()
-        store.names.put_plain(place_of("sessions/s1/copy"), b"x", attached.stat())
+        store.names.put_plain(classify_path("sessions/s1/copy"), b"x", attached.stat())
         assert steps[-1] == "sync-dir"
 
 
@@ -321,7 +321,7 @@ def test_a_foreign_directory_becomes_no_session_unchecked(
         (store.home / path).mkdir(exist_ok=True)
     (store.home / foreign / "session.json").write_bytes(document)
     with pytest.raises(MustBeCopied):
-        store.names.move(place_of(foreign), place_of(target))
+        store.names.move(classify_path(foreign), classify_path(target))
     assert (store.home / foreign / "session.json").read_bytes() == document
     assert not (store.home / target).exists()
     shutil.rmtree(store.home / foreign)
@@ -331,29 +331,29 @@ def test_what_is_changed_after_it_was_looked_at_becomes_no_session(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was a good document, and then, just before the rename, none."""
-    store.names.make_dir(place_of("sessions/.new"))
+    store.names.make_dir(classify_path("sessions/.new"))
     document = store.home / "sessions/.new/session.json"
     document.write_bytes(make_document("other"))
     rename = Namespace._rename
 
-    def late(names: Namespace, source: Place, target: Place) -> None:
+    def late(names: Namespace, source: PathInfo, target: PathInfo) -> None:
         if source.path == "sessions/.new":
             document.write_bytes(b"{")
         rename(names, source, target)
 
     monkeypatch.setattr(Namespace, "_rename", late)
     with pytest.raises(MustBeCopied):
-        store.names.move(place_of("sessions/.new"), place_of("sessions/other"))
+        store.names.move(classify_path("sessions/.new"), classify_path("sessions/other"))
     assert document.read_bytes() == b"{"
     assert not store.exists("other")
     document.write_bytes(make_document("other"))
     monkeypatch.undo()
-    store.names.move(place_of("sessions/.new"), place_of("sessions/other"))
+    store.names.move(classify_path("sessions/.new"), classify_path("sessions/other"))
     assert store.exists("other")
 
 
 def test_a_foreign_directory_without_documents_may_become_anything(store: Store) -> None:
-    store.names.make_dir(place_of("sessions/.new"))
+    store.names.make_dir(classify_path("sessions/.new"))
     (store.home / "sessions/.new/notes.txt").write_text("mine")
-    store.names.move(place_of("sessions/.new"), place_of("sessions/other"))
+    store.names.move(classify_path("sessions/.new"), classify_path("sessions/other"))
     assert (store.home / "sessions/other/notes.txt").read_text() == "mine"

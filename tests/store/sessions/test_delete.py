@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from store import AlreadyExists, BambooAtWork, Location, Message, NotFound, Protected, Session, Store
 from store.commit.session_reader import entry_of
-from store.disk.trash import Expiry
+from store.disk.trash import TrashExpiry
 from store.model.session import IndexEntry
-from store.path_kinds import place_of
+from store.path_kinds import classify_path
 from store.sessions.prune_plan import CleanupMode, Plan, ancestors, descendants, plan_cleanup
 from tests.builders import files_below, make_session, read_json
 
@@ -311,12 +311,12 @@ def test_single_files_fill_the_trash_only_so_far(store: Store) -> None:
     store.delete("s2")
     for _ in range(4):
         kept = store.attach("s1", b"y" * 1_000, "image/png")
-        store.names.remove_file(place_of(f"sessions/s1/attachments/{kept.id}.png"))
+        store.names.remove_file(classify_path(f"sessions/s1/attachments/{kept.id}.png"))
     found = [slot.name for slot in store.deleted()]
-    assert Expiry(store._disk).names() == []
-    store._remover.erase(Expiry(store._disk, kept_bytes=2_500).names())
+    assert TrashExpiry(store._disk).names() == []
+    store._remover.erase(TrashExpiry(store._disk, kept_bytes=2_500).names())
     assert [slot.name for slot in store.deleted()] == [*found[:2], found[4]]
-    store._remover.erase(Expiry(store._disk, kept_bytes=500).names())
+    store._remover.erase(TrashExpiry(store._disk, kept_bytes=500).names())
     assert [slot.session_id for slot in store.deleted()] == ["s2"]
 
 

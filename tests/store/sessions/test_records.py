@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from store import ArtifactSet, Conflict, Corrupt, InvalidContent, NotFound, Protected, Session, Store, TooLarge
-from store.path_kinds import Kind, place_of
+from store.path_kinds import PathKind, classify_path
 from store.sessions.artifacts import MAX_ARTIFACTS
 from tests.builders import files_below, make_session, read_json
 from tests.records import make_artifact, make_check, make_event, make_report
@@ -25,7 +25,7 @@ def directory(store: Store, home: Path) -> Path:
 
 def put(store: Store, path: str, value: Any, **how: Any) -> bool:
     raw = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return store.names.commit(place_of(path), raw, **how)
+    return store.names.commit(classify_path(path), raw, **how)
 
 
 # -- on disk -----------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_a_change_is_told_to_those_who_follow(store: Store, directory: Path) -> 
     """Once for each commit."""
     cursor = store.changes().cursor
     store.records.save_traces("s1", [make_event()])
-    store.names.remove_file(place_of(TRACES))
+    store.names.remove_file(classify_path(TRACES))
     assert [(c.location.id, c.what) for c in store.changes(cursor).items] == [("s1", "record")] * 2
 
 
@@ -184,10 +184,10 @@ def test_a_link_in_the_place_of_a_record_is_not_followed(store: Store, directory
 def test_the_three_names_are_records_and_no_others(store: Store) -> None:
     """Directly in a session's directory, root or child."""
     for name in ("artifacts.json", "traces.json", "verification.json"):
-        assert place_of(f"sessions/s1/{name}").kind is Kind.RECORD
-        assert place_of(f"sessions/s1/children/kid/{name}").kind is Kind.RECORD
-        assert place_of(f"sessions/s1/notes/{name}").kind is Kind.PLAIN
-        assert place_of(f"sessions/s1/{name}~").kind is Kind.PLAIN
+        assert classify_path(f"sessions/s1/{name}").kind is PathKind.RECORD
+        assert classify_path(f"sessions/s1/children/kid/{name}").kind is PathKind.RECORD
+        assert classify_path(f"sessions/s1/notes/{name}").kind is PathKind.PLAIN
+        assert classify_path(f"sessions/s1/{name}~").kind is PathKind.PLAIN
 
 
 def test_bytes_are_stored_as_they_come(store: Store, directory: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_refused_record_is_kept_with_the_reason(store: Store, directory: Path)
     with pytest.raises(InvalidContent, match="does not follow"):
         put(store, "sessions/s1/verification.json", [claimed])
     assert (directory / "verification.json").read_bytes() == before
-    shown = store.names.rejects.names(place_of("sessions/s1").path)
+    shown = store.names.rejects.names(classify_path("sessions/s1").path)
     assert set(shown) == {"verification.json.rejected", "verification.json.error"}
     put(store, "sessions/s1/verification.json", [])
     assert store.names.rejects.names("sessions/s1") == {}
@@ -215,7 +215,7 @@ def test_a_refused_record_is_kept_with_the_reason(store: Store, directory: Path)
 def test_who_writes_from_an_outdated_copy_is_told(store: Store, directory: Path) -> None:
     """Rule 8."""
     put(store, TRACES, [])
-    base = store.names.version(place_of(TRACES))
+    base = store.names.version(classify_path(TRACES))
     store.records.add_traces("s1", [make_event()])
     with pytest.raises(Conflict, match="the newer version stands"):
         put(store, TRACES, [make_event("late").model_dump()], base=base)
@@ -235,10 +235,10 @@ def test_a_record_may_come_before_its_session(store: Store, home: Path) -> None:
 def test_a_removed_record_goes_to_the_trash(store: Store, directory: Path) -> None:
     """And can be had back."""
     store.records.save_traces("s1", [make_event()])
-    store.names.remove_file(place_of(TRACES))
+    store.names.remove_file(classify_path(TRACES))
     assert store.records.load_traces("s1") is None
     with pytest.raises(NotFound):
-        store.names.remove_file(place_of(TRACES))
+        store.names.remove_file(classify_path(TRACES))
     store.undelete(store.deleted()[0].name)
     assert store.records.load_traces("s1") == [make_event()]
 
@@ -246,11 +246,11 @@ def test_a_removed_record_goes_to_the_trash(store: Store, directory: Path) -> No
 def test_a_rename_onto_a_record_is_a_commit(store: Store, directory: Path) -> None:
     """Checked like any other: sed, vim and rsync bring their new version so."""
     (directory / ".tmp").write_bytes(b"[]")
-    store.names.move(place_of("sessions/s1/.tmp"), place_of(TRACES))
+    store.names.move(classify_path("sessions/s1/.tmp"), classify_path(TRACES))
     assert (directory / "traces.json").read_bytes() == b"[]"
     (directory / ".tmp").write_bytes(b"[5]")
     with pytest.raises(InvalidContent):
-        store.names.move(place_of("sessions/s1/.tmp"), place_of(TRACES))
+        store.names.move(classify_path("sessions/s1/.tmp"), classify_path(TRACES))
     assert (directory / "traces.json").read_bytes() == b"[]"
     (directory / ".tmp").unlink()
 
@@ -258,9 +258,9 @@ def test_a_rename_onto_a_record_is_a_commit(store: Store, directory: Path) -> No
 def test_a_record_cannot_be_a_directory_or_a_link(store: Store, directory: Path) -> None:
     """It can only be a plain file."""
     with pytest.raises(Protected):
-        store.names.make_dir(place_of(TRACES))
+        store.names.make_dir(classify_path(TRACES))
     with pytest.raises(Protected):
-        store.names.symlink(place_of(TRACES), "elsewhere")
+        store.names.symlink(classify_path(TRACES), "elsewhere")
 
 
 def test_the_records_of_a_pinned_session_stay(store: Store) -> None:
@@ -272,4 +272,4 @@ def test_the_records_of_a_pinned_session_stay(store: Store) -> None:
     path = "sessions/root/children/kid/traces.json"
     assert put(store, path, [])
     with pytest.raises(Protected, match="pinned"):
-        store.names.remove_file(place_of(path))
+        store.names.remove_file(classify_path(path))

@@ -10,7 +10,7 @@ import pytest
 from store import AlreadyExists, InvalidName, Message, NotEmpty, NotFound, Session, Store
 from store.documents.document import parse_document, respelled
 from store.layout import Location
-from store.path_kinds import place_of
+from store.path_kinds import classify_path
 from tests.builders import files_below, make_document, make_session
 
 
@@ -130,7 +130,7 @@ def test_an_empty_directory_may_be_in_the_way(family: Store) -> None:
 def test_what_cannot_be_read_moves_as_it_is(store: Store) -> None:
     store.save(make_session("s1"))
     (store.home / "sessions/s1/session.json").write_bytes(b"garbage")
-    store.names.move(place_of("sessions/s1"), place_of("sessions/s2"))
+    store.names.move(classify_path("sessions/s1"), classify_path("sessions/s2"))
     assert (store.home / "sessions/s2/session.json").read_bytes() == b"garbage"
     store.put_document("s2", "session.json", make_document("s2"), on_conflict="overwrite")
     store.put_document("s2", "runtime.json", make_document("s2", messages=[]), on_conflict="overwrite")
@@ -173,4 +173,4 @@ def test_references_spelled_with_escapes_follow_too() -> None:
 
 def test_locations_are_places() -> None:
     """What Store.rename and the mount's rename take is the same."""
-    assert place_of("sessions/a/children/b").location == Location("a", "b")
+    assert classify_path("sessions/a/children/b").location == Location("a", "b")

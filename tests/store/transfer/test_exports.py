@@ -9,9 +9,9 @@ import pytest
 
 from store import InvalidName, Message, NotFound, Session, Store
 from store.model.message import ImageUrl, MessagePart
-from store.transfer.exports import Written
-from store.transfer.formats.importer import Problem
-from store.transfer.imports import Outcome
+from store.transfer.exports import ExportedFile
+from store.transfer.formats.importer import ImportProblem
+from store.transfer.imports import ImportOutcome
 from tests.builders import files_below, make_document, make_session
 from tests.store.transfer.foreign import PNG
 
@@ -31,13 +31,13 @@ def filled(store: Store) -> Store:
     return store
 
 
-def write(store: Store, format: str, dest: Path, *ids: str) -> list[Written | Problem]:
+def write(store: Store, format: str, dest: Path, *ids: str) -> list[ExportedFile | ImportProblem]:
     return [*store.exports.write(store.exports.select(ids or None), format, dest)]  # type: ignore[arg-type]
 
 
 def test_json_is_the_session_as_its_owner_sees_it(filled: Store, tmp_path: Path) -> None:
     written = write(filled, "json", tmp_path / "out")
-    assert [str(w.location) for w in written if isinstance(w, Written)] == ["other", "root", "root/kid"]
+    assert [str(w.location) for w in written if isinstance(w, ExportedFile)] == ["other", "root", "root/kid"]
     found = json.loads((tmp_path / "out/root.json").read_text())
     session = filled.load("root")
     assert session is not None
@@ -66,19 +66,23 @@ def test_markdown_to_a_stream_links_into_the_home(filled: Store) -> None:
 
 
 def test_a_bamboo_home_comes_byte_for_byte_and_follows(filled: Store, tmp_path: Path) -> None:
-    told: list[Outcome | Problem] = []
+    told: list[ImportOutcome | ImportProblem] = []
     with Store.open(tmp_path / "bamboo", background=False) as other:
         filled.exports.copy(filled.exports.select(), other.imports, told.append)
-        assert [item.state for item in told if isinstance(item, Outcome)] == ["new"] * 3
+        assert [item.state for item in told if isinstance(item, ImportOutcome)] == ["new"] * 3
         ours, theirs = files_below(filled.home), files_below(other.home)
         assert {k: v for k, v in theirs.items() if not k.endswith(".import.json")} == ours
         filled.append("root", [Message.user("more")])
         filled.exports.copy(filled.exports.select(), other.imports, told.append)
-        assert [item.state for item in told[3:] if isinstance(item, Outcome)] == ["unchanged", "updated", "unchanged"]
+        assert [item.state for item in told[3:] if isinstance(item, ImportOutcome)] == [
+            "unchanged",
+            "updated",
+            "unchanged",
+        ]
         other.append("root", [Message.user("theirs")])
         filled.append("root", [Message.user("ours")])
         filled.exports.copy(filled.exports.select(["root"]), other.imports, told.append)
-        assert [item.state for item in told[6:] if isinstance(item, Outcome)] == ["kept", "unchanged"]
+        assert [item.state for item in told[6:] if isinstance(item, ImportOutcome)] == ["kept", "unchanged"]
         assert other.check().is_clean
     index = json.loads((tmp_path / "bamboo/sessions.json").read_text())
     assert set(index["sessions"]) == {"root", "kid", "other"}
@@ -110,7 +114,7 @@ def test_a_damaged_session_is_reported_and_the_rest_exported(home: Path, tmp_pat
         store.sweep()
         results = write(store, "json", tmp_path / "out")
         assert [type(item).__name__ for item in results] == ["Written", "Problem"]
-        told: list[Outcome | Problem] = []
+        told: list[ImportOutcome | ImportProblem] = []
         with Store.open(tmp_path / "bamboo", background=False) as other:
             store.exports.copy(store.exports.select(), other.imports, told.append)
         assert [type(item).__name__ for item in told] == ["Outcome", "Problem"]

@@ -13,8 +13,8 @@ import pytest
 
 from store import NotFound, Store
 from store.errors import InvalidName
-from store.transfer.formats.importer import Problem
-from store.transfer.imports import Outcome
+from store.transfer.formats.importer import ImportProblem
+from store.transfer.imports import ImportOutcome
 from tests.builders import files_below, make_session
 from tests.store.transfer.foreign import CLAUDE_ID, claude_line, make_claude, write_lines
 
@@ -69,9 +69,9 @@ def test_a_session_edited_here_is_kept_and_reported(store: Store, claude: Path) 
     store.save(session)
     assert store.imports.run(str(claude)).counts == {"unchanged": 4}  # the source says nothing new
     grow(claude)
-    told: list[Outcome | Problem] = []
+    told: list[ImportOutcome | ImportProblem] = []
     assert store.imports.run(str(claude), report=told.append).counts == {"kept": 1, "unchanged": 3}
-    kept = next(item for item in told if isinstance(item, Outcome) and item.state == "kept")
+    kept = next(item for item in told if isinstance(item, ImportOutcome) and item.state == "kept")
     assert "changed here" in str(kept.reason)
     again = store.load(CLAUDE_ID)
     assert again == session

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import AdmittedSet, InboxMessage, InvalidContent, InvalidName, Timestamp
+from store import InboxMessage, InvalidContent, InvalidName, SeenIds, Timestamp
 from store.workspace.mail_message import KINDS, REMEMBERED, parse_message
 
 MINIMAL = {
@@ -106,15 +106,15 @@ def test_an_id_that_is_no_name_cannot_be_sent(bad: str) -> None:
 
 
 def test_an_id_is_admitted_once() -> None:
-    seen = AdmittedSet()
+    seen = SeenIds()
     assert [seen.admit(i) for i in ("a", "b", "a")] == [True, True, False]
     assert "a" in seen
     assert "c" not in seen
-    assert AdmittedSet.parse(seen.render()).render() == b'["a","b"]'
+    assert SeenIds.parse(seen.render()).render() == b'["a","b"]'
 
 
 def test_the_oldest_ids_make_room() -> None:
-    seen = AdmittedSet(str(i) for i in range(REMEMBERED + 2))
+    seen = SeenIds(str(i) for i in range(REMEMBERED + 2))
     assert len(seen) == REMEMBERED
     assert "1" not in seen
     assert "2" in seen
@@ -123,7 +123,7 @@ def test_the_oldest_ids_make_room() -> None:
 @pytest.mark.parametrize("text", [b"{", b"{}", b"[1]"])
 def test_a_broken_set_says_so(text: bytes) -> None:
     with pytest.raises(InvalidContent):
-        AdmittedSet.parse(text)
+        SeenIds.parse(text)
 
 
 def test_an_id_that_is_no_text_is_refused() -> None:

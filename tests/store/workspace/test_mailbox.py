@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from store import AdmittedSet, InboxMessage, InvalidContent, InvalidName, Mailbox, Member, NotFound, Session, Store
+from store import InboxMessage, InvalidContent, InvalidName, Mailbox, NotFound, ProjectSession, SeenIds, Session, Store
 from store.disk import inotify_wait
-from store.path_kinds import place_of
+from store.path_kinds import classify_path
 from tests.builders import make_session
 
 processes = multiprocessing.get_context("fork")
@@ -100,7 +100,7 @@ def test_a_child_and_a_projects_session_have_mailboxes_too(store: Store, home: P
         ("r/c", "sessions/r/children/c/mailbox"),
         ("projects/k/sessions/p", "projects/k/sessions/p/mailbox"),
         ("projects/k/sessions/p/children/c", "projects/k/sessions/p/children/c/mailbox"),
-        (Member("k", "p", "c"), "projects/k/sessions/p/children/c/mailbox"),
+        (ProjectSession("k", "p", "c"), "projects/k/sessions/p/children/c/mailbox"),
     ]:
         box = store.mail.at(target)
         assert box.deliver(note()).startswith(f"{path}/new/")
@@ -208,7 +208,7 @@ def test_check_tells_of_what_does_not_belong(store: Store, home: Path, box: Mail
 
 def test_a_message_written_by_hand_is_checked(store: Store, home: Path, box: Mailbox) -> None:
     """Any name will do, the bytes stay as they are; what is no message is refused and kept (rules 3 and 5)."""
-    place = place_of("sessions/s1/mailbox/new/by-hand.json")
+    place = classify_path("sessions/s1/mailbox/new/by-hand.json")
     raw = (
         b' {"id":"m9","from":{"session_id":"me"},"kind":"task","body":{"number":9},"created_at":"2026-01-01T00:00:00Z"}'
     )
@@ -227,15 +227,15 @@ def test_a_message_moved_into_new_appears_whole_or_not_at_all(store: Store, home
     drafts = home / "sessions/s1"
     (drafts / "good.txt").write_bytes(note(4).render())
     (drafts / "bad.txt").write_bytes(b"nonsense")
-    store.names.move(place_of("sessions/s1/good.txt"), place_of("sessions/s1/mailbox/new/a.json"))
+    store.names.move(classify_path("sessions/s1/good.txt"), classify_path("sessions/s1/mailbox/new/a.json"))
     with pytest.raises(InvalidContent):
-        store.names.move(place_of("sessions/s1/bad.txt"), place_of("sessions/s1/mailbox/new/b.json"))
+        store.names.move(classify_path("sessions/s1/bad.txt"), classify_path("sessions/s1/mailbox/new/b.json"))
     assert not (drafts / "good.txt").exists()
     assert (drafts / "bad.txt").exists()
     assert files(home, "new") == ["a.json"]
-    store.names.move(place_of("sessions/s1/mailbox/new/a.json"), place_of("sessions/s1/mailbox/cur/a.json"))
+    store.names.move(classify_path("sessions/s1/mailbox/new/a.json"), classify_path("sessions/s1/mailbox/cur/a.json"))
     assert numbers(box.recover()) == [4]
-    store.names.remove_file(place_of("sessions/s1/mailbox/cur/a.json"))
+    store.names.remove_file(classify_path("sessions/s1/mailbox/cur/a.json"))
     assert box.is_fully_empty()
     (drafts / "bad.txt").unlink()
 
@@ -244,7 +244,7 @@ def test_a_pinned_session_goes_on_receiving(store: Store) -> None:
     store.save(make_session("p", pinned=True))
     box = store.mail.at("p")
     path = box.deliver(note())
-    store.names.remove_file(place_of(path))
+    store.names.remove_file(classify_path(path))
     assert box.is_fully_empty()
 
 
@@ -407,7 +407,7 @@ def test_kill_9_of_senders_and_consumers_loses_nothing(store: Store, home: Path,
     arrived = {int(number) for number, _ in got} | set(numbers(rest))
     assert sent
     assert sent <= arrived
-    seen = AdmittedSet()
+    seen = SeenIds()
     once = [number for number, message_id in got if seen.admit(message_id)]
     assert len(once) == len(set(once))
     assert {f.kind for f in store.check(repair=True).findings} <= {"temporary"}  # of those that were killed

@@ -14,7 +14,7 @@ from store import ChildEntry, InvalidName, RootEntry, Timestamp
 from store.workspace.project_records import (
     ChildrenIndex,
     ProjectIndex,
-    TopLevel,
+    TopLevelExtractor,
     child_entry,
     newest_parent,
     payload_members,
@@ -66,11 +66,11 @@ def test_what_is_no_name_is_no_key(key: str) -> None:
 
 def test_the_default_extractor_reads_the_top_level() -> None:
     payload = {"title": "T", "subagent_type": "coder", "status": "idle", "responsibility": "R", "updated_at": AT}
-    entry = child_entry("c", TopLevel().child("c", payload), 5, None)
+    entry = child_entry("c", TopLevelExtractor().child("c", payload), 5, None)
     assert entry == ChildEntry(
         child_id="c", updated_at=AT, title="T", subagent_type="coder", status="idle", responsibility="R"
     )
-    assert root_entry("p", TopLevel().root("p", payload), 5, None) == RootEntry(
+    assert root_entry("p", TopLevelExtractor().root("p", payload), 5, None) == RootEntry(
         session_id="p", title="T", updated_at=AT
     )
 
@@ -80,10 +80,10 @@ def test_the_default_extractor_reads_the_top_level() -> None:
 )
 def test_what_a_payload_does_not_say_is_filled_in(odd: dict[str, Any]) -> None:
     """With what was known, else with nothing; the time is that of the file."""
-    fresh = child_entry("c", TopLevel().child("c", odd), 1_000_000_000, None)
+    fresh = child_entry("c", TopLevelExtractor().child("c", odd), 1_000_000_000, None)
     assert (fresh.title, fresh.status, fresh.updated_at) == ("", "pending", "1970-01-01T00:00:01Z")
     known = ChildEntry(child_id="c", title="known", subagent_type="coder", updated_at=AT)
-    kept = child_entry("c", TopLevel().child("c", odd), 0, known)
+    kept = child_entry("c", TopLevelExtractor().child("c", odd), 0, known)
     assert (kept.title, kept.subagent_type) == ("known", "coder")
 
 
@@ -96,7 +96,7 @@ def test_what_a_payload_does_not_say_is_filled_in(odd: dict[str, Any]) -> None:
     ],
 )
 def test_times_are_written_as_the_ancestor_does(text: str, written: str) -> None:
-    assert root_entry("p", TopLevel().root("p", {"updated_at": text}), 0, None).updated_at == written
+    assert root_entry("p", TopLevelExtractor().root("p", {"updated_at": text}), 0, None).updated_at == written
 
 
 def test_indices_are_sorted_and_in_the_ancestors_order_of_members() -> None:
@@ -118,7 +118,7 @@ def test_indices_are_sorted_and_in_the_ancestors_order_of_members() -> None:
 @given(st.text(), st.text(), st.sampled_from(["pending", "running", "idle", "completed", "error", "cancelled"]))
 def test_a_payload_made_from_an_entry_says_the_same(title: str, kind: str, status: Any) -> None:
     entry = ChildEntry(child_id="c", title=title, subagent_type=kind, status=status, updated_at=AT)
-    assert child_entry("c", TopLevel().child("c", payload_members(entry)), 0, None) == entry
+    assert child_entry("c", TopLevelExtractor().child("c", payload_members(entry)), 0, None) == entry
 
 
 def test_of_two_parents_the_one_changed_last_counts() -> None:

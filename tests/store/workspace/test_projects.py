@@ -20,21 +20,21 @@ from store import (
     Generated,
     InvalidContent,
     InvalidName,
-    Member,
     NotEmpty,
     Projects,
+    ProjectSession,
     Protected,
     RootEntry,
     RootFields,
     Store,
     Timestamp,
 )
-from store.path_kinds import place_of
+from store.path_kinds import classify_path
 from tests.builders import files_below, read_json
 
 KEY = "proj"
 AT = Timestamp("2026-01-01T00:00:00Z")
-PARENT, CHILD = Member(KEY, "p"), Member(KEY, "p", "c")
+PARENT, CHILD = ProjectSession(KEY, "p"), ProjectSession(KEY, "p", "c")
 INDEX, CHILDREN = "projects/proj/index.json", "projects/proj/sessions/p/children.json"
 processes = multiprocessing.get_context("fork")
 
@@ -86,9 +86,9 @@ def test_a_payload_is_any_object_and_nothing_else(projects: Projects) -> None:
     assert projects.load(CHILD) is None
     for name in ("", "a/b", "..", ".hidden"):
         with pytest.raises(InvalidName):
-            projects.save(Member(KEY, name), {})
+            projects.save(ProjectSession(KEY, name), {})
         with pytest.raises(InvalidName):
-            projects.save(Member(KEY, "p", name), {})
+            projects.save(ProjectSession(KEY, "p", name), {})
 
 
 def test_an_upsert_changes_the_payload_only_where_it_says_something_else(projects: Projects, home: Path) -> None:
@@ -178,24 +178,24 @@ def test_a_sweep_notices_edits_behind_our_back(projects: Projects, store: Store,
 def test_resolving_reads_the_index_once(projects: Projects, monkeypatch: pytest.MonkeyPatch) -> None:
     """O(1): a table in memory, until index.json is another."""
     for i in range(20):
-        projects.save(Member(KEY, "p", f"c{i}"), payload(str(i)))
-    assert projects.resolve(KEY, "c7") == Member(KEY, "p", "c7")
+        projects.save(ProjectSession(KEY, "p", f"c{i}"), payload(str(i)))
+    assert projects.resolve(KEY, "c7") == ProjectSession(KEY, "p", "c7")
     reads: list[str] = []
     read = projects.core.disk.read
     monkeypatch.setattr(projects.core.disk, "read", lambda path, *rest: reads.append(path) or read(path, *rest))
-    assert [projects.resolve(KEY, f"c{i}") for i in range(20)] == [Member(KEY, "p", f"c{i}") for i in range(20)]
+    assert [projects.resolve(KEY, f"c{i}") for i in range(20)] == [ProjectSession(KEY, "p", f"c{i}") for i in range(20)]
     assert reads == []
-    projects.save(Member(KEY, "q", "c7"), payload())
-    assert projects.resolve(KEY, "c7") == Member(KEY, "q", "c7")
+    projects.save(ProjectSession(KEY, "q", "c7"), payload())
+    assert projects.resolve(KEY, "c7") == ProjectSession(KEY, "q", "c7")
 
 
 def test_a_child_of_two_parents_is_the_later_ones_and_falls_back(projects: Projects) -> None:
-    projects.save(Member(KEY, "a", "c"), payload())
-    projects.save(Member(KEY, "b", "c"), payload())
-    assert projects.resolve(KEY, "c") == Member(KEY, "b", "c")
-    projects.delete(Member(KEY, "b", "c"))
-    assert projects.resolve(KEY, "c") == Member(KEY, "a", "c")
-    projects.delete(Member(KEY, "a", "c"))
+    projects.save(ProjectSession(KEY, "a", "c"), payload())
+    projects.save(ProjectSession(KEY, "b", "c"), payload())
+    assert projects.resolve(KEY, "c") == ProjectSession(KEY, "b", "c")
+    projects.delete(ProjectSession(KEY, "b", "c"))
+    assert projects.resolve(KEY, "c") == ProjectSession(KEY, "a", "c")
+    projects.delete(ProjectSession(KEY, "a", "c"))
     assert projects.resolve(KEY, "c") is None
 
 
@@ -302,7 +302,7 @@ def test_kill_9_leaves_indices_that_agree(home: Path, attempt: int) -> None:
 
 def test_a_payload_written_by_hand_updates_the_indices(projects: Projects, store: Store, home: Path) -> None:
     """Bytes stay as they are (rule 5); what is no object is refused and kept (rule 3)."""
-    place = place_of(CHILD.payload)
+    place = classify_path(CHILD.payload)
     raw = b' {"title": "By hand",\n"x":1e3}\n'
     assert store.names.commit(place, raw, mtime_ns=1_000_000_000)
     assert (home / CHILD.payload).read_bytes() == raw
@@ -319,32 +319,32 @@ def test_a_payload_written_by_hand_updates_the_indices(projects: Projects, store
 def test_who_is_late_is_told(projects: Projects, store: Store) -> None:
     """Rule 8."""
     projects.save(PARENT, payload("one"))
-    base = store.names.version(place_of(PARENT.payload))
+    base = store.names.version(classify_path(PARENT.payload))
     projects.save(PARENT, payload("two"))
     with pytest.raises(Conflict):
-        store.names.commit(place_of(PARENT.payload), rendered("three"), base=base)
+        store.names.commit(classify_path(PARENT.payload), rendered("three"), base=base)
 
 
 def test_derived_files_are_written_by_nobody(projects: Projects, store: Store) -> None:
     """Nor taken away, unless nothing is left that they tell of: else `rm -r` of a project would not end."""
     projects.save(CHILD, payload())
     for path in (INDEX, CHILDREN):
-        place = place_of(path)
+        place = classify_path(path)
         for call in (
             lambda place=place: store.names.open(place, os.O_WRONLY),
             lambda place=place: store.names.commit(place, b"{}"),
             lambda place=place: store.names.remove_file(place),
-            lambda place=place: store.names.move(place, place_of("projects/proj/x")),
-            lambda place=place: store.names.move(place_of(CHILD.payload), place),
+            lambda place=place: store.names.move(place, classify_path("projects/proj/x")),
+            lambda place=place: store.names.move(classify_path(CHILD.payload), place),
             lambda place=place: store.names.set_attributes(place, mode=0o644),
         ):
             with pytest.raises(Generated):
                 call()
-    store.names.remove_file(place_of(CHILD.payload))
+    store.names.remove_file(classify_path(CHILD.payload))
     for path in (CHILDREN, INDEX):
-        store.names.remove_file(place_of(path))
+        store.names.remove_file(classify_path(path))
     for path in ("sessions/p/children/c", "sessions/p/children", "sessions/p", "sessions", ""):
-        store.names.remove_dir(place_of(f"projects/proj/{path}".rstrip("/")))
+        store.names.remove_dir(classify_path(f"projects/proj/{path}".rstrip("/")))
     assert projects.all_keys() == []
 
 
@@ -354,22 +354,22 @@ def test_directories_move_and_the_indices_follow(projects: Projects, store: Stor
     projects.save(CHILD, payload("C"))
 
     def move(source: str, target: str) -> None:
-        store.names.move(place_of(f"projects/{source}"), place_of(f"projects/{target}"))
+        store.names.move(classify_path(f"projects/{source}"), classify_path(f"projects/{target}"))
 
     move("proj/sessions/p", "proj/sessions/q")
     assert [entry.session_id for entry in projects.roots(KEY)] == ["q"]
-    assert projects.resolve(KEY, "c") == Member(KEY, "q", "c")
+    assert projects.resolve(KEY, "c") == ProjectSession(KEY, "q", "c")
     with pytest.raises(NotEmpty):
         move("proj/sessions/q", "proj/sessions/r/children/q")
-    projects.save(Member("other", "x"), payload("X"))
+    projects.save(ProjectSession("other", "x"), payload("X"))
     (home / "projects/other/sessions/x/children").mkdir()
     move("proj/sessions/q/children/c", "other/sessions/x/children/d")
     assert projects.resolve(KEY, "c") is None
     assert projects.children(KEY, "q") == []
-    assert projects.resolve("other", "d") == Member("other", "x", "d")
+    assert projects.resolve("other", "d") == ProjectSession("other", "x", "d")
     move("other", "third")
     assert projects.all_keys() == [KEY, "third"]
-    assert projects.resolve("third", "d") == Member("third", "x", "d")
+    assert projects.resolve("third", "d") == ProjectSession("third", "x", "d")
     for source, target in (
         ("third", "proj/sessions/third"),
         ("third/sessions/x", "third/notes"),
@@ -377,15 +377,15 @@ def test_directories_move_and_the_indices_follow(projects: Projects, store: Stor
     ):
         with pytest.raises(Protected):
             move(source, target)
-    assert projects.resolve("third", "d") == Member("third", "x", "d")
+    assert projects.resolve("third", "d") == ProjectSession("third", "x", "d")
 
 
 def test_an_editor_may_rename_a_payload_away_and_bring_a_new_one(projects: Projects, store: Store) -> None:
     projects.save(CHILD, payload("old"))
-    backup = place_of(f"{CHILD.payload}~")
-    store.names.move(place_of(CHILD.payload), backup)
+    backup = classify_path(f"{CHILD.payload}~")
+    store.names.move(classify_path(CHILD.payload), backup)
     assert titles(projects) == {}
-    store.names.move(backup, place_of(CHILD.payload))
+    store.names.move(backup, classify_path(CHILD.payload))
     assert titles(projects) == {"c": "old"}
     assert store.deleted() == []
 
@@ -393,7 +393,7 @@ def test_an_editor_may_rename_a_payload_away_and_bring_a_new_one(projects: Proje
 def test_a_removed_mark_taken_away_by_hand_brings_the_child_back(projects: Projects, store: Store) -> None:
     projects.save(CHILD, payload("Child"))
     projects.remove_child(KEY, "p", "c")
-    store.names.remove_file(place_of(CHILD.mark))
+    store.names.remove_file(classify_path(CHILD.mark))
     assert titles(projects) == {"c": "Child"}
 
 
@@ -401,12 +401,12 @@ def test_a_key_is_one_name(store: Store, home: Path) -> None:
     """A slash at its end made a directory that nobody found again."""
     for key in ("k/", "k//", "a/b"):
         with pytest.raises(InvalidName, match="cannot be a project's key"):
-            store.projects.save(Member(key, "p"), {"title": "t"})
+            store.projects.save(ProjectSession(key, "p"), {"title": "t"})
     assert not (home / "projects").exists()
 
 
 @pytest.mark.parametrize("moment", ["9999-12-31T23:59:60Z", "9999-12-31T23:59:59-23:59", "0000-01-01T00:00:00Z"])
 def test_a_payload_at_the_ends_of_the_calendar_is_taken(store: Store, moment: str) -> None:
     """Its instant may lie outside the years that can be written; the index has the nearest."""
-    store.names.commit(place_of("projects/k/sessions/p/session.json"), b'{"updated_at": "%s"}' % moment.encode())
-    assert store.projects.load(Member("k", "p")) == {"updated_at": moment}
+    store.names.commit(classify_path("projects/k/sessions/p/session.json"), b'{"updated_at": "%s"}' % moment.encode())
+    assert store.projects.load(ProjectSession("k", "p")) == {"updated_at": moment}

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from store import Conflict, Corrupt, InvalidContent, InvalidName, NotFound, Protected, Store
-from store.path_kinds import Kind, place_of
+from store.path_kinds import PathKind, classify_path
 from store.workspace.state import JSON, MARKDOWN, State, document_path
 
 processes = multiprocessing.get_context("fork")
@@ -121,7 +121,7 @@ def test_a_document_knows_its_place(name: str) -> None:
         paths = [document_path("c", name, ending) for ending in (JSON, MARKDOWN)]
     except InvalidName:
         return
-    assert [place_of(path).kind.name for path in paths] == ["STATE_JSON", "STATE_TEXT"]
+    assert [classify_path(path).kind.name for path in paths] == ["STATE_JSON", "STATE_TEXT"]
 
 
 @given(VALUES)
@@ -229,7 +229,7 @@ def test_a_lost_index_comes_back_with_them(home: Path) -> None:
 
 def test_json_written_by_hand_is_checked_markdown_is_free(store: Store, home: Path) -> None:
     """Bytes stay as they are; what is refused is kept (rules 3 and 5)."""
-    place = place_of("state/a/x.json")
+    place = classify_path("state/a/x.json")
     assert store.names.commit(place, b" [1,  2]\n")
     assert (home / place.path).read_bytes() == b" [1,  2]\n"
     assert not store.names.commit(place, b" [1,  2]\n")
@@ -240,13 +240,13 @@ def test_json_written_by_hand_is_checked_markdown_is_free(store: Store, home: Pa
     assert set(store.names.rejects.names("state/a")) == {"x.json.rejected", "x.json.error"}
     store.names.commit(place, b"3")
     assert store.names.rejects.names("state/a") == {}
-    assert store.names.commit(place_of("state/a/x.md"), b"\xff\0 anything")
+    assert store.names.commit(classify_path("state/a/x.md"), b"\xff\0 anything")
 
 
 def test_who_is_late_is_told(store: Store, state: State) -> None:
     """Rule 8."""
     state.save_json("a", "x", 1)
-    place = place_of("state/a/x.json")
+    place = classify_path("state/a/x.json")
     base = store.names.version(place)
     state.save_json("a", "x", 2)
     with pytest.raises(Conflict, match="committed anew"):
@@ -258,36 +258,36 @@ def test_who_is_late_is_told(store: Store, state: State) -> None:
 def test_moving_by_hand_takes_the_rows_along(store: Store, state: State, home: Path) -> None:
     """A document, a document to a stranger's name and back, a whole category."""
     state.save_markdown("notes", "x", "needle")
-    store.names.move(place_of("state/notes/x.md"), place_of("state/notes/y.md"))
+    store.names.move(classify_path("state/notes/x.md"), classify_path("state/notes/y.md"))
     assert found(store, "needle") == ["state/notes/y.md"]
     assert store.deleted() == []
-    store.names.move(place_of("state/notes/y.md"), place_of("state/notes/y.md~"))
+    store.names.move(classify_path("state/notes/y.md"), classify_path("state/notes/y.md~"))
     assert found(store, "needle") == []
     assert (home / "state/notes/y.md~").read_text() == "needle"
-    store.names.move(place_of("state/notes/y.md~"), place_of("state/notes/z.md"))
+    store.names.move(classify_path("state/notes/y.md~"), classify_path("state/notes/z.md"))
     assert found(store, "needle") == ["state/notes/z.md"]
     state.save_markdown("notes/deep", "w", "needle")
-    store.names.move(place_of("state/notes"), place_of("state/papers"))
+    store.names.move(classify_path("state/notes"), classify_path("state/papers"))
     assert sorted(found(store, "needle")) == ["state/papers/deep/w.md", "state/papers/z.md"]
     with pytest.raises(InvalidContent):
-        store.names.move(place_of("state/papers/z.md"), place_of("state/papers/z.json"))
+        store.names.move(classify_path("state/papers/z.md"), classify_path("state/papers/z.json"))
     with pytest.raises(Protected):
-        store.names.move(place_of("state/papers/deep"), place_of("state/papers/deep.md"))
+        store.names.move(classify_path("state/papers/deep"), classify_path("state/papers/deep.md"))
 
 
 def test_two_categories_change_places(store: Store, state: State) -> None:
     state.save_markdown("a", "x", "needle")
     state.save_markdown("b", "y", "thread")
-    store.names.exchange(place_of("state/a"), place_of("state/b"))
+    store.names.exchange(classify_path("state/a"), classify_path("state/b"))
     assert (found(store, "needle"), found(store, "thread")) == (["state/b/x.md"], ["state/a/y.md"])
 
 
 def test_a_document_removed_by_hand_is_in_the_trash(store: Store, state: State) -> None:
     state.save_markdown("notes", "x", "needle")
-    store.names.remove_file(place_of("state/notes/x.md"))
+    store.names.remove_file(classify_path("state/notes/x.md"))
     assert found(store, "needle") == []
     with pytest.raises(NotFound):
-        store.names.remove_file(place_of("state/notes/x.md"))
+        store.names.remove_file(classify_path("state/notes/x.md"))
     store.undelete(store.deleted()[0].name)
     assert found(store, "needle") == ["state/notes/x.md"]
 
@@ -296,7 +296,7 @@ def test_git_beside_the_documents_is_left_alone(store: Store, state: State, home
     (home / "state/.git").mkdir(parents=True)
     (home / "state/.git/x.json").write_bytes(b"not JSON")
     assert list(state.paths()) == []
-    assert place_of("state/.git/x.json").kind.name == "PLAIN"
+    assert classify_path("state/.git/x.json").kind.name == "PLAIN"
     with pytest.raises(InvalidName):
         state.save_json(".git", "x", 1)
 
@@ -305,10 +305,10 @@ def test_a_name_that_is_no_text_is_none_of_ours(store: Store, home: Path) -> Non
     """Whatever bytes it has: it is moved like any foreign file, and what is in it is not indexed."""
     odd = "state/\udcff"
     store.names.make_stored()
-    store.names.make_dir(place_of("state/facts"))
+    store.names.make_dir(classify_path("state/facts"))
     (home / "state/facts/f.json").write_text("1")
-    store.names.move(place_of("state/facts"), place_of(odd))
-    assert place_of(f"{odd}/f.json").kind is Kind.PLAIN
-    store.names.move(place_of(odd), place_of("state/facts"))
+    store.names.move(classify_path("state/facts"), classify_path(odd))
+    assert classify_path(f"{odd}/f.json").kind is PathKind.PLAIN
+    store.names.move(classify_path(odd), classify_path("state/facts"))
     assert store.state.load_json("facts", "f") == 1
     store.sweep()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from store import Session, Store
-from store.path_kinds import place_of
+from store.path_kinds import classify_path
 from tests.builders import make_session
 from tests.fusefs.cli.test_cli import grovefs
 
@@ -92,10 +92,10 @@ def test_a_tree_taken_name_by_name_is_one_line_and_comes_back_whole(emptied: Pat
         attached = store.attach("second", b"\x89PNG", "image/png")
         store.append_token_usage("second", {"input_tokens": 1})
         for name in (f"attachments/{attached.id}.png", "runtime.json", "token-usage.jsonl"):
-            store.names.remove_file(place_of(f"sessions/second/{name}"))
+            store.names.remove_file(classify_path(f"sessions/second/{name}"))
         for name in ("attachments", "children"):
-            store.names.remove_dir(place_of(f"sessions/second/{name}"))
-        store.names.remove_dir(place_of("sessions/second"), ["session.json"])
+            store.names.remove_dir(classify_path(f"sessions/second/{name}"))
+        store.names.remove_dir(classify_path("sessions/second"), ["session.json"])
     lines = [line.split("\t") for line in grovefs(emptied, "trash").stdout.splitlines()]
     assert [line[3:5] for line in lines] == [["second", "deleted, with 2 files"], ["first", "deleted"]]
     assert grovefs(emptied, "undelete", "sec").stdout == "restored: second (2 files)\n"

@@ -16,7 +16,7 @@ import pytest
 
 from store import Store
 from store.search.grep import freshness, known_files
-from store.search.grep.freshness import Warden
+from store.search.grep.freshness import FreshnessServer
 from tests.builders import make_session
 from tests.store.search.grep.test_grep import ROOT, gnu, in_process, make_home, settle
 from tests.store.search.grep.test_maintenance import listed
@@ -51,7 +51,7 @@ def vouched(home: Path) -> Iterator[Store]:
     settle()
     with Store.open(home, background=False) as store:
         store.trigrams.rebuild()
-        warden = Warden(store.trigrams, start_s=0)
+        warden = FreshnessServer(store.trigrams, start_s=0)
         wait_vouched(home)
         yield store
         warden.stop()
@@ -68,7 +68,7 @@ def agree(home: Path, pattern: str, most: int) -> None:
 
 def test_nothing_that_was_done_before_is_missed(vouched: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """In place, appended, renamed onto, new, deep in new directories, moved, gone: at once, without a look at times."""
-    monkeypatch.setattr(known_files.Known, "differing", lambda _: pytest.fail("every file was looked at"))
+    monkeypatch.setattr(known_files.KnownFiles, "differing", lambda _: pytest.fail("every file was looked at"))
     home = vouched.home
     sessions = home / "sessions"
     agree(home, "zyzzyva", 0)
@@ -151,7 +151,7 @@ def test_who_hangs_or_died_does_not_vouch(home: Path) -> None:
         process.wait()
     assert asked(home) is None
     with Store.open(home, background=False) as store:
-        warden = Warden(store.trigrams, start_s=0)
+        warden = FreshnessServer(store.trigrams, start_s=0)
         wait_vouched(home)
         (home / "sessions/s08/new.txt").write_text("zyzzyva, again")
         assert in_process(home, ["again"])[0] == gnu(home, ["again"])
@@ -163,7 +163,7 @@ def test_who_hangs_or_died_does_not_vouch(home: Path) -> None:
 def test_only_one_vouches(vouched: Store) -> None:
     """The second waits its turn."""
     token = asked(vouched.home)
-    second = Warden(vouched.trigrams, start_s=0)
+    second = FreshnessServer(vouched.trigrams, start_s=0)
     time.sleep(0.3)
     assert asked(vouched.home) == token
     second._stopping.set()
@@ -188,16 +188,16 @@ def test_who_cannot_watch_everything_does_not_vouch(home: Path, why: str, monkey
     elif why == "filesystem":
         monkeypatch.setattr(freshness, "filesystems_of", lambda _: {b"nfs4"})
     else:
-        add = freshness.Watch._watch
+        add = freshness.SessionsWatch._watch
 
-        def refuse(self: freshness.Watch, folder: bytes) -> None:
+        def refuse(self: freshness.SessionsWatch, folder: bytes) -> None:
             if folder.endswith(b"s03"):
                 raise PermissionError(errno.EACCES, "no")
             add(self, folder)
 
-        monkeypatch.setattr(freshness.Watch, "_watch", refuse)
+        monkeypatch.setattr(freshness.SessionsWatch, "_watch", refuse)
     with Store.open(home, background=False) as store:
-        warden = Warden(store.trigrams, start_s=0)
+        warden = FreshnessServer(store.trigrams, start_s=0)
         time.sleep(0.5)
         assert asked(home) is None
         assert in_process(home, ["needle"])[0] == gnu(home, ["needle"])

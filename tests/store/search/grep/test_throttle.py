@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from store.search.grep import throttle
-from store.search.grep.throttle import Leisure
+from store.search.grep.throttle import Throttle
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def work() -> None:
 
 
 def test_it_rests_as_long_as_it_worked(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, mine = naps(monkeypatch), Leisure()
+    taken, mine = naps(monkeypatch), Throttle()
     work()
     mine.breathe()
     assert len(taken) == 1
@@ -52,7 +52,7 @@ def test_it_rests_as_long_as_it_worked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_short_stretch_of_work_needs_no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle, "STRETCH_S", 60.0)
-    taken, mine = naps(monkeypatch), Leisure()
+    taken, mine = naps(monkeypatch), Throttle()
     mine.breathe()
     assert taken == []
 
@@ -60,7 +60,7 @@ def test_a_short_stretch_of_work_needs_no_rest(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.usefixtures("busy_thread")
 def test_it_rests_on_while_others_work_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle, "LONGEST_REST_S", 0.3)
-    taken, mine = naps(monkeypatch), Leisure()
+    taken, mine = naps(monkeypatch), Throttle()
     work()
     mine.breathe()
     assert len(taken) > 1

@@ -15,7 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from store import Busy, Conflict, Corrupt, InvalidName, Location, Member, Message, NotEmpty, NotFound, Session, Store
+from store import (
+    Busy,
+    Conflict,
+    Corrupt,
+    InvalidName,
+    Location,
+    Message,
+    NotEmpty,
+    NotFound,
+    ProjectSession,
+    Session,
+    Store,
+)
 from store.disk.disk import RACY_NS
 from store.transfer.backup import backup, tree, writer
 from store.transfer.backup.backup import check
@@ -37,7 +49,7 @@ def fill(store: Store) -> None:
     store.save(make_session("other"))
     store.attach("root", PNG, "image/png")
     store.append_token_usage("root", {"total_tokens": 3})
-    store.projects.save(Member("k", "p"), {"title": "P"})
+    store.projects.save(ProjectSession("k", "p"), {"title": "P"})
     store.state.save_json("facts", "f", "long standing")
     (store.home / "sessions/root/notes.txt").write_text("mine")
     (store.home / "sessions/root/away").symlink_to("/etc/passwd")
@@ -465,13 +477,13 @@ def test_a_session_that_is_renamed_meanwhile_is_in_the_backup(
 ) -> None:
     for name in ("a", "m", "z"):
         store.save(make_session(name))
-    take = backup._Run._take
+    take = backup._BackupRun._take
 
-    def taken(self: backup._Run, unit: str) -> None:
+    def taken(self: backup._BackupRun, unit: str) -> None:
         if unit == "sessions/m" and store.exists("z"):
             store.rename("z", "b")
         take(self, unit)
 
-    monkeypatch.setattr(backup._Run, "_take", taken)
+    monkeypatch.setattr(backup._BackupRun, "_take", taken)
     store.backup(dest)
     assert files_below(dest) == files_below(store.home)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from store import Corrupt
 from store.disk.disk import Stamp
 from store.transfer.backup import manifest
-from store.transfer.backup.manifest import Item, Manifest, Note
+from store.transfer.backup.manifest import BackupFile, BackupSession, Manifest
 
 NUMBERS = st.integers(0, 2**63 - 1)
 # Names as the system gives them: also bytes that are no UTF-8.
@@ -19,25 +19,27 @@ NAMES = st.binary(min_size=1, max_size=12).map(lambda raw: raw.decode(errors="su
 PARTS = NAMES.filter(lambda name: "/" not in name and "\0" not in name and name not in (".", ".."))
 PATHS = st.lists(PARTS, min_size=1, max_size=4).map(lambda parts: "/".join(["sessions", *parts]))
 STAMPS = st.builds(Stamp, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
-FILES = st.builds(Item, NUMBERS, NUMBERS, st.integers(0, 0o7777), st.just("0a"), STAMPS, st.none())
+FILES = st.builds(BackupFile, NUMBERS, NUMBERS, st.integers(0, 0o7777), st.just("0a"), STAMPS, st.none())
 LINKS = st.builds(
-    lambda mtime_ns, text: Item(0, mtime_ns, 0o777, "", Stamp(0, 0, 0, 0), text), NUMBERS, st.text(min_size=1)
+    lambda mtime_ns, text: BackupFile(0, mtime_ns, 0o777, "", Stamp(0, 0, 0, 0), text), NUMBERS, st.text(min_size=1)
 )
 
 
-NOTES = st.builds(Note, st.just("2026-01-01T00:00:00Z"), st.text(max_size=20))
+NOTES = st.builds(BackupSession, st.just("2026-01-01T00:00:00Z"), st.text(max_size=20))
 
 
 @settings(max_examples=40)
 @given(st.dictionaries(PATHS, FILES | LINKS, max_size=3), st.dictionaries(NAMES, NOTES, max_size=3), st.text())
-def test_what_is_rendered_can_be_parsed(files: dict[str, Item], sessions: dict[str, Note], home: str) -> None:
+def test_what_is_rendered_can_be_parsed(
+    files: dict[str, BackupFile], sessions: dict[str, BackupSession], home: str
+) -> None:
     written = Manifest(home, "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", sessions, files)
     assert manifest.parse(b"".join(manifest.render(written))) == written
 
 
 def test_a_manifest_has_a_file_a_line() -> None:
     """A person can look for one, and diff shows what changed."""
-    item = Item(1, 2, 0o600, "ab", Stamp(1, 2, 3, 4))
+    item = BackupFile(1, 2, 0o600, "ab", Stamp(1, 2, 3, 4))
     text = b"".join(manifest.render(Manifest("/h", files={"sessions/a/x": item, "state/b/y.md": item}))).decode()
     assert json.loads(text)["files"]["sessions/a/x"]["sha256"] == "ab"
     assert len([line for line in text.splitlines() if '"sha256"' in line]) == 2
@@ -58,7 +60,7 @@ def test_a_manifest_has_a_file_a_line() -> None:
     ],
 )
 def test_a_path_that_is_none_of_a_home_is_refused(path: str) -> None:
-    item = Item(1, 2, 0o600, "ab", Stamp(1, 2, 3, 4))
+    item = BackupFile(1, 2, 0o600, "ab", Stamp(1, 2, 3, 4))
     text = b"".join(manifest.render(Manifest("/h", files={path: item})))
     with pytest.raises(Corrupt, match="no file of a home"):
         manifest.parse(text)

@@ -17,14 +17,14 @@ from store import (
     InboxMessage,
     InvalidName,
     Location,
-    Member,
     Message,
     NotFound,
+    ProjectSession,
     Session,
     Store,
     Timestamp,
 )
-from store.transfer.backup.restore import Outcome
+from store.transfer.backup.restore import RestoreOutcome
 from tests.builders import files_below, make_document, make_session
 from tests.store.transfer.backup.test_backup import PNG, fill, spoil
 
@@ -45,7 +45,7 @@ def other(tmp_path: Path) -> Iterator[Store]:
 
 def restored(store: Store, source: Path, *names: str, **options: object) -> dict[str, str]:
     """What became of each."""
-    outcomes: list[Outcome] = []
+    outcomes: list[RestoreOutcome] = []
     store.restore(source, *names, report=outcomes.append, **options)
     return {outcome.name: outcome.state for outcome in outcomes}
 
@@ -149,7 +149,7 @@ def test_what_is_newer_here_is_kept_unless_told(store: Store, dest: Path) -> Non
     old = files_below(store.home)
     store.append("other", [Message.user("precious")])
     newer = files_below(store.home)
-    outcomes: list[Outcome] = []
+    outcomes: list[RestoreOutcome] = []
     store.restore(dest, "other", report=outcomes.append)
     assert [outcome.state for outcome in outcomes] == ["kept"]
     assert "it was changed here at" in (outcomes[0].reason or "")
@@ -227,13 +227,13 @@ def test_state_and_payloads_follow_the_same_rule(store: Store, dest: Path) -> No
     fill(store)
     store.backup(dest)
     store.state.save_json("facts", "f", "newer")
-    store.projects.save(Member("k", "p"), {"title": "newer"})
+    store.projects.save(ProjectSession("k", "p"), {"title": "newer"})
     found = restored(store, dest)
     assert (found["state/facts/f.json"], found["projects/k/sessions/p/session.json"]) == ("kept", "kept")
     found = restored(store, dest, overwrite=True)
     assert (found["state/facts/f.json"], found["projects/k/sessions/p/session.json"]) == ("restored", "restored")
     assert store.state.load_json("facts", "f") == "long standing"
-    assert store.projects.load(Member("k", "p")) == {"title": "P"}
+    assert store.projects.load(ProjectSession("k", "p")) == {"title": "P"}
     assert len(store.search("standing")) == 1
 
 
@@ -335,7 +335,7 @@ def test_a_broken_sidecar_does_not_keep_a_session_back(store: Store, other: Stor
     store.backup(dest)
     (dest / "grovefs-backup.json").unlink()
     (dest / "sessions/s/runtime.json").write_text("{")
-    outcomes: list[Outcome] = []
+    outcomes: list[RestoreOutcome] = []
     other.restore(dest, report=outcomes.append)
     assert [(outcome.state, "made anew" in (outcome.reason or "")) for outcome in outcomes] == [("restored", True)]
     assert other.load("s") is not None

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import Session, Store
-from store.transfer.formats.conversation_tree import Nodes
+from store.transfer.formats.conversation_tree import ConversationNodes
 from store.transfer.formats.json_array_stream import BrokenArray, iter_elements
 from tests.store.transfer.foreign import CHAT_ID, PNG, chat_conversation, make_chatgpt
 
@@ -157,7 +157,7 @@ NODE = st.fixed_dictionaries(
 @given(st.dictionaries(IDS, NODE), IDS | st.none() | st.just([]))
 def test_every_node_is_in_exactly_one_chain(mapping: dict[str, dict[str, Any]], current: Any) -> None:
     """Circles, orphans, children that their parents deny: whatever the mapping says."""
-    chains = Nodes(mapping).chains(current)
+    chains = ConversationNodes(mapping).chains(current)
     assert sorted(node for chain in chains for node in chain.nodes) == sorted(mapping)
     assert all(chain.above in chains[:i] for i, chain in enumerate(chains) if i)
     if isinstance(current, str) and current in mapping:
