@@ -16,5 +16,5 @@ import os
 VARIABLE = "GROVEFS_WITHOUT"
 
 
-def is_on(trick: str) -> bool:
+def enabled(trick: str) -> bool:
     return trick not in os.environ.get(VARIABLE, "").split(",")

@@ -207,7 +207,7 @@ def check_same(home: Path, question: Question) -> None:
 
 def wait_vouched(home: Path) -> None:
     os.chdir(home)
-    while known_files.ask_voucher(b"") is None:
+    while known_files.ask_freshness(b"") is None:
         time.sleep(0.05)
 
 

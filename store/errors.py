@@ -64,7 +64,7 @@ class InvalidQuery(InvalidName):
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class Problem:
     """One fault in a document: the reason, and where it is. Lines and columns count from 1."""
 
     reason: str
@@ -80,9 +80,9 @@ class Flaw:
 class InvalidContent(StoreError):
     """A document that may not be committed; `flaw` says why and where. Nothing was changed."""
 
-    def __init__(self, name: str, flaw: Flaw) -> None:
+    def __init__(self, name: str, flaw: Problem) -> None:
         self.name = name
-        self.flaw = flaw
+        self.problem = flaw
         super().__init__(f"{name}:{'' if flaw.line is not None else ' '}{flaw}")
 
 
@@ -125,7 +125,7 @@ class Closed(StoreError):
 class Corrupt(StoreError):
     """Damage found on disk. The file is left exactly as it is."""
 
-    def __init__(self, path: str, flaw: Flaw) -> None:
+    def __init__(self, path: str, flaw: Problem) -> None:
         self.path = path
-        self.flaw = flaw
+        self.problem = flaw
         super().__init__(f"{path}:{'' if flaw.line is not None else ' '}{flaw}")

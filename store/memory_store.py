@@ -26,7 +26,14 @@ from store.model.session import IndexEntry, Session
 from store.sessions import artifacts, prune_plan
 from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
 from store.sessions.records import rendered, with_statuses
-from store.sessions.save import check_rendered, later_than, location_of, outdated, refuse_shortening, refuse_wrong_shape
+from store.sessions.save import (
+    check_rendered,
+    conflict_error,
+    location_of,
+    next_updated_at,
+    refuse_shortening,
+    refuse_wrong_shape,
+)
 
 
 @dataclass
@@ -80,13 +87,13 @@ class MemoryStore:
         origin: LoadState | None = session._origin
         if overwrite or origin is None or origin.version != held.version:
             if not overwrite:
-                raise outdated(location, origin)
+                raise conflict_error(location, origin)
             origin = _origin(held, held.document.record.model_dump())
-        now = sidecar.settle(origin.dump, session)
+        now = sidecar.complete_api_changes(origin.dump, session)
         if json_text.same(origin.dump, now):
             return
         refuse_shortening(location, origin.dump, session, shorten=shorten)
-        session.updated_at = now["updated_at"] = later_than(origin, session.updated_at)
+        session.updated_at = now["updated_at"] = next_updated_at(origin, session.updated_at)
         self._put(session, location, now, held.records)
 
     def _put(self, session: Session, location: Location, now: dict[str, Any], records: dict[str, bytes]) -> None:

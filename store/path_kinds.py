@@ -92,7 +92,7 @@ class PathInfo(NamedTuple):
         return self.path.rpartition("/")[0]
 
     @property
-    def has_limbo(self) -> bool:
+    def can_be_hidden(self) -> bool:
         """Whether taking the name away only hides it for a while: it is the deletion of a session."""
         return self.kind is PathKind.DOCUMENT and self.name == layout.SESSION
 
@@ -105,9 +105,9 @@ def classify_path(path: str) -> PathInfo:
     if path in layout.STORED:
         return PathInfo(path, PathKind.PART, None, name)
     if path.startswith(f"{layout.STATE}/"):
-        return _state_place(path, name)
+        return _state_path(path, name)
     if path.startswith(f"{layout.PROJECTS}/"):
-        return _project_place(path, name)
+        return _project_path(path, name)
     found = layout.locate_path(path)
     if found is None:
         return PathInfo(path, PathKind.PLAIN, None, name)
@@ -150,7 +150,7 @@ def is_message_name(name: str) -> bool:
     return name.endswith(".json") and not name.startswith(".")
 
 
-def _project_place(path: str, name: str) -> PathInfo:
+def _project_path(path: str, name: str) -> PathInfo:
     found = layout.locate_project(path)
     if found is None or any(part.startswith(".") for part in (path.split("/")[1], *path.split("/")[3:4])):
         return PathInfo(path, PathKind.PLAIN, None, name)
@@ -170,7 +170,7 @@ def _project_kind(location: Location, rest: str) -> PathKind:
     return _shared_kind(rest)
 
 
-def _state_place(path: str, name: str) -> PathInfo:
+def _state_path(path: str, name: str) -> PathInfo:
     categories = path.split("/")[1:-1]
     location = layout.state_location("/".join(categories))
     stem, _, ending = name.rpartition(".")

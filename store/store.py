@@ -18,10 +18,10 @@ from store.check.projects import check_projects
 from store.check.run import run_checks
 from store.check.secrets import check_secrets
 from store.check.trigrams import check_trigrams
-from store.check.unexpected_files import check_plants
+from store.check.unexpected_files import check_unexpected_files
 from store.check.workspace import check_mail, check_records, check_state
 from store.commit import session_reader
-from store.commit.session_reader import with_origin
+from store.commit.session_reader import with_load_state
 from store.disk import trash
 from store.disk.trash import TrashSlot
 from store.documents import attachment_names
@@ -58,12 +58,12 @@ class Store(OpenHome):
         """The session as its owner sees it; None if there is none. Corrupt says where the damage is."""
         location = self._core.locate(session_id)
         loaded = self._core.load(location) if location else None
-        return with_origin(loaded) if loaded else None
+        return with_load_state(loaded) if loaded else None
 
     def transcript(self, session_id: str, message: int | None = None) -> str | None:
         """The session as Markdown to read, as the mount shows it, or one of its messages; None if there is none."""
         location = self._core.locate(session_id)
-        return self.pages.text(location, message) if location else None
+        return self.transcripts.text(location, message) if location else None
 
     def load_runtime(self, session_id: str) -> Session | None:
         """The control plane alone, without messages where there is a sidecar: cheap at any length."""
@@ -117,11 +117,11 @@ class Store(OpenHome):
 
     def get_or_create(self, session_id: str | None = None, **fields: Any) -> Session:
         """The session of this id, or a new one that is saved already. Fields of a new one: user_id, model, title."""
-        return self._owners.get_or_create(session_id, **fields)
+        return self._ownership.get_or_create(session_id, **fields)
 
     def move_to_project(self, session_id: str, project_id: str | None) -> bool:
         """File a session under a project, or (None) under none; False for an unknown id."""
-        return self._owners.move_to_project(session_id, project_id)
+        return self._ownership.move_to_project(session_id, project_id)
 
     def append(self, target: Session | str, messages: Iterable[Message | dict[str, Any]]) -> None:
         """Add messages at the end of a session: the live agent's hot path. Never conflicts.
@@ -302,7 +302,7 @@ class Store(OpenHome):
 
     def render_index(self) -> bytes:
         """What sessions.json would say now."""
-        return self._exporter.render()
+        return self._sessions_json.render()
 
     def sweep(self, progress: Progress | None = None) -> int:
         """Notice what was changed straight on disk; returns how many sessions were read again."""
@@ -328,11 +328,11 @@ class Store(OpenHome):
             check_records(self._core, self.records),
             check_state(self._core, self.state),
             check_trigrams(self.trigrams),
-            check_plants(self._core),
+            check_unexpected_files(self._core),
             *([check_secrets(self._core)] if secrets else []),
             check_projects(self._core, self.projects, self.mail),
         ]
-        return run_checks(self._core, self._exporter, repair=repair, progress=progress, more=more)
+        return run_checks(self._core, self._sessions_json, repair=repair, progress=progress, more=more)
 
     def health(self, **limits: Any) -> Health:
         """Whether the home works, proved by doing. Limits: deep (read all of the index), min_free_bytes,
@@ -345,9 +345,9 @@ class Store(OpenHome):
             "home": str(self.home),
             "sessions": self.count(),
             "durability": self._disk.durability,
-            "unfinished": {"/".join(mark): why for mark, why in self._core.journal.unfinished.items()},
+            "unfinished": {"/".join(mark): why for mark, why in self._core.journal.index_failures.items()},
             "damaged": {str(k): v for k, v in self._core.index.damaged().items()},
-            "bamboo": self._neighbour.at_work(),
+            "bamboo": self._bamboo.activity(),
         }
 
     # -- attachments and logs ------------------------------------------------------------------------------------

@@ -56,10 +56,10 @@ def main() -> None:
 def load() -> typer.Typer:
     """The application with all its commands."""
     from fusefs.cli.app import app
-    from fusefs.cli.help import arrange
+    from fusefs.cli.help import group_commands
 
     for family in FAMILIES:
         import_module(f"fusefs.cli.commands.{family}")
     import_module("fusefs.cli.commands.grep").register(app)
-    arrange(app)
+    group_commands(app)
     return app

@@ -80,7 +80,7 @@ def open_store(home: Path, progress: Callable[[int, int], None] | None = None) -
     return Store.open(home, background=False, progress=progress)
 
 
-def located(store: Store, names: Iterable[str]) -> dict[Location, str]:
+def resolve_all(store: Store, names: Iterable[str]) -> dict[Location, str]:
     """All sessions that are named, before anything is done to the first of them; each once, and as it was named."""
     lines = (line for name in names for line in (sys.stdin.read().splitlines() if name == "-" else [name]))
     return {store.resolve(line): line.strip() for line in lines if line.strip()}
@@ -117,14 +117,14 @@ def _style(head: str, cell: str) -> str:
     return _STATUS_STYLES.get(cell, "") if head == "status" else ""
 
 
-def agrees(question: str, instead: str = "--yes, or --dry-run to look first") -> bool:
+def confirm(question: str, instead: str = "--yes, or --dry-run to look first") -> bool:
     """Ask on a terminal. Where nobody can be asked it is a wrong usage, and what to say instead is said."""
     if not sys.stdin.isatty():
         raise typer.BadParameter(f"nobody is here to ask; say {instead}")
     return typer.confirm(question)
 
 
-def counted(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 

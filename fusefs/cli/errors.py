@@ -33,26 +33,26 @@ def run(command: Callable[[], object]) -> int:
     except (_USAGE_ERROR, typer.Abort, KeyboardInterrupt) as error:
         return _not_done(error)
     except StoreError as error:
-        return tell(str(error))
+        return print_error(str(error))
     except OSError as error:
-        return tell(f"{error.strerror}: {error.filename}" if error.strerror and error.filename else str(error))
+        return print_error(f"{error.strerror}: {error.filename}" if error.strerror and error.filename else str(error))
     except apsw.CorruptError as error:
-        return tell(f"index.db is damaged ({error}); delete it, it is made anew from the sessions")
+        return print_error(f"index.db is damaged ({error}); delete it, it is made anew from the sessions")
     return code if isinstance(code, int) else 0
 
 
-def tell(text: str, code: int = REFUSED) -> int:
+def print_error(text: str, code: int = REFUSED) -> int:
     print(f"grovefs: {text}", file=sys.stderr)
     return code
 
 
 def _not_done(error: BaseException) -> int:
     if isinstance(error, typer.Abort | KeyboardInterrupt):
-        return tell("interrupted; what was not finished did not happen", INTERRUPTED)
+        return print_error("interrupted; what was not finished did not happen", INTERRUPTED)
     if type(error).__name__ == "NoArgsIsHelpError":  # the help is printed already, or is its text
         print(error, end="\n" if str(error) else "", file=sys.stderr)
         return WRONG_USAGE
-    return tell(_usage(error), WRONG_USAGE)
+    return print_error(_usage(error), WRONG_USAGE)
 
 
 def _usage(error: Any) -> str:

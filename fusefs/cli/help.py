@@ -21,17 +21,17 @@ _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 _ORDER = list(_PANEL_OF)
 
 
-def arrange(app: typer.Typer) -> None:
+def group_commands(app: typer.Typer) -> None:
     """Once all commands are registered, those of groups too."""
-    app.info.help = flowing(app.info.help or "")
+    app.info.help = reflow(app.info.help or "")
     for command in app.registered_commands:
-        command.help = flowing(command.help or inspect.getdoc(command.callback) or "")
+        command.help = reflow(command.help or inspect.getdoc(command.callback) or "")
         command.rich_help_panel = _PANEL_OF.get(_name(command))
     app.registered_commands.sort(key=_rank)
     for group in app.registered_groups:
         if group.typer_instance is not None:
             group.rich_help_panel = _PANEL_OF.get(group.name or "")
-            arrange(group.typer_instance)
+            group_commands(group.typer_instance)
 
 
 def _name(command: CommandInfo) -> str:
@@ -42,6 +42,6 @@ def _rank(command: CommandInfo) -> int:
     return _ORDER.index(_name(command)) if _name(command) in _ORDER else len(_ORDER)
 
 
-def flowing(text: str) -> str:
+def reflow(text: str) -> str:
     """Each paragraph one line: typer breaks lines where the source does, else, and again at the terminal's edge."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))

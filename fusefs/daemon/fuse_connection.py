@@ -55,7 +55,7 @@ def find_number(mountpoint: Path) -> int | None:
 
 def state_of(mountpoint: Path) -> State:
     """Asked in a thread of its own: a daemon that hangs must not hang who wants to know."""
-    if is_deserted(mountpoint):
+    if daemon_is_dead(mountpoint):
         return "dead"
     answers: list[State] = []
     asking = threading.Thread(target=lambda: answers.append(_ask(mountpoint)), daemon=True)
@@ -73,23 +73,23 @@ def _ask(mountpoint: Path) -> State:
     return "mounted"
 
 
-def is_deserted(mountpoint: Path) -> bool:
+def daemon_is_dead(mountpoint: Path) -> bool:
     """Whether the daemon was killed and cannot end: the kernel may answer for it from memory, or not at all."""
     number = find_number(mountpoint)
-    return number is not None and any(_served(task, mountpoint, number) for task in _iter_left_behind())
+    return number is not None and any(_serves(task, mountpoint, number) for task in _iter_zombies())
 
 
-def _iter_left_behind() -> Iterator[Path]:
+def _iter_zombies() -> Iterator[Path]:
     """Threads whose process is dead, though they are not."""
     for process in Path("/proc").iterdir():
-        if process.name.isdigit() and is_left_behind(int(process.name)):
+        if process.name.isdigit() and is_zombie_with_threads(int(process.name)):
             try:
                 yield from [task for task in (process / "task").iterdir() if task.name != process.name]
             except OSError:
                 continue  # gone now
 
 
-def is_left_behind(pid: int) -> bool:
+def is_zombie_with_threads(pid: int) -> bool:
     """Whether a process is dead, but for some of its threads."""
     state, threads = _state_and_threads(pid)
     return state == "Z" and threads > 1
@@ -109,7 +109,7 @@ def _state_and_threads(pid: int) -> tuple[str, int]:
         return "X", 0
 
 
-def _served(task: Path, mountpoint: Path, number: int) -> bool:
+def _serves(task: Path, mountpoint: Path, number: int) -> bool:
     """By the connection, where the kernel tells it (since 6.18), else by the command that was given."""
     try:
         held = [link.name for link in (task / "fd").iterdir() if os.readlink(link) == "/dev/fuse"]

@@ -49,7 +49,7 @@ class MountOptions:
     durability: Durability = "full"
     overwrite: bool = False
     beside_bamboo: bool = False
-    limbo_s: float = LIMBO_S
+    hidden_s: float = LIMBO_S
     debug: bool = False
     profile: Path | None = None  # where to write what the time went into
     kernel_options: frozenset[str] = frozenset()  # nosuid and the like
@@ -72,7 +72,7 @@ def check_place(options: MountOptions) -> None:
 
 
 @contextmanager
-def made_mountpoint(options: MountOptions) -> Iterator[None]:
+def make_mountpoint(options: MountOptions) -> Iterator[None]:
     """A directory to mount at: made where none is, and taken away again if nothing comes of the mount. Only the last
     name of it: who mistypes a path is told so, and has no directories to clean up."""
     place = options.mountpoint
@@ -118,7 +118,7 @@ def unmount_dead(mountpoint: Path) -> None:
     """Also where someone has a file of it open, or waits for an answer that no daemon will give: they get errors."""
     number = fuse_connection.find_number(mountpoint)
     is_cut = number is None or fuse_connection.abort(mountpoint, number)
-    if not is_cut and fuse_connection.is_deserted(mountpoint):
+    if not is_cut and fuse_connection.daemon_is_dead(mountpoint):
         raise MountError(
             f"{mountpoint} has lost its daemon, and someone waits for it in vain; only root can end that: "
             f"umount -f {mountpoint}"
@@ -141,13 +141,13 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
     with Store.open(options.home, durability=options.durability, beside_bamboo=options.beside_bamboo) as store:
         if not options.read_only:
             store.check_writable()
-            store.names.make_stored()
+            store.names.create_top_dirs()
         operations = Operations(
             store,
             lambda stats: make_views(store, stats),
             overwrite=options.overwrite,
             read_only=options.read_only,
-            limbo_s=options.limbo_s,
+            limbo_s=options.hidden_s,
         )
         instruments = request_loop.install(operations.companion)
         mountpoint = options.mountpoint.resolve()
@@ -159,7 +159,7 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
         finally:
             pyfuse3.close(unmount=True)
             operations.close()
-            guard.dismiss()
+            guard.stop()
 
 
 def _mount(operations: Operations, options: MountOptions) -> None:
@@ -205,7 +205,7 @@ def _fuse_options(options: MountOptions) -> set[str]:
 async def _main(operations: Operations, ready: Callable[[], None]) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal)
-        nursery.start_soon(_look_after_limbo, operations)
+        nursery.start_soon(_expire_hidden_names, operations)
         nursery.start_soon(_follow_changes, operations)
         ready()
         await pyfuse3.main()
@@ -219,11 +219,11 @@ async def _stop_on_signal() -> None:
             return
 
 
-async def _look_after_limbo(operations: Operations) -> None:
+async def _expire_hidden_names(operations: Operations) -> None:
     while True:
-        await trio.sleep(min(LIMBO_LOOK_S, operations.writers.limbo_s / 4))
+        await trio.sleep(min(LIMBO_LOOK_S, operations.writers.hidden_s / 4))
         with suppress(pyfuse3.FUSEError):  # logged already; a bug there is no reason to end the mount
-            await operations.end_limbo()
+            await operations.expire_hidden()
 
 
 async def _follow_changes(operations: Operations) -> None:

@@ -48,7 +48,7 @@ class Watchdog:
         except OSError as error:
             log.warning("nobody watches over this mount: if it is killed, some may wait for it for ever: %s", error)
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         """Nobody waits any more."""
         if self._process is not None:
             self._process.communicate(_FAREWELL)
@@ -69,7 +69,7 @@ def main() -> None:
     except _Died:
         is_over = False
     while not is_over and not fuse_connection.is_gone(daemon):
-        if fuse_connection.is_left_behind(daemon):
+        if fuse_connection.is_zombie_with_threads(daemon):
             fuse_connection.abort(mountpoint, number)
         time.sleep(_LOOK_S)
 

@@ -7,13 +7,13 @@ import stat
 
 import pyfuse3
 
-from fusefs.switches import is_on
+from fusefs.switches import enabled
 from fusefs.tree.nodes import Node
 from fusefs.views.base import Item, VirtualDir, VirtualFile, VirtualLink
 
 # What is watched is cached for as long as the kernel likes: every change is announced. Not for ever, so that an
 # announcement lost to a bug heals by itself.
-ANNOUNCED_S = 3600.0 if is_on("timeouts") else 0.0
+ANNOUNCED_S = 3600.0 if enabled("timeouts") else 0.0
 # Without a watch (there are none left) changes by others are to be seen within a second all the same.
 UNWATCHED_S = 0.5
 # Views are made from the index, which every commit changes: they too may be a second late, and no more.
@@ -39,7 +39,7 @@ def attributes(node: Node, *, cached: bool = True) -> pyfuse3.EntryAttributes:
     else:
         _stored(attrs, node)
     attrs.entry_timeout, attrs.attr_timeout = _timeouts(node) if cached else (FLEETING_S, FLEETING_S)
-    if cached and node.shadow is None and attrs.entry_timeout == ANNOUNCED_S:
+    if cached and node.buffer is None and attrs.entry_timeout == ANNOUNCED_S:
         node.encoded = attrs
     return attrs
 
@@ -54,7 +54,7 @@ def absent() -> pyfuse3.EntryAttributes:
 
 def _timeouts(node: Node) -> tuple[float, float]:
     """For how long the name leads here, and for how long it looks so."""
-    if node.shadow is not None:
+    if node.buffer is not None:
         return FLEETING_S, FLEETING_S
     if node.item is not None:
         return (_item_s(node.item),) * 2
@@ -70,7 +70,7 @@ def _timeouts(node: Node) -> tuple[float, float]:
 
 
 def _item_s(item: Item) -> float:
-    if isinstance(item, VirtualFile) and not item.is_lasting:
+    if isinstance(item, VirtualFile) and not item.is_cacheable:
         return FLEETING_S
     return ANNOUNCED_S if isinstance(item, VirtualDir) and item.is_fixed else VIEW_S
 
@@ -88,7 +88,7 @@ def _made(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
 
 
 def _stored(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
-    info, shadow = node.info, node.shadow
+    info, shadow = node.info, node.buffer
     if info is not None:
         attrs.st_mode, attrs.st_nlink = info.st_mode, info.st_nlink
         attrs.st_uid, attrs.st_gid = info.st_uid, info.st_gid

@@ -15,7 +15,7 @@ import trio
 import trio.lowlevel
 
 from fusefs.requests.errnos import spawn_guarded
-from fusefs.requests.kernel_cache import tell_soon
+from fusefs.requests.kernel_cache import invalidate_later
 from fusefs.requests.threads import Threads
 from fusefs.tree.directory_watches import DirectoryWatches, Event
 from fusefs.tree.nodes import Invalidation, Node
@@ -42,7 +42,7 @@ class ChangeFollower:
         self._rejects = Node(0, None, "", kept, None)  # what is in it is shown in other directories
         watches.add(self._rejects)
 
-    async def wait_and_tell(self) -> None:
+    async def run(self) -> None:
         """Wait until something changes, and see to it that it is told."""
         with trio.move_on_after(AGAIN_S if self._again or self._behind else float("inf")):
             await trio.lowlevel.wait_readable(self._watches.fileno())
@@ -57,22 +57,22 @@ class ChangeFollower:
             if event.directory is None:
                 heard.setdefault(0, []).extend(await self._resync())
             else:
-                heard.setdefault(event.directory.inode, []).extend(self._heed(event.directory, event))
+                heard.setdefault(event.directory.inode, []).extend(self._handle_event(event.directory, event))
         repeated, self._again = self._again, [notices for notices in heard.values() if notices]
         # One directory may be locked by who waits for a session; the others need not wait with it.
         for notices in (*repeated, *self._again):
-            tell_soon(notices)
+            invalidate_later(notices)
         self._catch_up()
 
-    def _heed(self, directory: Node, event: Event) -> list[Invalidation]:
+    def _handle_event(self, directory: Node, event: Event) -> list[Invalidation]:
         if directory is self._rejects:
             for node in self._tree.nodes:
-                node.outdate_listing()
+                node.invalidate_listing()
             return []
         if event.is_gone:
-            return self._tree.lose(directory)
+            return self._tree.directory_gone(directory)
         if event.is_name:
-            directory.outdate_listing()
+            directory.invalidate_listing()
         notices = self._tree.recheck(directory, event.name) if event.name else []
         if notices or event.name not in directory.children:
             place = classify_path(directory.path_of(event.name))
@@ -87,7 +87,7 @@ class ChangeFollower:
         for number, node in enumerate(self._tree.nodes):
             if number % _AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
-            node.outdate_listing()
+            node.invalidate_listing()
             for name in list(node.absent):
                 notices += self._tree.forget_absent(node, name)
             if node.parent is not None and node.parent.children.get(node.name) is node:
@@ -102,7 +102,7 @@ class ChangeFollower:
 
     async def _read_again(self, location: Location) -> None:
         try:
-            await self._threads.run(lambda: self._tree.store.names.noticed(location), location)
+            await self._threads.run(lambda: self._tree.store.names.refresh(location), location)
         except Busy:
             self._behind.add(location)
         except (StoreError, OSError) as error:

@@ -15,7 +15,7 @@ import threading
 import time
 from contextlib import suppress
 
-from fusefs.switches import is_on
+from fusefs.switches import enabled
 
 EVERY_S = 0.01
 _PROCESSOR = 36  # field of /proc/PID/stat, counted behind the name
@@ -26,7 +26,7 @@ class CpuFollower:
         self._everywhere = os.sched_getaffinity(0)
         self._at: int | None = None
         self.is_apart = False  # the caller runs on another CPU, though we went where it was
-        self._next = 0.0 if is_on("companion") and len(self._everywhere) > 1 else float("inf")
+        self._next = 0.0 if enabled("companion") and len(self._everywhere) > 1 else float("inf")
         self._freed = threading.local()
 
     def follow(self, pid: int) -> None:
@@ -42,7 +42,7 @@ class CpuFollower:
                 os.sched_setaffinity(0, {cpu})
                 self._at = cpu
 
-    def free_thread(self) -> None:
+    def unpin_thread(self) -> None:
         """Called in a thread for slow work: it was born where the reader was, and need not stay there."""
         if not getattr(self._freed, "done", False):
             self._freed.done = True

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
-from fusefs.requests.files import Files, refuse_made
-from fusefs.requests.kernel_cache import tell_soon
+from fusefs.requests.files import Files, require_writable
+from fusefs.requests.kernel_cache import invalidate_later
 from fusefs.tree.nodes import Invalidation, Node
 from fusefs.tree.rename_rules import RenameRules
 from store import layout
@@ -32,26 +32,26 @@ class DirectoryEntries:
     def changing(self, parent_inode: int, name: bytes) -> tuple[Node, str]:
         """The directory in which a name is to change, if that may be."""
         parent = self.tree.nodes.get(parent_inode)
-        refuse_made(parent, read_only=self._read_only)
+        require_writable(parent, read_only=self._read_only)
         return parent, os.fsdecode(name)
 
     async def make_dir(self, parent: Node, name: str) -> Node:
         place = classify_path(parent.path_of(name))
         await self.threads.run(lambda: self.names.make_dir(place), place.location)
-        self.writers.arrived_at(place.path)
-        parent.outdate_listing()
+        self.writers.directory_created(place.path)
+        parent.invalidate_listing()
         return self.tree.lookup(parent, name)
 
     async def remove_dir(self, parent: Node, name: str) -> None:
         place = classify_path(parent.path_of(name))
-        hidden = [n for n in self.writers.hidden_in(place.path) if self._is_as_hidden(parent, name, n)]
+        hidden = [n for n in self.writers.hidden_in(place.path) if self._is_hidden_version(parent, name, n)]
         await self.threads.run(lambda: self.names.remove_dir(place, hidden), place.location)
         for hidden_name in hidden:
             self.writers.show(f"{place.path}/{hidden_name}")
-        self.names.rejects.drop_all(place.path)
-        self._nameless(parent, name)
+        self.names.rejects.clear_all(place.path)
+        self._detach(parent, name)
 
-    def _is_as_hidden(self, parent: Node, directory: str, name: str) -> bool:
+    def _is_hidden_version(self, parent: Node, directory: str, name: str) -> bool:
         """Whether it is still the version that was taken away; one that came since goes with nobody, and is shown."""
         path = f"{parent.path_of(directory)}/{name}"
         limbo, info = self.writers.hidden(path), self.names.stat(path)
@@ -59,43 +59,43 @@ class DirectoryEntries:
             return True
         self.writers.show(path)
         if directory in parent.children:
-            parent.children[directory].outdate_listing()
+            parent.children[directory].invalidate_listing()
         return False
 
     async def unlink(self, parent: Node, name: str) -> None:
         place = classify_path(parent.path_of(name))
         if self._is_reject(parent, name):
             self.names.rejects.remove(parent.path, name)
-        elif place.has_limbo:
+        elif place.can_be_hidden:
             self.names.check_may_write(place)  # else it would come back after limbo
             self.names.refuse_pinned(place)
             info = self.names.stat(place.path)
             if info is not None:
                 self.writers.hide(place, info, was_deleted=True)
-        elif place.kind is PathKind.ATTACHMENT and self.writers.newborn(place.path) is not None:
-            self.files.orphan_writers(place.path)
+        elif place.kind is PathKind.ATTACHMENT and self.writers.pending(place.path) is not None:
+            self.files.detach_writers(place.path)
         else:
             await self.threads.run(lambda: self.names.remove_file(place), place.location)
             if place.kind is PathKind.ATTACHMENT:
-                self.files.orphan_writers(place.path)
+                self.files.detach_writers(place.path)
             if place.kind in CHECKED:
                 self.writers.note_deleted(place.path)
-        self._nameless(parent, name)
+        self._detach(parent, name)
 
     def _is_reject(self, parent: Node, name: str) -> bool:
         if self.names.stat(parent.path_of(name)) is not None:
             return False
         return self.names.rejects.path(parent.path, name) is not None
 
-    def _nameless(self, parent: Node, name: str) -> None:
-        parent.outdate_listing()
+    def _detach(self, parent: Node, name: str) -> None:
+        parent.invalidate_listing()
         node = parent.children.get(name)
         if node is not None:
-            self.tree.nodes.unname(node)
+            self.tree.nodes.detach(node)
 
     def symlink(self, parent: Node, name: str, target: str) -> Node:
         self.names.symlink(classify_path(parent.path_of(name)), target)
-        parent.outdate_listing()
+        parent.invalidate_listing()
         return self.tree.lookup(parent, name)
 
     # -- rename ------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class DirectoryEntries:
         (old_parent, old_name), (new_parent, new_name) = old, new
         source, target = classify_path(old_parent.path_of(old_name)), classify_path(new_parent.path_of(new_name))
         node = old_parent.children.get(old_name)
-        newborn = self.writers.newborn(source.path)
+        newborn = self.writers.pending(source.path)
         if newborn is not None and target.kind is not PathKind.ATTACHMENT:
             raise Busy(f"{source.path} is still being written; close it first")
         if newborn is not None:
@@ -113,30 +113,30 @@ class DirectoryEntries:
             lambda: self.renamer.rename(source, target, node, replace=replace), target.location or source.location
         )
         if source.kind is target.kind is PathKind.ATTACHMENT:
-            self.files.orphan_writers(target.path)
-            self.files.lead_writers(source.path, new_parent, new_name)
-        old_parent.outdate_listing()
-        new_parent.outdate_listing()
-        self.writers.arrived_at(target.path)
+            self.files.detach_writers(target.path)
+            self.files.retarget_writers(source.path, new_parent, new_name)
+        old_parent.invalidate_listing()
+        new_parent.invalidate_listing()
+        self.writers.directory_created(target.path)
         self.writers.rename(source.path, target.path, self.names.stat)
         if node is not None:
             self._renamed(node, new_parent, new_name, target, is_as_brought=is_as_brought)
-        tell_soon(self._beside(new_parent, new_name, target))
+        invalidate_later(self._sidecar_invalidations(new_parent, new_name, target))
 
     def _renamed(self, node: Node, parent: Node, name: str, target: PathInfo, *, is_as_brought: bool) -> None:
         self.tree.nodes.rename(node, parent, name)
         if target.kind in CHECKED and (not is_as_brought or self.handles.find_file(node) is not None):
             # The document is other bytes than the kernel has of this node, or soon may be: it is to look again. Until
             # it does, the node stands for the file that was brought, and who opens it is told so.
-            self.tree.nodes.unname(node)
-            tell_soon([Invalidation(parent.inode, os.fsencode(name))])
+            self.tree.nodes.detach(node)
+            invalidate_later([Invalidation(parent.inode, os.fsencode(name))])
             return
-        node.learn(self.names.stat(target.path) or node.info)
+        node.set_stat(self.names.stat(target.path) or node.info)
         node.has_old_pages = target.kind in CHECKED
         if target.kind in (PathKind.SESSION, PathKind.MEMBER):
-            tell_soon(self.tree.recheck_below(node))
+            invalidate_later(self.tree.recheck_below(node))
 
-    def _beside(self, directory: Node, name: str, target: PathInfo) -> list[Invalidation]:
+    def _sidecar_invalidations(self, directory: Node, name: str, target: PathInfo) -> list[Invalidation]:
         """A commit by rename writes the sidecar too."""
         if target.kind is not PathKind.DOCUMENT:
             return []
@@ -149,8 +149,8 @@ class DirectoryEntries:
         first, second = classify_path(a.path_of(a_name)), classify_path(b.path_of(b_name))
         await self.threads.run(lambda: self.renamer.exchange(first, second), second.location or first.location)
         for parent, name in (one, other):
-            self._nameless(parent, name)
-        tell_soon([Invalidation(a.inode, os.fsencode(a_name)), Invalidation(b.inode, os.fsencode(b_name))])
+            self._detach(parent, name)
+        invalidate_later([Invalidation(a.inode, os.fsencode(a_name)), Invalidation(b.inode, os.fsencode(b_name))])
 
     async def move_item(self, old: tuple[Node, str], new: tuple[Node, str]) -> None:
         """`mv` within a view."""
@@ -158,5 +158,5 @@ class DirectoryEntries:
             raise Generated("the mount is read-only")
         await self.threads.run(lambda: self.tree.move_item(*old, *new))
         for parent, name in (old, new):
-            self._nameless(parent, name)
-        tell_soon([Invalidation(parent.inode, os.fsencode(name)) for parent, name in (old, new)])
+            self._detach(parent, name)
+        invalidate_later([Invalidation(parent.inode, os.fsencode(name)) for parent, name in (old, new)])

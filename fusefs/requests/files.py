@@ -11,9 +11,9 @@ import stat
 import time
 from typing import NamedTuple
 
-from fusefs.requests.kernel_cache import tell
+from fusefs.requests.kernel_cache import invalidate
 from fusefs.requests.threads import Threads
-from fusefs.switches import is_on
+from fusefs.switches import enabled
 from fusefs.tree.handles import BufferHandle, DataHandle, FileHandle, Handle, Handles
 from fusefs.tree.nodes import Node, RetryLookup
 from fusefs.tree.reader_pins import ReaderPins
@@ -27,7 +27,7 @@ from store.path_kinds import CHECKED, VERSIONED, PathKind, classify_path
 
 WRITING = os.O_WRONLY | os.O_RDWR
 # A version's pages are right for ever: a second reading asks for no byte (measured: 1 request in 4 of a warm grep -r).
-_KEEP_PAGES = is_on("pages")
+_KEEP_PAGES = enabled("pages")
 _PASSED_ON = os.O_ACCMODE | os.O_APPEND | os.O_TRUNC
 _MOST_BESIDE = 64  # documents in a directory that are looked at for each file that is made there
 
@@ -55,34 +55,36 @@ class Files:
     async def open(self, node: Node, flags: int, pid: int) -> OpenReply:
         if node.item is not None:
             return await self._open_page(node)
-        if node.shadow is not None:
-            self.writers.arrived(pid, node)
-            return self._open_shadow(node, flags)
+        if node.buffer is not None:
+            self.writers.claimed(pid, node)
+            return self._open_buffer(node, flags)
         if node.is_version:
-            return self._send_back(node, flags, pid) if flags & WRITING else self._open_version(node, pid)
+            return (
+                self._redirect_to_private_node(node, flags, pid) if flags & WRITING else self._open_version(node, pid)
+            )
         return self._open_plain(node, flags)
 
     async def _open_page(self, node: Node) -> OpenReply:
         assert isinstance(node.item, VirtualFile)
         page = node.item
-        data = await self.threads.run(page.render) if page.is_lasting else page.render()
+        data = await self.threads.run(page.render) if page.is_cacheable else page.render()
         if len(data) != page.size:
             raise RetryLookup(f"{node.path} has changed")
         return OpenReply(self.handles.add(DataHandle(node, data)), keep_cache=True)
 
-    def _send_back(self, node: Node, flags: int, pid: int) -> OpenReply:
+    def _redirect_to_private_node(self, node: Node, flags: int, pid: int) -> OpenReply:
         """Lead the writer of a version to a private node, by way of another lookup."""
         assert node.parent is not None
-        again = self.writers.expected(pid, node.parent, node.name)
+        again = self.writers.reserved_for(pid, node.parent, node.name)
         if again is not None:  # it came back without a lookup: through /proc/self/fd, so serve it here
-            self.writers.arrived(pid, again)
-            return self._open_shadow(again, flags)
+            self.writers.claimed(pid, again)
+            return self._open_buffer(again, flags)
         private = self.tree.make_private(node.parent, node.name, node.info, node.inode)
-        self.writers.expect(pid, node.parent, node.name, private)
+        self.writers.reserve(pid, node.parent, node.name, private)
         raise RetryLookup(f"{node.path} is written under a node of its own")
 
-    def _open_shadow(self, node: Node, flags: int) -> OpenReply:
-        shadow = node.shadow
+    def _open_buffer(self, node: Node, flags: int) -> OpenReply:
+        shadow = node.buffer
         assert shadow is not None
         shadow.writers += 1
         self.writers.begin(shadow.place.path)
@@ -94,17 +96,17 @@ class Files:
     def _open_version(self, node: Node, pid: int) -> OpenReply:
         fd = self.pins.take(pid, node)
         if fd is None:
-            fd = self.hold_version(node)
+            fd = self.open_exact_version(node)
         if fd is None:
-            self.pins.expect(pid, node)
+            self.pins.reserve(pid, node)
             raise RetryLookup(f"{node.path} was replaced since it was looked up")
         keep_cache, node.has_old_pages = not node.has_old_pages, False
         return OpenReply(self.handles.add(FileHandle(node, fd)), keep_cache=keep_cache and _KEEP_PAGES)
 
-    def hold_version(self, node: Node) -> int | None:
+    def open_exact_version(self, node: Node) -> int | None:
         """A descriptor of the version a node stands for; None if it has been replaced."""
         try:
-            fd = self.names.open(node.stored, os.O_RDONLY)
+            fd = self.names.open(node.disk_path, os.O_RDONLY)
         except FileNotFoundError:
             return None
         info, known = os.fstat(fd), node.info
@@ -115,7 +117,7 @@ class Files:
 
     def _open_plain(self, node: Node, flags: int) -> OpenReply:
         try:
-            fd = self.names.open(node.stored, flags & _PASSED_ON & ~os.O_TRUNC)
+            fd = self.names.open(node.disk_path, flags & _PASSED_ON & ~os.O_TRUNC)
         except FileNotFoundError:
             raise RetryLookup(f"{node.path} is gone; who may create it will") from None
         info = os.fstat(fd)
@@ -125,26 +127,26 @@ class Files:
         if flags & os.O_TRUNC:
             os.ftruncate(fd, 0)
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
-        return OpenReply(self.handles.add(handle), direct_io=node.stored.kind is PathKind.LOG)
+        return OpenReply(self.handles.add(handle), direct_io=node.disk_path.kind is PathKind.LOG)
 
     def create(self, parent: Node, name: str, mode: int, flags: int) -> tuple[OpenReply, Node]:
         place = classify_path(parent.path_of(name))
         if place.kind in VERSIONED:
             info = self.names.stat(place.path)
             node = self.tree.make_private(parent, name, info if self.writers.hidden(place.path) is None else None)
-            assert node.shadow is not None
-            node.shadow.mode = mode if info is None else None
-            opened = self._open_shadow(node, flags)
-            node.shadow.truncate(0)
+            assert node.buffer is not None
+            node.buffer.mode = mode if info is None else None
+            opened = self._open_buffer(node, flags)
+            node.buffer.truncate(0)
             if place.kind is PathKind.ATTACHMENT and info is None:
-                self.writers.bear(place.path, node)
-                parent.outdate_listing()
+                self.writers.add_pending(place.path, node)
+                parent.invalidate_listing()
             return opened, node
         # Not O_EXCL unless asked for: the kernel remembered that there was none, and someone may have made it since.
         fd = self.names.open(place, flags & (_PASSED_ON | os.O_EXCL) | os.O_CREAT, mode)
-        parent.outdate_listing()
+        parent.invalidate_listing()
         node = self.tree.lookup(parent, name)
-        node.created_ns, node.created_beside = time.time_ns(), self._documents_in(parent)
+        node.created_ns, node.seen_at_create = time.time_ns(), self._documents_in(parent)
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
         return OpenReply(self.handles.add(handle), direct_io=place.kind is PathKind.LOG), node
 
@@ -165,23 +167,23 @@ class Files:
         try:
             await self.commit(number)
         except InvalidContent:
-            shadow = handle.node.shadow
+            shadow = handle.node.buffer
             if shadow is not None:
-                shadow.refuse()
+                shadow.show_committed()
                 handle.node.info = shadow.info
             raise
 
     async def commit(self, number: int, *, at_end: bool = False) -> None:
         handle = self.handles.get(number)
-        node, shadow = handle.node, handle.node.shadow
+        node, shadow = handle.node, handle.node.buffer
         if shadow is None:
             if isinstance(handle, FileHandle) and handle.has_written:
-                node.learn(os.fstat(handle.fd))  # so that our own writing is no news
+                node.set_stat(os.fstat(handle.fd))  # so that our own writing is no news
             return
         if isinstance(handle, BufferHandle) and handle.is_reader:
             return
-        shadow.accept_empty(at_end=at_end)
-        if not shadow.has_something_to_say or node.parent is None:
+        shadow.commit_if_empty(at_end=at_end)
+        if not shadow.is_dirty or node.parent is None:
             return
         path = shadow.place.path  # not the node's: its directory may bear another name by now
         if self.writers.hidden(path) is not None and not shadow.written:
@@ -192,8 +194,8 @@ class Files:
             done = await self.threads.run(
                 lambda: shadow.commit(attempt, overwrite=self._overwrite), shadow.place.location
             )
-            shadow.settle(attempt, done)
-            self.writers.grown(node)
+            shadow.committed(attempt, done)
+            self.writers.remove_pending(node)
             self.writers.forget_refusal(path, shadow.opener)
         except (InvalidContent, Conflict):
             self.writers.note_refused(path, shadow.opener)
@@ -201,65 +203,65 @@ class Files:
         finally:
             # Committed, the name leads to the new version; refused, the old one has its name again.
             self.writers.show(path)
-            node.parent.outdate_listing()
-        node.learn(shadow.info)
+            node.parent.invalidate_listing()
+        node.set_stat(shadow.info)
         await self._announce(node.parent, node.name)
 
     async def _announce(self, directory: Node, name: str) -> None:
         """Whoever asks for the name, or for the sidecar beside it, is led to the new version from now on."""
         changed = {name, *(n for n in layout.DOCUMENTS if n in directory.children)}
         notices = [notice for n in changed for notice in self.tree.recheck(directory, n)]
-        await tell([*notices, *self.tree.recheck_times(directory)])
+        await invalidate([*notices, *self.tree.recheck_times(directory)])
 
     # -- a name that moves or goes while it is written ---------------------------------------------------
 
     async def settle(self, node: Node) -> None:
         """Commit a new attachment as far as it is: it is to be renamed, and its writer will go on."""
-        shadow = node.shadow
+        shadow = node.buffer
         assert shadow is not None
         shadow.written = True
         attempt = shadow.begin_commit()
         done = await self.threads.run(lambda: shadow.commit(attempt, overwrite=self._overwrite), shadow.place.location)
-        shadow.settle(attempt, done)
-        self.writers.grown(node)
-        node.learn(shadow.info)
+        shadow.committed(attempt, done)
+        self.writers.remove_pending(node)
+        node.set_stat(shadow.info)
 
-    def lead_writers(self, path: str, parent: Node, name: str) -> None:
+    def retarget_writers(self, path: str, parent: Node, name: str) -> None:
         """An attachment bears another name: so does what its writers have yet to say."""
-        for node in self.handles.shadowed(path):
-            assert node.shadow is not None
+        for node in self.handles.buffered(path):
+            assert node.buffer is not None
             node.parent, node.name, node.path = parent, name, parent.path_of(name)
-            node.place = node.shadow.place = classify_path(node.path)
-            for _ in range(node.shadow.writers):
+            node.place = node.buffer.place = classify_path(node.path)
+            for _ in range(node.buffer.writers):
                 self.writers.end(path)
                 self.writers.begin(node.path)
 
-    def orphan_writers(self, path: str) -> None:
+    def detach_writers(self, path: str) -> None:
         """An attachment was removed: what its writers have yet to say belongs nowhere."""
-        for node in self.handles.shadowed(path):
-            assert node.shadow is not None
-            self.writers.grown(node)
-            node.shadow.is_nameless = True
+        for node in self.handles.buffered(path):
+            assert node.buffer is not None
+            self.writers.remove_pending(node)
+            node.buffer.is_detached = True
 
     # -- letting go --------------------------------------------------------------------------------------
 
     async def release(self, number: int) -> None:
-        shadow = self.handles.get(number).node.shadow
+        shadow = self.handles.get(number).node.buffer
         try:
             if shadow is not None and shadow.writers == 1 and shadow.is_emptied:
                 await self.commit(number, at_end=True)
         finally:
-            self._let_go(self.handles.pop(number))
+            self._close_handle(self.handles.pop(number))
 
-    def _let_go(self, handle: Handle) -> None:
+    def _close_handle(self, handle: Handle) -> None:
         handle.close()
-        shadow = handle.node.shadow
+        shadow = handle.node.buffer
         if shadow is None:
             return
         shadow.writers -= 1
         self.writers.end(shadow.place.path)
         if shadow.is_idle:
-            self.writers.grown(handle.node)
+            self.writers.remove_pending(handle.node)
             shadow.discard()  # refused bytes are kept among the rejects; what never was complete is gone
             self.tree.nodes.drop_unused(handle.node)
 
@@ -267,8 +269,8 @@ class Files:
 
     async def resize(self, node: Node, size: int, number: int | None) -> None:
         """ftruncate on a shadow waits for its flush; truncate by path is a commit of its own."""
-        if node.shadow is not None:
-            node.shadow.truncate(size)
+        if node.buffer is not None:
+            node.buffer.truncate(size)
         elif node.is_version:
             await self._truncate_version(node, size)
         else:
@@ -276,7 +278,7 @@ class Files:
             if isinstance(handle, FileHandle):
                 os.ftruncate(handle.fd, size)
                 return
-            fd = self.names.open(node.stored, os.O_WRONLY)
+            fd = self.names.open(node.disk_path, os.O_WRONLY)
             try:
                 os.ftruncate(fd, size)
             finally:
@@ -284,14 +286,14 @@ class Files:
 
     async def _truncate_version(self, node: Node, size: int) -> None:
         """The new version is another node's; readers of this one keep theirs, and the name leads on."""
-        place = node.stored
+        place = node.disk_path
         assert place.location is not None
         assert node.parent is not None
         base = self.names.version(place) if place.kind in CHECKED else None
         await self.threads.run(
             lambda: self.names.truncate(place, size, base=base, overwrite=self._overwrite), place.location
         )
-        node.parent.outdate_listing()
+        node.parent.invalidate_listing()
         await self._announce(node.parent, node.name)
 
 
@@ -299,7 +301,7 @@ def _identity(info: os.stat_result) -> tuple[int, int, int]:
     return info.st_ino, info.st_size, info.st_mtime_ns
 
 
-def refuse_made(node: Node, *, read_only: bool) -> None:
+def require_writable(node: Node, *, read_only: bool) -> None:
     """What exists only in the mount, and anything in a read-only mount, cannot be written."""
     if read_only:
         raise Generated("the mount is read-only")

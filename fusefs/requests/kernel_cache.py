@@ -23,18 +23,20 @@ _LIMITER = trio.CapacityLimiter(4)
 _SOON_LIMITER = trio.CapacityLimiter(32)  # these may wait long: for a directory whose lock waits for a session's
 
 
-async def tell(notices: Sequence[Invalidation]) -> None:
+async def invalidate(notices: Sequence[Invalidation]) -> None:
     if notices:
-        await trio.to_thread.run_sync(_tell, notices, limiter=_LIMITER)
+        await trio.to_thread.run_sync(_invalidate, notices, limiter=_LIMITER)
 
 
-def tell_soon(notices: Sequence[Invalidation]) -> None:
+def invalidate_later(notices: Sequence[Invalidation]) -> None:
     """For handlers that must answer first."""
     if notices:
-        spawn_guarded("telling the kernel", lambda: trio.to_thread.run_sync(_tell, notices, limiter=_SOON_LIMITER))
+        spawn_guarded(
+            "telling the kernel", lambda: trio.to_thread.run_sync(_invalidate, notices, limiter=_SOON_LIMITER)
+        )
 
 
-def _tell(notices: Sequence[Invalidation]) -> None:
+def _invalidate(notices: Sequence[Invalidation]) -> None:
     for notice in notices:
         try:
             if notice.name is not None:

@@ -20,7 +20,7 @@ from fusefs.requests.change_follower import ChangeFollower
 from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.requests.directory_entries import DirectoryEntries
 from fusefs.requests.errnos import guarded
-from fusefs.requests.files import WRITING, Files, OpenReply, refuse_made
+from fusefs.requests.files import WRITING, Files, OpenReply, require_writable
 from fusefs.requests.threads import Threads
 from fusefs.requests.timings import Timings
 from fusefs.tree.directory_watches import DirectoryWatches
@@ -31,7 +31,7 @@ from fusefs.views.base import View, VirtualLink
 from store import Store, layout
 from store.disk.disk import Stamp
 from store.disk.rejects import is_reject
-from store.errors import Flaw, InvalidContent, NotFound, Protected, StoreError
+from store.errors import InvalidContent, NotFound, Problem, Protected, StoreError
 from store.path_kinds import PathKind, classify_path
 
 log = logging.getLogger("grovefs.mount")
@@ -80,7 +80,7 @@ class Operations(pyfuse3.Operations):
         """What was taken away through this mount, and not brought back, is gone with it."""
         for limbo in self.writers.all_hidden():
             try:
-                self._bury(limbo)
+                self._delete_hidden(limbo)
             except (StoreError, OSError) as error:
                 log.warning("%s stays: %s", limbo.place.path, error)
         self._handles.close_all()
@@ -91,24 +91,24 @@ class Operations(pyfuse3.Operations):
     async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
         self.companion.follow(ctx.pid)
         parent, text = self._nodes.get(parent_inode), os.fsdecode(name)
-        private = self.writers.expected(ctx.pid, parent, text)
+        private = self.writers.reserved_for(ctx.pid, parent, text)
         if private is not None:
             private.lookups += 1
             return attributes(private)
-        if self.files.pins.is_expected(ctx.pid, parent, text):
-            look, hold = (lambda: self.tree.lookup(parent, text)), self.files.hold_version
+        if self.files.pins.is_reserved(ctx.pid, parent, text):
+            look, hold = (lambda: self.tree.lookup(parent, text)), self.files.open_exact_version
             return self._entry(self.files.pins.pin(ctx.pid, look, hold))
         if self.tree.is_slow(parent, text):
             item = await self.threads.run(lambda: self.tree.find_item(parent, text))
-            return self._entry(self.tree.made(parent, text, item))
+            return self._entry(self.tree.virtual_node(parent, text, item))
         try:
             return self._entry(self.tree.lookup(parent, text))
         except NotFound:
-            if not self._may_stay_absent(parent, text):
+            if not self._can_cache_negative(parent, text):
                 raise
             return absent()
 
-    def _may_stay_absent(self, parent: Node, name: str) -> bool:
+    def _can_cache_negative(self, parent: Node, name: str) -> bool:
         """Whether whoever makes this name is sure to be noticed; what has a meaning may appear in other ways."""
         if not parent.is_watched or parent.place is None or len(parent.absent) >= _MOST_ABSENT or is_reject(name):
             return False
@@ -120,7 +120,7 @@ class Operations(pyfuse3.Operations):
     def _entry(self, node: Node) -> EntryAttributes:
         """Attributes for a reply that counts as a lookup."""
         node.lookups += 1
-        return attributes(node, cached=not self.writers.are_on(node.path))
+        return attributes(node, cached=not self.writers.is_being_written(node.path))
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         for inode, count in inode_list:
@@ -136,19 +136,19 @@ class Operations(pyfuse3.Operations):
 
     def _refresh(self, node: Node) -> None:
         """A version stays what it was; anything else is what the disk says now."""
-        if node.is_generated or node.shadow is not None or node.is_version or node.listing is not None:
+        if node.is_generated or node.buffer is not None or node.is_version or node.listing is not None:
             return  # what a directory's listing is remembered of has not changed since
         info = self.store.names.stat(node.path)
         if info is not None and node.info is not None and info.st_ino == node.info.st_ino:
-            node.learn(info)
+            node.set_stat(info)
         elif (handle := self._handles.find_file(node)) is not None:  # its name is gone, or another's
-            node.learn(os.fstat(handle.fd))
+            node.set_stat(os.fstat(handle.fd))
 
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
         node = self._nodes.get(inode)
         if isinstance(node.item, VirtualLink):
             return os.fsencode(node.item.target)
-        return os.fsencode(self.store.names.read_link(node.stored))
+        return os.fsencode(self.store.names.read_link(node.disk_path))
 
     async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
         return True  # the kernel checks modes itself: default_permissions
@@ -163,13 +163,13 @@ class Operations(pyfuse3.Operations):
     async def _list(self, node: Node) -> Listing:
         is_large = node.place is None or (node.info is not None and node.info.st_size >= _LARGE_DIR_BYTES)
         if node.listing is not None or not is_large:
-            return self.tree.listed(node)
+            return self.tree.listing(node)
         changes = node.changes
         return self.tree.remember(node, await self.threads.run(lambda: self.tree.scan(node)), changes)
 
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         directory, listing = self._handles.listing(fh)
-        if start_id == 0 and listing.is_outdated:  # from the beginning again: rewinddir(3)
+        if start_id == 0 and listing.is_stale:  # from the beginning again: rewinddir(3)
             listing = await self._list(directory)
             self._handles.relist(fh, listing)
         names = listing.names
@@ -178,7 +178,7 @@ class Operations(pyfuse3.Operations):
                 node = self.tree.entry(directory, names[number], listing)
             except NotFound:
                 continue  # gone since the directory was opened
-            attrs = attributes(node, cached=not self.writers.are_on(node.path))
+            attrs = attributes(node, cached=not self.writers.is_being_written(node.path))
             if not pyfuse3.readdir_reply(token, os.fsencode(names[number]), attrs, number + 1):
                 self._nodes.drop_unused(node)
                 return
@@ -240,7 +240,7 @@ class Operations(pyfuse3.Operations):
         self.companion.follow(ctx.pid)
         node = self._nodes.get(inode)
         if flags & WRITING:
-            refuse_made(node, read_only=self._read_only)
+            require_writable(node, read_only=self._read_only)
         return _file_info(await self.files.open(node, flags, ctx.pid))
 
     async def create(
@@ -248,8 +248,8 @@ class Operations(pyfuse3.Operations):
     ) -> tuple[FileInfo, EntryAttributes]:
         parent, text = self.entries.changing(parent_inode, name)
         opened, node = self.files.create(parent, text, mode & ~ctx.umask & 0o7777, flags)
-        if node.shadow is not None:
-            node.shadow.opener = ctx.pid
+        if node.buffer is not None:
+            node.buffer.opener = ctx.pid
         return _file_info(opened), self._entry(node)
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
@@ -271,19 +271,21 @@ class Operations(pyfuse3.Operations):
         self, inode: int, attr: EntryAttributes, fields: pyfuse3.SetattrFields, fh: int | None, ctx: RequestContext
     ) -> EntryAttributes:
         node = self._nodes.get(inode)
-        refuse_made(node, read_only=self._read_only)
+        require_writable(node, read_only=self._read_only)
         is_edit = fields.update_size  # truncate(2): another try, judged by itself
-        if node.shadow is None and not is_edit and self.writers.was_refused(node.path, ctx.pid):
-            raise InvalidContent(node.path, Flaw("what it was to belong to was refused; the session stays as it was"))
+        if node.buffer is None and not is_edit and self.writers.was_refused(node.path, ctx.pid):
+            raise InvalidContent(
+                node.path, Problem("what it was to belong to was refused; the session stays as it was")
+            )
         if fields.update_uid or fields.update_gid:
             _refuse_new_owner(node, attr, fields)
         if fields.update_size:
             await self.files.resize(node, attr.st_size, fh)
         mode = attr.st_mode if fields.update_mode else None
         mtime_ns = attr.st_mtime_ns if fields.update_mtime else None
-        if node.shadow is not None:
-            node.shadow.mode = mode if mode is not None else node.shadow.mode
-            node.shadow.mtime_ns = mtime_ns if mtime_ns is not None else node.shadow.mtime_ns
+        if node.buffer is not None:
+            node.buffer.mode = mode if mode is not None else node.buffer.mode
+            node.buffer.mtime_ns = mtime_ns if mtime_ns is not None else node.buffer.mtime_ns
         elif mode is not None or fields.update_mtime or fields.update_atime:
             await self._set_attributes(node, mode, _times(node, attr, fields))
             node.has_set_times = node.has_set_times or fields.update_mtime
@@ -297,13 +299,13 @@ class Operations(pyfuse3.Operations):
                 os.fchmod(handle.fd, stat.S_IMODE(mode))
             if times is not None:
                 os.utime(handle.fd, ns=times)
-            node.learn(os.fstat(handle.fd))
+            node.set_stat(os.fstat(handle.fd))
             return
-        place = node.stored
+        place = node.disk_path
         await self.threads.run(
             lambda: self.store.names.set_attributes(place, mode=mode, times_ns=times), place.location
         )
-        node.learn(self.store.names.stat(place.path) or node.info)
+        node.set_stat(self.store.names.stat(place.path) or node.info)
 
     # -- the rest ----------------------------------------------------------------------------------
 
@@ -329,37 +331,37 @@ class Operations(pyfuse3.Operations):
     # -- what goes on besides requests; guarded as they are ----------------------------------------
 
     async def follow(self) -> None:
-        await self.follower.wait_and_tell()
+        await self.follower.run()
 
     # -- limbo -------------------------------------------------------------------------------------
 
-    async def end_limbo(self) -> None:
+    async def expire_hidden(self) -> None:
         """What was taken away ten seconds ago, and not replaced, is gone; a pinned one is back."""
         self.files.pins.expire()
         for node in self.writers.expire():
             self._nodes.drop_unused(node)
         for limbo in self.writers.overdue():
             try:
-                await self.threads.run(lambda limbo=limbo: self._bury(limbo), limbo.place.location)  # type: ignore[misc]
+                await self.threads.run(lambda limbo=limbo: self._delete_hidden(limbo), limbo.place.location)  # type: ignore[misc]
             except (StoreError, OSError) as error:
                 log.warning("%s stays: %s", limbo.place.path, error)
             if self.writers.hidden(limbo.place.path) is limbo:
                 self.writers.show(limbo.place.path)
-                self._outdate(limbo.place.path.rpartition("/")[0])
+                self._invalidate_listing(limbo.place.path.rpartition("/")[0])
 
-    def _bury(self, limbo: HiddenName) -> None:
+    def _delete_hidden(self, limbo: HiddenName) -> None:
         if self.writers.hidden(limbo.place.path) is not limbo:
             return  # a new version came while this waited for its turn
         info = self.store.names.stat(limbo.place.path)
         if info is not None and Stamp.of(info) == limbo.stamp:
             self.store.names.remove_file(limbo.place)
 
-    def _outdate(self, path: str) -> None:
+    def _invalidate_listing(self, path: str) -> None:
         node: Node | None = self.tree.root
         for name in path.split("/"):
             node = node.children.get(name) if node is not None else None
         if node is not None:
-            node.outdate_listing()
+            node.invalidate_listing()
 
 
 def _file_info(opened: OpenReply) -> FileInfo:

@@ -28,7 +28,7 @@ import trio
 from trio.lowlevel import Abort, Task
 
 from fusefs.requests.cpu_affinity import CpuFollower
-from fusefs.switches import is_on
+from fusefs.switches import enabled
 
 log = logging.getLogger("grovefs.mount")
 
@@ -125,7 +125,7 @@ class RequestLock(trio.abc.Instrument):
 
 def install(companion: CpuFollower) -> list[trio.abc.Instrument]:
     """Put the loop in place, before pyfuse3.init; returns what trio.run must be given as instruments."""
-    if not is_on("loop"):
+    if not enabled("loop"):
         return []
     if getattr(pyfuse3, "trio", None) is not trio:
         log.warning("this pyfuse3 looks trio up in another way: requests are served by its own, slower loop")

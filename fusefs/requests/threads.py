@@ -31,7 +31,7 @@ class Threads:
             return await trio.to_thread.run_sync(self._anywhere, work, limiter=_LIMITER)
 
     def _anywhere(self, work: Callable[[], T]) -> T:
-        self._companion.free_thread()
+        self._companion.unpin_thread()
         return work()
 
     @asynccontextmanager

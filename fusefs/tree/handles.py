@@ -65,12 +65,12 @@ class BufferHandle:
     is_reader: bool = False  # who only looks at what is being made commits nothing by closing it
 
     def read(self, offset: int, size: int) -> bytes:
-        assert self.node.shadow is not None
-        return self.node.shadow.read(offset, size)
+        assert self.node.buffer is not None
+        return self.node.buffer.read(offset, size)
 
     def write(self, offset: int, data: bytes) -> int:
-        assert self.node.shadow is not None
-        return self.node.shadow.append(data) if self.appends else self.node.shadow.write(offset, data)
+        assert self.node.buffer is not None
+        return self.node.buffer.append(data) if self.appends else self.node.buffer.write(offset, data)
 
     def close(self) -> None:
         pass
@@ -96,10 +96,10 @@ class Handles:
         """An open descriptor of a file, if there is one: all that leads to it once its name is gone."""
         return next((h for h in self._open.values() if isinstance(h, FileHandle) and h.node is node), None)
 
-    def shadowed(self, path: str) -> list[Node]:
+    def buffered(self, path: str) -> list[Node]:
         """The private nodes through which a path is being written."""
         nodes = {h.node.inode: h.node for h in self._open.values() if isinstance(h, BufferHandle)}
-        return [node for node in nodes.values() if node.shadow is not None and node.shadow.place.path == path]
+        return [node for node in nodes.values() if node.buffer is not None and node.buffer.place.path == path]
 
     def pop(self, number: int) -> Handle:
         return self._open.pop(number)

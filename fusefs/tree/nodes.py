@@ -46,15 +46,15 @@ class Listing:
     names: list[str]
     infos: dict[str, os.stat_result] = field(default_factory=dict)
     items: dict[str, Item] = field(default_factory=dict)  # in a view
-    is_outdated: bool = False
+    is_stale: bool = False
 
     def knows(self, name: str) -> bool:
         place = bisect_left(self.names, name)
         return place < len(self.names) and self.names[place] == name
 
-    def outdate(self) -> None:
+    def mark_stale(self) -> None:
         """Something changed: the names stay for who is reading them, but each is looked at anew."""
-        self.infos, self.is_outdated = {}, True
+        self.infos, self.is_stale = {}, True
 
 
 @dataclass(eq=False, slots=True)
@@ -75,16 +75,16 @@ class Node:
     absent: set[str] = field(default_factory=set)  # names in it that the kernel was told lead nowhere
     is_watched: bool = False  # changes in this directory are told to us
     encoded: Any = None  # its attributes as the kernel wants them
-    shadow: WriteBuffer | None = None  # of a writer's private node
+    buffer: WriteBuffer | None = None  # of a writer's private node
     shown_inode: int | None = None  # what fstat says of a private node: vim compares it with what stat said
     created_ns: int | None = None  # when it was created through this mount
-    created_beside: dict[str, Stamp | None] = field(default_factory=dict)  # the documents there, as they were then
+    seen_at_create: dict[str, Stamp | None] = field(default_factory=dict)  # the documents there, as they were then
     has_set_times: bool = False  # someone gave it the times it has
     has_old_pages: bool = False  # what the kernel remembers of its bytes may not be what was committed
     lookups: int = 0
 
     @property
-    def stored(self) -> PathInfo:
+    def disk_path(self) -> PathInfo:
         """The place of what is in the home."""
         assert self.place is not None, self.path
         return self.place
@@ -109,14 +109,14 @@ class Node:
     def path_of(self, name: str) -> str:
         return f"{self.path}/{name}" if self.path else name
 
-    def learn(self, info: os.stat_result | None) -> None:
+    def set_stat(self, info: os.stat_result | None) -> None:
         """What the disk says of it now."""
         self.info, self.encoded = info, None
 
-    def outdate_listing(self) -> None:
+    def invalidate_listing(self) -> None:
         self.changes += 1
         if self.listing is not None:
-            self.listing.outdate()
+            self.listing.mark_stale()
             self.listing = None
 
 
@@ -153,7 +153,7 @@ class Nodes:
 
     def rename(self, node: Node, parent: Node, name: str) -> None:
         """The node bears another name, and all below it another path; whatever bore that name is nameless now."""
-        self.unname(node)
+        self.detach(node)
         node.parent, node.name = parent, name
         parent.children[name] = node
         node.path = parent.path_of(name)
@@ -169,7 +169,7 @@ class Nodes:
             yield child
             yield from self.below(child)
 
-    def unname(self, node: Node) -> None:
+    def detach(self, node: Node) -> None:
         """The name is gone; who has the node open keeps it."""
         if node.parent is not None and node.parent.children.get(node.name) is node:
             del node.parent.children[node.name]
@@ -191,9 +191,9 @@ class Nodes:
             and self._by_inode.get(node.inode) is node
             and node.parent is not None
             and not node.children
-            and (node.shadow is None or node.shadow.is_idle)
+            and (node.buffer is None or node.buffer.is_idle)
         ):
-            self.unname(node)
+            self.detach(node)
             self._by_inode.pop(node.inode, None)
             self.dropped(node)
             node = node.parent

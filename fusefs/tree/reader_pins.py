@@ -23,12 +23,12 @@ class ReaderPins:
         self._expected: dict[tuple[int, int, str], float] = {}
         self._pinned: dict[tuple[int, int], tuple[int, float]] = {}  # thread, node number → descriptor, deadline
 
-    def expect(self, pid: int, node: Node) -> None:
+    def reserve(self, pid: int, node: Node) -> None:
         """This thread is told to come again for the same name."""
         assert node.parent is not None
         self._expected[pid, node.parent.inode, node.name] = time.monotonic() + EXPECTED_S
 
-    def is_expected(self, pid: int, parent: Node, name: str) -> bool:
+    def is_reserved(self, pid: int, parent: Node, name: str) -> bool:
         return self._expected.get((pid, parent.inode, name), 0.0) > time.monotonic()
 
     def pin(self, pid: int, look: Callable[[], Node], open_version: Callable[[Node], int | None]) -> Node:
@@ -37,7 +37,7 @@ class ReaderPins:
             node = look()
             fd = open_version(node)
             if fd is not None:
-                self._let_go((pid, node.inode))
+                self._close((pid, node.inode))
                 self._pinned[pid, node.inode] = fd, time.monotonic() + PINNED_S
                 break
         return node
@@ -54,9 +54,9 @@ class ReaderPins:
         now = time.monotonic()
         self._expected = {key: deadline for key, deadline in self._expected.items() if deadline > now}
         for key in [key for key, (_, deadline) in self._pinned.items() if deadline <= now]:
-            self._let_go(key)
+            self._close(key)
 
-    def _let_go(self, key: tuple[int, int]) -> None:
+    def _close(self, key: tuple[int, int]) -> None:
         fd, _ = self._pinned.pop(key, (None, 0.0))
         if fd is not None:
             os.close(fd)

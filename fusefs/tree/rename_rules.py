@@ -33,7 +33,7 @@ class RenameRules:
             raise AlreadyExists(f"{target.path} exists")
         if target.kind in CHECKED:
             return self._onto_document(source, target, node)
-        if source.has_limbo or source.kind is PathKind.DOCUMENT:
+        if source.can_be_hidden or source.kind is PathKind.DOCUMENT:
             self._document_away(source, target)
         else:
             names.move(source, target, replace=replace)
@@ -49,7 +49,7 @@ class RenameRules:
             raise NotFound(f"{source.path} does not exist")
         base = names.version(target)  # first: a version that comes while this one waits is not to be overwritten
         try:
-            self._refuse_outdated(source, target, node, data)
+            self._reject_stale(source, target, node, data)
             changed = names.commit(
                 target,
                 data,
@@ -64,13 +64,13 @@ class RenameRules:
         if not changed and node is not None and node.has_set_times:  # rsync, cp -p: the time is what was meant
             times = (info.st_atime_ns, info.st_mtime_ns)
             names.set_attributes(target, mode=info.st_mode & 0o7777, times_ns=times)
-        if source.has_limbo:
+        if source.can_be_hidden:
             self.writers.hide(source, info, was_deleted=False)
         else:
-            names.forget(source)
+            names.remove_moved(source)
         return names.read(target) == data
 
-    def _refuse_outdated(self, source: PathInfo, target: PathInfo, node: Node | None, data: bytes) -> None:
+    def _reject_stale(self, source: PathInfo, target: PathInfo, node: Node | None, data: bytes) -> None:
         """A file made here before the present version was committed cannot know of it.
 
         A document that is moved is no edit of the one it replaces, however old it is.
@@ -85,13 +85,13 @@ class RenameRules:
             error = Conflict(
                 f"{target.path} was committed anew since {source.name} was begun; the newer version stands"
             )
-            self.tree.store.names.rejects.keep(target.directory, target.name, data, error)
+            self.tree.store.names.rejects.store(target.directory, target.name, data, error)
             raise error
 
     def _is_newer(self, committed: os.stat_result, source: PathInfo, target: PathInfo, node: Node | None) -> bool:
         """Whether a version came since a file was made: by what was there then, else by the times of both."""
-        if node is not None and target.path in node.created_beside:
-            return node.created_beside[target.path] != Stamp.of(committed)
+        if node is not None and target.path in node.seen_at_create:
+            return node.seen_at_create[target.path] != Stamp.of(committed)
         # The kernel may have forgotten the node since, and we with it; the disk remembers when the file was made.
         begun_ns = node.created_ns if node is not None else None
         begun_ns = begun_ns or self.tree.store.names.birth_ns(source)
@@ -108,8 +108,8 @@ class RenameRules:
         info, data = names.stat(source.path), names.read(source)
         if info is None or data is None or self.writers.hidden(source.path) is not None:
             raise NotFound(f"{source.path} does not exist")
-        names.put_plain(target, data, info)
-        if source.has_limbo:
+        names.write_copy(target, data, info)
+        if source.can_be_hidden:
             self.writers.hide(source, info, was_deleted=False)
         else:
             names.remove_file(source)
@@ -133,7 +133,7 @@ class RenameRules:
         if file.kind is not PathKind.PLAIN:
             raise Protected(f"{document.path} can only change places with a foreign file")
         kept = file._replace(path=f"{file.directory}/.{file.name}.old", name=f".{file.name}.old")
-        names.put_plain(kept, old, was)  # first: whatever happens now, the old version is there under some name
+        names.write_copy(kept, old, was)  # first: whatever happens now, the old version is there under some name
         try:
             names.commit(document, new, base=base, overwrite=self.overwrite)
         except BaseException:  # also an interrupt: the copy is ours to take back

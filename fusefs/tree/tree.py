@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Mapping
 
-from fusefs.switches import is_on
+from fusefs.switches import enabled
 from fusefs.tree.directory_watches import DirectoryWatches
 from fusefs.tree.nodes import ROOT_INODE, Invalidation, Listing, Node, Nodes
 from fusefs.tree.write_buffers import WriteBuffer
@@ -23,7 +23,7 @@ from store.disk.rejects import is_reject
 from store.errors import Generated, NotFound
 from store.path_kinds import CHECKED, VERSIONED, PathInfo, PathKind, classify_path, listing_order
 
-_REMEMBER = is_on("listings")
+_REMEMBER = enabled("listings")
 
 
 class Tree:
@@ -49,24 +49,24 @@ class Tree:
         """The node a name leads to for everybody but its writer; NotFound if to none."""
         path = parent.path_of(name)
         if parent.place is None and path not in layout.STORED:
-            return self._made(parent, name, path, self._find_item(path))
+            return self._virtual_node(parent, name, path, self._find_item(path))
         if self.writers.hidden(path) is not None:
             raise NotFound(f"{path} was taken away")
         if is_reject(name) and self.store.names.rejects.path(parent.path, name) is not None:
             return self._rejected(parent, name, path)  # also before a copy that someone made of an older one
         is_new = name not in parent.children
-        node = self._stored(parent, name, path, self.store.names.stat(path))
+        node = self._disk_node(parent, name, path, self.store.names.stat(path))
         if is_new and parent.listing is not None and not parent.listing.knows(name):
-            parent.outdate_listing()  # it came behind our back, and we are yet to be told
+            parent.invalidate_listing()  # it came behind our back, and we are yet to be told
         return node
 
-    def _stored(self, parent: Node, name: str, path: str, info: os.stat_result | None) -> Node:
+    def _disk_node(self, parent: Node, name: str, path: str, info: os.stat_result | None) -> Node:
         present = parent.children.get(name)
         if info is None:
-            return self.writers.newborn(path) or self._rejected(parent, name, path)
+            return self.writers.pending(path) or self._rejected(parent, name, path)
         if present is not None and present.info is not None and _is_same(present, info):
             if not _is_equal(present.info, info):
-                present.learn(info)
+                present.set_stat(info)
             return present
         place = classify_path(path)
         is_version = place.kind in VERSIONED and stat.S_ISREG(info.st_mode)
@@ -86,8 +86,8 @@ class Tree:
         if info is None or data is None:
             raise NotFound(f"{path} does not exist")
         version = f"{info.st_ino} {info.st_mtime_ns}"
-        return self._made(
-            parent, name, path, VirtualFile(len(data), info.st_mtime_ns, version, lambda: data, is_lasting=False)
+        return self._virtual_node(
+            parent, name, path, VirtualFile(len(data), info.st_mtime_ns, version, lambda: data, is_cacheable=False)
         )
 
     # -- what is made up ---------------------------------------------------------------------------------
@@ -103,8 +103,8 @@ class Tree:
     def find_item(self, parent: Node, name: str) -> Item | None:
         return self._find_item(parent.path_of(name))
 
-    def made(self, parent: Node, name: str, item: Item | None) -> Node:
-        return self._made(parent, name, parent.path_of(name), item)
+    def virtual_node(self, parent: Node, name: str, item: Item | None) -> Node:
+        return self._virtual_node(parent, name, parent.path_of(name), item)
 
     def _find_item(self, path: str) -> Item | None:
         view, rest = self._view(path)
@@ -116,7 +116,7 @@ class Tree:
         top, _, rest = path.partition("/")
         return (self._views[top], rest) if top in self._views else (self._views[""], path)
 
-    def _made(self, parent: Node, name: str, path: str, item: Item | None) -> Node:
+    def _virtual_node(self, parent: Node, name: str, path: str, item: Item | None) -> Node:
         if item is None:
             raise NotFound(f"{path} does not exist")
         present = parent.children.get(name)
@@ -143,7 +143,7 @@ class Tree:
             return self._list_items(directory)
         infos = dict(self.store.names.scan(directory.path))
         names = set(infos) - set(self.writers.hidden_in(directory.path))
-        names.update(self.store.names.rejects.names(directory.path), self.writers.newborn_in(directory.path))
+        names.update(self.store.names.rejects.names(directory.path), self.writers.pending_in(directory.path))
         return Listing(sorted(names, key=listing_order), infos)
 
     def _list_items(self, directory: Node) -> Listing:
@@ -154,7 +154,7 @@ class Tree:
         stored = {name for name in layout.STORED if self.store.names.stat(name) is not None}
         return Listing(sorted({*items, *stored, *self._views} - {""}), items=items)
 
-    def listed(self, directory: Node) -> Listing:
+    def listing(self, directory: Node) -> Listing:
         """As it is remembered, or scanned and remembered."""
         if directory.listing is not None:
             return directory.listing
@@ -163,7 +163,7 @@ class Tree:
     def remember(self, directory: Node, listing: Listing, changes: int) -> Listing:
         """Keep a listing, unless something changed since it was begun."""
         if directory.changes != changes:
-            listing.outdate()
+            listing.mark_stale()
         elif directory.is_watched and _REMEMBER:
             directory.listing = listing
         return listing
@@ -171,13 +171,13 @@ class Tree:
     def entry(self, directory: Node, name: str, listing: Listing) -> Node:
         """The node of a listed name, by what was seen when it was listed if that still holds."""
         if name in listing.items:
-            return self._made(directory, name, directory.path_of(name), listing.items[name])
+            return self._virtual_node(directory, name, directory.path_of(name), listing.items[name])
         present = directory.children.get(name)
         if present is not None and present.place is not None and directory.is_watched:
             return present
         info = listing.infos.get(name) if directory.is_watched else None
         if info is not None and self.writers.hidden(directory.path_of(name)) is None:
-            return self._stored(directory, name, directory.path_of(name), info)
+            return self._disk_node(directory, name, directory.path_of(name), info)
         return self.lookup(directory, name)
 
     # -- private nodes -----------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class Tree:
         shadow = WriteBuffer(self.store, place, base, info)
         number = self.nodes.number(place.path, ("private", time.monotonic_ns()))
         node = Node(
-            number, parent, name, place.path, place, info, shadow=shadow, shown_inode=shown, created_ns=time.time_ns()
+            number, parent, name, place.path, place, info, buffer=shadow, shown_inode=shown, created_ns=time.time_ns()
         )
         return self.nodes.add_private(node)
 
@@ -208,11 +208,11 @@ class Tree:
             return []  # not remembered
         info = self.store.names.stat(path)
         if info is None or not _is_same(known, info):
-            self.nodes.unname(known)
+            self.nodes.detach(known)
             return [Invalidation(directory.inode, os.fsencode(name))]
         if known.info is not None and _is_equal(known.info, info):
             return []
-        known.learn(info)
+        known.set_stat(info)
         return [Invalidation(known.inode, pages=not known.is_version and not known.is_dir)]
 
     def forget_absent(self, directory: Node, name: str) -> list[Invalidation]:
@@ -222,12 +222,12 @@ class Tree:
         directory.absent.discard(name)
         return [Invalidation(directory.inode, os.fsencode(name))]
 
-    def lose(self, directory: Node) -> list[Invalidation]:
+    def directory_gone(self, directory: Node) -> list[Invalidation]:
         """A directory is gone, though another may bear its name, and even its number, by now."""
-        directory.outdate_listing()
+        directory.invalidate_listing()
         if directory.parent is None or directory.parent.children.get(directory.name) is not directory:
             return []
-        self.nodes.unname(directory)
+        self.nodes.detach(directory)
         return [Invalidation(directory.parent.inode, os.fsencode(directory.name))]
 
     def recheck_times(self, directory: Node) -> list[Invalidation]:
@@ -235,14 +235,14 @@ class Tree:
         info = self.store.names.stat(directory.path) if directory.place is not None else None
         if info is None or (directory.info is not None and _is_equal(directory.info, info)):
             return []
-        directory.learn(info)
+        directory.set_stat(info)
         return [Invalidation(directory.inode)]
 
     def recheck_below(self, directory: Node) -> list[Invalidation]:
         """A session was renamed: every document below says so, and is another version."""
         notices: list[Invalidation] = []
         for node in [directory, *self.nodes.below(directory)]:
-            node.outdate_listing()
+            node.invalidate_listing()
             for name in list(node.children):
                 notices += self.recheck(node, name)
         return notices

@@ -53,7 +53,7 @@ class WriteBuffer:
     writers: int = 0  # open handles
     awaited: bool = False  # its writer was told to come again
     opener: int = 0  # the thread that opened it last
-    is_nameless: bool = False  # its name was removed: whatever is written now belongs nowhere
+    is_detached: bool = False  # its name was removed: whatever is written now belongs nowhere
     written: bool = False  # bytes came since the last commit or truncation
     is_emptied: bool = False  # truncated to nothing, and nothing came since
     deleted_before: bool = False  # its writer took the document away first, and so means what comes
@@ -71,7 +71,7 @@ class WriteBuffer:
         """Begin with a copy of the committed bytes, or with nothing."""
         if self.fd >= 0:
             return
-        self.fd, self.path = self.store.names.new_shadow()
+        self.fd, self.path = self.store.names.new_write_buffer()
         if not empty and self._open_version():
             self._keep_failure(self._copy_version)
 
@@ -128,10 +128,10 @@ class WriteBuffer:
     # -- committing --------------------------------------------------------------------------------------
 
     @property
-    def has_something_to_say(self) -> bool:
-        return not self.is_nameless and (self.written or self.mode is not None or self.mtime_ns is not None)
+    def is_dirty(self) -> bool:
+        return not self.is_detached and (self.written or self.mode is not None or self.mtime_ns is not None)
 
-    def accept_empty(self, *, at_end: bool) -> None:
+    def commit_if_empty(self, *, at_end: bool) -> None:
         """An attachment or a note may be empty: a new one at once, an old one if its last writer leaves it so."""
         if self.is_emptied and self.place.kind in MAY_BE_EMPTY and (at_end or self.info is None):
             self.written = True
@@ -160,7 +160,7 @@ class WriteBuffer:
         base = names.version(self.place) if self.place.kind in CHECKED else self.base
         return CommitResult(base, names.stat(self.place.path))
 
-    def settle(self, attempt: CommitInput, done: CommitResult) -> None:
+    def committed(self, attempt: CommitInput, done: CommitResult) -> None:
         """It is real. What came meanwhile, through this or another descriptor, is for the next commit."""
         if attempt.writes == self.writes:
             self.discard()
@@ -169,7 +169,7 @@ class WriteBuffer:
             self.mode = self.mtime_ns = None
         self.base, self.info = done.base, done.info
 
-    def refuse(self) -> None:
+    def show_committed(self) -> None:
         """From now on show what stands: Emacs remembers what fstat says after a failed fsync, and asks if
         the next save finds something else. If another version came meanwhile, it had better ask."""
         if self.base is None:
@@ -199,5 +199,5 @@ class WriteBuffer:
             os.close(self.fd)
             self.fd = -1
         if self.path is not None:
-            self.store.names.drop_shadow(self.path)
+            self.store.names.drop_write_buffer(self.path)
             self.path = None

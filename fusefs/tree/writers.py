@@ -45,42 +45,44 @@ class HiddenName:
 
 class Writers:
     def __init__(self, limbo_s: float = LIMBO_S) -> None:
-        self.limbo_s = limbo_s
-        self._intents: dict[tuple[int, int, str], PendingOpen] = {}
-        self._limbo: dict[str, HiddenName] = {}
+        self.hidden_s = limbo_s
+        self._pending_opens: dict[tuple[int, int, str], PendingOpen] = {}
+        self._hidden: dict[str, HiddenName] = {}
         self._deleted: dict[str, float] = {}  # path → when: documents that an unlink takes away at once
         self._at_work: dict[str, int] = {}  # path → writers
-        self._newborn: dict[str, Node] = {}  # attachments that are being made, and were never committed yet
+        self._pending: dict[str, Node] = {}  # attachments that are being made, and were never committed yet
         self._refused: dict[tuple[str, int], float] = {}  # path and thread → until when
 
     # -- intents ---------------------------------------------------------------------------------------
 
-    def expect(self, pid: int, parent: Node, name: str, node: Node) -> None:
+    def reserve(self, pid: int, parent: Node, name: str, node: Node) -> None:
         """This thread was told to come again, and is to be led to this node."""
-        self._intents[pid, parent.inode, name] = PendingOpen(node, time.monotonic() + (INTENT_S if pid else NAMELESS_S))
-        assert node.shadow is not None
-        node.shadow.awaited = True
+        self._pending_opens[pid, parent.inode, name] = PendingOpen(
+            node, time.monotonic() + (INTENT_S if pid else NAMELESS_S)
+        )
+        assert node.buffer is not None
+        node.buffer.awaited = True
 
-    def expected(self, pid: int, parent: Node, name: str) -> Node | None:
-        intent = self._intents.get((pid, parent.inode, name))
+    def reserved_for(self, pid: int, parent: Node, name: str) -> Node | None:
+        intent = self._pending_opens.get((pid, parent.inode, name))
         return intent.node if intent is not None and intent.deadline > time.monotonic() else None
 
-    def arrived(self, pid: int, node: Node) -> None:
+    def claimed(self, pid: int, node: Node) -> None:
         """The writer is here."""
-        assert node.shadow is not None
-        node.shadow.awaited = False
-        node.shadow.opener = pid
+        assert node.buffer is not None
+        node.buffer.awaited = False
+        node.buffer.opener = pid
         if node.parent is not None:
-            self._intents.pop((pid, node.parent.inode, node.name), None)
+            self._pending_opens.pop((pid, node.parent.inode, node.name), None)
 
     def expire(self) -> list[Node]:
         """Give up on who did not come back; the nodes that were meant for them."""
         now = time.monotonic()
-        late = [key for key, intent in self._intents.items() if intent.deadline <= now]
-        nodes = [self._intents.pop(key).node for key in late]
+        late = [key for key, intent in self._pending_opens.items() if intent.deadline <= now]
+        nodes = [self._pending_opens.pop(key).node for key in late]
         for node in nodes:
-            assert node.shadow is not None
-            node.shadow.awaited = False
+            assert node.buffer is not None
+            node.buffer.awaited = False
         return nodes
 
     # -- writers at work ---------------------------------------------------------------------------------
@@ -93,29 +95,29 @@ class Writers:
         if left:
             self._at_work[path] = left
 
-    def are_on(self, path: str) -> bool:
+    def is_being_written(self, path: str) -> bool:
         """While a writer is on a name, the kernel may not remember where it leads."""
         return path in self._at_work
 
     # -- attachments that are being made -----------------------------------------------------------------------
 
-    def bear(self, path: str, node: Node) -> None:
+    def add_pending(self, path: str, node: Node) -> None:
         """Tools rename and remove what they have open: a new attachment has its name from the first."""
-        self._newborn[path] = node
+        self._pending[path] = node
 
-    def newborn(self, path: str) -> Node | None:
-        return self._newborn.get(path)
+    def pending(self, path: str) -> Node | None:
+        return self._pending.get(path)
 
-    def newborn_in(self, directory: str) -> list[str]:
+    def pending_in(self, directory: str) -> list[str]:
         """The names of those in a directory."""
-        born = list(self._newborn)
+        born = list(self._pending)
         return [path.rpartition("/")[2] for path in born if path.rpartition("/")[0] == directory]
 
-    def grown(self, node: Node) -> None:
+    def remove_pending(self, node: Node) -> None:
         """It is committed, or gone."""
-        assert node.shadow is not None
-        if self._newborn.get(node.shadow.place.path) is node:
-            del self._newborn[node.shadow.place.path]
+        assert node.buffer is not None
+        if self._pending.get(node.buffer.place.path) is node:
+            del self._pending[node.buffer.place.path]
 
     # -- refusals ----------------------------------------------------------------------------------------------
 
@@ -134,52 +136,54 @@ class Writers:
     # -- limbo -----------------------------------------------------------------------------------------------
 
     def hide(self, place: PathInfo, info: os.stat_result, *, was_deleted: bool) -> None:
-        self._limbo[place.path] = HiddenName(place, was_deleted, Stamp.of(info), time.monotonic())
+        self._hidden[place.path] = HiddenName(place, was_deleted, Stamp.of(info), time.monotonic())
 
     def show(self, path: str) -> None:
         """Limbo is over, one way or the other."""
-        self._limbo.pop(path, None)
+        self._hidden.pop(path, None)
         self._deleted.pop(path, None)
 
     def hidden(self, path: str) -> HiddenName | None:
-        return self._limbo.get(path)
+        return self._hidden.get(path)
 
     def note_deleted(self, path: str) -> None:
         """A sidecar knows no limbo, but who deletes it first means what comes next all the same."""
         now = time.monotonic()
-        self._deleted = {p: since for p, since in self._deleted.items() if now - since <= self.limbo_s}
+        self._deleted = {p: since for p, since in self._deleted.items() if now - since <= self.hidden_s}
         self._deleted[path] = now
 
     def was_deleted(self, path: str) -> bool:
         """Whether whoever brings a document now has deleted it before."""
-        limbo = self._limbo.get(path)
+        limbo = self._hidden.get(path)
         return (
-            limbo.was_deleted if limbo is not None else time.monotonic() - self._deleted.get(path, -1e9) <= self.limbo_s
+            limbo.was_deleted
+            if limbo is not None
+            else time.monotonic() - self._deleted.get(path, -1e9) <= self.hidden_s
         )
 
     def rename(self, old: str, new: str, stat: Callable[[str], os.stat_result | None]) -> None:
         """A directory bears another name: what was hidden in it, and below, stays so."""
-        for path in [p for p in self._limbo if p.startswith(f"{old}/")]:
-            limbo = self._limbo.pop(path)
+        for path in [p for p in self._hidden if p.startswith(f"{old}/")]:
+            limbo = self._hidden.pop(path)
             place = classify_path(new + path.removeprefix(old))
             info = stat(place.path)
             # Its bytes say the new name, so it is another version, but of the same time: it was this one that was
             # meant. What a program saved since it was taken away has a time of its own, and is shown.
             if info is not None and limbo.stamp is not None and info.st_mtime_ns == limbo.stamp.mtime_ns:
-                self._limbo[place.path] = replace(limbo, place=place, stamp=Stamp.of(info))
+                self._hidden[place.path] = replace(limbo, place=place, stamp=Stamp.of(info))
 
-    def arrived_at(self, directory: str) -> None:
+    def directory_created(self, directory: str) -> None:
         """A directory is new under this name: what a program deleted while it was hidden hides nothing in it."""
-        for path in [p for p in self._limbo if p.startswith(f"{directory}/")]:
-            del self._limbo[path]
+        for path in [p for p in self._hidden if p.startswith(f"{directory}/")]:
+            del self._hidden[path]
 
     def all_hidden(self) -> list[HiddenName]:
-        return list(self._limbo.values())
+        return list(self._hidden.values())
 
     def hidden_in(self, directory: str) -> list[str]:
         """The names that are hidden in a directory."""
         prefix = f"{directory}/"
-        hidden = list(self._limbo)  # at once: a rename in a thread may hide another meanwhile
+        hidden = list(self._hidden)  # at once: a rename in a thread may hide another meanwhile
         return [p.removeprefix(prefix) for p in hidden if p.startswith(prefix) and "/" not in p[len(prefix) :]]
 
     def overdue(self) -> Iterator[HiddenName]:
@@ -187,6 +191,6 @@ class Writers:
         now = time.monotonic()
         yield from [
             limbo
-            for path, limbo in list(self._limbo.items())
-            if now - limbo.since > self.limbo_s and path not in self._at_work
+            for path, limbo in list(self._hidden.items())
+            if now - limbo.since > self.hidden_s and path not in self._at_work
         ]

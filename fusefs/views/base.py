@@ -34,7 +34,7 @@ class VirtualFile:
     mtime_ns: int
     version: str
     render: Callable[[], bytes]  # may be slow, and is called in a thread; other than `size` bytes: it changed since
-    is_lasting: bool = True  # False: made anew at every look, so the kernel is not to remember it
+    is_cacheable: bool = True  # False: made anew at every look, so the kernel is not to remember it
 
 
 Item = VirtualDir | VirtualLink | VirtualFile

@@ -29,9 +29,9 @@ class ProjectsView(GroupedView):
         (before, _, name), (after, _, new_name) = source.partition("/"), target.partition("/")
         if not name or name != new_name:
             raise Generated(f"{target}: only links move here, from project to project, and keep their names")
-        shelf = self.shelf_of(before)
+        shelf = self.filter_of(before)
         card = self.shelves.find(shelf, name) if shelf is not None else None
-        if card is None or self.shelf_of(after) is None:
+        if card is None or self.filter_of(after) is None:
             raise NotFound(f"{source if card is None else after} does not exist")
         project = None if after == display_names.NONE else self.value_of(after)
         if not self._store.move_to_project(str(card.location), project):

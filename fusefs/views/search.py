@@ -71,7 +71,7 @@ class SearchView(View):
         yield PAGE, found.page
 
     def _folder(self) -> VirtualDir:
-        return VirtualDir(max(self._store.shelves.find_newest() or 0, 0))
+        return VirtualDir(max(self._store.browser.find_newest() or 0, 0))
 
     # -- what was found ------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class SearchView(View):
         is_all, notes = len(sessions) < MOST_SESSIONS, parse_query(query).notes
         data = render(query, sessions, places, is_all=is_all, notes=notes).encode(errors="replace")
         version = blake2b(data, digest_size=8).hexdigest()
-        page = VirtualFile(len(data), self._folder().mtime_ns, version, lambda: data, is_lasting=False)
+        page = VirtualFile(len(data), self._folder().mtime_ns, version, lambda: data, is_cacheable=False)
         return Found(cursor, time.monotonic(), links_of(sessions), page)
 
     def _keep(self, query: str, found: Found, now_s: float) -> None:

@@ -28,7 +28,7 @@ def render(
     query: str, sessions: Sequence[Hit], places: Sequence[Hit], *, is_all: bool, notes: Sequence[str] = ()
 ) -> str:
     """The best places, under the session each lies in; then the sessions of which nothing is shown."""
-    head = [*_head(query, len(sessions), is_all=is_all), *_doubts(notes)]
+    head = [*_head(query, len(sessions), is_all=is_all), *_hints(notes)]
     return "\n".join([*head, *_shown(places), *_others(sessions, places), ""])
 
 
@@ -42,7 +42,7 @@ def _head(query: str, count: int, *, is_all: bool) -> Iterator[str]:
         yield f"{number} found, the best first; a match is in [brackets]."
 
 
-def _doubts(notes: Sequence[str]) -> Iterator[str]:
+def _hints(notes: Sequence[str]) -> Iterator[str]:
     """What was probably meant otherwise."""
     if notes:
         yield ""

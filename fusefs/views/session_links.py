@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fusefs.views.base import Item, View, VirtualDir, VirtualLink
 from store import Store
 from store.documents import display_names
-from store.search.browse import Column, SessionBrowser, SessionFilter, SessionLink, holding
+from store.search.browse import Column, SessionBrowser, SessionFilter, SessionLink, with_value
 
 
 class Links(View):
@@ -17,7 +17,7 @@ class Links(View):
     is_open: bool = False  # whether links may be moved from one directory in it to another
 
     def __init__(self, store: Store) -> None:
-        self.shelves: SessionBrowser = store.shelves
+        self.shelves: SessionBrowser = store.browser
 
     def folder(self, newest_ns: int | None = None, *, is_open: bool = False) -> VirtualDir:
         """By default as old as the last change of any session: with it, what a view holds may have changed."""
@@ -29,7 +29,7 @@ class Links(View):
         return as_link(card, depth) if card is not None else None
 
     def links(self, shelf: SessionFilter, depth: int) -> Iterator[tuple[str, Item]]:
-        return ((card.name, as_link(card, depth)) for card in self.shelves.cards(shelf))
+        return ((card.name, as_link(card, depth)) for card in self.shelves.links(shelf))
 
 
 def as_link(card: SessionLink, depth: int) -> VirtualLink:
@@ -40,13 +40,13 @@ def as_link(card: SessionLink, depth: int) -> VirtualLink:
 class FlatView(Links):
     """A directory of links."""
 
-    shelf: SessionFilter
+    filter: SessionFilter
 
     def find(self, path: str) -> Item | None:
-        return self.link(self.shelf, path, 2) if path else self.folder()
+        return self.link(self.filter, path, 2) if path else self.folder()
 
     def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
-        return self.links(self.shelf, 2)
+        return self.links(self.filter, 2)
 
 
 class GroupedView(Links):
@@ -59,28 +59,28 @@ class GroupedView(Links):
         if not path:
             return self.folder()
         label, slash, name = path.partition("/")
-        shelf = self.shelf_of(label)
+        shelf = self.filter_of(label)
         if shelf is None:
             return None
         return self.link(shelf, name, 3) if slash else self.folder(is_open=self.is_open)
 
     def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
         if path:
-            shelf = self.shelf_of(path)
+            shelf = self.filter_of(path)
             yield from self.links(shelf, 3) if shelf is not None else ()
             return
         folder = self.folder(is_open=self.is_open)
         yield from ((display_names.label(value), folder) for value in self.shelves.values(self.column))
-        if self.shelf_of(display_names.NONE) is not None:
+        if self.filter_of(display_names.NONE) is not None:
             yield display_names.NONE, folder
 
-    def shelf_of(self, label: str) -> SessionFilter | None:
+    def filter_of(self, label: str) -> SessionFilter | None:
         """What stands in a directory; None if there is no such directory."""
         if label == display_names.NONE:
-            shelf = holding(self.column, None)
+            shelf = with_value(self.column, None)
             return shelf if self.has_none and self.keeps(shelf) else None
         value = self.value_of(label)
-        return holding(self.column, value) if value is not None else None
+        return with_value(self.column, value) if value is not None else None
 
     def keeps(self, shelf: SessionFilter) -> bool:
         """Whether a directory is there: an empty one is not."""
@@ -89,7 +89,7 @@ class GroupedView(Links):
     def value_of(self, label: str) -> str | None:
         """The value that a directory stands for; None if no session has it."""
         if display_names.label(label) == label:  # it is its own label, as nearly all are
-            return label if not self.shelves.is_empty(holding(self.column, label)) else None
-        if display_names.unmarked(label) is None:
+            return label if not self.shelves.is_empty(with_value(self.column, label)) else None
+        if display_names.split_suffix(label) is None:
             return None
         return next((value for value in self.shelves.values(self.column) if display_names.label(value) == label), None)

@@ -18,7 +18,7 @@ from store import Generated, Store
 
 class ViewsOfSessions(View):
     def __init__(self, store: Store) -> None:
-        self._newest = store.shelves.find_newest
+        self._newest = store.browser.find_newest
         kinds: list[type[Links]] = [ByTitle, ByDate, ByStatus, ByModel, Pinned, ChildrenOf, ProjectsView]
         self._views = {kind.name: kind(store) for kind in kinds}
 

@@ -85,7 +85,7 @@ class TopFiles(View):
             self._known[path] = version, self._first.get(path, self._started_ns)
         elif known[0] != version:
             self._known[path] = version, time.time_ns()
-        return VirtualFile(len(data), self._known[path][1], version, lambda: data, is_lasting=False)
+        return VirtualFile(len(data), self._known[path][1], version, lambda: data, is_cacheable=False)
 
     def _render_index(self) -> bytes:
         cursor = self._store.changes().cursor

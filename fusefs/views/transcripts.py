@@ -23,8 +23,8 @@ _LIKE_A_PAGE = re.compile(r"\.md(\.d)*\Z")
 
 class TranscriptsView(View):
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
-        self._pages = store.pages
-        self._newest = store.shelves.find_newest
+        self._pages = store.transcripts
+        self._newest = store.browser.find_newest
         self._cache = PageCache(cache_bytes)
 
     def find(self, path: str) -> Item | None:

@@ -40,15 +40,15 @@ class Finding:
     kind: Kind
     path: str
     text: str
-    mend: Callable[[], None] | None = field(default=None, repr=False, compare=False)
-    mended: bool = False
+    repair: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+    repaired: bool = False
 
     @property
     def is_damage(self) -> bool:
-        return self.kind not in NOTES and not self.mended
+        return self.kind not in NOTES and not self.repaired
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.text} [{self.kind}{', mended' if self.mended else ''}]"
+        return f"{self.path}: {self.text} [{self.kind}{', mended' if self.repaired else ''}]"
 
 
 @dataclass(frozen=True)
@@ -65,4 +65,4 @@ class Report:
         """0 clean, 1 all mended, 4 damage left."""
         if not self.is_clean:
             return 4
-        return 1 if any(f.mended for f in self.findings) else 0
+        return 1 if any(f.repaired for f in self.findings) else 0

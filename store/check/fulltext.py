@@ -14,7 +14,7 @@ from typing import Any, Self
 import apsw
 
 from store.commit.core import Core
-from store.documents.search_text import split
+from store.documents.search_text import prepare_text
 from store.errors import Corrupt
 from store.index.database import SHIFT, TOKENIZER
 from store.index.fulltext import SearchRow, last_row
@@ -84,7 +84,9 @@ class Parity:
             except Corrupt:
                 continue  # the check of state documents tells of it
             text = file.data.decode(errors="replace") if file is not None else ""
-            self._true.execute("INSERT INTO search (rowid, text) VALUES (?, ?)", (number, split(f"{title}\n{text}")))
+            self._true.execute(
+                "INSERT INTO search (rowid, text) VALUES (?, ?)", (number, prepare_text(f"{title}\n{text}"))
+            )
 
     def _differing_terms(self) -> list[str]:
         """Words whose places are not the same; both sides come in order, and are read once."""

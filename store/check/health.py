@@ -79,7 +79,7 @@ def _write(core: Core) -> str:
             raise ProbeFailed("what was written could not be read back")
     finally:
         core.disk.remove(path)
-    core.disk.prove_moves()
+    core.disk.check_rename_works()
     return f"{TRIAL_BYTES} bytes written, synced and read back"
 
 
@@ -97,9 +97,9 @@ def _index(core: Core, *, deep: bool) -> str:
 def _commits(core: Core) -> str:
     """What a crash left is finished first; what is left then cannot be finished."""
     core.recover_all()
-    if core.journal.unfinished:
-        (root, child), why = next(iter(core.journal.unfinished.items()))
-        raise ProbeFailed(f"{len(core.journal.unfinished)} saved but not indexed, of {root}/{child or ''}: {why}")
+    if core.journal.index_failures:
+        (root, child), why = next(iter(core.journal.index_failures.items()))
+        raise ProbeFailed(f"{len(core.journal.index_failures)} saved but not indexed, of {root}/{child or ''}: {why}")
     return "none unfinished"
 
 

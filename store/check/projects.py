@@ -42,7 +42,7 @@ def check_payload(core: Core, member: ProjectSession) -> Iterator[Finding]:
         if file is not None:
             json_text.parse(file.data, member.payload, limit=core.limit_bytes)
     except (InvalidContent, Corrupt) as error:
-        yield Finding("unparsable", member.payload, str(error.flaw))
+        yield Finding("unparsable", member.payload, str(error.problem))
     except PermissionError as error:
         yield Finding("unparsable", member.payload, f"it cannot be read: {error.strerror}")
 
@@ -51,7 +51,7 @@ def check_indices(core: Core, projects: Projects, key: str) -> Iterator[Finding]
     """Looked at alone with the project: a writer's index follows its payload by a moment."""
     location = layout.project_location(key)
     with core.locks.session(location):
-        stale = projects.out_of_step(key)
+        stale = projects.stale_files(key)
     for path in stale:
         yield Finding("derived", path, "it says something else than the payloads", _follow(core, location))
 

@@ -23,7 +23,7 @@ from store.commit.session_reader import LoadedSession
 from store.disk import trash
 from store.disk.disk import File, NewFile
 from store.documents import attachment_names, json_text
-from store.documents.document import Document, identity_flaw, parse_document
+from store.documents.document import Document, identity_problem, parse_document
 from store.documents.sidecar import overlay, sidecar_of
 from store.errors import Busy, Corrupt, InvalidContent, StoreError
 from store.home.sessions_json import SessionsJson, parse_export
@@ -49,7 +49,7 @@ def run_checks(
         exporter.neighbour.check()
 
     def note(found: Iterator[Finding]) -> None:
-        findings.extend(_mended(finding) if repair else finding for finding in found)
+        findings.extend(_repaired(finding) if repair else finding for finding in found)
 
     note(check_unfinished(core))
     on_disk = list(core.iter_on_disk())
@@ -71,14 +71,14 @@ def run_checks(
     return Report(findings, len(on_disk))
 
 
-def _mended(finding: Finding) -> Finding:
-    if finding.mend is None:
+def _repaired(finding: Finding) -> Finding:
+    if finding.repair is None:
         return finding
     try:
-        finding.mend()
+        finding.repair()
     except (StoreError, OSError, apsw.Error) as error:  # the disk is full, say: damage left, not the end of it
         return replace(finding, text=f"{finding.text}; it could not be mended: {error}")
-    return replace(finding, mended=True)
+    return replace(finding, repaired=True)
 
 
 def check_unfinished(core: Core) -> Iterator[Finding]:
@@ -87,7 +87,7 @@ def check_unfinished(core: Core) -> Iterator[Finding]:
         location = Location(root, child if child not in ("", WHOLE_TREE) else None)
         if _is_being_written(core, location, child):
             continue
-        reason = core.journal.unfinished.get((root, child), "a crash came in between")
+        reason = core.journal.index_failures.get((root, child), "a crash came in between")
         yield Finding("unfinished", location.dir, f"saved, but not yet indexed: {reason}", core.recover_all)
 
 
@@ -121,7 +121,7 @@ def check_session(core: Core, location: Location, parity: Parity) -> Iterator[Fi
             return
         main = parse_document(snapshot.main.data, path)
     except (Corrupt, InvalidContent) as error:
-        yield Finding("unparsable", path, str(error.flaw))
+        yield Finding("unparsable", path, str(error.problem))
         yield from check_damaged_row(core, location)
         return
     except PermissionError as error:
@@ -193,8 +193,8 @@ def check_sidecar(
     try:
         side = parse_document(snapshot.side.data, path)
     except InvalidContent as error:
-        return None, [Finding("sidecar-corrupt", path, str(error.flaw), remake)]
-    flaw = identity_flaw(side, location)
+        return None, [Finding("sidecar-corrupt", path, str(error.problem), remake)]
+    flaw = identity_problem(side, location)
     if flaw is not None:
         return None, [Finding("identity", path, str(flaw), remake)]
     if side.data["messages"]:
@@ -207,7 +207,7 @@ def check_sidecar(
 
 
 def check_identity(loaded: LoadedSession) -> Iterator[Finding]:
-    flaw = identity_flaw(loaded.main, loaded.snapshot.location)
+    flaw = identity_problem(loaded.main, loaded.snapshot.location)
     if flaw is not None:
         yield Finding("identity", loaded.snapshot.location.path(layout.SESSION), str(flaw))
 
@@ -252,7 +252,7 @@ def check_row(core: Core, loaded: LoadedSession, parity: Parity) -> Iterator[Fin
     known, true = ((render_entry(say.entry), say.anchors, say.gist) for say in (row, facts))
     if known != true:
         yield Finding("stale-row", location.dir, "the index says something else than the files", mend)
-    elif not fulltext.rows_agree(core.db.reader, row.key, texts):
+    elif not fulltext.rows_match(core.db.reader, row.key, texts):
         rewrite = _rewrite_rows(core, location, row.key)
         yield Finding("search-rows", location.dir, "search says something else than the files", rewrite)
     else:
@@ -325,7 +325,7 @@ def check_export(core: Core, exporter: SessionsJson) -> Iterator[Finding]:
         else:
             parse_export(file.data)
     except (Corrupt, InvalidContent) as error:
-        yield Finding("export", layout.INDEX_EXPORT, str(error.flaw), _exporting(exporter))
+        yield Finding("export", layout.INDEX_EXPORT, str(error.problem), _exporting(exporter))
 
 
 # -- mending: derived things only ---------------------------------------------------------------------
@@ -346,7 +346,7 @@ def _remover(core: Core, path: str) -> Callable[[], None]:
 def _exporting(exporter: SessionsJson) -> Callable[[], None]:
     def mend() -> None:
         if exporter.is_foreign():
-            exporter.adopt()
+            exporter.keep_unknown_keys()
         exporter.export()
 
     return mend
@@ -414,7 +414,7 @@ def _shown(path: str) -> str:
 
 def _is_dir(core: Core, path: str) -> bool:
     try:
-        with core.disk.opened(path):
+        with core.disk.open_dir(path):
             return True
     except (Corrupt, FileNotFoundError, PermissionError):
         return False

@@ -59,7 +59,7 @@ def _secrets_in(core: Core, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _in_value(value: object) -> Iterator[tuple[str, str]]:
-    held = secrets.carried(value) if isinstance(value, dict) else None
+    held = secrets.find_api_key(value) if isinstance(value, dict) else None
     if held is not None:
         yield json_text.render_path(held), "a key, by its place"
     for secret in secrets.find_secrets(value):

@@ -83,7 +83,7 @@ def _check_folders(upkeep: TrigramIndex) -> Iterator[Finding]:
     """A directory that is as it was when all in it was known, and holds a file that is not."""
     found = upkeep.db.reader.execute("SELECT path, stamp FROM grep_folders")
     for folder, stamp in [(folder, stamp) for folder, stamp in found]:
-        listed = upkeep.look(folder)
+        listed = upkeep.scan_dir(folder)
         if listed is None or listed[0] != stamp or stamp == file_stamps.NEVER:
             continue
         for path in listed[1]:

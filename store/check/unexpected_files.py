@@ -25,7 +25,7 @@ _READ_BY_CHECK = frozenset({PathKind.MESSAGE, PathKind.PAYLOAD})  # which tells 
 _TOP_FILES = (layout.BAMBOO_INDEX_LOCK, layout.BAMBOO_LIFECYCLE_LOCK, layout.SIDECAR_MARKER)
 
 
-def check_plants(core: Core) -> Iterator[Finding]:
+def check_unexpected_files(core: Core) -> Iterator[Finding]:
     for name in (*_TOP_FILES, layout.PROJECTS, layout.STATE):
         is_folder, info = name not in _TOP_FILES, core.disk.stat(name)
         if info is not None and not (stat.S_ISDIR if is_folder else stat.S_ISREG)(info.st_mode):

@@ -82,7 +82,7 @@ def _check_json(core: Core, path: str) -> Iterator[Finding]:
         if file is not None:
             json_text.parse_value(file.data, path, limit=core.limit_bytes)
     except (InvalidContent, Corrupt) as error:
-        yield Finding("unparsable", _shown(path), str(error.flaw))
+        yield Finding("unparsable", _shown(path), str(error.problem))
     except PermissionError as error:
         yield Finding("unparsable", _shown(path), f"it cannot be read: {error.strerror}")
 
@@ -111,7 +111,7 @@ def _fault(core: Core, path: str) -> str | None:
         if file is not None:  # else it was taken meanwhile
             parse_message(file.data, path, limit=core.limit_bytes)
     except (InvalidContent, Corrupt) as error:
-        return str(error.flaw)
+        return str(error.problem)
     except PermissionError as error:
         return f"it cannot be read: {error.strerror}"
     return None

@@ -34,7 +34,7 @@ log = logging.getLogger("grovefs.store")
 class Commits:
     core: Core
 
-    def session(
+    def commit_session(
         self,
         snapshot: DocumentPair,
         main: Document,
@@ -72,7 +72,7 @@ class Commits:
         dirs = _dirs_of(files) if alone else [*_session_dirs(location), *_dirs_of(files)]
         self.run(Commit(location, files, moves, dirs=dirs), follow, what)
 
-    def side(
+    def commit_sidecar(
         self,
         location: Location,
         side: Document,
@@ -82,7 +82,7 @@ class Commits:
         mtime_ns: int | None = None,
         mode: int | None = None,
     ) -> None:
-        row = self.current_row(location)
+        row = self.fresh_row(location)
         files = [*kept, NewFile(location.path(layout.RUNTIME), [side.raw], replaced, mtime_ns, mode)]
         commit = Commit(location, files, dirs=_dirs_of(files))
         if row is None:  # incoming: nothing to index before session.json is there
@@ -90,7 +90,7 @@ class Commits:
         entry = session_reader.entry_of(
             side.record, location, row.entry.message_count, has_attachments=row.entry.has_attachments
         )
-        summary, gist = side.record.conversation_summary, row.gist.owned(side.record.metadata)
+        summary, gist = side.record.conversation_summary, row.gist.with_owner(side.record.metadata)
         self.run(
             commit,
             lambda db: self.core.index.put_control(
@@ -105,8 +105,8 @@ class Commits:
             self.core.feed.add(db, [place.owner for place in commit.touched or [commit.location]], what)
 
         self.core.journal.run(commit, finish)
-        self.core.used(commit.location.owner)
-        self.core.changed()
+        self.core.on_use(commit.location.owner)
+        self.core.on_commit()
 
     def put_file(
         self,
@@ -148,7 +148,7 @@ class Commits:
             except OSError as error:  # it is gone from where it was, and goes for good at the next opening
                 log.info("a temporary stays until the next opening: %s", error)
 
-    def set_aside(
+    def move_to_trash(
         self,
         location: Location,
         path: str,
@@ -168,7 +168,7 @@ class Commits:
                 raise
             self.discard(location, [path], what, index)
 
-    def current_row(self, location: Location) -> CatalogRow | None:
+    def fresh_row(self, location: Location) -> CatalogRow | None:
         """The session's row, made from the files as they are now; None if it has no session.json."""
         row = self.core.index.find(location)
         version = self.core.version(location)
@@ -190,7 +190,7 @@ def _dirs_of(files: Sequence[NewFile]) -> list[str]:
     return list(dict.fromkeys(file.path.rpartition("/")[0] for file in files))
 
 
-def kept_sidecar(snapshot: DocumentPair) -> list[NewFile]:
+def trash_copy_of_sidecar(snapshot: DocumentPair) -> list[NewFile]:
     """A sidecar that is replaced without having been read goes to the trash."""
     if snapshot.side is None:
         return []

@@ -45,13 +45,13 @@ class Core:
     locks: Locks
     limit_bytes: int
     check_writable: Callable[[], None]  # raises while nothing may be written here
-    changed: Callable[[], None]  # told after every commit
-    used: Callable[[Location], None]  # told of every session that something was asked of
+    on_commit: Callable[[], None]  # told after every commit
+    on_use: Callable[[Location], None]  # told of every session that something was asked of
     index: Catalog = field(init=False)
     feed: ChangeFeed = field(init=False)
     journal: Journal = field(init=False)
     # Brings what is derived from another part of the home in step with its files; True if it was not.
-    parts: dict[str, Callable[[Location], bool]] = field(init=False, default_factory=dict)
+    area_refreshers: dict[str, Callable[[Location], bool]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.index = Catalog(self.db)
@@ -91,7 +91,7 @@ class Core:
         for child in children:
             log.info("finishing an interrupted commit of %s", Location(root, child or None))
             self.journal.recover(root, child)
-            self.changed()
+            self.on_commit()
 
     def recover_all(self) -> None:
         """Finish every interrupted commit whose session nobody is working on."""
@@ -140,7 +140,7 @@ class Core:
 
     def read(self, location: Location) -> DocumentPair:
         """Both documents of one version. A commit under way is waited for, not looked into."""
-        self.used(location)
+        self.on_use(location)
         snapshot = session_reader.read(self.disk, location, self.limit_bytes)
         if self.locks.holds(location):
             return snapshot
@@ -166,7 +166,7 @@ class Core:
     def refresh(self, location: Location) -> bool:
         """Read a session again if its files are not those its row was made from."""
         if not location.is_session:
-            return self._refresh_part(location)
+            return self._refresh_area(location)
         if self._is_current(location):  # looked at without the lock first: it mostly is
             return False
         with self.locked(location):
@@ -186,13 +186,13 @@ class Core:
     def reread(self, location: Location, what: What = "reread") -> None:
         """Make index and search say what the files say, whatever that is. The lock is held."""
         if not location.is_session:
-            return self._reread_part(location)
-        seen = self._look(location)
+            return self._reread_area(location)
+        seen = self._scan(location)
         with self.db.write() as db:
             self._put(db, [seen], what)
-        self.changed()
+        self.on_commit()
 
-    def _look(self, location: Location) -> SessionScan:
+    def _scan(self, location: Location) -> SessionScan:
         """Read a session's files. The lock is held."""
         before_ns = now_ns()
         try:
@@ -206,13 +206,13 @@ class Core:
             if error.errno not in UNREADABLE:
                 raise
             return self._damaged(location, error)
-        version = session_reader.sure_version(snapshot.version, before_ns)
+        version = session_reader.settled_version(snapshot.version, before_ns)
         facts = session_reader.facts(self.disk, location, loaded.main, loaded.session, version)
         return SessionScan(location, facts, size_bytes=len(snapshot.main.data))
 
     def _damaged(self, location: Location, error: Corrupt | OSError) -> SessionScan:
         log.warning("not indexed: %s", error)
-        version = session_reader.sure_version(self.version(location), now_ns())
+        version = session_reader.settled_version(self.version(location), now_ns())
         return SessionScan(location, damage=(version, str(error)))
 
     def _put(self, db: apsw.Connection, batch: list[SessionScan], what: What = "reread") -> None:
@@ -226,25 +226,25 @@ class Core:
         self.feed.add(db, [facts.location for facts in present], what)
         self.index.put(db, *present)
 
-    def _refresh_part(self, location: Location) -> bool:
+    def _refresh_area(self, location: Location) -> bool:
         with self.locked(location):
-            is_other = self._follow(location)
+            is_other = self._sync_area(location)
             if is_other:
-                self._tell(location)
+                self._announce(location)
         return is_other
 
-    def _reread_part(self, location: Location) -> None:
-        self._follow(location)
-        self._tell(location)
+    def _reread_area(self, location: Location) -> None:
+        self._sync_area(location)
+        self._announce(location)
 
-    def _follow(self, location: Location) -> bool:
-        follow = self.parts.get(location.dir.partition("/")[0]) if location == location.owner else None
+    def _sync_area(self, location: Location) -> bool:
+        follow = self.area_refreshers.get(location.dir.partition("/")[0]) if location == location.owner else None
         return follow is not None and follow(location)
 
-    def _tell(self, location: Location) -> None:
+    def _announce(self, location: Location) -> None:
         with self.db.write() as db:
             self.feed.add(db, [location.owner], "reread")
-        self.changed()
+        self.on_commit()
 
     # -- the sweep ------------------------------------------------------------------------------------------
 
@@ -285,7 +285,7 @@ class Core:
         # In the order of time, so that search has the newest last; and those whose files are gone.
         differing.sort(key=lambda found: (found[0], found[1].root, found[1].child or ""))
         self._reread_all([*(location for _, location in differing), *known], progress)
-        for part in self.parts:
+        for part in self.area_refreshers:
             self.refresh(Location(f"/{part}"))
         return len(differing) + len(known)
 
@@ -313,7 +313,7 @@ class Core:
                     if anew:
                         self._purge(db, batch)
                     self._put(db, batch)
-            self.changed()
+            self.on_commit()
             if progress is not None:
                 progress(len(locations) - len(waiting), len(locations))
 
@@ -328,14 +328,14 @@ class Core:
         nobody may wait for one inside a transaction, because those who hold it need the database to finish.
         """
         held.enter_context(self.locked(waiting[0]))
-        batch = [self._look(waiting.popleft())]
+        batch = [self._scan(waiting.popleft())]
         size_bytes = batch[0].size_bytes
         while waiting and len(batch) < BATCH and size_bytes < BATCH_BYTES:
             try:
                 held.enter_context(self.locked(waiting[0], timeout_s=0))
             except Busy:
                 break  # it is the first of the next batch
-            batch.append(self._look(waiting.popleft()))
+            batch.append(self._scan(waiting.popleft()))
             size_bytes += batch[-1].size_bytes
         return batch
 

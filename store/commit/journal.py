@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import apsw
 
 from store import layout
-from store.disk.disk import Disk, File, NewFile, in_place
+from store.disk.disk import Disk, File, NewFile, unsynced_error
 from store.errors import StoreError
 from store.index import changed_files
 from store.index.database import Database
@@ -47,7 +47,7 @@ class Journal:
     disk: Disk
     db: Database
     reread: Callable[[Location], None]  # brings index and search in step with one session's files
-    unfinished: dict[tuple[str, str], str] = field(default_factory=dict)  # mark → why it is not yet in the index
+    index_failures: dict[tuple[str, str], str] = field(default_factory=dict)  # mark → why it is not yet in the index
 
     def run(self, commit: Commit, index: Callable[[apsw.Connection], None]) -> None:
         """Make the commit real; `index` is called inside the transaction that ends it."""
@@ -59,18 +59,18 @@ class Journal:
                 made += self.disk.make_dirs(path)
             temps = self.disk.write_temps(commit.files)
             moves = [*zip(temps, (file.path for file in commit.files), strict=True), *commit.moves]
-            self._mark(commit, moves)
+            self._record(commit, moves)
             for source, target in moves:
                 self.disk.move(source, target)
         except BaseException as error:
-            self._take_back(commit, moves, temps, made, error)
+            self._roll_back(commit, moves, temps, made, error)
             raise
         sync_error = self._sync(moves, made)
         self._finish(commit, index)
         if sync_error is not None:
-            raise in_place(sync_error, commit.location.dir) from sync_error
+            raise unsynced_error(sync_error, commit.location.dir) from sync_error
 
-    def _take_back(
+    def _roll_back(
         self,
         commit: Commit,
         moves: Sequence[tuple[str, str]],
@@ -88,7 +88,7 @@ class Journal:
                 # Whether a move was made is told by the disk: an interrupt may come before we could note it.
                 if self.disk.stat(source) is None:
                     self._undo(source, target, old)
-            self._unmark(commit)
+            self._remove_record(commit)
         except (OSError, StoreError, apsw.Error) as worse:
             text = f"{error}; half of it is in place, and will be finished once the disk works again"
             raise OSError(getattr(error, "errno", None) or errno.EIO, text, where) from worse
@@ -98,21 +98,21 @@ class Journal:
         if isinstance(error, OSError):
             raise OSError(error.errno, f"{error.strerror}; nothing was changed", where) from error
 
-    def _mark(self, commit: Commit, moves: Sequence[tuple[str, str]]) -> None:
+    def _record(self, commit: Commit, moves: Sequence[tuple[str, str]]) -> None:
         touched = [list(location) for location in commit.touched or [commit.location]]
         self.disk.step("mark")
         with self.db.write(durable=self.disk.durability == "full") as db:
             db.execute(
                 "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)",
-                (*_mark_key(commit), json.dumps(moves), json.dumps(touched)),
+                (*_entry_key(commit), json.dumps(moves), json.dumps(touched)),
             )
 
-    def _unmark(self, commit: Commit) -> None:
+    def _remove_record(self, commit: Commit) -> None:
         if not self.pending(commit.location.root):
             return  # it was never made
         self.disk.step("unmark")
         with self.db.write(durable=self.disk.durability == "full") as db:
-            db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _mark_key(commit))
+            db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _entry_key(commit))
 
     def _undo(self, source: str, target: str, old: File | None) -> None:
         """Put back what a move replaced, bytes, mode and time; or just move back.
@@ -150,12 +150,12 @@ class Journal:
             with self.db.write() as db:
                 index(db)
                 changed_files.note(db, (file.path for file in commit.files))
-                db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _mark_key(commit))
+                db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _entry_key(commit))
         except (apsw.Error, OSError, StoreError) as error:
-            self.unfinished[_mark_key(commit)] = str(error)
+            self.index_failures[_entry_key(commit)] = str(error)
             log.warning("%s is saved, its index row is not yet: %s", commit.location, error)
         else:
-            self.unfinished.pop(_mark_key(commit), None)
+            self.index_failures.pop(_entry_key(commit), None)
 
     # -- recovery ----------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class Journal:
     def all_pending(self) -> list[tuple[str, str]]:
         return list(self.db.reader.execute("SELECT root, child FROM marks"))
 
-    def _was_taken_back(self, moves: Sequence[tuple[str, str]]) -> bool:
+    def _was_rolled_back(self, moves: Sequence[tuple[str, str]]) -> bool:
         """Whether a commit was undone and only its mark could not be removed: a new file of it is nowhere."""
         return any(
             source.startswith(layout.TMP) and self.disk.stat(source) is None and self.disk.stat(target) is None
@@ -182,7 +182,7 @@ class Journal:
         if row is None:
             return
         moves, touched = json.loads(row[0]), json.loads(row[1])
-        for source, target in moves if not self._was_taken_back(moves) else ():
+        for source, target in moves if not self._was_rolled_back(moves) else ():
             # A name outside tmp/ may have come into use again after it was moved away.
             is_done = not source.startswith(layout.TMP) and self.disk.stat(target) is not None
             if self.disk.stat(source) is not None and not is_done:
@@ -198,10 +198,10 @@ class Journal:
         with self.db.write() as db:
             changed_files.note(db, (target for _, target in moves))
             db.execute("DELETE FROM marks WHERE root = ? AND child = ?", (root, child))
-        self.unfinished.pop((root, child), None)
+        self.index_failures.pop((root, child), None)
 
 
-def _mark_key(commit: Commit) -> tuple[str, str]:
+def _entry_key(commit: Commit) -> tuple[str, str]:
     return commit.location.root, WHOLE_TREE if commit.whole_tree else commit.location.child or ""
 
 

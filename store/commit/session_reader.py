@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from store import layout
 from store.disk.disk import Disk, File, Stamp
 from store.documents import append_offsets, attachment_names
-from store.documents.document import Document, identity_flaw, parse_document
-from store.documents.secrets import carried
+from store.documents.document import Document, identity_problem, parse_document
+from store.documents.secrets import find_api_key
 from store.documents.sidecar import overlay
-from store.errors import Corrupt, Flaw, InvalidContent
+from store.errors import Corrupt, InvalidContent, Problem
 from store.index.catalog import SessionFacts, Version
 from store.layout import Location
 from store.model.preview import Preview
@@ -66,7 +66,7 @@ def read(disk: Disk, location: Location, limit: int) -> DocumentPair:
         side = _read_side(disk, location, limit)
         if disk.stamp(location.path(layout.SESSION)) == (main.stamp if main else None):
             return DocumentPair(location, main, side)
-    raise Corrupt(location.path(layout.SESSION), Flaw("it changes faster than it can be read"))
+    raise Corrupt(location.path(layout.SESSION), Problem("it changes faster than it can be read"))
 
 
 def _read_side(disk: Disk, location: Location, limit: int) -> File | None:
@@ -85,7 +85,7 @@ def parse(snapshot: DocumentPair) -> LoadedSession:
     try:
         main = parse_document(snapshot.main.data, path)
     except InvalidContent as error:
-        raise Corrupt(path, error.flaw) from None
+        raise Corrupt(path, error.problem) from None
     side = parse_side(snapshot)
     return LoadedSession(snapshot, main, side, overlay(main.record, side.record if side else None))
 
@@ -100,7 +100,7 @@ def parse_side(snapshot: DocumentPair) -> Document | None:
     except InvalidContent as error:
         log.warning("ignoring a corrupt sidecar: %s", error)
         return None
-    flaw = identity_flaw(side, snapshot.location)
+    flaw = identity_problem(side, snapshot.location)
     if flaw is not None:
         log.warning("ignoring the sidecar of another session: %s: %s", path, flaw)
         return None
@@ -109,20 +109,20 @@ def parse_side(snapshot: DocumentPair) -> Document | None:
 
 def check_identity(loaded: LoadedSession) -> None:
     """A session.json that belongs elsewhere is not handed out as the one that was asked for."""
-    flaw = identity_flaw(loaded.main, loaded.snapshot.location)
+    flaw = identity_problem(loaded.main, loaded.snapshot.location)
     if flaw is not None:
         raise Corrupt(loaded.snapshot.location.path(layout.SESSION), flaw)
 
 
-def origin_of(loaded: LoadedSession) -> LoadState:
+def load_state_of(loaded: LoadedSession) -> LoadState:
     dump = loaded.session.model_dump()  # as it is on disk: a key that lies there goes with the next save
     main = dump if loaded.side is None else {**loaded.main.record.model_dump(exclude={"messages"})}
     main.setdefault("messages", dump["messages"])
     return LoadState(loaded.snapshot.version, dump, main, has_side=loaded.side is not None)
 
 
-def with_origin(loaded: LoadedSession) -> Session:
-    loaded.session._origin = origin_of(loaded)
+def with_load_state(loaded: LoadedSession) -> Session:
+    loaded.session._origin = load_state_of(loaded)
     return loaded.session
 
 
@@ -135,14 +135,14 @@ def facts(disk: Disk, location: Location, main: Document, record: Session, versi
         version=version,
         anchors=append_offsets.find(main) if _may_be_appended_to(main, location) else None,
         summary=record.conversation_summary.content if record.conversation_summary else "",
-        gist=Preview().owned(record.metadata).after(messages),
+        gist=Preview().with_owner(record.metadata).with_messages(messages),
         messages=messages,
     )
 
 
 def _may_be_appended_to(main: Document, location: Location) -> bool:
     """Not to one that belongs elsewhere; and one that carries a key is written without it, as a whole."""
-    return identity_flaw(main, location) is None and carried(main.data) is None
+    return identity_problem(main, location) is None and find_api_key(main.data) is None
 
 
 def entry_of(session: Session, location: Location, message_count: int, *, has_attachments: bool) -> IndexEntry:
@@ -173,9 +173,9 @@ def find_attachment(disk: Disk, location: Location, attachment_id: str) -> str |
     return f"{directory}/{name}" if name else None
 
 
-def sure_version(version: Version, now_ns: int) -> Version:
-    return Version(_sure(version.main, now_ns), _sure(version.side, now_ns))
+def settled_version(version: Version, now_ns: int) -> Version:
+    return Version(_settled(version.main, now_ns), _settled(version.side, now_ns))
 
 
-def _sure(stamp: Stamp | None, now_ns: int) -> Stamp | None:
-    return stamp.sure(now_ns) if stamp else None
+def _settled(stamp: Stamp | None, now_ns: int) -> Stamp | None:
+    return stamp.if_settled(now_ns) if stamp else None

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from store.disk.disk import Disk
-from store.errors import Corrupt, Flaw
+from store.errors import Corrupt, Problem
 
 log = logging.getLogger("grovefs.store")
 
@@ -33,7 +33,7 @@ def appending(disk: Disk, path: str) -> Iterator[Callable[[bytes], None]]:
     """How to append to a log; if anything in the block fails, nothing has been appended."""
     directory, _, name = path.rpartition("/")
     is_new = disk.stat(path) is None
-    with disk.opened(directory) as parent:
+    with disk.open_dir(directory) as parent:
         disk.step("append-line")
         fd = _open(disk, path, parent)
         try:
@@ -53,13 +53,13 @@ def _open(disk: Disk, path: str, parent: int) -> int:
         return os.open(path.rpartition("/")[2], _FLAGS, disk.file_mode, dir_fd=parent)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise Corrupt(path, Flaw("not a plain file; links are not followed")) from None
+            raise Corrupt(path, Problem("not a plain file; links are not followed")) from None
         raise
 
 
 def _refuse_odd(fd: int, path: str) -> None:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise Corrupt(path, Flaw("not a plain file"))
+        raise Corrupt(path, Problem("not a plain file"))
 
 
 def _append(disk: Disk, own: AppendedRange, lines: bytes, made_in: str | None) -> None:

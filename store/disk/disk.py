@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 from store import layout
 from store.disk.syscalls import TO_READ, birth_ns, exchange, open_beneath
-from store.errors import Corrupt, Flaw, InvalidName
+from store.errors import Corrupt, InvalidName, Problem
 
 Durability = Literal["full", "normal"]
 
@@ -33,7 +33,7 @@ _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 Step = Callable[[str], None]
 
 
-def _no_step(name: str) -> None:
+def no_step(name: str) -> None:
     """Outside tests a step is not remarkable."""
 
 
@@ -49,7 +49,7 @@ class Stamp(NamedTuple):
     def of(cls, info: os.stat_result) -> Stamp:
         return cls(info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
-    def sure(self, now_ns: int) -> Stamp:
+    def if_settled(self, now_ns: int) -> Stamp:
         """Itself if old enough to be trusted, else a stamp that equals no file's (racy-git's rule)."""
         return self if now_ns - max(self.mtime_ns, self.ctime_ns) > RACY_NS else self._replace(ctime_ns=0)
 
@@ -83,7 +83,7 @@ class DirEntry(NamedTuple):
     is_symlink: bool
 
 
-def in_place(error: OSError, path: str) -> OSError:
+def unsynced_error(error: OSError, path: str) -> OSError:
     """What to say where a change could not be synced any more: it is there, for now."""
     text = f"{error.strerror}: the new version is in place but may not survive a loss of power"
     return OSError(error.errno, text, path)
@@ -96,7 +96,7 @@ class Disk:
     durability: Durability
     step: Step
 
-    def __init__(self, home: Path, durability: Durability = "full", step: Step = _no_step) -> None:
+    def __init__(self, home: Path, durability: Durability = "full", step: Step = no_step) -> None:
         self.home = home
         self.durability = durability
         self.step = step
@@ -112,7 +112,7 @@ class Disk:
     # -- looking -----------------------------------------------------------------------------------
 
     @contextmanager
-    def opened(self, path: str) -> Iterator[int]:
+    def open_dir(self, path: str) -> Iterator[int]:
         """A descriptor of the directory at `path`, reached without following a link, or going back up."""
         if ".." in path.split("/"):
             raise InvalidName(f"{path!r} leads out of where it begins")
@@ -120,7 +120,7 @@ class Disk:
             fd = open_beneath(self._fd, path or ".")
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                raise Corrupt(path, Flaw("not a directory; links are not followed")) from None
+                raise Corrupt(path, Problem("not a directory; links are not followed")) from None
             raise
         try:
             yield fd
@@ -135,23 +135,23 @@ class Disk:
             return None
         except OSError as error:
             if error.errno == errno.ENXIO:  # a socket
-                raise Corrupt(path, Flaw("not a plain file")) from None
+                raise Corrupt(path, Problem("not a plain file")) from None
             if error.errno == errno.ENOTDIR:
-                raise Corrupt(path, Flaw("it lies in what is no directory; links are not followed")) from None
+                raise Corrupt(path, Problem("it lies in what is no directory; links are not followed")) from None
             raise OSError(error.errno, error.strerror, path) from error
         try:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode):
-                raise Corrupt(path, Flaw("not a plain file"))
+                raise Corrupt(path, Problem("not a plain file"))
             if limit is not None and info.st_size > limit:
-                raise Corrupt(path, Flaw(f"{info.st_size} bytes are over the limit of {limit}"))
+                raise Corrupt(path, Problem(f"{info.st_size} bytes are over the limit of {limit}"))
             data = _read_all(fd, info.st_size)
         finally:
             os.close(fd)
         stamp = Stamp.of(info)._replace(size=len(data))
         return File(data, stamp, stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid)
 
-    def look(self, path: str) -> File | None:
+    def stat_file(self, path: str) -> File | None:
         """What a file at `path` is like, without reading it."""
         info = self.stat(path)
         if info is None or not stat.S_ISREG(info.st_mode):
@@ -184,7 +184,7 @@ class Disk:
     def birth_ns(self, path: str) -> int | None:
         """When the file at `path` was made; None where that is not known."""
         directory, _, name = path.rpartition("/")
-        with self.opened(directory) as parent:
+        with self.open_dir(directory) as parent:
             return birth_ns(parent, name)
 
     def open_to_read(self, path: str) -> int:
@@ -195,13 +195,13 @@ class Disk:
             return open_beneath(self._fd, path, TO_READ)
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise Corrupt(path, Flaw("not a plain file; links are not followed")) from None
+                raise Corrupt(path, Problem("not a plain file; links are not followed")) from None
             raise
 
     def entries(self, path: str) -> list[DirEntry]:
         """The entries of a directory, by name; none if it does not exist."""
         try:
-            with self.opened(path) as fd, os.scandir(fd) as found:
+            with self.open_dir(path) as fd, os.scandir(fd) as found:
                 entries = [
                     DirEntry(e.name, e.is_dir(follow_symlinks=False), e.is_file(follow_symlinks=False), e.is_symlink())
                     for e in found
@@ -213,7 +213,7 @@ class Disk:
     def scan(self, path: str) -> list[tuple[str, os.stat_result]]:
         """The names in a directory, and what each is like; none if it does not exist."""
         found: list[tuple[str, os.stat_result]] = []
-        with suppress(FileNotFoundError), self.opened(path) as fd:
+        with suppress(FileNotFoundError), self.open_dir(path) as fd:
             for name in os.listdir(fd):
                 with suppress(FileNotFoundError):  # gone since
                     found.append((name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
@@ -228,7 +228,7 @@ class Disk:
     def make_dirs(self, path: str) -> list[str]:
         """Create what is missing of a directory; returns what was created, outermost first."""
         made: list[str] = []
-        with suppress(FileNotFoundError), self.opened(path):
+        with suppress(FileNotFoundError), self.open_dir(path):
             return made
         walked = ""
         try:
@@ -236,7 +236,7 @@ class Disk:
                 parent, walked = walked, f"{walked}/{name}" if walked else name
                 if self._make_dir(parent, name):
                     made.append(walked)
-            with self.opened(path):  # the last name too must be a real directory
+            with self.open_dir(path):  # the last name too must be a real directory
                 return made
         except BaseException:
             self.remove_dirs(made)
@@ -244,7 +244,7 @@ class Disk:
 
     def _make_dir(self, parent: str, name: str) -> bool:
         """Not synced: the commit that needs it does that, once."""
-        with self.opened(parent) as fd:
+        with self.open_dir(parent) as fd:
             try:
                 self.step("make-dir")
                 os.mkdir(name, self.dir_mode, dir_fd=fd)
@@ -256,7 +256,7 @@ class Disk:
         """Take back directories made in vain, innermost last in `paths`; what is not empty stays."""
         for path in reversed(list(paths)):
             directory, _, name = path.rpartition("/")
-            with suppress(OSError, Corrupt), self.opened(directory) as parent:
+            with suppress(OSError, Corrupt), self.open_dir(directory) as parent:
                 os.rmdir(name, dir_fd=parent)
 
     def write_temp(self, parts: Iterable[bytes | memoryview], like: File | None = None) -> str:
@@ -276,7 +276,7 @@ class Disk:
                 fd, path = self.open_temp()
                 fds.append(fd)
                 made.append(path)
-                self._fill(fd, file)
+                self._write_pieces(fd, file)
             for fd in fds:
                 self.fsync(fd, "sync-temp")
         except BaseException:
@@ -289,7 +289,7 @@ class Disk:
                 os.close(fd)
         return made
 
-    def _fill(self, fd: int, file: NewFile) -> None:
+    def _write_pieces(self, fd: int, file: NewFile) -> None:
         like = file.like
         mode = file.mode if file.mode is not None else like.mode if like else self.file_mode
         if mode != 0o600:  # as it was created
@@ -314,13 +314,13 @@ class Disk:
     def open_temp(self) -> tuple[int, str]:
         """A new file under tmp/: its descriptor and path. Gone at the next opening if forgotten."""
         path = self.temp_path()
-        with self.opened(layout.TMP) as parent:
+        with self.open_dir(layout.TMP) as parent:
             return os.open(path.rpartition("/")[2], _CREATE, 0o600, dir_fd=parent), path
 
     def drop_temp(self, path: str) -> None:
         """What was made under tmp/ in vain. Not a step: nobody knows of it."""
         name = path.rpartition("/")[2]
-        with suppress(FileNotFoundError), self.opened(layout.TMP) as parent:
+        with suppress(FileNotFoundError), self.open_dir(layout.TMP) as parent:
             try:
                 os.unlink(name, dir_fd=parent)
             except IsADirectoryError:
@@ -334,14 +334,14 @@ class Disk:
         self.step("move")
         source_dir, _, source_name = source.rpartition("/")
         target_dir, _, target_name = target.rpartition("/")
-        with self.opened(source_dir) as src, self.opened(target_dir) as dst:
+        with self.open_dir(source_dir) as src, self.open_dir(target_dir) as dst:
             os.rename(source_name, target_name, src_dir_fd=src, dst_dir_fd=dst)
 
     def link(self, source: str, target: str) -> None:
         """A second name for a file; where the filesystem has no such thing, the only one."""
         (source_dir, _, source_name), (target_dir, _, target_name) = source.rpartition("/"), target.rpartition("/")
         self.step("link")
-        with self.opened(source_dir) as src, self.opened(target_dir) as dst:
+        with self.open_dir(source_dir) as src, self.open_dir(target_dir) as dst:
             try:
                 os.link(source_name, target_name, src_dir_fd=src, dst_dir_fd=dst, follow_symlinks=False)
             except OSError as error:
@@ -349,30 +349,30 @@ class Disk:
                     raise
                 os.rename(source_name, target_name, src_dir_fd=src, dst_dir_fd=dst)
 
-    def seal(self, paths: Sequence[str]) -> None:
+    def sync_after_change(self, paths: Sequence[str]) -> None:
         """Sync the directories of a change that is made: an error says that it is."""
         try:
             self.sync_dirs(paths)
         except OSError as error:
-            raise in_place(error, paths[0]) from error
+            raise unsynced_error(error, paths[0]) from error
 
     def exchange(self, one: str, other: str) -> None:
         """Two names change places, in one step, and that lasts."""
         (a_dir, _, a_name), (b_dir, _, b_name) = one.rpartition("/"), other.rpartition("/")
-        with self.opened(a_dir) as a, self.opened(b_dir) as b:
+        with self.open_dir(a_dir) as a, self.open_dir(b_dir) as b:
             self.step("exchange")
             exchange(a, a_name, b, b_name)
-        self.seal([a_dir, b_dir])
+        self.sync_after_change([a_dir, b_dir])
 
     def sync_dirs(self, paths: Iterable[str]) -> None:
         for path in dict.fromkeys(paths):
-            with self.opened(path) as fd:
+            with self.open_dir(path) as fd:
                 self.fsync(fd, "sync-dir")
 
     def remove(self, path: str) -> None:
         """Unlink a file; it may be gone already."""
         directory, _, name = path.rpartition("/")
-        with suppress(FileNotFoundError), self.opened(directory) as fd:
+        with suppress(FileNotFoundError), self.open_dir(directory) as fd:
             self.step("remove")
             os.unlink(name, dir_fd=fd)
 
@@ -383,13 +383,13 @@ class Disk:
             return
         if stat.S_ISDIR(info.st_mode):
             directory, _, name = path.rpartition("/")
-            with self.opened(directory) as parent:
+            with self.open_dir(directory) as parent:
                 self.step("remove-tree")
                 shutil.rmtree(name, dir_fd=parent)
         else:
             self.remove(path)
 
-    def prove_moves(self) -> None:
+    def check_rename_works(self) -> None:
         """A trial rename from tmp/ to sessions/: a commit is nothing else. No backup shall see that we looked."""
         probe = self.write_temp([b""])
         before = os.stat(layout.SESSIONS, dir_fd=self._fd, follow_symlinks=False)

@@ -166,7 +166,7 @@ class HomePresence:
     def enter(self) -> bool:
         """True if nobody else is here; others then wait until `settle`, so that one alone sets things up."""
         while True:
-            if self.alone():
+            if self.try_exclusive():
                 os.ftruncate(self._fd, 0)
                 return True
             fcntl.fcntl(self._fd, fcntl.F_OFD_SETLKW, _record(0, fcntl.F_RDLCK))
@@ -175,19 +175,19 @@ class HomePresence:
             _set(self._fd, 0, fcntl.F_UNLCK)
             time.sleep(_LONGEST_PAUSE_S * random.random())  # others may be at the same point
 
-    def settle(self) -> None:
+    def ready(self) -> None:
         """Things are set up: let the others in."""
         os.pwrite(self._fd, _READY, 0)
         _set(self._fd, 0, fcntl.F_RDLCK)
 
-    def last(self) -> bool:
+    def is_last(self) -> bool:
         """Whether we are the last to leave; if so nobody comes in any more without setting things up."""
-        if not self.alone():
+        if not self.try_exclusive():
             return False
         os.ftruncate(self._fd, 0)
         return True
 
-    def alone(self) -> bool:
+    def try_exclusive(self) -> bool:
         """Take the lock for oneself, if nobody shares it."""
         try:
             _set(self._fd, 0, fcntl.F_WRLCK)

@@ -39,7 +39,7 @@ class Rejects:
 
     disk: Disk
 
-    def keep(self, where: Location | str, name: str, raw: bytes, error: StoreError | OSError) -> None:
+    def store(self, where: Location | str, name: str, raw: bytes, error: StoreError | OSError) -> None:
         """Keep refused bytes and the reason; a later refusal of the same document replaces it."""
         directory = _path(where)
         slot = _slot(directory)
@@ -56,7 +56,7 @@ class Rejects:
     def _alone(self) -> Iterator[None]:
         """One at a time in all processes: slots come and go with what is in them. For the public methods only."""
         self.disk.make_dirs(layout.REJECTS)
-        with self.disk.opened(layout.REJECTS) as fd:
+        with self.disk.open_dir(layout.REJECTS) as fd:
             fcntl.flock(fd, fcntl.LOCK_EX)  # gone with the descriptor
             yield
 
@@ -104,15 +104,15 @@ class Rejects:
         if not self.names(directory):
             self.disk.remove_tree(_slot(directory))
 
-    def drop(self, where: Location | str, name: str) -> None:
+    def clear(self, where: Location | str, name: str) -> None:
         """The document was mended, or is gone: nothing is kept of it any more."""
-        with _after_the_fact():
+        with _log_only():
             for part in (REJECTED, REASON):
                 self.remove(where, f"{_short(name)}{part}")
 
-    def drop_all(self, where: Location | str) -> None:
+    def clear_all(self, where: Location | str) -> None:
         """The directory is gone, and with it all that was kept for it and for those in it."""
-        with _after_the_fact():
+        with _log_only():
             if self.disk.directories(layout.REJECTS):
                 with self._alone():
                     self._drop_below(_path(where))
@@ -123,7 +123,7 @@ class Rejects:
 
     def rename(self, where: Location | str, target: Location | str) -> None:
         """The directory has another name: what was typed for it, and in it, is to be found there."""
-        with _after_the_fact():
+        with _log_only():
             if self.disk.directories(layout.REJECTS):
                 with self._alone():
                     self._rename(_path(where), _path(target))
@@ -145,7 +145,7 @@ class Rejects:
 
 
 @contextmanager
-def _after_the_fact() -> Iterator[None]:
+def _log_only() -> Iterator[None]:
     """The change is made, and this only follows it: a disk that fails now is no reason to say that it was not."""
     try:
         yield
@@ -192,9 +192,9 @@ def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OS
 
 def excerpt(raw: bytes, error: InvalidContent) -> list[str]:
     """The lines in question with a mark below the place, and a blank one; none where no place is known."""
-    if error.flaw.line is None or isinstance(error, SecretRefused):  # the reason is no second copy of a secret
+    if error.problem.line is None or isinstance(error, SecretRefused):  # the reason is no second copy of a secret
         return []
-    return [*_excerpt(raw, error.flaw.line, error.flaw.column or 1), ""]
+    return [*_excerpt(raw, error.problem.line, error.problem.column or 1), ""]
 
 
 def _excerpt(raw: bytes, line: int, column: int) -> list[str]:

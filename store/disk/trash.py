@@ -168,7 +168,7 @@ class DeletionGroup(NamedTuple):
         return f"deleted, with {along}" if along else "deleted"
 
 
-def together(slots: Sequence[TrashSlot]) -> list[DeletionGroup]:
+def group_deletions(slots: Sequence[TrashSlot]) -> list[DeletionGroup]:
     """Deletions as people made them, the newest first, of slots in that order. Pure."""
     by_root: dict[str, list[TrashSlot]] = {}
     for slot in slots:
@@ -181,12 +181,12 @@ def _of_one_tree(slots: list[TrashSlot]) -> Iterator[DeletionGroup]:
     taken: set[str] = set()
     for place, last in enumerate(slots):
         if last.name not in taken:
-            more = tuple(_in_the_same_go((s for s in slots[place + 1 :] if s.name not in taken), last))
+            more = tuple(_same_burst((s for s in slots[place + 1 :] if s.name not in taken), last))
             taken.update(slot.name for slot in more)
             yield DeletionGroup((last, *more))
 
 
-def _in_the_same_go(older: Iterable[TrashSlot], last: TrashSlot) -> Iterator[TrashSlot]:
+def _same_burst(older: Iterable[TrashSlot], last: TrashSlot) -> Iterator[TrashSlot]:
     """What was deleted of the same session, and below it, just before, with no pause between."""
     if last.what != _WHOLE and last.what not in _SINGLE:
         return
@@ -203,7 +203,7 @@ def _in_the_same_go(older: Iterable[TrashSlot], last: TrashSlot) -> Iterator[Tra
         yield slot
 
 
-def choose(deletions: Sequence[DeletionGroup], name: str) -> DeletionGroup:
+def find_deletion(deletions: Sequence[DeletionGroup], name: str) -> DeletionGroup:
     """The one that a person means: by its name in the trash, a path, or as sessions are named everywhere. Of several
     deletions of one session the latest."""
     for deletion in deletions:

@@ -30,13 +30,13 @@ def find(main: Document) -> AppendOffsets:
     return AppendOffsets(messages.start + len(inside), updated_at.start, main.data["updated_at"])
 
 
-def hold(raw: bytes, anchors: AppendOffsets) -> bool:
+def still_valid(raw: bytes, anchors: AppendOffsets) -> bool:
     text = json_text.render_compact(anchors.updated_at_text)
     rest = raw[anchors.append_at : anchors.append_at + 4096].lstrip()
     return raw[anchors.updated_at : anchors.updated_at + len(text)] == text and rest.startswith(b"]")
 
 
-def cut_in(
+def splice_messages(
     raw: bytes, anchors: AppendOffsets, added: Sequence[dict[str, Any]], now: Timestamp
 ) -> tuple[list[bytes | memoryview], AppendOffsets]:
     """The text in parts, with messages added and updated_at changed, and where the anchors are then."""

@@ -13,7 +13,7 @@ import mimetypes
 import re
 from collections.abc import Iterable
 
-from store.errors import Flaw, InvalidContent
+from store.errors import InvalidContent, Problem
 from store.layout import is_leftover
 
 SCHEME = "bamboo-attachment://"
@@ -91,7 +91,7 @@ def decode(data: bytes | str, mime: str | None) -> tuple[bytes, str]:
     if text[:5].lower() == "data:":
         header, comma, payload = text[5:].partition(",")
         if not comma or ";base64" not in header.lower():
-            raise InvalidContent("attachment", Flaw("the data URL is not base64"))
+            raise InvalidContent("attachment", Problem("the data URL is not base64"))
         return _unbase64(payload), header.partition(";")[0].strip() or mime or "text/plain"
     return _unbase64(text), mime or DEFAULT_MIME
 
@@ -100,4 +100,4 @@ def _unbase64(text: str) -> bytes:
     try:
         return base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidContent("attachment", Flaw(f"the base64 is broken: {error}")) from None
+        raise InvalidContent("attachment", Problem(f"the base64 is broken: {error}")) from None

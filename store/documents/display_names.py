@@ -28,18 +28,18 @@ def session_name(title: str, opening: str | None, location: Location) -> str:
     """What a session is called as long as no other is: its title, or the first words of its user."""
     if opening and title.strip() in ("", NEW_TITLE):
         title = opening
-    tag = safe(location.id, MAX_BYTES)
+    tag = sanitize(location.id, MAX_BYTES)
     if len(tag.encode()) > _ID_BYTES:
         tag = clip(tag, _ID_BEGINNING)
-    return f"{safe(title, _TITLE_BYTES) or 'untitled'}~{tag or mark(str(location))}"
+    return f"{sanitize(title, _TITLE_BYTES) or 'untitled'}~{tag or digest_suffix(str(location))}"
 
 
-def marked(name: str, location: Location) -> str:
+def with_suffix(name: str, location: Location) -> str:
     """A name that several sessions would have, for one of them."""
-    return f"{name}~{mark(str(location))}"
+    return f"{name}~{digest_suffix(str(location))}"
 
 
-def unmarked(name: str) -> tuple[str, str] | None:
+def split_suffix(name: str) -> tuple[str, str] | None:
     """The name before its mark, and the mark; None if it has none."""
     match = _MARKED.match(name)
     return (match[1], match[2]) if match else None
@@ -49,17 +49,17 @@ def label(value: str | None) -> str:
     """The directory of a status, a model, a project: the value itself where that is safe, else like it."""
     if not value:
         return NONE
-    plain = safe(value, MAX_BYTES)
+    plain = sanitize(value, MAX_BYTES)
     if plain == value and value != NONE:
         return value
-    return f"{clip(plain, MAX_BYTES - 9) or 'value'}~{mark(value)}"
+    return f"{clip(plain, MAX_BYTES - 9) or 'value'}~{digest_suffix(value)}"
 
 
-def mark(text: str) -> str:
+def digest_suffix(text: str) -> str:
     return blake2b(text.encode(errors="replace"), digest_size=4).hexdigest()
 
 
-def safe(text: str, limit_bytes: int) -> str:
+def sanitize(text: str, limit_bytes: int) -> str:
     """`text` with a dash for every run of what is not safe, cut to a length; "" if nothing is left."""
     composed = unicodedata.normalize("NFC", text)
     kept = "".join(c if c.isprintable() else " " for c in composed)

@@ -16,7 +16,7 @@ from store import layout
 from store.documents import gc_pause, json_text
 from store.documents.attachment_names import SCHEME
 from store.documents.sidecar import AUTHORITY
-from store.errors import Flaw, InvalidContent
+from store.errors import InvalidContent, Problem
 from store.layout import Location
 from store.model.session import ALIASES, Session
 
@@ -68,16 +68,16 @@ class Document(NamedTuple):
 
 def parse_document(raw: bytes, name: str, *, limit: int = json_text.MAX_DOCUMENT_BYTES) -> Document:
     """The record in `raw`; InvalidContent says what is wrong and where. `name` is for the message."""
-    with gc_pause.left(len(raw)):
+    with gc_pause.gc_paused(len(raw)):
         data = json_text.parse(raw, name, limit=limit)
         try:
             record = Session.model_validate(data)
         except pydantic.ValidationError as error:
-            raise InvalidContent(name, type_flaw(error, raw)) from None
+            raise InvalidContent(name, type_problem(error, raw)) from None
         return Document(raw, data, record)
 
 
-def caught_up(raw: bytes, present: bytes) -> bytes:
+def with_current_updated_at(raw: bytes, present: bytes) -> bytes:
     """A document with the `updated_at` of the one that stands, if its own is older: it is refused for that alone."""
     try:
         ours, theirs = parse_document(raw, "yours"), parse_document(present, "theirs")
@@ -88,7 +88,7 @@ def caught_up(raw: bytes, present: bytes) -> bytes:
     return json_text.splice(raw, ours.data, {**ours.data, "updated_at": theirs.data["updated_at"]})
 
 
-def type_flaw(error: pydantic.ValidationError, raw: bytes | None = None) -> Flaw:
+def type_problem(error: pydantic.ValidationError, raw: bytes | None = None) -> Problem:
     """The first fault pydantic found, in plain words; its place too, if the text is given."""
     first = error.errors(include_url=False)[0]
     path = tuple(first["loc"])
@@ -97,13 +97,13 @@ def type_flaw(error: pydantic.ValidationError, raw: bytes | None = None) -> Flaw
     more = error.error_count() - 1
     if more:
         reason += f" (and {more} more fault{'s' if more > 1 else ''})"
-    return Flaw(reason, line, column, json_text.render_path(path))
+    return Problem(reason, line, column, json_text.render_path(path))
 
 
 # -- identity (rule 9) -------------------------------------------------------------------------------
 
 
-def identity_flaw(document: Document, location: Location) -> Flaw | None:
+def identity_problem(document: Document, location: Location) -> Problem | None:
     """Where a document contradicts the path it lies at; older ones that leave a member out do not."""
     path_says = {"id": location.id, "kind": location.kind, "root_session_id": location.root}
     for field, expected in path_says.items():
@@ -113,11 +113,11 @@ def identity_flaw(document: Document, location: Location) -> Flaw | None:
             continue
         line, column = json_text.locate(document.raw, (field,))
         reason = f"{found!r} does not agree with the path, which says {expected!r}"
-        return Flaw(reason, line, column, field)
+        return Problem(reason, line, column, field)
     if location.child is not None and not document.record.parent_session_id:
-        return Flaw("a child needs a parent_session_id", *json_text.locate(document.raw, ()), "parent_session_id")
+        return Problem("a child needs a parent_session_id", *json_text.locate(document.raw, ()), "parent_session_id")
     if location.child is not None and "kind" not in document.data:
-        return Flaw("a child must say that its kind is child", *json_text.locate(document.raw, ()), "kind")
+        return Problem("a child must say that its kind is child", *json_text.locate(document.raw, ()), "kind")
     return None
 
 
@@ -129,12 +129,12 @@ def fork(document: Document, location: Location) -> bytes:
         members["parent_session_id"] = None
         if record.spawn_depth:
             members["spawn_depth"] = 0
-    elif _stands_below_root(record, location):
+    elif _is_below_root(record, location):
         members |= {"parent_session_id": location.root, "spawn_depth": 1}
-    return respelled(document, members)
+    return with_identity(document, members)
 
 
-def respelled(document: Document, members: Members) -> bytes:
+def with_identity(document: Document, members: Members) -> bytes:
     """A document that says something else of who it is, and all in it that follows from its id (None: gone)."""
     data, old_id = document.data, document.record.id
     after = {k: v for k, v in {**data, **members}.items() if k != AUTHORITY and (k not in members or v is not None)}
@@ -143,15 +143,15 @@ def respelled(document: Document, members: Members) -> bytes:
     if task_list and "id" in members:
         after[task_list] = {**data[task_list], "session_id": new_id}
     raw = json_text.splice(document.raw, data, after)
-    return _redirected(raw, f"{SCHEME}{old_id}/", f"{SCHEME}{new_id}/")
+    return _with_references(raw, f"{SCHEME}{old_id}/", f"{SCHEME}{new_id}/")
 
 
-def _stands_below_root(record: Session, location: Location) -> bool:
+def _is_below_root(record: Session, location: Location) -> bool:
     """Whether a fork has no other parent than the root of its new tree; nobody is his own parent."""
     return record.kind == "root" or record.parent_session_id in (None, "", record.root_session_id, location.id)
 
 
-def _redirected(raw: bytes, old: str, new: str) -> bytes:
+def _with_references(raw: bytes, old: str, new: str) -> bytes:
     """The text with the prefix of references changed; a string that spells it with escapes is written anew."""
     if old == new:
         return raw
@@ -174,7 +174,7 @@ def check_authority(document: Document, name: str) -> None:
     reason = _authority_fault(document, name)
     if reason is not None:
         line, column = json_text.locate(document.raw, (AUTHORITY,))
-        raise InvalidContent(name, Flaw(f"{reason}; {_AUTHORITY_ADVICE}", line, column, AUTHORITY))
+        raise InvalidContent(name, Problem(f"{reason}; {_AUTHORITY_ADVICE}", line, column, AUTHORITY))
 
 
 def _authority_fault(document: Document, name: str) -> str | None:

@@ -40,7 +40,7 @@ _pause = _Pause()
 
 
 @contextmanager
-def left(size_bytes: int) -> Iterator[None]:
+def gc_paused(size_bytes: int) -> Iterator[None]:
     """Leave it, while a document of that size is at work on."""
     if size_bytes < LARGE_BYTES:
         yield

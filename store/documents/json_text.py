@@ -19,7 +19,7 @@ import msgspec
 import orjson
 
 from store.documents import gc_pause, json_faults
-from store.errors import Flaw, InvalidContent, TooLarge
+from store.errors import InvalidContent, Problem, TooLarge
 
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
 # serde_json gives up at the 128th open bracket; so 127 containers, and their innermost value is level 128.
@@ -51,7 +51,7 @@ def parse(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> dict[str
     value = parse_value(raw, name, limit=limit)
     if not isinstance(value, dict):
         found = "an array" if isinstance(value, list) else "a single value"
-        raise InvalidContent(name, Flaw(f"a JSON object is expected, not {found}", 1, 1))
+        raise InvalidContent(name, Problem(f"a JSON object is expected, not {found}", 1, 1))
     return value
 
 
@@ -59,10 +59,10 @@ def parse_value(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> An
     """As `parse`, but any JSON value."""
     check_size(len(raw), name, limit)
     try:
-        with gc_pause.left(len(raw)):
+        with gc_pause.gc_paused(len(raw)):
             value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise InvalidContent(name, _syntax_flaw(raw, error)) from None
+        raise InvalidContent(name, _syntax_problem(raw, error)) from None
     _check_structure(raw, value, name)
     # serde reads -0 as a float, which it takes for no integer field; orjson would say 0.
     if b" -0" in raw.translate(_ONE_SPACE_BEFORE_VALUES) and _MINUS_ZERO.search(_outside_strings(raw)):
@@ -73,29 +73,29 @@ def parse_value(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> An
 
 def check_size(size: int, name: str, limit: int) -> None:
     if size > limit:
-        raise TooLarge(name, Flaw(f"{size} bytes are over the limit of {limit}"))
+        raise TooLarge(name, Problem(f"{size} bytes are over the limit of {limit}"))
 
 
-def _syntax_flaw(raw: bytes, error: orjson.JSONDecodeError) -> Flaw:
+def _syntax_problem(raw: bytes, error: orjson.JSONDecodeError) -> Problem:
     try:
         raw.decode()
     except UnicodeDecodeError as bad:
         line, column = position(raw, bad.start)
-        return Flaw("the text is not valid UTF-8", line, column)
+        return Problem("the text is not valid UTF-8", line, column)
     if error.msg.startswith("depth limit"):  # orjson's own, far beyond ours
-        return _depth_flaw(raw)
-    return Flaw(error.msg, error.lineno, error.colno)
+        return _depth_problem(raw)
+    return Problem(error.msg, error.lineno, error.colno)
 
 
 def _check_structure(raw: bytes, value: Any, name: str) -> None:
     """What orjson lets pass: deep nesting, and keys that appear twice in one object."""
     # Where there are no more brackets than levels, however they stand, none is too deep.
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _depth(_brackets(raw)) > MAX_DEPTH:
-        raise InvalidContent(name, _depth_flaw(raw))
+        raise InvalidContent(name, _depth_problem(raw))
     if _repeats_a_key(raw, orjson.dumps(value)):
         path, offset = json_faults.find_duplicate(raw)
         line, column = position(raw, offset)
-        raise InvalidContent(name, Flaw("the key appears twice", line, column, render_path(path)))
+        raise InvalidContent(name, Problem("the key appears twice", line, column, render_path(path)))
 
 
 def _depth(brackets: bytes) -> int:
@@ -130,9 +130,9 @@ def _outside_strings(raw: bytes) -> bytes:
     return b"".join(_without_escapes(raw).split(b'"')[::2])
 
 
-def _depth_flaw(raw: bytes) -> Flaw:
+def _depth_problem(raw: bytes) -> Problem:
     line, column = position(raw, json_faults.too_deep_at(raw, MAX_DEPTH))
-    return Flaw(f"nested deeper than {MAX_DEPTH} levels", line, column)
+    return Problem(f"nested deeper than {MAX_DEPTH} levels", line, column)
 
 
 # -- positions -------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def render_strict(value: Any, name: str) -> bytes:
         json.dumps(value, allow_nan=False)  # orjson would write null for NaN, and text for a datetime
         return render(value)
     except (TypeError, ValueError) as error:
-        raise InvalidContent(name, Flaw(f"this cannot be written as JSON: {error}")) from None
+        raise InvalidContent(name, Problem(f"this cannot be written as JSON: {error}")) from None
 
 
 def render_compact(value: Any) -> bytes:

@@ -63,7 +63,7 @@ def _texts_in(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def split(text: str) -> str:
+def prepare_text(text: str) -> str:
     """The text as the tokenizer shall have it.
 
     Composed first: what was typed on a Mac, or taken from a file name of one, is the same word.
@@ -79,7 +79,7 @@ def is_word(text: str) -> bool:
     return any(c.isalnum() for c in text) or _EMOJI.search(text) is not None
 
 
-def fold(text: str) -> str:
+def casefold_nfc(text: str) -> str:
     """For comparing names: no matter which case, and how an accent is typed."""
     return unicodedata.normalize("NFC", text).casefold()
 

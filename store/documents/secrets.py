@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from store.documents import json_text
-from store.errors import Flaw, InvalidContent
+from store.errors import InvalidContent, Problem
 
 KEY = "api_key"
 HOLDERS = ("llm_config", "metadata")
@@ -22,7 +22,7 @@ class SecretRefused(InvalidContent):
     """A document that carries a key. Its text is not to be shown."""
 
 
-def carried(document: Mapping[str, Any]) -> tuple[str, str] | None:
+def find_api_key(document: Mapping[str, Any]) -> tuple[str, str] | None:
     """The path of a key that a document carries; None if it carries none. An empty one is none."""
     for holder in HOLDERS:
         members = document.get(holder)
@@ -33,7 +33,7 @@ def carried(document: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def without_keys(document: dict[str, Any]) -> dict[str, Any]:
     """The same document without the keys it carries; itself if there are none."""
-    while (path := carried(document)) is not None:
+    while (path := find_api_key(document)) is not None:
         holder = path[0]
         members = {name: value for name, value in document[holder].items() if name != KEY}
         document = {**document, holder: members}
@@ -42,18 +42,18 @@ def without_keys(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def cleaned(raw: bytes, document: dict[str, Any]) -> bytes:
+def without_api_keys(raw: bytes, document: dict[str, Any]) -> bytes:
     """The text without the keys that its document carries, every other byte kept."""
     clean = without_keys(document)
     return raw if clean is document else json_text.splice(raw, document, clean)
 
 
-def refuse_keys(raw: bytes, document: Mapping[str, Any], name: str) -> None:
+def reject_api_keys(raw: bytes, document: Mapping[str, Any], name: str) -> None:
     """SecretRefused, with the place, if the document carries a key."""
-    path = carried(document)
+    path = find_api_key(document)
     if path is not None:
         reason = "a key is not stored with a conversation; take this member out, and give the agent its key elsewhere"
-        raise SecretRefused(name, Flaw(reason, *json_text.locate(raw, path), json_text.render_path(path)))
+        raise SecretRefused(name, Problem(reason, *json_text.locate(raw, path), json_text.render_path(path)))
 
 
 # -- what keys look like -----------------------------------------------------------------------------------

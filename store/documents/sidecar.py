@@ -66,7 +66,7 @@ def sidecar_of(raw: bytes, document: Mapping[str, Any]) -> bytes:
     return json_text.splice(raw, document, plane)
 
 
-def carry(side: bytes, old: Mapping[str, Any], new: Mapping[str, Any]) -> bytes:
+def apply_changes_to_sidecar(side: bytes, old: Mapping[str, Any], new: Mapping[str, Any]) -> bytes:
     """The sidecar after session.json changed from `old` to `new`: what differs is carried, the rest stays."""
     before, after = (_with_maps(_with_task_names(control_plane(document))) for document in (old, new))
     return json_text.splice(side, before, after, aliases=ALIASES)
@@ -89,7 +89,7 @@ def _with_task_names(plane: dict[str, Any]) -> dict[str, Any]:
     return {**plane, "task_list": {**tasks, "items": items}}
 
 
-def refreshed(main: Mapping[str, Any], loaded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+def merged_main(main: Mapping[str, Any], loaded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """What session.json should say after an API save: the record as it is now.
 
     Members that only session.json had, unknown to us, stay: the sidecar never knew them, so their
@@ -103,12 +103,12 @@ def refreshed(main: Mapping[str, Any], loaded: Mapping[str, Any], now: Mapping[s
 # -- what an API save adds to a change --------------------------------------------------------------
 
 
-def settle(loaded: Mapping[str, Any], session: Session) -> dict[str, Any]:
+def complete_api_changes(loaded: Mapping[str, Any], session: Session) -> dict[str, Any]:
     """Complete what the caller changed: versions, legacy mirrors, derived state (FORMATS A.2, A.9, H.12, H.13).
 
     Returns the session's dump, without keys.
     """
-    settle_control(loaded, session)
+    complete_control_changes(loaded, session)
     now = without_keys(session.model_dump(warnings=False))
     if json_text.same(loaded["messages"], now["messages"]):
         now["messages"] = loaded["messages"]  # one and the same: whoever compares them again is done at once
@@ -118,7 +118,7 @@ def settle(loaded: Mapping[str, Any], session: Session) -> dict[str, Any]:
     return now
 
 
-def settle_control(loaded: Mapping[str, Any], session: Session) -> None:
+def complete_control_changes(loaded: Mapping[str, Any], session: Session) -> None:
     """The same for the control plane alone."""
     _bump_versions(loaded, session)
     _keep_mirrors(loaded, session)
@@ -152,10 +152,10 @@ def was_edited(before: list[Any], after: list[Any]) -> bool:
     """Whether a message that was there is gone or says something else. Appending edits nothing."""
     if len(after) < len(before):
         return True
-    return any(not json_text.same(_said(b), _said(a)) for b, a in zip(before, after, strict=False))
+    return any(not json_text.same(_content_of(b), _content_of(a)) for b, a in zip(before, after, strict=False))
 
 
-def _said(message: Mapping[str, Any]) -> dict[str, Any]:
+def _content_of(message: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in message.items() if k not in _COMPRESSION_MARKS}
 
 

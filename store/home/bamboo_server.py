@@ -31,11 +31,11 @@ class BambooServer:
         self._tolerated = tolerated
         self._rewrote_at: float | None = None
 
-    def saw_rewrite(self) -> None:
+    def note_rewrite(self) -> None:
         """sessions.json was rewritten by someone else while we had the home open."""
         self._rewrote_at = time.monotonic()
 
-    def at_work(self) -> str | None:
+    def activity(self) -> str | None:
         """What shows that a server is at work; None if nothing does. Costs two or three system calls."""
         return self._look(time.monotonic())
 
@@ -58,7 +58,7 @@ class BambooServer:
 
     def check(self) -> None:
         """Raise if writing now would be lost, or would make the server lose something."""
-        reason = None if self._tolerated else self.at_work()
+        reason = None if self._tolerated else self.activity()
         if reason is not None:
             raise BambooAtWork(
                 f"a Bamboo server is at work on {self._home} ({reason}); it would overwrite changes made now, "

@@ -17,7 +17,7 @@ import apsw
 from store import layout
 from store.commit.commits import Commits
 from store.commit.core import Core
-from store.disk.disk import Disk, Durability, Step, _no_step
+from store.disk.disk import Disk, Durability, Step, no_step
 from store.disk.locks import TIMEOUT_S, HomePresence, Locks
 from store.disk.rejects import Rejects
 from store.disk.trash import TrashExpiry
@@ -25,7 +25,7 @@ from store.documents import json_text
 from store.errors import Closed, StoreError
 from store.home.bamboo_server import BambooServer
 from store.home.housekeeping import Housekeeper
-from store.home.opening import make_home, new_warden, new_watcher, open_database, set_up
+from store.home.opening import make_home, new_freshness_server, new_watcher, open_database, set_up
 from store.home.sessions_json import SessionsJson
 from store.home.watcher import HomeWatcher
 from store.layout import Location
@@ -74,9 +74,9 @@ class OpenHome:
     exports: Exports  # and to elsewhere
     backups: Backups  # all of it, to another disk
     restores: Restores  # and back
-    pages: Transcripts  # transcripts
+    transcripts: Transcripts  # transcripts
     mail: Mailboxes  # messages between sessions
-    shelves: SessionBrowser  # sessions to leaf through
+    browser: SessionBrowser  # sessions to leaf through
     state: State  # plain documents by category and name
     agents: Agents  # the agent records among them, and which may go
     projects: Projects  # opaque payloads by project and session
@@ -92,37 +92,37 @@ class OpenHome:
         lock_timeout_s: float = TIMEOUT_S,
         auto_prune: AutoPrune | None = None,
         progress: Progress | None = None,
-        step: Step = _no_step,
+        step: Step = no_step,
     ) -> None:
         self.home = Path(home).expanduser().absolute()
         self._closed = self._is_shut = False
         self._auto_prune = auto_prune
         self._watcher: HomeWatcher | None = None
-        self._warden: FreshnessServer | None = None
+        self._freshness: FreshnessServer | None = None
         make_home(self.home)
         self._presence = HomePresence(self.home / layout.OPEN_LOCK)
         try:
             alone = self._presence.enter()
             self._disk = Disk(self.home, durability, step)
-            self._neighbour = BambooServer(self.home, tolerated=beside_bamboo)
+            self._bamboo = BambooServer(self.home, tolerated=beside_bamboo)
             self._opened = Core(
                 self._disk,
                 open_database(self.home / layout.INDEX_DB, alone=alone),
                 Locks(self.home / layout.SESSION_LOCKS, lock_timeout_s),
                 limit_bytes,
                 check_writable=self._check_writable,
-                changed=self._changed,
-                used=self._used,
+                on_commit=self._on_commit,
+                on_use=self._on_use,
             )
             self._assemble(Commits(self._core))
-            self._exporter = SessionsJson(self._core, self._neighbour)
-            self._keeper = Housekeeper([self._export, self._tidy]) if background else None
+            self._sessions_json = SessionsJson(self._core, self._bamboo)
+            self._housekeeper = Housekeeper([self._export, self._tidy]) if background else None
             self._recover(alone=alone, progress=progress)
-            self._presence.settle()
+            self._presence.ready()
             self._watcher = new_watcher(self._core) if background else None
-            self._warden = new_warden(self.trigrams) if background else None
+            self._freshness = new_freshness_server(self.trigrams) if background else None
         except BaseException:
-            self._abandon()
+            self._close_after_failed_open()
             raise
 
     @classmethod
@@ -145,14 +145,14 @@ class OpenHome:
             return
         self._closed = True
         try:
-            if self._warden is not None:
-                self._warden.stop()
+            if self._freshness is not None:
+                self._freshness.stop()
             if self._watcher is not None:
                 self._watcher.stop()
-            if self._keeper is not None:
-                self._keeper.stop()
+            if self._housekeeper is not None:
+                self._housekeeper.stop()
             self._export()
-            if self._presence.last() and not self._core.journal.all_pending():
+            if self._presence.is_last() and not self._core.journal.all_pending():
                 self._core.db.set_meta(clean=1)
             self._core.db.checkpoint()
         except (apsw.Error, OSError, StoreError) as error:  # what was committed is safe, and the next opening tidies up
@@ -163,7 +163,7 @@ class OpenHome:
             self._disk.close()
             self._presence.leave()
 
-    def _abandon(self) -> None:
+    def _close_after_failed_open(self) -> None:
         """Let go of what a failed opening has taken."""
         self._closed = self._is_shut = True
         if hasattr(self, "_opened"):
@@ -183,7 +183,7 @@ class OpenHome:
     def _assemble(self, commits: Commits) -> None:
         """All that can be done with a home, each family of operations an object of its own."""
         self._saver = SaveOperations(self._core, commits)
-        self._owners = Ownership(self._core, self._saver)
+        self._ownership = Ownership(self._core, self._saver)
         self._putter = PutOperation(self._core, commits)
         self._beside = Beside(self._core, commits)
         self.records = Records(self._core, commits)
@@ -196,7 +196,9 @@ class OpenHome:
         self.state = State(self._core, commits)
         self.agents = Agents(self._core, commits, self.state)
         self.projects = Projects(self._core, commits)
-        self._core.parts.update({layout.STATE: self.state.follow, layout.PROJECTS: self.projects.follow})
+        self._core.area_refreshers.update(
+            {layout.STATE: self.state.sync_index, layout.PROJECTS: self.projects.sync_index}
+        )
         mover = ProjectMover(self._core, commits, self.projects)
         self.names = Namespace(
             self._core,
@@ -211,8 +213,8 @@ class OpenHome:
         self.exports = Exports(self._core)
         self.backups = Backups(self._core)
         self.restores = Restores(self._core, commits, self.names.parts)
-        self.pages = Transcripts(self._core)
-        self.shelves = SessionBrowser(self._core)
+        self.transcripts = Transcripts(self._core)
+        self.browser = SessionBrowser(self._core)
         self.trigrams = TrigramIndex(self._core.disk, self._core.db)
 
     def _recover(self, *, alone: bool, progress: Progress | None) -> None:
@@ -221,12 +223,12 @@ class OpenHome:
             self._core.recover_all()
             return
         ended = set_up(self._core)
-        foreign = self._exporter.is_foreign()
-        if not ended.cleanly or foreign:
+        foreign = self._sessions_json.is_foreign()
+        if not ended.was_clean or foreign:
             self._core.sweep(progress)
         if foreign:
-            self._exporter.adopt()
-        if not ended.cleanly or self._disk.stamp(layout.INDEX_EXPORT) is None:
+            self._sessions_json.keep_unknown_keys()
+        if not ended.was_clean or self._disk.stamp(layout.INDEX_EXPORT) is None:
             self._export()  # Bamboo expects the file to be there from the start; and a crash may have kept it back
 
     def check_writable(self) -> None:
@@ -234,40 +236,40 @@ class OpenHome:
         self._check_writable()
 
     def _check_writable(self) -> None:
-        if self._exporter.is_foreign():
+        if self._sessions_json.is_foreign():
             self._reconcile()
-        self._neighbour.check()
+        self._bamboo.check()
 
     def _reconcile(self) -> None:
         """Someone else rewrote sessions.json while we have the home open: a server is at work here."""
-        self._neighbour.saw_rewrite()
+        self._bamboo.note_rewrite()
         self._core.sweep()  # first, for the rows that the unknown keys of new entries belong to
-        self._exporter.adopt()
+        self._sessions_json.keep_unknown_keys()
 
-    def _changed(self) -> None:
-        if self._keeper is not None:
-            self._keeper.notify()
+    def _on_commit(self) -> None:
+        if self._housekeeper is not None:
+            self._housekeeper.notify()
 
-    def _used(self, location: Location) -> None:
+    def _on_use(self, location: Location) -> None:
         if self._watcher is not None:
             self._watcher.use(location)
 
     def _export(self) -> None:
-        if self._exporter.is_foreign():
+        if self._sessions_json.is_foreign():
             self._reconcile()
         try:
-            self._neighbour.check()
+            self._bamboo.check()
         except StoreError as error:
             log.info("no export now: %s", error)
             return
-        self._exporter.export()
+        self._sessions_json.export()
 
     def _tidy(self) -> None:
         self._core.recover_all()
         while self._core.db.tidy_search():
             pass
         self._core.feed.trim()
-        self._remover.erase(self._expiry.names())
+        self._remover.purge(self._expiry.names())
         if self._auto_prune is not None:
             self.pruner.run_if_due(self._auto_prune)
         self._core.db.checkpoint()

@@ -33,7 +33,7 @@ _MARKER_TEXT = b"runtime-sidecar-v1\n"  # Bamboo's own
 class PreviousShutdown:
     """How the home was left."""
 
-    cleanly: bool  # by everyone, and seen before: then index and files agree
+    was_clean: bool  # by everyone, and seen before: then index and files agree
 
 
 def make_home(home: Path) -> None:
@@ -63,13 +63,13 @@ def new_watcher(core: Core) -> HomeWatcher | None:
         return None
 
 
-def new_warden(trigrams: TrigramIndex) -> FreshnessServer:
+def new_freshness_server(trigrams: TrigramIndex) -> FreshnessServer:
     return FreshnessServer(trigrams, START_S)
 
 
 def set_up(core: Core) -> PreviousShutdown:
     """Finish what was interrupted, clear away what belongs to no one, and note that the home is in use."""
-    core.disk.prove_moves()
+    core.disk.check_rename_works()
     try:
         core.recover_all()
         core.db.look_through()
@@ -77,9 +77,9 @@ def set_up(core: Core) -> PreviousShutdown:
         log.warning("index.db is damaged (%s) and is made anew from the sessions", error)
         core.db.start_anew()
     _remove_temporaries(core)
-    ended = PreviousShutdown(cleanly=core.db.get_meta("clean", 0) == 1 and core.db.get_meta("epoch") is not None)
+    ended = PreviousShutdown(was_clean=core.db.get_meta("clean", 0) == 1 and core.db.get_meta("epoch") is not None)
     core.db.set_meta(clean=0)
-    if not ended.cleanly:
+    if not ended.was_clean:
         core.feed.begin_epoch()  # what was told last may not have reached the disk
     trash.purge(core.disk)
     return ended
@@ -103,7 +103,7 @@ def migrate_sidecars(core: Core, putter: PutOperation) -> int:
         return 0
     count = sum(_migrate(core, putter, location) for location, _ in list(core.index.stamps()))
     core.disk.put(NewFile(layout.SIDECAR_MARKER, [_MARKER_TEXT]))
-    core.disk.seal([""])
+    core.disk.sync_after_change([""])
     return count
 
 

@@ -21,7 +21,7 @@ from store.commit.core import Core
 from store.disk import trash
 from store.disk.disk import File, Stamp
 from store.documents import json_text
-from store.errors import Corrupt, Flaw, InvalidContent
+from store.errors import Corrupt, InvalidContent, Problem
 from store.home.bamboo_server import BambooServer, is_ours
 from store.layout import Location
 from store.model.session import IndexEntry
@@ -47,7 +47,7 @@ class SessionsJson:
             if self.core.disk.stamp(layout.INDEX_EXPORT) == found:
                 return True
 
-    def adopt(self) -> None:
+    def keep_unknown_keys(self) -> None:
         """Keep what a foreign sessions.json says that we do not know. Garbage costs nothing but a warning."""
         try:
             file = self.core.disk.read(layout.INDEX_EXPORT)
@@ -63,11 +63,11 @@ class SessionsJson:
             if file.data:  # an empty file has nothing to keep
                 self._keep_garbage(file)
             log.warning("ignored, and made anew from the sessions: %s", error)
-            self.disown()
+            self.mark_as_exported()
             return
         head = {k: v for k, v in found.items() if k not in ("updated_at", "sessions")}
         self.core.db.set_meta(export_head=orjson.dumps(head).decode())
-        self.disown()
+        self.mark_as_exported()
         with self.core.db.write() as db:
             for entry in found["sessions"].values():
                 location = layout.locate_path(str(entry.get("rel_path"))) if isinstance(entry, dict) else None
@@ -75,7 +75,7 @@ class SessionsJson:
                     extra = {k: v for k, v in entry.items() if k not in IndexEntry.model_fields}
                     self.core.index.put_extra(db, location[0], extra)
 
-    def disown(self) -> None:
+    def mark_as_exported(self) -> None:
         """Count the file that is there as one of our exports, to be replaced by the next."""
         found = self.core.disk.stamp(layout.INDEX_EXPORT)
         self.core.db.set_meta(export_stamps=_packed([found] if found else []), export_digest="", export_cursor="")
@@ -109,7 +109,7 @@ class SessionsJson:
         return b"".join(self._rendered(b",\n".join(self._entries())))
 
     def _replace(self, parts: list[bytes], present: Stamp | None) -> None:
-        temp = self.core.disk.write_temp(parts, self.core.disk.look(layout.INDEX_EXPORT))
+        temp = self.core.disk.write_temp(parts, self.core.disk.stat_file(layout.INDEX_EXPORT))
         new = self.core.disk.stamp(temp)
         if new is None:  # someone plays with our directories
             raise FileNotFoundError(errno.ENOENT, "it was taken away before it could become sessions.json", temp)
@@ -155,7 +155,7 @@ def parse_export(raw: bytes) -> dict[str, Any]:
     """Any index that Bamboo could have written, of whatever version."""
     found = json_text.parse(raw, layout.INDEX_EXPORT)
     if not isinstance(found.get("sessions"), dict):
-        raise InvalidContent(layout.INDEX_EXPORT, Flaw("there is no object 'sessions'"))
+        raise InvalidContent(layout.INDEX_EXPORT, Problem("there is no object 'sessions'"))
     return found
 
 

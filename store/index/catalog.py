@@ -92,7 +92,7 @@ class Catalog:
         """
         keys = [self._put_row(db, f.location, f.entry, f.version, f.anchors, f.gist) for f in found]
         for facts in found:
-            self._heal(db, facts.location)
+            self._clear_damaged(db, facts.location)
         fulltext.put_all(
             db,
             (
@@ -133,7 +133,7 @@ class Catalog:
         messages: Sequence[dict[str, Any]],
     ) -> None:
         """Messages were added at the end; nothing else changed but the time."""
-        self._put_row(db, row.location, entry, version, anchors, row.gist.after(messages))
+        self._put_row(db, row.location, entry, version, anchors, row.gist.with_messages(messages))
         fulltext.add_messages(db, row.key, row.entry.message_count, messages)
 
     def forget(self, db: apsw.Connection, location: Location) -> bool:
@@ -141,7 +141,7 @@ class Catalog:
         found = db.execute("DELETE FROM sessions WHERE root = ? AND child = ? RETURNING key", _key(location)).fetchone()
         if found is not None:
             fulltext.remove_session(db, found[0])
-        return self._heal(db, location) or found is not None
+        return self._clear_damaged(db, location) or found is not None
 
     def put_damaged(self, db: apsw.Connection, location: Location, version: Version, reason: str) -> None:
         """A session that is there but cannot be read: no row, yet not forgotten."""
@@ -159,7 +159,7 @@ class Catalog:
             (orjson.dumps(extra).decode() if extra else None, *_key(location)),
         )
 
-    def _heal(self, db: apsw.Connection, location: Location) -> bool:
+    def _clear_damaged(self, db: apsw.Connection, location: Location) -> bool:
         db.execute("DELETE FROM damaged WHERE root = ? AND child = ?", _key(location))
         return bool(db.changes())
 

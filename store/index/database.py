@@ -194,7 +194,7 @@ def _recognise(path: Path) -> None:
 
 
 def _fold(*values: Any) -> str:
-    return search_text.fold(str(values[0]))
+    return search_text.casefold_nfc(str(values[0]))
 
 
 def _make_ours_alone(path: Path) -> None:

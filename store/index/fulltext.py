@@ -80,7 +80,7 @@ def documents(db: apsw.Connection) -> list[str]:
     return [path for (path,) in db.execute("SELECT path FROM state_documents ORDER BY path")]
 
 
-def document_agrees(db: apsw.Connection, path: str, title: str, text: str) -> bool:
+def document_matches(db: apsw.Connection, path: str, title: str, text: str) -> bool:
     """Whether search has this document, and as it is."""
     found = db.execute(
         "SELECT t.digest FROM state_documents d JOIN texts t ON t.row = -d.key "
@@ -111,12 +111,12 @@ class SearchRow:
         return self.source["role"], self.source.get("id"), created_ns, self.digest
 
     def indexed(self) -> str:
-        return search_text.split(
+        return search_text.prepare_text(
             f"{self.title}\n{self.summary}" if self.source is None else search_text.message_text(self.source)
         )
 
     @property
-    def told(self) -> str | dict[str, Any]:
+    def transcript_source(self) -> str | dict[str, Any]:
         """What a transcript has of it."""
         return self.summary if self.source is None else self.source
 
@@ -173,7 +173,7 @@ def _present(db: apsw.Connection, first: int, last: int) -> dict[int, tuple[int,
 
 
 def _pieces_of(change: _TextChange) -> transcript_sizes.RowChange:
-    told = [(row, text.told) for row, text in change.changed]
+    told = [(row, text.transcript_source) for row, text in change.changed]
     return transcript_sizes.RowChange(change.first, change.last, [(row,) for row in change.stale], told)
 
 
@@ -212,7 +212,7 @@ def texts_of(title: str, summary: str, messages: Sequence[dict[str, Any]]) -> li
     return [_session_text(title, summary), *map(_text_of, messages)]
 
 
-def rows_agree(db: apsw.Connection, key: int, wanted: Sequence[SearchRow]) -> bool:
+def rows_match(db: apsw.Connection, key: int, wanted: Sequence[SearchRow]) -> bool:
     """Whether a session has the rows that its files would make, each with a number that is in the full-text index."""
     between = (key << SHIFT, last_row(key))
     rows = "SELECT row, role, message_id, created_ns, digest FROM texts WHERE row BETWEEN ? AND ? ORDER BY row"
@@ -221,7 +221,7 @@ def rows_agree(db: apsw.Connection, key: int, wanted: Sequence[SearchRow]) -> bo
         return False
     joined = "SELECT count(*) FROM texts t JOIN search_docsize f ON f.id = t.number WHERE t.row BETWEEN ? AND ?"
     is_whole: bool = db.execute(joined, between).get == len(wanted)
-    return is_whole and transcript_sizes.agree(db, key, [text.told for text in wanted])
+    return is_whole and transcript_sizes.sizes_match(db, key, [text.transcript_source for text in wanted])
 
 
 def purge_session(db: apsw.Connection, key: int) -> None:

@@ -71,7 +71,7 @@ def purge(db: apsw.Connection, key: int) -> None:
     db.execute("UPDATE sessions SET text_bytes = 0 WHERE key = ?", (key,))
 
 
-def agree(db: apsw.Connection, key: int, sources: Iterable[Source]) -> bool:
+def sizes_match(db: apsw.Connection, key: int, sources: Iterable[Source]) -> bool:
     """Whether what is known of a session's pieces is what its files would make of it."""
     first, last = key << SHIFT, ((key + 1) << SHIFT) - 1
     measured = [(first + place, measure(first + place, source)) for place, source in enumerate(sources)]
@@ -80,11 +80,11 @@ def agree(db: apsw.Connection, key: int, sources: Iterable[Source]) -> bool:
     return (
         known == [(row, m.size_bytes) for row, m in measured]
         and sorted(links) == sorted(_links(measured))
-        and _row_agrees(db, key, sum(m.size_bytes for _, m in measured))
+        and _row_matches(db, key, sum(m.size_bytes for _, m in measured))
     )
 
 
-def _row_agrees(db: apsw.Connection, key: int, text_bytes: int) -> bool:
+def _row_matches(db: apsw.Connection, key: int, text_bytes: int) -> bool:
     """Whether a session's row has the right sum, and what follows from the rest of it."""
     columns = "root, child, opening, entry, name, header_bytes, text_bytes"
     row = db.execute(f"SELECT {columns} FROM sessions WHERE key = ?", (key,)).fetchone()
@@ -103,7 +103,7 @@ def links_of(db: apsw.Connection, key: int) -> dict[str, int]:
     return {url: int(times) for url, times in rows}
 
 
-def linking(db: apsw.Connection) -> set[int]:
+def sessions_with_links(db: apsw.Connection) -> set[int]:
     """The keys of all sessions whose transcripts have links."""
     return {key for (key,) in db.execute(f"SELECT DISTINCT row >> {SHIFT} FROM links")}
 

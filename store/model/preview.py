@@ -39,7 +39,7 @@ class Preview(NamedTuple):
     def exchanges(self) -> int:
         return min(self.asked, self.answered)
 
-    def after(self, added: Iterable[Message]) -> Preview:
+    def with_messages(self, added: Iterable[Message]) -> Preview:
         """The gist once these messages have been appended."""
         opening, asked, answered = self.opening, self.asked, self.answered
         for message in added:
@@ -49,7 +49,7 @@ class Preview(NamedTuple):
             answered += is_answer(message)
         return self._replace(opening=opening, asked=asked, answered=answered)
 
-    def owned(self, metadata: Mapping[str, str]) -> Preview:
+    def with_owner(self, metadata: Mapping[str, str]) -> Preview:
         """The gist with what a session's metadata says of its owner."""
         return self._replace(user=metadata.get("user_id"), persona=metadata.get("active_persona_id"))
 

@@ -292,7 +292,7 @@ class Session(AliasedRecord):
 
     def exchange_count(self) -> int:
         """How many of the user's questions were answered."""
-        return Preview().after(message.model_dump(warnings=False) for message in self.messages).exchanges
+        return Preview().with_messages(message.model_dump(warnings=False) for message in self.messages).exchanges
 
     def clear_derived_context_state(self) -> None:
         """Forget what was computed from the messages; for whoever has edited them (FORMATS H.13)."""

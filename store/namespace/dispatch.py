@@ -70,7 +70,7 @@ class Dispatcher:
             return False
         return True
 
-    def tell(self, place: PathInfo) -> None:
+    def notify_changed(self, place: PathInfo) -> None:
         """A file came or went by a plain rename or unlink: whoever has to know is told."""
         if place.location is None:
             return
@@ -81,12 +81,12 @@ class Dispatcher:
         elif place.name == layout.REMOVED and not place.location.is_session:
             self.core.refresh(place.location)  # a child taken out of its project's indices, or back
 
-    def exchanged(self, place: PathInfo) -> None:
+    def notify_exchanged(self, place: PathInfo) -> None:
         """Two names changed places: directories may hold documents that search knows elsewhere."""
         if _is_state(place):
             self.core.refresh(layout.state_location())
 
-    def touched(self, place: PathInfo) -> None:
+    def notify_attributes(self, place: PathInfo) -> None:
         """The times of a file were set: an index may take them for its own."""
         if place.location is not None and (place.kind in _STATE or place.kind is PathKind.PAYLOAD):
             self.core.refresh(place.location)

@@ -21,7 +21,7 @@ from store.errors import InvalidContent, MustBeCopied
 from store.path_kinds import CHECKED, PathInfo, PathKind, classify_path
 
 
-def refuse_unchecked(core: Core, source: PathInfo, target: PathInfo, *, has_come: bool = False) -> None:
+def require_checked_documents(core: Core, source: PathInfo, target: PathInfo, *, has_come: bool = False) -> None:
     """Before the rename; or, if it `has_come`, after it, for whoever takes it back then."""
     if target.kind is PathKind.PLAIN and not target.path.startswith(f"{layout.STATE}/"):
         return  # and so is all that is in it
@@ -59,7 +59,7 @@ def _belongs(core: Core, now: PathInfo, new: PathInfo) -> bool:
 def _is_document(core: Core, raw: bytes, place: PathInfo) -> bool:
     assert place.location is not None
     document = parse_document(raw, place.path, limit=core.limit_bytes)
-    secrets.refuse_keys(raw, document.data, place.path)
+    secrets.reject_api_keys(raw, document.data, place.path)
     documents.check_authority(document, place.path)
     is_whole = place.name == layout.SESSION or not document.data["messages"]
-    return is_whole and documents.identity_flaw(document, place.location) is None
+    return is_whole and documents.identity_problem(document, place.location) is None

@@ -76,7 +76,7 @@ class Namespace:
         """When a file was made, where the filesystem knows it."""
         return self.core.disk.birth_ns(place.path)
 
-    def noticed(self, location: Location) -> None:
+    def refresh(self, location: Location) -> None:
         """A document was changed on disk: the index is to follow, unless it knows."""
         self.core.refresh(location)
 
@@ -91,7 +91,7 @@ class Namespace:
             return self.core.disk.open_to_read(place.path)
         if flags & (os.O_WRONLY | os.O_RDWR):
             self.check_may_write(place)
-        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+        with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             return os.open(place.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=parent)
 
     def version(self, place: PathInfo) -> Version:
@@ -107,17 +107,17 @@ class Namespace:
             raise Generated(f"{place.path} is derived from the sessions beside it, and follows them by itself")
 
     def read_link(self, place: PathInfo) -> str:
-        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+        with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             return os.readlink(place.name, dir_fd=parent)
 
-    def new_shadow(self) -> tuple[int, str]:
+    def new_write_buffer(self) -> tuple[int, str]:
         """A file in which bytes may gather that are not committed yet; gone at the next opening if forgotten."""
         return self.core.disk.open_temp()
 
-    def drop_shadow(self, path: str) -> None:
+    def drop_write_buffer(self, path: str) -> None:
         self.core.disk.drop_temp(path)
 
-    def make_stored(self) -> None:
+    def create_top_dirs(self) -> None:
         """What a filesystem shows of a home is there from the first, though nothing is in it yet."""
         for name in layout.STORED:
             self.core.disk.make_dirs(name)
@@ -134,14 +134,14 @@ class Namespace:
 
     def _put_attachment(self, place: PathInfo, parts: Iterable[bytes], mode: int | None, mtime_ns: int | None) -> bool:
         assert place.location is not None
-        present = self.core.disk.look(place.path)
+        present = self.core.disk.stat_file(place.path)
         kept_mode = mode if mode is not None or present is None else present.mode
         self.beside.put_file(place.location, NewFile(place.path, parts, mtime_ns=mtime_ns, mode=kept_mode))
         return True
 
     def truncate(self, place: PathInfo, size: int, *, base: Version | None, overwrite: bool) -> None:
         """Cut or lengthen what is there, as a commit of its own; for a document seldom a good idea."""
-        fd, path = self.new_shadow()
+        fd, path = self.new_write_buffer()
         try:
             old = self.open(place, os.O_RDONLY)
             try:
@@ -152,7 +152,7 @@ class Namespace:
             self.commit_file(place, fd, base=base, overwrite=overwrite)
         finally:
             os.close(fd)
-            self.drop_shadow(path)
+            self.drop_write_buffer(path)
 
     def commit(
         self,
@@ -175,10 +175,10 @@ class Namespace:
                     terms["base"] = None
                 changed = self.parts.put(place, data, **terms)
         except (InvalidContent, Conflict) as error:
-            self.rejects.keep(place.directory, place.name, data, error)
+            self.rejects.store(place.directory, place.name, data, error)
             raise
         if changed:  # vim and `cp -b` put the old version back after a refusal: that mends nothing
-            self.rejects.drop(place.directory, place.name)
+            self.rejects.clear(place.directory, place.name)
         return changed
 
     def _put_document(
@@ -207,9 +207,9 @@ class Namespace:
             raise Protected(f"{place.path} can only be a plain file")
         if place.name == layout.CHILDREN and place.location is not None and place.kind is PathKind.PLAIN:
             raise Protected(f"{place.path}: a child has no children of its own; they lie beside it")
-        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+        with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.mkdir(place.name, self.core.disk.dir_mode, dir_fd=parent)
-        self._keep_name(place)
+        self._sync_name(place)
 
     def remove_dir(self, place: PathInfo, hidden: Collection[str] = ()) -> None:
         """Remove an empty directory. For a session that is its deletion: `hidden` names what counts as gone."""
@@ -222,14 +222,14 @@ class Namespace:
         if place.kind is PathKind.SESSION and place.location is not None and hidden:
             self.remover.delete_one(place.location)
             return
-        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+        with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.rmdir(place.name, dir_fd=parent)
-        self._keep_name(place)
+        self._sync_name(place)
 
-    def _keep_name(self, place: PathInfo) -> None:
+    def _sync_name(self, place: PathInfo) -> None:
         """That a name came or went lasts (rule 2). Foreign files are as on any disk: who cares syncs."""
         if place.kind is not PathKind.PLAIN:
-            self.core.disk.seal([place.path.rpartition("/")[0]])
+            self.core.disk.sync_after_change([place.path.rpartition("/")[0]])
         if place.kind is PathKind.ATTACHMENT and place.location is not None:  # a directory among them counts as one too
             self.beside.recount(place.location)
 
@@ -248,7 +248,7 @@ class Namespace:
     def remove_file(self, place: PathInfo, *, keep: bool = True) -> None:
         """Take a file away. What is the session's goes to the trash, unless it lives on under another name; its
         session.json takes its rows along."""
-        if place.kind is not PathKind.DERIVED or not self.parts.projects.is_hollow(place):
+        if place.kind is not PathKind.DERIVED or not self.parts.projects.is_empty(place):
             self.check_may_write(place)
         self.refuse_pinned(place)
         if place.kind is PathKind.DOCUMENT and place.location is not None:
@@ -259,19 +259,19 @@ class Namespace:
             return self.beside.remove_file(place.location, place.path, keep=keep)
         if place.kind is PathKind.LOG and keep and place.location is not None and place.location.is_session:
             return self.beside.remove_log(place.location, place.path)
-        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+        with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.unlink(place.name, dir_fd=parent)
-        self._keep_name(place)
-        self.parts.tell(place)
+        self._sync_name(place)
+        self.parts.notify_changed(place)
 
-    def put_plain(self, place: PathInfo, data: bytes, like: os.stat_result) -> None:
+    def write_copy(self, place: PathInfo, data: bytes, like: os.stat_result) -> None:
         """A foreign file that is a copy of something, with its mode and times."""
         self.core.check_writable()
         file = NewFile(place.path, [data], None, like.st_mtime_ns, stat.S_IMODE(like.st_mode))
         if place.kind is PathKind.ATTACHMENT and place.location is not None:
             return self.beside.put_file(place.location, file)
         self.core.disk.put(file)
-        self.core.disk.seal([place.path.rpartition("/")[0]])
+        self.core.disk.sync_after_change([place.path.rpartition("/")[0]])
 
     def _trash_document(self, location: Location, place: PathInfo) -> None:
         with self.core.locked(location):
@@ -282,7 +282,7 @@ class Namespace:
             row = self.core.index.find(location)
             info = trash.info_file(slot, location, "document deleted", moves, row.entry.title if row else None)
             self.core.journal.run(Commit(location, [info], moves, dirs=[slot]), lambda db: self.core.reread(location))
-            self.core.changed()
+            self.core.on_commit()
 
     # -- renames ----------------------------------------------------------------------------------------------
 
@@ -310,7 +310,7 @@ class Namespace:
         if is_dir and target.kind is PathKind.SESSION and target.location is not None:
             layout.check_new(target.location)
         if is_dir:
-            incoming.refuse_unchecked(self.core, source, target)
+            incoming.require_checked_documents(self.core, source, target)
         if self.parts.move(source, target, is_dir=is_dir):
             return self.rejects.rename(source.path, target.path) if is_dir else None
         if source.kind is not PathKind.PLAIN:
@@ -321,9 +321,9 @@ class Namespace:
         else:
             self._rename(source, target)
             if is_dir:
-                self._look_again(source, target)
+                self._recheck_moved(source, target)
         for place in (source, target):
-            self.parts.tell(place)
+            self.parts.notify_changed(place)
         if is_dir and target.kind is PathKind.SESSION and target.location is not None:
             self.core.refresh(target.location)
 
@@ -336,9 +336,9 @@ class Namespace:
         if data is None:
             raise NotFound(f"{source.path} does not exist")
         self.commit(target, data, mode=stat.S_IMODE(info.st_mode), mtime_ns=info.st_mtime_ns)
-        self.forget(source)
+        self.remove_moved(source)
 
-    def forget(self, place: PathInfo) -> None:
+    def remove_moved(self, place: PathInfo) -> None:
         """Take a file away whose bytes live on under another name: not to the trash, where that can be helped."""
         self.check_may_write(place)
         try:
@@ -349,16 +349,16 @@ class Namespace:
 
     def _rename(self, source: PathInfo, target: PathInfo) -> None:
         with (
-            self.core.disk.opened(source.path.rpartition("/")[0]) as src,
-            self.core.disk.opened(target.path.rpartition("/")[0]) as dst,
+            self.core.disk.open_dir(source.path.rpartition("/")[0]) as src,
+            self.core.disk.open_dir(target.path.rpartition("/")[0]) as dst,
         ):
             os.rename(source.name, target.name, src_dir_fd=src, dst_dir_fd=dst)
-        self.core.disk.seal([target.path.rpartition("/")[0], source.path.rpartition("/")[0]])  # rule 2
+        self.core.disk.sync_after_change([target.path.rpartition("/")[0], source.path.rpartition("/")[0]])  # rule 2
 
-    def _look_again(self, source: PathInfo, target: PathInfo) -> None:
+    def _recheck_moved(self, source: PathInfo, target: PathInfo) -> None:
         """Someone may have written in it since it was looked at; then it is back where it was."""
         try:
-            incoming.refuse_unchecked(self.core, source, target, has_come=True)
+            incoming.require_checked_documents(self.core, source, target, has_come=True)
         except BaseException:
             self._rename(target, source)
             raise
@@ -380,7 +380,7 @@ class Namespace:
                 {p.location for p in (one, other) if p.kind is PathKind.ATTACHMENT and p.location is not None}
             )
             for place in (one, other):
-                self.parts.exchanged(place)
+                self.parts.notify_exchanged(place)
         except BaseException:  # rule 7: what others cannot be told of is not done
             self.core.disk.exchange(one.path, other.path)
             raise
@@ -394,7 +394,7 @@ class Namespace:
         self.core.check_writable()
         if place.kind is not PathKind.PLAIN:
             raise Protected(f"{place.path} cannot be a link")
-        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+        with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.symlink(text, place.name, dir_fd=parent)
 
     # -- modes and times --------------------------------------------------------------------------------------
@@ -420,12 +420,12 @@ class Namespace:
             return
         self.check_may_write(place)
         self._set(place, mode, times_ns, owner)
-        self.parts.touched(place)
+        self.parts.notify_attributes(place)
 
     def _set(
         self, place: PathInfo, mode: int | None, times_ns: tuple[int, int] | None, owner: tuple[int, int] | None
     ) -> None:
-        with self.core.disk.opened(place.path.rpartition("/")[0]) as parent:
+        with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             if owner is not None:
                 os.chown(place.name, *owner, dir_fd=parent, follow_symlinks=False)
             if mode is not None:

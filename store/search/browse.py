@@ -37,7 +37,7 @@ ALL = SessionFilter()
 PINNED = SessionFilter("pinned")
 
 
-def holding(column: Column, value: str | None) -> SessionFilter:
+def with_value(column: Column, value: str | None) -> SessionFilter:
     """The sessions with a value, or (None) without any."""
     if value or column == "model":  # which is never NULL: asked about that, SQLite would read through the index
         return SessionFilter(f"{column} = ?", (value or "",))
@@ -58,14 +58,16 @@ class SessionBrowser:
         found = self._called(shelf, name)
         if len(found) == 1:
             return found[0][0] if found[0][1] else None
-        parted = display_names.unmarked(name) if not found else None
+        parted = display_names.split_suffix(name) if not found else None
         if parted is None:
             return None  # none is called so, or several are and each has a mark
         called = self._called(shelf, parted[0])
-        marked = [card for card, stands in called if stands and display_names.marked(parted[0], card.location) == name]
+        marked = [
+            card for card, stands in called if stands and display_names.with_suffix(parted[0], card.location) == name
+        ]
         return marked[0]._replace(name=name) if marked and len(called) > 1 else None
 
-    def cards(self, shelf: SessionFilter) -> Iterator[SessionLink]:
+    def links(self, shelf: SessionFilter) -> Iterator[SessionLink]:
         """All that stand on a shelf."""
         rows = self.core.db.reader.execute(
             "SELECT name, root, child, main_stamp, side_stamp, "
@@ -74,8 +76,8 @@ class SessionBrowser:
             shelf.values,
         ).fetchall()
         for *row, is_shared in rows:
-            card = _card(*row)
-            yield card._replace(name=display_names.marked(card.name, card.location)) if is_shared else card
+            card = _link(*row)
+            yield card._replace(name=display_names.with_suffix(card.name, card.location)) if is_shared else card
 
     def is_empty(self, shelf: SessionFilter) -> bool:
         query = f"SELECT 1 FROM sessions WHERE {shelf.condition} LIMIT 1"
@@ -104,12 +106,12 @@ class SessionBrowser:
             f"SELECT name, root, child, main_stamp, side_stamp, ({shelf.condition}) FROM sessions WHERE name = ?",
             (*shelf.values, name),
         ).fetchall()
-        return [(_card(*row), bool(stands)) for *row, stands in rows]
+        return [(_link(*row), bool(stands)) for *row, stands in rows]
 
     def _number(self, query: str, values: tuple[Any, ...]) -> int | None:
         found: int | None = self.core.db.reader.execute(query, values).get
         return found
 
 
-def _card(name: Any, root: Any, child: Any, main: Any, side: Any) -> SessionLink:
+def _link(name: Any, root: Any, child: Any, main: Any, side: Any) -> SessionLink:
     return SessionLink(name, Location(root, child or None), mtime_of(main, side))

@@ -75,7 +75,7 @@ def parse_query(text: str) -> Query:
     if "\0" in clean:
         raise InvalidQuery("the query holds a NUL byte, which is no text; leave it out")
     tokens = [m for m in _TOKEN.finditer(clean) if m.lastgroup != "space"]
-    notes = tuple(dict.fromkeys(note for token in tokens for note in _doubts(token)))
+    notes = tuple(dict.fromkeys(note for token in tokens for note in _hints(token)))
     node = _QueryParser(_without_deep_brackets(tokens)).everything()
     if node is None:
         return Query("", "", [], [], notes)
@@ -206,7 +206,7 @@ def _words(node: _Node, *, wanted: bool = True) -> Iterator[str]:
 def _match(node: _Node | None) -> str | None:
     """An FTS5 expression for a node, in brackets unless it is a single term; None if FTS5 has none for it."""
     if isinstance(node, _Term):
-        return '"' + words.split(node.phrase).replace('"', '""') + '"' + ("*" if node.is_prefix else "")
+        return '"' + words.prepare_text(node.phrase).replace('"', '""') + '"' + ("*" if node.is_prefix else "")
     if not isinstance(node, _Group):
         return None
     wanted = [_match(part) for part in node.parts if not isinstance(part, _Not)]
@@ -294,19 +294,19 @@ _LIKE_A_FILTER = re.compile(r"([A-Za-z_]+):(?![/:\\\d])(.*)")
 _LONGEST_QUOTED = 40  # characters of what was typed: a note is one line
 
 
-def _doubts(token: re.Match[str]) -> Iterator[str]:
+def _hints(token: re.Match[str]) -> Iterator[str]:
     if '"' in token[0] and not token[0].endswith(('"', '"*')):
         behind = _quoted(token["phrase"] or token["quoted"])
         yield f"the quote before {behind} is not closed; all behind it is one phrase"
     elif token[0] == '"':
         yield "a quote is not closed; there is nothing behind it"
     if token["filter"]:
-        yield from _doubts_of_filter(token["filter"], token["quoted"] or token["value"] or "")
+        yield from _filter_hints(token["filter"], token["quoted"] or token["value"] or "")
     elif token["word"]:
-        yield from _doubts_of_word(token["word"])
+        yield from _word_hints(token["word"])
 
 
-def _doubts_of_filter(name: str, value: str) -> Iterator[str]:
+def _filter_hints(name: str, value: str) -> Iterator[str]:
     closed = {"role": ROLES, "kind": KINDS}
     if not value:
         yield f"{name}: has no value; one follows in the same word, as in role:user"
@@ -321,7 +321,7 @@ def _doubts_of_filter(name: str, value: str) -> Iterator[str]:
         yield f"{name}: wants a date such as 2026-11-16 or 2026-11; {_quoted(value)} is none, and {effect}"
 
 
-def _doubts_of_word(word: str) -> Iterator[str]:
+def _word_hints(word: str) -> Iterator[str]:
     found = _LIKE_A_FILTER.fullmatch(word)
     if found is not None and found[1] in _FILTERS:
         yield f"{found[1]}: has no value, and was searched as a word; one follows without a space, as in role:user"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from store.commit.core import Core
-from store.commit.session_reader import with_origin
+from store.commit.session_reader import with_load_state
 from store.errors import Corrupt
 from store.index.catalog import Filter, Order
 from store.layout import Location
@@ -29,7 +29,7 @@ class SessionSummary(NamedTuple):
     location: Location
     id: str
     title: str  # its own, or one made from the first thing the user said
-    is_made: bool  # whether the title is such a one
+    is_derived_title: bool  # whether the title is such a one
     user_id: str | None
     persona_id: str | None
     project_id: str | None
@@ -58,7 +58,7 @@ class Summaries:
                 log.warning("left out, for it cannot be read: %s", error)
                 continue
             if loaded is not None:  # else it was deleted since
-                yield with_origin(loaded)
+                yield with_load_state(loaded)
 
 
 def summarise(location: Location, entry: IndexEntry, gist: Preview) -> SessionSummary:
@@ -67,7 +67,7 @@ def summarise(location: Location, entry: IndexEntry, gist: Preview) -> SessionSu
         location=location,
         id=entry.id,
         title=gist.opening if is_made and gist.opening is not None else entry.title,
-        is_made=is_made,
+        is_derived_title=is_made,
         user_id=gist.user,
         persona_id=gist.persona,
         project_id=entry.project_id,

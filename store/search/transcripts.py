@@ -42,7 +42,7 @@ class TranscriptInfo(NamedTuple):
     side_stamp: str | None
     entry: str  # as JSON: the header
     links: Mapping[str, str]  # attachments, and where they were found
-    told: int | None  # digest of title and summary
+    text_digest: int | None  # digest of title and summary
     seq: int  # how far the change feed had come
 
     @property
@@ -63,14 +63,14 @@ class Transcripts:
     def find(self, location: Location) -> TranscriptInfo | None:
         """One indexed read, and a look at the attachments where the text has links to some."""
         rows = self._rows("root = ? AND child = ?", (location.root, location.child or ""))
-        return next(self._sheets(rows), None)
+        return next(self._infos(rows), None)
 
     def iter_roots(self) -> Iterator[TranscriptInfo]:
-        return self._sheets(self._rows("child = ''", ()))
+        return self._infos(self._rows("child = ''", ()))
 
     def iter_children(self, root: str) -> Iterator[TranscriptInfo]:
         """All descendants of a root, at any depth."""
-        return self._sheets(self._rows("root = ? AND child > ''", (root,)))
+        return self._infos(self._rows("root = ? AND child > ''", (root,)))
 
     def find_newest_child(self, root: str) -> int | None:
         """When a descendant of a root was last updated, in nanoseconds; None if it has none."""
@@ -92,8 +92,8 @@ class Transcripts:
         query = f"SELECT {columns}, {told}, {seq} FROM sessions WHERE {where} ORDER BY root, child"
         return self.core.db.reader.execute(query, values).fetchall()
 
-    def _sheets(self, rows: list[tuple[Any, ...]]) -> Iterator[TranscriptInfo]:
-        linking = transcript_sizes.linking(self.core.db.reader) if len(rows) > 1 else None
+    def _infos(self, rows: list[tuple[Any, ...]]) -> Iterator[TranscriptInfo]:
+        linking = transcript_sizes.sessions_with_links(self.core.db.reader) if len(rows) > 1 else None
         finder = _Finder(self.core)
         for key, root, child, size, main, side, entry, told, seq in rows:
             location = Location(root, child or None)
@@ -153,7 +153,7 @@ class Transcripts:
         if known is None or not _is_version(known, present):
             return False  # changed behind our back, or just now: nobody can say how
         title = orjson.loads(sheet.entry)["title"]
-        return fulltext.session_digest(title, _summary(loaded)) == sheet.told and self._has_only_grown(sheet)
+        return fulltext.session_digest(title, _summary(loaded)) == sheet.text_digest and self._has_only_grown(sheet)
 
     def _has_only_grown(self, sheet: TranscriptInfo) -> bool:
         root, child = sheet.location.root, sheet.location.child or ""

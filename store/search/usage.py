@@ -17,7 +17,7 @@ import orjson
 
 from store import layout
 from store.commit.core import Core
-from store.errors import Corrupt, Flaw, InvalidContent
+from store.errors import Corrupt, InvalidContent, Problem
 from store.index.database import SHIFT
 from store.layout import Location
 from store.model.timestamp import Timestamp
@@ -175,10 +175,12 @@ def parse_prices(raw: bytes, name: str) -> Prices:
     try:
         prices = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise InvalidContent(name, Flaw(f"it is not JSON: {error.msg}", error.lineno, error.colno)) from None
+        raise InvalidContent(name, Problem(f"it is not JSON: {error.msg}", error.lineno, error.colno)) from None
     for model, kinds in prices.items() if isinstance(prices, dict) else [(name, None)]:
         if not isinstance(kinds, dict) or not all(k in TOKENS and _is_price(v) for k, v in kinds.items()):
-            raise InvalidContent(name, Flaw(f"a model has prices by kind of tokens: {', '.join(TOKENS)}", field=model))
+            raise InvalidContent(
+                name, Problem(f"a model has prices by kind of tokens: {', '.join(TOKENS)}", field=model)
+            )
     return dict(prices)
 
 

@@ -14,8 +14,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, model_validator
 from pydantic_core import PydanticCustomError
 
 from store.documents import json_text
-from store.documents.document import type_flaw
-from store.errors import Flaw, InvalidContent, TooLarge
+from store.documents.document import type_problem
+from store.errors import InvalidContent, Problem, TooLarge
 from store.layout import ARTIFACTS, TRACES, VERIFICATION
 from store.model.record import I32, U64, OmitEmpty, Opt, Record
 
@@ -104,7 +104,7 @@ class ArtifactSet(Record):
         if count > MAX_ARTIFACTS or size > MAX_CONTENT_BYTES:
             text = f"{count} artifacts of {size} bytes that must stay are over the limits"
             limits = f"{MAX_ARTIFACTS} and {MAX_CONTENT_BYTES} bytes of content"
-            raise TooLarge(ARTIFACTS, Flaw(f"{text} of {limits}; nothing was changed"))
+            raise TooLarge(ARTIFACTS, Problem(f"{text} of {limits}; nothing was changed"))
         uris = {artifact.artifact_uri for artifact in gone}
         self.artifacts = [a for a in self.artifacts if a.artifact_uri not in uris]
         return gone
@@ -227,7 +227,7 @@ def parse_record(name: str, raw: bytes, path: str, *, limit: int = json_text.MAX
     try:
         record = _SHAPES[name].validate_python(value)
     except pydantic.ValidationError as error:
-        raise InvalidContent(path, type_flaw(error, raw)) from None
+        raise InvalidContent(path, type_problem(error, raw)) from None
     return record
 
 
@@ -239,7 +239,7 @@ def check_statuses(name: str, record: Any, raw: bytes, path: str) -> None:
         if report.status != derived:
             place: json_text.Path = (number, "status")
             reason = f"{report.status!r} does not follow from the checks and risks, which make it {derived!r}"
-            raise InvalidContent(path, Flaw(reason, *json_text.locate(raw, place), json_text.render_path(place)))
+            raise InvalidContent(path, Problem(reason, *json_text.locate(raw, place), json_text.render_path(place)))
 
 
 def dump_record(name: str, record: Any) -> Any:

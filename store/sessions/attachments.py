@@ -21,7 +21,7 @@ from store.commit.journal import Commit
 from store.disk import append_log as logs
 from store.disk.disk import NewFile
 from store.documents import attachment_names
-from store.errors import Flaw, InvalidContent, NotFound
+from store.errors import InvalidContent, NotFound, Problem
 from store.index import changed_files
 from store.index.catalog import CatalogRow
 from store.layout import Location
@@ -47,7 +47,7 @@ class Beside:
         content, kind = attachment_names.decode(data, mime)
         extension = attachment_names.mime_to_extension(kind)
         if extension is None:
-            raise InvalidContent("attachment", Flaw(f"{kind!r} is no MIME type"))
+            raise InvalidContent("attachment", Problem(f"{kind!r} is no MIME type"))
         attachment_id = str(uuid.uuid4())
         directory = location.path(layout.ATTACHMENTS)
         file = NewFile(f"{directory}/{attachment_id}.{extension}", [content])
@@ -62,7 +62,7 @@ class Beside:
         with self.core.locked(location):
             if must_exist and self.core.disk.stat(location.path(layout.SESSION)) is None:
                 raise NotFound(f"session {location} is gone")
-            row = self.commits.current_row(location)
+            row = self.commits.fresh_row(location)
             self.commits.run(
                 Commit(location, [file], dirs=[file.path.rpartition("/")[0]]),
                 lambda db: self._note(db, row, present=True),
@@ -77,13 +77,13 @@ class Beside:
             info = self.core.disk.stat(path)
             if info is None:
                 raise NotFound(f"{path} does not exist")
-            row = self.commits.current_row(location)
+            row = self.commits.fresh_row(location)
 
             def note(db: apsw.Connection) -> None:
                 self._note_present(db, location, row)
 
             if keep and _is_worth_keeping(path, info):
-                self.commits.set_aside(location, path, "attachment deleted", "attachment", note)
+                self.commits.move_to_trash(location, path, "attachment deleted", "attachment", note)
             else:
                 self.commits.discard(location, [path], "attachment", note)
 
@@ -94,7 +94,7 @@ class Beside:
             if info is None:
                 raise NotFound(f"{path} does not exist")
             if _is_worth_keeping(path, info):
-                self.commits.set_aside(location, path, "log deleted", "log")
+                self.commits.move_to_trash(location, path, "log deleted", "log")
             else:
                 self.commits.discard(location, [path], "log")
 
@@ -104,7 +104,7 @@ class Beside:
         with ExitStack() as held:
             for location in sorted(locations, key=str):  # always in the same order: who waits crosswise waits for ever
                 held.enter_context(self.core.locked(location))
-            rows = {location: self.commits.current_row(location) for location in locations}
+            rows = {location: self.commits.fresh_row(location) for location in locations}
 
             def note(db: apsw.Connection) -> None:
                 for location, row in rows.items():
@@ -119,12 +119,12 @@ class Beside:
         if locations:
             with self.core.db.write() as db:
                 self.core.feed.add(db, list(locations), "attachment")
-            self.core.changed()
+            self.core.on_commit()
 
     def recount(self, location: Location) -> None:
         """Something came or went among the attachments by another way."""
         with self.core.locked(location):
-            row = self.commits.current_row(location)
+            row = self.commits.fresh_row(location)
             with self.core.db.write() as db:
                 self._note_present(db, location, row)
         self.tell([location])
@@ -156,7 +156,7 @@ class Beside:
                 self.core.feed.add(db, [location], "log")
                 changed_files.note(db, [path])
                 append(lines)
-        self.core.changed()
+        self.core.on_commit()
         return True
 
 
@@ -171,7 +171,7 @@ def _line(record: str | dict[str, Any], name: str) -> bytes:
     try:
         line = record.rstrip("\n").encode() if isinstance(record, str) else orjson.dumps(record)
     except (TypeError, UnicodeEncodeError) as error:
-        raise InvalidContent(name, Flaw(f"the record cannot be written: {error}")) from None
+        raise InvalidContent(name, Problem(f"the record cannot be written: {error}")) from None
     if b"\n" in line:
-        raise InvalidContent(name, Flaw("the record has more than one line"))
+        raise InvalidContent(name, Problem("the record has more than one line"))
     return line

@@ -104,8 +104,8 @@ class DeleteOperations:
         commit = Commit(location, [info], moves, dirs=[slot], touched=going, whole_tree=True)
         self.core.journal.run(commit, finish)
         for gone in going:
-            Rejects(self.core.disk).drop_all(gone)
-        self.core.changed()
+            Rejects(self.core.disk).clear_all(gone)
+        self.core.on_commit()
 
     # -- undelete ------------------------------------------------------------------------------------------
 
@@ -126,11 +126,11 @@ class DeleteOperations:
         aside = trash.new_slot(restored[0])
         displaced: list[tuple[str, str]] = []
         for number, (original, _) in enumerate(slot.moves):
-            self._refuse_homeless(original)
+            self._require_parent_session(original)
             info = self.core.disk.stat(original)
             if info is not None and stat.S_ISREG(info.st_mode):
                 displaced.append((original, f"{aside}/{number}"))
-            elif info is not None and not self._is_hollow(original):
+            elif info is not None and not self._has_no_files(original):
                 raise AlreadyExists(f"{original} exists again; move it away first")
             elif info is not None:
                 self.core.disk.remove_tree(original)
@@ -149,15 +149,15 @@ class DeleteOperations:
         except OSError as error:  # everything is back; an empty slot goes when its days are over
             log.info("an emptied slot stays in the trash: %s", error)
 
-    def _is_hollow(self, path: str) -> bool:
+    def _has_no_files(self, path: str) -> bool:
         """A directory in which there is nothing but directories: what was left behind, not what was made."""
         try:
             entries = self.core.disk.entries(path)
         except Corrupt:  # no directory at all
             return False
-        return all(entry.is_dir and self._is_hollow(f"{path}/{entry.name}") for entry in entries)
+        return all(entry.is_dir and self._has_no_files(f"{path}/{entry.name}") for entry in entries)
 
-    def _refuse_homeless(self, original: str) -> None:
+    def _require_parent_session(self, original: str) -> None:
         """What belongs into a session's directory cannot come back before that session."""
         place = layout.locate_path(original)
         if place is None:
@@ -187,16 +187,16 @@ class DeleteOperations:
         self.core.check_writable()
         slots = trash.deleted(self.core.disk)
         for slot in slots:
-            self._erase(slot.name)
+            self._purge_slot(slot.name)
         return len(slots)
 
-    def erase(self, names: Iterable[str]) -> None:
+    def purge(self, names: Iterable[str]) -> None:
         """Erase slots; one with which somebody is at work, another time."""
         for name in names:
             with suppress(Busy):
-                self._erase(name, timeout_s=0)
+                self._purge_slot(name, timeout_s=0)
 
-    def _erase(self, name: str, timeout_s: float | None = None) -> None:
+    def _purge_slot(self, name: str, timeout_s: float | None = None) -> None:
         slot = trash.find(self.core.disk, name)
         owners = self._contents(slot) if slot is not None else []
         with self.core.locked_tree(owners[0].root, timeout_s=timeout_s) if owners else nullcontext():
@@ -211,19 +211,19 @@ class DeleteOperations:
         """Carry out a plan; what has become pinned, or is no longer empty, since it was made is spared."""
         self.core.check_writable()
         gone: set[Location] = set()
-        doomed = set(plan.doomed)
-        for done, location in enumerate(sorted(plan.doomed, key=lambda loc: (loc.root, loc.child or ""))):
+        doomed = set(plan.to_delete)
+        for done, location in enumerate(sorted(plan.to_delete, key=lambda loc: (loc.root, loc.child or ""))):
             if location not in gone:
                 gone.update(self._apply_one(location, plan, doomed))
             if progress is not None:
-                progress(done + 1, len(plan.doomed))
+                progress(done + 1, len(plan.to_delete))
         return CleanupResult(len(gone), sorted(location.id for location in gone))
 
     def _apply_one(self, location: Location, plan: Plan, doomed: set[Location]) -> list[Location]:
         def is_agreed(known: dict[Location, IndexEntry], going: list[Location]) -> bool:
             still = prune_plan.plan_cleanup(known.items(), plan.mode, keep_pinned=plan.keep_pinned)
             # What was not in the plan when a person agreed to it is not deleted by it either.
-            return all(loc in doomed and loc in still.doomed for loc in going)
+            return all(loc in doomed and loc in still.to_delete for loc in going)
 
         return self.delete_if(location, is_agreed)
 

@@ -98,7 +98,7 @@ class ForkOperation:
 
     def _copy_file(self, source: str, draft: str, target: str) -> None:
         place = layout.locate_path(target)
-        like = self.core.disk.look(source)
+        like = self.core.disk.stat_file(source)
         if place is not None and place[1] in layout.DOCUMENTS:
             parts: Iterator[bytes] = iter([self._respelled(source, *place)])
         else:
@@ -112,13 +112,13 @@ class ForkOperation:
             raise
 
     def _copy_link(self, source: str, draft: str, name: str) -> None:
-        with self.core.disk.opened(source) as here, self.core.disk.opened(draft) as there:
+        with self.core.disk.open_dir(source) as here, self.core.disk.open_dir(draft) as there:
             os.symlink(os.readlink(name, dir_fd=here), name, dir_fd=there)
 
     def _respelled(self, source: str, location: Location, name: str) -> bytes:
         file = self.core.disk.read(source, self.core.limit_bytes)
         document = parse_document(file.data if file else b"", source)
-        secrets.refuse_keys(document.raw, document.data, source)
+        secrets.reject_api_keys(document.raw, document.data, source)
         raw = documents.fork(document, location)
         return parse_document(raw, location.path(name), limit=self.core.limit_bytes).raw
 
@@ -139,4 +139,4 @@ class ForkOperation:
         parent = target.dir.rpartition("/")[0]
         commit = Commit(target, [], [(draft, target.dir)], dirs=[parent], touched=arrived, whole_tree=True)
         self.core.journal.run(commit, finish)
-        self.core.changed()
+        self.core.on_commit()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from store import layout
 from store.commit.core import Core
-from store.commit.session_reader import with_origin
+from store.commit.session_reader import with_load_state
 from store.errors import InvalidName
 from store.layout import Location
 from store.model.session import Session
@@ -35,7 +35,7 @@ class Ownership:
         with self.core.locked(location):
             loaded = self.core.load(location)
             if loaded is not None:
-                return with_origin(loaded)
+                return with_load_state(loaded)
             session = Session.new(location.id, model)
             session.user_id = user_id
             session.title = session.title if title is None else title
@@ -59,7 +59,7 @@ class Ownership:
             loaded = self.core.load(location)
             if loaded is None:
                 return False  # deleted since it was located
-            session = with_origin(loaded)
+            session = with_load_state(loaded)
             session.project_id = project_id
             self.saver.save(session)
             return True

@@ -53,7 +53,7 @@ class Pruner:
         self.core.check_writable()
         deleted: list[Location] = []
         left: list[PrunedTree] = []
-        for done, tree in enumerate(plan.doomed):
+        for done, tree in enumerate(plan.to_delete):
             try:
                 gone = self.remover.delete_if(tree.root, partial(_is_agreed, tree))
             except Busy:
@@ -62,7 +62,7 @@ class Pruner:
                 deleted += gone
                 left += [] if gone else [tree._replace(reason="it changed since the plan was made")]
             if progress is not None:
-                progress(done + 1, len(plan.doomed))
+                progress(done + 1, len(plan.to_delete))
         return PruneResult(deleted, left)
 
     def is_due(self, cooldown_s: float) -> bool:
@@ -80,7 +80,7 @@ class Pruner:
         if not self.is_due(auto.cooldown_s):
             return None
         plan = self.plan(auto.keep)
-        if plan.doomed and not plan.kept:
+        if plan.to_delete and not plan.kept:
             log.warning("not pruned: not one session is new enough to be kept. Is the clock right?")
             return None
         result = self.apply(plan)

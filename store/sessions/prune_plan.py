@@ -25,11 +25,11 @@ class Plan:
 
     mode: CleanupMode
     keep_pinned: bool
-    doomed: tuple[Location, ...]
+    to_delete: tuple[Location, ...]
 
     @property
     def session_ids(self) -> list[str]:
-        return sorted(location.id for location in self.doomed)
+        return sorted(location.id for location in self.to_delete)
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,13 @@ class PrunePlan:
     """Trees that may go, the oldest first. Nothing is gone before someone applies it."""
 
     keep: Keep
-    doomed: tuple[PrunedTree, ...]
-    spared: tuple[PrunedTree, ...]  # these would go too, but for something in them
+    to_delete: tuple[PrunedTree, ...]
+    protected: tuple[PrunedTree, ...]  # these would go too, but for something in them
     kept: int  # the number of all other trees
 
     @property
     def session_count(self) -> int:
-        return sum(len(tree.sessions) for tree in self.doomed)
+        return sum(len(tree.sessions) for tree in self.to_delete)
 
 
 def plan_prune(

@@ -17,7 +17,7 @@ from store.commit.session_reader import DocumentPair
 from store.documents import document as documents
 from store.documents import gc_pause, json_text, secrets, sidecar
 from store.documents.document import Document, parse_document
-from store.errors import Conflict, Flaw, InvalidContent, InvalidName
+from store.errors import Conflict, InvalidContent, InvalidName, Problem
 from store.index.catalog import Version
 from store.layout import Location
 
@@ -54,35 +54,35 @@ class PutOperation:
             raise InvalidName(f"{name!r} is no document: {' and '.join(layout.DOCUMENTS)} are")
         path = location.path(name)
         document = parse_document(raw, path, limit=self.core.limit_bytes)
-        secrets.refuse_keys(raw, document.data, path)
-        with self.core.locked(location), gc_pause.left(len(raw)):
+        secrets.reject_api_keys(raw, document.data, path)
+        with self.core.locked(location), gc_pause.gc_paused(len(raw)):
             snapshot = self.core.read(location)
             current = snapshot.main if name == layout.SESSION else snapshot.side
             if current is not None and current.data == raw:
                 return False
-            document = self._placed(document, location, name, is_new=current is None)
+            document = self._with_identity(document, location, name, is_new=current is None)
             documents.check_authority(document, path)
             if on_conflict == "reject":
-                _refuse_outdated(document, snapshot, name, base)
+                _reject_stale(document, snapshot, name, base)
             is_compared = on_conflict == "reject" and not deleted_before
             committed = _readable_main(snapshot) if is_compared or name == layout.SESSION else None
             if is_compared:
-                _refuse_older(document, committed, location)
+                _reject_older(document, committed, location)
             if name == layout.SESSION:
                 self._put_main(snapshot, document, committed, mtime_ns, mode, alone=alone and current is None)
             else:
-                self.commits.side(location, document, snapshot.side, mtime_ns=mtime_ns, mode=mode)
+                self.commits.commit_sidecar(location, document, snapshot.side, mtime_ns=mtime_ns, mode=mode)
         return True
 
-    def _placed(self, document: Document, location: Location, name: str, *, is_new: bool) -> Document:
+    def _with_identity(self, document: Document, location: Location, name: str, *, is_new: bool) -> Document:
         """The document, if it belongs here; a fork of it, if it may come to belong here."""
         path = location.path(name)
         if name == layout.RUNTIME and document.data["messages"]:
             line, column = json_text.locate(document.raw, ("messages",))
-            raise InvalidContent(path, Flaw("the sidecar holds no messages", line, column, "messages"))
+            raise InvalidContent(path, Problem("the sidecar holds no messages", line, column, "messages"))
         if is_new and self.core.disk.stat(location.dir) is None:
             layout.check_new(location)
-        flaw = documents.identity_flaw(document, location)
+        flaw = documents.identity_problem(document, location)
         if flaw is None:
             return document
         if not is_new:
@@ -107,11 +107,11 @@ class PutOperation:
             new_side = parse_document(sidecar.sidecar_of(main.raw, main.data), path)
         elif old_side is not None and old is not None and main.record.updated_at.ns >= old.record.updated_at.ns:
             # Without a readable predecessor, or going back in time, this is a restore: each file speaks for itself.
-            carried = sidecar.carry(old_side.raw, old.data, main.data)
+            carried = sidecar.apply_changes_to_sidecar(old_side.raw, old.data, main.data)
             new_side = parse_document(carried, path) if carried != old_side.raw else None
         side = new_side or old_side
         record = sidecar.overlay(main.record, side.record if side else None)
-        self.commits.session(
+        self.commits.commit_session(
             snapshot,
             main,
             record,
@@ -131,7 +131,7 @@ def _readable_main(snapshot: DocumentPair) -> Document | None:
     return None
 
 
-def _refuse_outdated(document: Document, snapshot: DocumentPair, name: str, base: Version | None) -> None:
+def _reject_stale(document: Document, snapshot: DocumentPair, name: str, base: Version | None) -> None:
     """The writer's document must be the one that is there: what happened to the other one is no matter."""
     if base is None:
         return
@@ -141,7 +141,7 @@ def _refuse_outdated(document: Document, snapshot: DocumentPair, name: str, base
         raise Conflict(f"{path} was committed anew since this copy was opened; the newer version stands")
 
 
-def _refuse_older(document: Document, committed: Document | None, location: Location) -> None:
+def _reject_older(document: Document, committed: Document | None, location: Location) -> None:
     if committed is None:
         return
     ours, theirs = document.record.updated_at, committed.record.updated_at

@@ -19,7 +19,7 @@ from store.commit.journal import Commit
 from store.disk import trash
 from store.disk.disk import File, NewFile
 from store.documents import json_text
-from store.errors import Corrupt, Flaw, InvalidContent, NotFound
+from store.errors import Corrupt, InvalidContent, NotFound, Problem
 from store.index.catalog import WriteOptions
 from store.layout import ARTIFACTS, TRACES, VERIFICATION, Location
 from store.path_kinds import PathInfo
@@ -112,16 +112,16 @@ class Records:
         """Others are to hear that a record went by being renamed."""
         with self.core.db.write() as db:
             self.core.feed.add(db, [location], "record")
-        self.core.changed()
+        self.core.on_commit()
 
     def check(self, location: Location) -> Iterator[tuple[str, str]]:
         """Path and fault of every record of a session that cannot be read."""
         for name in layout.RECORDS:
             try:
-                if self.core.disk.look(location.path(name)) is not None:
+                if self.core.disk.stat_file(location.path(name)) is not None:
                     self._read(location, name)  # else something else may bear the name, and another check tells of it
             except Corrupt as error:
-                yield error.path, str(error.flaw)
+                yield error.path, str(error.problem)
             except PermissionError as error:
                 yield location.path(name), f"it cannot be read: {error.strerror}"
 
@@ -151,7 +151,7 @@ class Records:
         try:
             return artifacts.parse_record(name, file.data, path, limit=self.core.limit_bytes)
         except InvalidContent as error:
-            raise Corrupt(path, error.flaw) from None
+            raise Corrupt(path, error.problem) from None
 
     def _rewrite(self, location: Location, name: str, record: Any) -> None:
         path = location.path(name)
@@ -196,7 +196,7 @@ def rendered(name: str, record: Any, path: str, limit: int) -> bytes:
     try:
         raw = json_text.render(artifacts.dump_record(name, record))
     except TypeError as error:  # orjson: a lone surrogate, an object of no JSON type
-        raise InvalidContent(path, Flaw(str(error))) from None
+        raise InvalidContent(path, Problem(str(error))) from None
     artifacts.parse_record(name, raw, path, limit=limit)
     return raw
 

@@ -17,7 +17,7 @@ from store.commit.core import Core
 from store.commit.journal import Commit
 from store.disk.disk import NewFile
 from store.disk.rejects import Rejects
-from store.documents.document import Members, parse_document, respelled
+from store.documents.document import Members, parse_document, with_identity
 from store.errors import AlreadyExists, InvalidContent, InvalidName, NotEmpty, NotFound
 from store.layout import Location
 
@@ -110,7 +110,7 @@ class RenameOperation:
                 document = parse_document(file.data, path)
             except InvalidContent:
                 continue  # what cannot be read moves as it is; `check` tells of it
-            raw = respelled(document, members)
+            raw = with_identity(document, members)
             if raw != file.data:
                 yield NewFile(path, [raw], file, file.stamp.mtime_ns)
 
@@ -132,4 +132,4 @@ class RenameOperation:
         commit = Commit(source, files, [(source.dir, target.dir)], dirs=dirs, touched=touched, whole_tree=True)
         self.core.journal.run(commit, finish)
         Rejects(self.core.disk).rename(source, target)
-        self.core.changed()
+        self.core.on_commit()

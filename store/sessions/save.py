@@ -16,16 +16,16 @@ import pydantic
 
 from store import layout
 from store.commit import session_reader
-from store.commit.commits import Commits, kept_sidecar
+from store.commit.commits import Commits, trash_copy_of_sidecar
 from store.commit.core import Core
 from store.commit.journal import Commit
-from store.commit.session_reader import DocumentPair, LoadState, origin_of, with_origin
+from store.commit.session_reader import DocumentPair, LoadState, load_state_of, with_load_state
 from store.disk import trash
 from store.disk.disk import NewFile
 from store.documents import append_offsets, json_text, secrets, sidecar
 from store.documents import document as documents
 from store.documents.document import Document, parse_document
-from store.errors import Conflict, Flaw, InvalidContent, NotFound
+from store.errors import Conflict, InvalidContent, NotFound, Problem
 from store.index.catalog import CatalogRow
 from store.index.change_feed import What
 from store.layout import Location
@@ -61,7 +61,7 @@ class SaveOperations:
         now = {k: v for k, v in _dumped(session).items() if k != sidecar.AUTHORITY}
         main = check_rendered(now, location, self.core.limit_bytes)
         side = sidecar.sidecar_of(main.raw, main.data)
-        self.commits.session(snapshot, main, main.record, side, "saved", kept=kept_sidecar(snapshot))
+        self.commits.commit_session(snapshot, main, main.record, side, "saved", kept=trash_copy_of_sidecar(snapshot))
         self._remember(session, location, now, now)
 
     def clear(self, location: Location) -> bool:
@@ -71,7 +71,7 @@ class SaveOperations:
             loaded = self.core.load(location)
             if loaded is None:
                 return False
-            session = with_origin(loaded)
+            session = with_load_state(loaded)
             system = next((m for m in session.messages if m.role == "system"), None)
             session.messages = [system] if system else []
             session.token_usage = None
@@ -104,22 +104,22 @@ class SaveOperations:
             raise Conflict(f"session {location} was loaded without its messages; save it with save_runtime")
         if overwrite or origin is None or origin.version != snapshot.version:
             if not overwrite:
-                raise outdated(location, origin)
-            origin = origin_of(session_reader.parse(snapshot))
-        now = sidecar.settle(origin.dump, session)
+                raise conflict_error(location, origin)
+            origin = load_state_of(session_reader.parse(snapshot))
+        now = sidecar.complete_api_changes(origin.dump, session)
         if json_text.same(origin.dump, now):
             return
         refuse_shortening(location, origin.dump, session, shorten=shorten)
-        session.updated_at = now["updated_at"] = later_than(origin, session.updated_at)
+        session.updated_at = now["updated_at"] = next_updated_at(origin, session.updated_at)
         assert snapshot.main is not None
-        new = secrets.without_keys(sidecar.refreshed(origin.main, origin.dump, now))
+        new = secrets.without_keys(sidecar.merged_main(origin.main, origin.dump, now))
         row = self._row_to_keep(snapshot, origin.main["messages"], new["messages"])
         raw = _spliced(snapshot.main.data, origin.main, new)
         main = self._checked_main(raw, new, location, same_messages=row is not None)
         side = self._saved_side(snapshot, origin, now, main)
         if not origin.has_side:
-            kept = [*kept, *kept_sidecar(snapshot)]
-        self.commits.session(snapshot, main, main.record, side, what, row=row, kept=kept, moves=moves)
+            kept = [*kept, *trash_copy_of_sidecar(snapshot)]
+        self.commits.commit_session(snapshot, main, main.record, side, what, row=row, kept=kept, moves=moves)
         self._remember(session, location, now, new)
 
     def _row_to_keep(self, snapshot: DocumentPair, before: list[Any], after: list[Any]) -> CatalogRow | None:
@@ -162,22 +162,22 @@ class SaveOperations:
                 return self.save(session)
             origin = session._origin
             if origin is None or origin.version.side != version.side:
-                raise outdated(location, origin)
+                raise conflict_error(location, origin)
             if version.side is None or not origin.has_side:
                 return self._first_sidecar(session, location)
-            sidecar.settle_control(origin.dump, session)
+            sidecar.complete_control_changes(origin.dump, session)
             self._rewrite_side(session, location, origin)
 
     def _rewrite_side(self, session: Session, location: Location, origin: LoadState) -> None:
         before = sidecar.control_plane(origin.dump)
         if json_text.same(before, sidecar.control_plane(_dumped(session, without_messages=True))):
             return
-        session.updated_at = later_than(origin, session.updated_at)
+        session.updated_at = next_updated_at(origin, session.updated_at)
         now = _dumped(session, without_messages=True)
         side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
         assert side is not None
         raw = _spliced(side.data, before, sidecar.control_plane(now))
-        self.commits.side(location, _checked(raw, location, layout.RUNTIME, self.core.limit_bytes), side)
+        self.commits.commit_sidecar(location, _checked(raw, location, layout.RUNTIME, self.core.limit_bytes), side)
         dump = {**now, "messages": origin.dump["messages"]}
         session._origin = replace(origin, version=self.core.version(location), dump=dump)
 
@@ -185,14 +185,16 @@ class SaveOperations:
         """No sidecar to splice into: what session.json says, changed by what the caller changed."""
         snapshot = self.core.read(location)
         loaded = session_reader.parse(snapshot)
-        origin = origin_of(loaded)
-        sidecar.settle_control(origin.dump, session)
-        session.updated_at = later_than(origin, session.updated_at)
+        origin = load_state_of(loaded)
+        sidecar.complete_control_changes(origin.dump, session)
+        session.updated_at = next_updated_at(origin, session.updated_at)
         now = _dumped(session, without_messages=True)
         raw = sidecar.sidecar_of(loaded.main.raw, loaded.main.data)
         raw = _spliced(raw, sidecar.control_plane(origin.main), sidecar.control_plane(now))
         side = _checked(raw, location, layout.RUNTIME, self.core.limit_bytes)
-        self.commits.side(location, side, snapshot.side, kept=[] if loaded.side else kept_sidecar(snapshot))
+        self.commits.commit_sidecar(
+            location, side, snapshot.side, kept=[] if loaded.side else trash_copy_of_sidecar(snapshot)
+        )
         dump = {**now, "messages": origin.dump["messages"]}
         session._origin = LoadState(self.core.version(location), dump, origin.main, has_side=True)
 
@@ -207,7 +209,7 @@ class SaveOperations:
             return
         with self.core.locked(location):
             was_current = isinstance(target, Session) and self._is_current(target, location)
-            appended_at = self._append_by_anchor(location, added) or self._append_slowly(location, added)
+            appended_at = self._append_fast(location, added) or self._append_by_rewrite(location, added)
             if was_current and isinstance(target, Session):
                 target.messages += [Message.model_validate(m) for m in added]
                 target.updated_at = appended_at
@@ -224,14 +226,14 @@ class SaveOperations:
         origin: LoadState | None = session._origin
         return origin is not None and not origin.partial and origin.version == self.core.version(location)
 
-    def _append_by_anchor(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp | None:
+    def _append_fast(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp | None:
         """Cut the new messages into the text without reading the old ones; None where that is not safe."""
-        row = self.commits.current_row(location)
+        row = self.commits.fresh_row(location)
         main = self.core.disk.read(location.path(layout.SESSION), self.core.limit_bytes)
         side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
         if row is None or row.anchors is None or main is None or side is None:
             return None
-        if not append_offsets.hold(main.data, row.anchors) or sidecar.AUTHORITY.encode() in main.data[:64]:
+        if not append_offsets.still_valid(main.data, row.anchors) or sidecar.AUTHORITY.encode() in main.data[:64]:
             return None
         try:
             old_side = json_text.parse(side.data, layout.RUNTIME)
@@ -239,7 +241,7 @@ class SaveOperations:
         except (InvalidContent, KeyError, ValueError, TypeError):
             return None
         now = Timestamp.after(latest)
-        parts, moved = append_offsets.cut_in(main.data, row.anchors, added, now)
+        parts, moved = append_offsets.splice_messages(main.data, row.anchors, added, now)
         json_text.check_size(sum(map(len, parts)), location.path(layout.SESSION), self.core.limit_bytes)
         new_side = json_text.splice(side.data, {"updated_at": old_side["updated_at"]}, {"updated_at": now})
         entry = row.entry.model_copy(
@@ -260,7 +262,7 @@ class SaveOperations:
         )
         return now
 
-    def _append_slowly(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp:
+    def _append_by_rewrite(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp:
         session = self._get(location)
         for message in added:
             session.add_message(Message.model_validate(message))
@@ -271,7 +273,7 @@ class SaveOperations:
         loaded = self.core.load(location)
         if loaded is None:
             raise NotFound(f"there is no session {location}")
-        return with_origin(loaded)
+        return with_load_state(loaded)
 
 
 # -- records and their origin --------------------------------------------------------------------------------
@@ -291,10 +293,10 @@ def location_of(session: Session) -> Location:
     if session.kind == "root":
         return Location(session.id)
     if session.kind != "child":
-        raise InvalidContent(layout.SESSION, Flaw("'root' or 'child' is expected", field="kind"))
+        raise InvalidContent(layout.SESSION, Problem("'root' or 'child' is expected", field="kind"))
     root, parent = session.root_session_id, session.parent_session_id or ""
     if not root.strip() or not parent.strip():
-        raise InvalidContent(layout.SESSION, Flaw("a child needs root_session_id and parent_session_id"))
+        raise InvalidContent(layout.SESSION, Problem("a child needs root_session_id and parent_session_id"))
     return Location(layout.check_id(root), session.id)
 
 
@@ -312,7 +314,7 @@ def _rendering(render: Callable[[], bytes], name: str = layout.SESSION) -> bytes
     try:
         return render()
     except TypeError as error:  # orjson: a lone surrogate, an integer over 64 bits, an object of no JSON type
-        raise InvalidContent(name, Flaw(str(error))) from None
+        raise InvalidContent(name, Problem(str(error))) from None
 
 
 def _checked(raw: bytes, location: Location, name: str, limit: int) -> Document:
@@ -321,8 +323,8 @@ def _checked(raw: bytes, location: Location, name: str, limit: int) -> Document:
     try:
         document = parse_document(raw, path, limit=limit)
     except InvalidContent as error:  # the caller has set fields, and never seen a line of this text
-        raise type(error)(path, replace(error.flaw, line=None, column=None)) from None
-    flaw = documents.identity_flaw(document, location)
+        raise type(error)(path, replace(error.problem, line=None, column=None)) from None
+    flaw = documents.identity_problem(document, location)
     if flaw is not None:
         raise InvalidContent(path, replace(flaw, line=None, column=None))
     return document
@@ -338,7 +340,7 @@ def _message(message: Message | dict[str, Any]) -> dict[str, Any]:
     try:
         record = Message.model_validate(message.model_dump(warnings=False) if isinstance(message, Message) else message)
     except pydantic.ValidationError as error:
-        raise InvalidContent("message", documents.type_flaw(error)) from None
+        raise InvalidContent("message", documents.type_problem(error)) from None
     if record.role == "tool":
         record.content = cut_tool_output(record.content)
     raw = _rendering(lambda: json_text.render_compact(record.model_dump()), "message")
@@ -353,7 +355,7 @@ def _kept_documents(snapshot: DocumentPair, slot: str, moves: Sequence[tuple[str
     return [*copies, trash.info_file(slot, snapshot.location, "cleared", [*originals, *moves])]
 
 
-def outdated(location: Location, origin: LoadState | None) -> Conflict:
+def conflict_error(location: Location, origin: LoadState | None) -> Conflict:
     if origin is None:
         return Conflict(
             f"session {location} exists already and this one was not loaded from it; nothing was changed. "
@@ -380,14 +382,14 @@ def refuse_wrong_shape(session: Session) -> None:
     for field, kind in kinds.items():
         if not isinstance(getattr(session, field), kind):
             reason = f"{getattr(session, field)!r} is not of the right type"
-            raise InvalidContent(layout.SESSION, Flaw(reason, field=field))
+            raise InvalidContent(layout.SESSION, Problem(reason, field=field))
     try:
         session.updated_at = Timestamp(session.updated_at)
     except ValueError as error:
-        raise InvalidContent(layout.SESSION, Flaw(str(error), field="updated_at")) from None
+        raise InvalidContent(layout.SESSION, Problem(str(error), field="updated_at")) from None
 
 
-def later_than(origin: LoadState, wanted: Timestamp) -> Timestamp:
+def next_updated_at(origin: LoadState, wanted: Timestamp) -> Timestamp:
     """What the caller set, if that is later than all that is committed; else the first moment that is."""
     committed = _later(Timestamp(origin.dump["updated_at"]), Timestamp(origin.main["updated_at"]))
     return wanted if wanted.ns > committed.ns else Timestamp.after(committed)

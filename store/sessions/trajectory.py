@@ -19,8 +19,8 @@ import pydantic
 from store import layout
 from store.commit.core import Core
 from store.documents import json_text
-from store.documents.document import type_flaw
-from store.errors import Corrupt, Flaw, InvalidContent
+from store.documents.document import type_problem
+from store.errors import Corrupt, InvalidContent, Problem
 from store.layout import Location
 from store.model.record import U64, Record
 from store.model.timestamp import Timestamp
@@ -106,13 +106,13 @@ class Trajectory:
         """The log piece by piece; nothing if there is none."""
         path = location.path(layout.TRAJECTORY)
         try:
-            with self.core.disk.opened(location.dir) as parent:
+            with self.core.disk.open_dir(location.dir) as parent:
                 fd = os.open(layout.TRAJECTORY, _READ, dir_fd=parent)
         except FileNotFoundError:
             return
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENXIO):
-                raise Corrupt(path, Flaw("not a plain file; links are not followed")) from None
+                raise Corrupt(path, Problem("not a plain file; links are not followed")) from None
             raise
         with open(fd, "rb", buffering=0) as file:
             while chunk := file.read(_CHUNK_BYTES):
@@ -127,9 +127,9 @@ def _line(step: TrajectoryStep | dict[str, Any]) -> bytes:
         json_text.parse(raw, layout.TRAJECTORY)
         return json_text.render_compact(TrajectoryStep.model_validate(members).model_dump()) + b"\n"
     except pydantic.ValidationError as error:
-        raise InvalidContent(layout.TRAJECTORY, type_flaw(error)) from None
+        raise InvalidContent(layout.TRAJECTORY, type_problem(error)) from None
     except TypeError as error:  # orjson: a lone surrogate, an object of no JSON type
-        raise InvalidContent(layout.TRAJECTORY, Flaw(str(error))) from None
+        raise InvalidContent(layout.TRAJECTORY, Problem(str(error))) from None
 
 
 def _parse(line: bytes, path: str, number: int) -> TrajectoryStep | None:

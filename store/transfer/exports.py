@@ -95,7 +95,7 @@ class Exports:
 
     def _members(self, loaded: LoadedSession) -> dict[str, object]:
         dump = loaded.session.model_dump(warnings=False)
-        return sidecar.refreshed(loaded.main.data, dump, dump)
+        return sidecar.merged_main(loaded.main.data, dump, dump)
 
     def _in_home(self, url: str) -> str:
         path = self._attachment(url)

@@ -23,7 +23,7 @@ from store.disk.disk import NewFile
 from store.documents import document as documents
 from store.documents import secrets, sidecar
 from store.documents.document import Document, parse_document
-from store.errors import Busy, Corrupt, Flaw, InvalidContent, InvalidName
+from store.errors import Busy, Corrupt, InvalidContent, InvalidName, Problem
 from store.layout import Location
 from store.path_kinds import PathKind, classify_path
 from store.sessions import artifacts
@@ -164,7 +164,7 @@ class Imports:
                 self.core.check_writable()
                 State(self.core, self.commits).put(place, found.data)
         except InvalidContent as error:
-            return ImportProblem(found.source, error.flaw.line, f"{error.flaw.reason}; skipped")
+            return ImportProblem(found.source, error.problem.line, f"{error.problem.reason}; skipped")
         except (InvalidName, Corrupt, Busy) as error:
             return ImportProblem(found.source, None, f"{error}; skipped")
         return ImportOutcome(shown, "new", found.source)
@@ -191,7 +191,7 @@ class Imports:
         layout.check_new(draft.location)
         path, limit = draft.location.path(layout.SESSION), self.core.limit_bytes
         main = _without_keys(draft.main, path, limit)
-        flaw = documents.identity_flaw(main, draft.location)
+        flaw = documents.identity_problem(main, draft.location)
         if flaw is not None:
             raise InvalidContent(path, flaw)
         documents.check_authority(main, path)
@@ -258,7 +258,7 @@ class Imports:
         beside.append(self._new_file(draft.location, layout.RECEIPT, text))
         over = parse_document(side, draft.location.path(layout.RUNTIME))
         record = sidecar.overlay(main.record, over.record)
-        self.commits.session(snapshot, main, record, side, "saved", kept=beside)
+        self.commits.commit_session(snapshot, main, record, side, "saved", kept=beside)
 
     def _new_file(self, location: Location, name: str, parts: Iterable[bytes]) -> NewFile:
         path = location.path(name)
@@ -268,7 +268,7 @@ class Imports:
 def _without_keys(raw: bytes, path: str, limit: int) -> Document:
     """A document of the source, without a key that it carries."""
     document = parse_document(raw, path, limit=limit)
-    clean = secrets.cleaned(raw, document.data)
+    clean = secrets.without_api_keys(raw, document.data)
     return document if clean == raw else parse_document(clean, path, limit=limit)
 
 
@@ -286,7 +286,7 @@ def _digests(draft: SessionDraft) -> dict[str, str]:
     try:
         return {file.name: file.digest() for file in draft.files}
     except OSError as error:  # of the source; one of the home's must end the import
-        raise InvalidContent(str(error.filename), Flaw(error.strerror or str(error))) from None
+        raise InvalidContent(str(error.filename), Problem(error.strerror or str(error))) from None
 
 
 def _noting(file: SourceFile, digests: dict[str, str]) -> Iterator[bytes]:

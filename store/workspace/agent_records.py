@@ -45,7 +45,7 @@ class AgentToDelete(NamedTuple):
 class AgentPlan:
     """Records that may go, the oldest first."""
 
-    doomed: tuple[AgentToDelete, ...]
+    to_delete: tuple[AgentToDelete, ...]
     unreadable: tuple[str, ...]  # which stay, whatever they are
     kept: int
 
@@ -93,10 +93,10 @@ class Agents:
         """Carry a plan out; the names of those that went. One that changed since is left alone."""
         self.core.check_writable()
         gone: list[str] = []
-        for done, some in enumerate(_batches(plan.doomed, batch)):
+        for done, some in enumerate(_batches(plan.to_delete, batch)):
             gone += self._delete([doomed.record for doomed in some])
             if progress is not None:
-                progress(min((done + 1) * batch, len(plan.doomed)), len(plan.doomed))
+                progress(min((done + 1) * batch, len(plan.to_delete)), len(plan.to_delete))
         return gone
 
     def _delete(self, records: Sequence[AgentRecord]) -> list[str]:

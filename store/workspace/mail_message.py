@@ -18,8 +18,8 @@ from pydantic_core import PydanticCustomError
 
 from store import layout
 from store.documents import json_text
-from store.documents.document import type_flaw
-from store.errors import Flaw, InvalidContent, InvalidName
+from store.documents.document import type_problem
+from store.errors import InvalidContent, InvalidName, Problem
 from store.model.record import Opt, Record
 from store.model.timestamp import Timestamp
 
@@ -69,7 +69,7 @@ class InboxMessage(Record):
         try:
             return cls.model_validate({**said, "created_at": Timestamp.now(), "correlation_id": correlation_id})
         except pydantic.ValidationError as error:
-            raise InvalidContent("message", type_flaw(error)) from None
+            raise InvalidContent("message", type_problem(error)) from None
 
     @property
     def file_name(self) -> str:
@@ -87,7 +87,7 @@ class InboxMessage(Record):
         try:
             return json_text.render(self.model_dump())
         except (TypeError, UnicodeEncodeError) as error:
-            raise InvalidContent("message", Flaw(f"it cannot be written as JSON: {error}", field="body")) from None
+            raise InvalidContent("message", Problem(f"it cannot be written as JSON: {error}", field="body")) from None
 
 
 def parse_message(raw: bytes, name: str, *, limit: int = json_text.MAX_DOCUMENT_BYTES) -> InboxMessage:
@@ -96,7 +96,7 @@ def parse_message(raw: bytes, name: str, *, limit: int = json_text.MAX_DOCUMENT_
     try:
         return InboxMessage.model_validate(data)
     except pydantic.ValidationError as error:
-        raise InvalidContent(name, type_flaw(error, raw)) from None
+        raise InvalidContent(name, type_problem(error, raw)) from None
 
 
 class SeenIds:
@@ -135,7 +135,7 @@ class SeenIds:
         try:
             ids = orjson.loads(raw)
         except orjson.JSONDecodeError as error:
-            raise InvalidContent("admitted ids", Flaw(error.msg, error.lineno, error.colno)) from None
+            raise InvalidContent("admitted ids", Problem(error.msg, error.lineno, error.colno)) from None
         if not isinstance(ids, list) or not all(isinstance(message_id, str) for message_id in ids):
-            raise InvalidContent("admitted ids", Flaw("an array of texts is expected"))
+            raise InvalidContent("admitted ids", Problem("an array of texts is expected"))
         return cls(ids, capacity)

@@ -82,7 +82,7 @@ class Mailboxes:
         """A message came or went by other ways."""
         with self.core.db.write() as db:
             self.core.feed.add(db, [owner], "mail")
-        self.core.changed()
+        self.core.on_commit()
 
     def remove(self, place: PathInfo) -> None:
         """Take a message away: in cur/ that is to acknowledge it."""
@@ -129,7 +129,7 @@ class Mailbox:
         for attempt in range(_ATTEMPTS):
             try:
                 with self.locked():
-                    return self._sort_out(self._paths(MAIL_NEW)[:limit], claim=True)
+                    return self._claim_or_quarantine(self._paths(MAIL_NEW)[:limit], claim=True)
             except FileNotFoundError:  # taken away by hand, straight on the disk
                 if attempt == _ATTEMPTS - 1:
                     raise
@@ -139,7 +139,7 @@ class Mailbox:
         """What was claimed and never acknowledged: ask for it before the first drain after a restart."""
         self.core.check_writable()
         with self.locked():
-            return self._sort_out(self._paths(MAIL_CUR), claim=False)
+            return self._claim_or_quarantine(self._paths(MAIL_CUR), claim=False)
 
     def receive(self, timeout_s: float | None = None, limit: int | None = None) -> list[Delivered]:
         """As `drain`, but wait for something to come; empty only when the time is up."""
@@ -208,7 +208,7 @@ class Mailbox:
     def discard(self, paths: Sequence[str]) -> None:
         self.commits.discard(self.owner.part(layout.MAILBOX), paths, "mail")
 
-    def _sort_out(self, paths: Sequence[str], *, claim: bool) -> list[Delivered]:
+    def _claim_or_quarantine(self, paths: Sequence[str], *, claim: bool) -> list[Delivered]:
         """The readable ones of these, claimed; the others are set aside, in the same commit."""
         good: list[Delivered] = []
         moves: list[tuple[str, str]] = []
@@ -221,7 +221,7 @@ class Mailbox:
                 if isinstance(error, OSError) and error.errno not in UNREADABLE:
                     raise
                 log.warning("set aside in %s/: %s", MAIL_CORRUPT, error)
-                moves.append((path, self._free(name, taken)))
+                moves.append((path, self._unused_name(name, taken)))
                 continue
             if message is None:
                 continue
@@ -235,9 +235,9 @@ class Mailbox:
     def set_aside(self, path: str) -> None:
         """Move what cannot be read to corrupt/; what can, or is gone by now, stays."""
         with self.locked():
-            self._sort_out([path], claim=False)
+            self._claim_or_quarantine([path], claim=False)
 
-    def _free(self, name: str, taken: set[str]) -> str:
+    def _unused_name(self, name: str, taken: set[str]) -> str:
         """A name in corrupt/ that nothing bears: whatever was set aside before stays."""
         base = f"{self.dir}/{MAIL_CORRUPT}/{name}"
         path, number = base, 1

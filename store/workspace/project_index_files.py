@@ -221,7 +221,7 @@ class ProjectIndexFiles:
 
     def _changed(self, path: str, index: ProjectIndex | ChildrenIndex, *, also_hollow: bool = False) -> list[NewFile]:
         """The file, if it is to be written: not where it says the same already, nor where nothing is to be said."""
-        present = self.disk.look(path)
+        present = self.disk.stat_file(path)
         found: ProjectIndex | ChildrenIndex | None = self._find(path, type(index))
         if found is not None and found.dump() == index.dump():
             return []

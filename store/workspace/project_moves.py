@@ -44,7 +44,7 @@ class ProjectMover:
 
     def _follow(self, projects: list[Location]) -> None:
         for location in projects:
-            self.projects.follow(location)
+            self.projects.sync_index(location)
 
     @contextmanager
     def _locked(self, projects: list[Location]) -> Iterator[None]:

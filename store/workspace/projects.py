@@ -79,7 +79,7 @@ class Projects:
         """The key of a workspace, by its path."""
         return project_key(workspace)
 
-    def using(self, extractor: Extractor) -> Projects:
+    def with_extractor(self, extractor: Extractor) -> Projects:
         """The same projects, whose payloads are read by another extractor."""
         return replace(self, extractor=extractor)
 
@@ -100,12 +100,12 @@ class Projects:
     def load(self, member: ProjectSession) -> dict[str, Any] | None:
         """None if there is none; a broken one is Corrupt, with line and column."""
         path = check_member(member).payload
-        self.core.used(member.location)
+        self.core.on_use(member.location)
         file = self.core.disk.read(path, self.core.limit_bytes)
         try:
             return json_text.parse(file.data, path, limit=self.core.limit_bytes) if file else None
         except InvalidContent as error:
-            raise Corrupt(path, error.flaw) from None
+            raise Corrupt(path, error.problem) from None
 
     def update(self, member: ProjectSession, change: Callable[[dict[str, Any]], Any]) -> dict[str, Any] | None:
         """Read, change in place and write under the project's lock; None if there is no such payload."""
@@ -140,7 +140,7 @@ class Projects:
             yield ProjectSession(key, parent)
             yield from (ProjectSession(key, parent, child) for child in self._derived.children_of(key, parent))
 
-    def out_of_step(self, key: str) -> list[str]:
+    def stale_files(self, key: str) -> list[str]:
         """The indices that say something else than the payloads."""
         return [file.path for file in self._derived.all_anew(key, known=True)]
 
@@ -246,7 +246,7 @@ class Projects:
             log.info("worked out at every look for now: %s", error)
             return
         with self._locked(key):
-            self.follow(location)
+            self.sync_index(location)
 
     # -- what the mount asks for -----------------------------------------------------------------------------
 
@@ -270,7 +270,7 @@ class Projects:
         with self._locked(member.key):
             self._run(member, self._derived.without(member), [(source.path, target.path)])
 
-    def is_hollow(self, place: PathInfo) -> bool:
+    def is_empty(self, place: PathInfo) -> bool:
         """Whether a derived file says nothing any more, because nothing is left that it could tell of."""
         assert place.location is not None
         member, key = member_of(place.location), place.location.dir.split("/")[1]
@@ -280,7 +280,7 @@ class Projects:
 
     # -- in step -----------------------------------------------------------------------------------------------
 
-    def follow(self, location: Location) -> bool:
+    def sync_index(self, location: Location) -> bool:
         """Bring the indices in step with the payloads of a session, a project, or all; True if they were not."""
         if location.dir == PROJECTS:
             return sum(self._follow_if_older(key) for key in self.all_keys()) > 0
@@ -295,7 +295,7 @@ class Projects:
     def _follow_if_older(self, key: str) -> bool:
         if self._derived.looks_current(key):
             return False
-        return self.follow(layout.project_location(key))
+        return self.sync_index(layout.project_location(key))
 
     def _write(self, files: Sequence[NewFile]) -> None:
         """Derived files, outside of any commit: whoever is interrupted here leaves what the next one mends."""

@@ -23,7 +23,7 @@ from store.commit.journal import Commit
 from store.disk import trash
 from store.disk.disk import DirEntry, File
 from store.documents import json_text
-from store.errors import Corrupt, Flaw, InvalidContent, InvalidName, NotFound
+from store.errors import Corrupt, InvalidContent, InvalidName, NotFound, Problem
 from store.index import fulltext
 from store.index.catalog import WriteOptions
 from store.layout import STATE, Location
@@ -50,14 +50,14 @@ class State:
     def load_json(self, category: str, name: str) -> Any:
         """None if there is none; a broken one is Corrupt, with line and column."""
         path = document_path(category, name, JSON)
-        self.core.used(layout.state_location(category))
+        self.core.on_use(layout.state_location(category))
         file = self._read(path)
         if file is None:
             return None
         try:
             return json_text.parse_value(file.data, path, limit=self.core.limit_bytes)
         except InvalidContent as error:
-            raise Corrupt(path, error.flaw) from None
+            raise Corrupt(path, error.problem) from None
 
     def update_json(self, category: str, name: str, change: Callable[[Any], Any]) -> Any:
         """Read, change and write under the lock: `change` is given what is there, or None, and returns the new."""
@@ -73,13 +73,13 @@ class State:
         try:
             raw = text.encode()
         except UnicodeEncodeError as error:
-            raise InvalidContent(path, Flaw(f"the text cannot be written as UTF-8: {error.reason}")) from None
+            raise InvalidContent(path, Problem(f"the text cannot be written as UTF-8: {error.reason}")) from None
         self._save(path, raw)
 
     def load_markdown(self, category: str, name: str) -> str | None:
         """None if there is none; one that is not UTF-8 is Corrupt."""
         path = document_path(category, name, MARKDOWN)
-        self.core.used(layout.state_location(category))
+        self.core.on_use(layout.state_location(category))
         file = self._read(path)
         if file is None:
             return None
@@ -87,7 +87,7 @@ class State:
             return file.data.decode()
         except UnicodeDecodeError as error:
             raise Corrupt(
-                path, Flaw("the text is not valid UTF-8", *json_text.position(file.data, error.start))
+                path, Problem("the text is not valid UTF-8", *json_text.position(file.data, error.start))
             ) from None
 
     # -- both ----------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class State:
 
     # -- index -----------------------------------------------------------------------------------------------
 
-    def follow(self, location: Location) -> bool:
+    def sync_index(self, location: Location) -> bool:
         """Bring search in step with the documents of a category and below; True if it was not."""
         paths = {*self.paths(location.dir), *(path for path, _ in self._indexed(location.dir))}
         directories = sorted({path.rpartition("/")[0] for path in paths})
@@ -183,12 +183,12 @@ class State:
                 fulltext.remove_document(db, path)
                 self._reindex(db, path)
             self.core.feed.add(db, [Location(f"/{STATE}")], "reread")
-        self.core.changed()
+        self.core.on_commit()
 
     def is_indexed(self, path: str) -> bool:
         """Whether search has a document, and as it is now."""
         text = self._text(path)
-        return text is not None and fulltext.document_agrees(self.core.db.reader, path, _title(path), text)
+        return text is not None and fulltext.document_matches(self.core.db.reader, path, _title(path), text)
 
     def indexed(self) -> list[str]:
         return [path for path, _ in self._indexed(STATE)]

@@ -144,7 +144,7 @@ def _is_deleted(store: Store, *ids: str) -> bool:
 
 def _is_in_project(store: Store, parent: str, child: str, title: str) -> bool:
     """Whether both indices know it; they agree with each other and with the payloads."""
-    assert store.status()["unfinished"] or not store.projects.out_of_step("k")
+    assert store.status()["unfinished"] or not store.projects.stale_files("k")
     listed = [entry for entry in store.projects.children("k", parent) if entry.child_id == child]
     assert bool(listed) == (store.projects.resolve("k", child) == ProjectSession("k", parent, child))
     return [entry.title for entry in listed] == [title]
@@ -371,7 +371,7 @@ BESIDES = [
     ),
     Scenario(
         "put a foreign file",
-        lambda s: s.names.put_plain(classify_path("sessions/root/copy"), b"copy", os.stat(s.home / NOTES)),
+        lambda s: s.names.write_copy(classify_path("sessions/root/copy"), b"copy", os.stat(s.home / NOTES)),
         lambda s: (s.home / "sessions/root/copy").exists(),
     ),
     Scenario("exchange", _exchange, lambda s: (s.home / NOTES).read_bytes() == PNG),

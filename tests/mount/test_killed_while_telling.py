@@ -111,7 +111,7 @@ def left_behind(stuck: Stuck) -> None:
     """The daemon is killed, and nobody is there to let go of who waits for it."""
     for pid in (*stuck.guards, stuck.daemon):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: fuse_connection.is_deserted(stuck.mountpoint), SOON_S)
+    wait_until(lambda: fuse_connection.daemon_is_dead(stuck.mountpoint), SOON_S)
     assert not stuck.is_free()
 
 

@@ -70,7 +70,7 @@ def test_what_is_committed_as_a_whole_has_a_location(path: str) -> None:
 
 
 def test_only_the_deletion_of_a_session_has_limbo() -> None:
-    assert [path for path in TABLE if classify_path(path).has_limbo] == ["sessions/r/session.json"]
+    assert [path for path in TABLE if classify_path(path).can_be_hidden] == ["sessions/r/session.json"]
 
 
 def test_what_is_checked_or_may_be_empty_is_committed_as_a_whole() -> None:

@@ -108,7 +108,7 @@ def test_a_name_that_is_no_text_is_made_and_removed_or_refused(names: Namespace,
         attempt(lambda place=place: names.remove_dir(place))
         attempt(lambda place=place: names.symlink(place, BAD))
         attempt(lambda place=place: names.remove_file(place))
-        attempt(lambda place=place: names.put_plain(place, b"x", os.stat("/")))
+        attempt(lambda place=place: names.write_copy(place, b"x", os.stat("/")))
         if place.kind in VERSIONED:
             attempt(lambda place=place: names.commit(place, b"{}"))
             attempt(lambda place=place: names.commit(place, b"{"))

@@ -127,11 +127,11 @@ class Victim:
         assert session is not None, "accepted, and there is no such session"
         location = store.location(name)
         assert location is not None
-        sheet = store.pages.find(location)
+        sheet = store.transcripts.find(location)
         assert isinstance(sheet, TranscriptInfo)
         text = store.transcript(name)
         assert text is not None
-        rendered = store.pages.render(sheet)
+        rendered = store.transcripts.render(sheet)
         assert len(rendered) == sheet.size_bytes, "the transcript has another size than was told"
         entry = store.entry(name)
         assert entry is not None

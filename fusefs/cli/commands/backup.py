@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusefs.cli.app import NAMED, Home, Json, app, counted, open_store, print_json, progress_bar
+from fusefs.cli.app import NAMED, Home, Json, app, open_store, plural, print_json, progress_bar
 from fusefs.cli.completion import files
 from store import Store, layout
 
@@ -87,26 +87,26 @@ def _check(dest: Path, *, as_json: bool) -> None:
         print_json({"dest": str(dest), "damaged": _damages(damages)})
     else:
         _print_damages(damages)
-        typer.echo(f"{dest}: {counted(len(damages), 'file')} damaged")
+        typer.echo(f"{dest}: {plural(len(damages), 'file')} damaged")
     if damages:
         raise typer.Exit(1)
 
 
 def _print(summary: BackupSummary) -> None:
-    for damage in summary.mended[:SHOWN]:
+    for damage in summary.repaired[:SHOWN]:
         print(f"copied anew: {damage.path}: {damage.reason}", file=sys.stderr)
     for path in summary.left_out[:SHOWN]:
         print(f"left out: {path}: neither a file nor a link", file=sys.stderr)
     for problem in summary.problems[:SHOWN]:
         print(f"problem: {problem.path}: {problem.reason}", file=sys.stderr)
     typer.echo(
-        f"{summary.dest}: {counted(summary.sessions, 'session')}, {summary.copied_sessions} of them copied now; "
-        f"{counted(summary.copied_files, 'file')} copied ({_size(summary.copied_bytes)}), "
+        f"{summary.dest}: {plural(summary.sessions, 'session')}, {summary.copied_sessions} of them copied now; "
+        f"{plural(summary.copied_files, 'file')} copied ({_size(summary.copied_bytes)}), "
         f"{summary.unchanged_files} unchanged, {summary.gone_files} removed"
     )
     if summary.gone_sessions:
         typer.echo(
-            f"{counted(summary.gone_sessions, 'session')} removed there too, as deleted here; --keep-deleted keeps such"
+            f"{plural(summary.gone_sessions, 'session')} removed there too, as deleted here; --keep-deleted keeps such"
         )
 
 
@@ -114,7 +114,7 @@ def _as_dict(summary: BackupSummary) -> dict[str, Any]:
     problems = [{"path": _text(problem.path), "reason": _text(problem.reason)} for problem in summary.problems]
     return {
         **vars(summary),
-        "mended": _damages(summary.mended),
+        "mended": _damages(summary.repaired),
         "problems": problems,
         "left_out": list(map(_text, summary.left_out)),
     }
@@ -226,7 +226,7 @@ def _restore(
                 _print_damages(error.damages)
             raise
         except KeyboardInterrupt:
-            done = counted(sum(outcome.state == "restored" for outcome in outcomes), "session")
+            done = plural(sum(outcome.state == "restored" for outcome in outcomes), "session")
             print(f"interrupted; {done} restored so far, each of them whole", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
 

@@ -42,7 +42,7 @@ def check(
         raise typer.Exit(COULD_NOT_RUN) from None
     if as_json:
         findings = [
-            {"kind": f.kind, "path": f.path, "text": f.text, "damage": f.is_damage, "mended": f.mended}
+            {"kind": f.kind, "path": f.path, "text": f.text, "damage": f.is_damage, "mended": f.repaired}
             for f in report.findings
         ]
         print_json({"sessions": report.sessions, "clean": report.is_clean, "findings": findings})
@@ -50,7 +50,7 @@ def check(
         for finding in report.findings:
             typer.echo(str(finding))
         left = sum(f.is_damage for f in report.findings)
-        mended = sum(f.mended for f in report.findings)
+        mended = sum(f.repaired for f in report.findings)
         state = "clean" if report.is_clean and not mended else f"{left} damaged, {mended} mended"
         typer.echo(f"{report.sessions} sessions: {state}")
         for remedy in _remedies(report, was_repaired=repair):
@@ -61,7 +61,7 @@ def check(
 def _remedies(report: Report, *, was_repaired: bool) -> Iterator[str]:
     """What to do about the damage that is left, where it can be said."""
     left = [finding for finding in report.findings if finding.is_damage]
-    if not was_repaired and any(finding.mend is not None for finding in left):
+    if not was_repaired and any(finding.repair is not None for finding in left):
         yield "`grovefs check --repair` mends what is derived"
     for finding in left:
         found = layout.locate_path(finding.path) if finding.kind == "unparsable" else None

@@ -7,7 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from fusefs.cli.app import Home, Json, SessionNames, agrees, app, counted, located, open_store, print_json, progress_bar
+from fusefs.cli.app import (
+    Home,
+    Json,
+    SessionNames,
+    app,
+    confirm,
+    open_store,
+    plural,
+    print_json,
+    progress_bar,
+    resolve_all,
+)
 from store import Location, Protected, Store
 from store.sessions.prune_plan import CleanupMode
 
@@ -29,9 +40,13 @@ def remove(
     Example: grovefs rm second-try
     """
     with open_store(home) as store:
-        doomed = located(store, sessions)
+        doomed = resolve_all(store, sessions)
         guessed = [str(location) for location, name in doomed.items() if name not in (str(location), location.id)]
-        if guessed and not yes and not agrees(f"Delete {', '.join(guessed)}?", f"--yes, or the whole id: {guessed[0]}"):
+        if (
+            guessed
+            and not yes
+            and not confirm(f"Delete {', '.join(guessed)}?", f"--yes, or the whole id: {guessed[0]}")
+        ):
             raise typer.Exit(1)
         results = [_removed(store, location, force=force) for location in doomed]
     if as_json:
@@ -40,7 +55,7 @@ def remove(
         if result["refused"] is not None:
             print(f"grovefs: {result['refused']}", file=sys.stderr)
         elif not as_json:
-            with_others = f" and {counted(result['count'] - 1, 'descendant')}" if result["count"] > 1 else ""
+            with_others = f" and {plural(result['count'] - 1, 'descendant')}" if result["count"] > 1 else ""
             back = f"`grovefs undelete {result['session']}` brings it back within seven days"
             typer.echo(f"deleted {result['session']}{with_others}; {back}")
     if any(result["refused"] is not None for result in results):
@@ -76,16 +91,16 @@ def cleanup(
     """
     with open_store(home) as store:
         plan = store.plan_cleanup(mode, keep_pinned=not pinned)
-        doomed, deleted = [str(location) for location in plan.doomed], None
+        doomed, deleted = [str(location) for location in plan.to_delete], None
         if not as_json:
             for place in doomed:
                 typer.echo(place)
-        if doomed and not dry_run and (yes or agrees(f"Delete {counted(len(doomed), 'session')}?")):
+        if doomed and not dry_run and (yes or confirm(f"Delete {plural(len(doomed), 'session')}?")):
             with progress_bar("cleaning up") as progress:
                 deleted = store.cleanup(plan, progress=progress).deleted_count
     if as_json:
         print_json({"doomed": doomed, "deleted": deleted})
     elif deleted is None:
-        typer.echo(f"{counted(len(doomed), 'session')} would go")
+        typer.echo(f"{plural(len(doomed), 'session')} would go")
     else:
-        typer.echo(f"{counted(deleted, 'session')} deleted; `grovefs trash` lists what can be had back")
+        typer.echo(f"{plural(deleted, 'session')} deleted; `grovefs trash` lists what can be had back")

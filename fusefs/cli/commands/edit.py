@@ -105,7 +105,7 @@ class _EditDraft:
         path = store.names.rejects.path(self.location, f"{self.name}{REASON}")
         reason = (store.home / path).read_text(errors="replace") if path is not None else ""
         present = store.get_document(self.location, self.name)
-        caught_up = documents.caught_up(raw, store.get_document(self.location, layout.SESSION) or b"")
+        caught_up = documents.with_current_updated_at(raw, store.get_document(self.location, layout.SESSION) or b"")
         if present is not None and (NEWER_STANDS in reason or caught_up != raw):
             self.replaced = present
             self._compare(caught_up, present)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fusefs.cli.app import NAMED, Home, Json, app, located, open_store, print_json, progress_bar
+from fusefs.cli.app import NAMED, Home, Json, app, open_store, print_json, progress_bar, resolve_all
 from fusefs.cli.completion import files
 from store import Corrupt, NotFound, Store, StoreError, layout
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from store.transfer.imports import ImportOutcome
 
 INTERRUPTED = 130
-FormatName = Literal["claude-code", "codex", "chatgpt", "bamboo", "oxios", "a3s"]  # those in store.importers.formats
+# The names in store.transfer.formats.registry.
+FormatName = Literal["claude-code", "codex", "chatgpt", "bamboo", "oxios", "a3s"]
 SHOWN_PROBLEMS = 20
 
 
@@ -178,7 +179,7 @@ def export_sessions(
     if format == "bamboo" and dest == "-":
         raise typer.BadParameter("a home is a directory; it cannot go to standard output")
     with open_store(home) as store:
-        selected = store.exports.select(None if everything else map(str, located(store, ids)))
+        selected = store.exports.select(None if everything else map(str, resolve_all(store, ids)))
         if format == "bamboo":
             tally: _Tally | _ExportLine = _copy(store, selected, Path(dest))
         elif dest == "-":

@@ -40,7 +40,7 @@ def list_sessions(
 
 def _refuse_unknown_status(store: Store, status: str | None) -> None:
     """It is free text, but one that no session has and no agent writes is mistyped: nothing listed would say so."""
-    known = dict.fromkeys([*store.shelves.values("status"), *STATUSES])
+    known = dict.fromkeys([*store.browser.values("status"), *STATUSES])
     if status is not None and status not in known:
         raise typer.BadParameter(f"no run ends with {status!r}; there are {', '.join(known)}", param_hint="--status")
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fusefs.cli.app import Home, Json, SessionName, SessionNames, agrees, app, located, open_store, print_json
+from fusefs.cli.app import Home, Json, SessionName, SessionNames, app, confirm, open_store, print_json, resolve_all
 from store import NotFound, Session, Store
 
 
@@ -30,7 +30,7 @@ def mv(
         if target is not None:
             place = store.rename(str(place), target)
         if title is not None:
-            _entitle(store, str(place), title)
+            _set_title(store, str(place), title)
         if project is not None:
             store.move_to_project(str(place), project or None)
     print_json({"session": str(place)}) if as_json else typer.echo(str(place))
@@ -51,11 +51,11 @@ def fork(
     with open_store(home) as store:
         made = store.fork(str(store.resolve(session)), target)
         if title is not None:
-            _entitle(store, str(made[0]), title)
+            _set_title(store, str(made[0]), title)
     print_json({"sessions": list(map(str, made))}) if as_json else typer.echo("\n".join(map(str, made)))
 
 
-def _entitle(store: Store, place: str, title: str) -> None:
+def _set_title(store: Store, place: str, title: str) -> None:
     def change(session: Session) -> None:
         session.title = title
 
@@ -87,7 +87,7 @@ def _set_pinned(store: Store, names: list[str], *, pinned: bool, as_json: bool) 
     def change(session: Session) -> None:
         session.pinned = pinned
 
-    places = list(map(str, located(store, names)))
+    places = list(map(str, resolve_all(store, names)))
     for place in places:
         if store.update(place, change) is None:
             raise NotFound(f"session {place} is gone")
@@ -114,7 +114,7 @@ def clear(
     with open_store(home) as store:
         place = str(store.resolve(session))
         entry = store.entry(place)
-        if not yes and not agrees(f"Clear {place} ({entry.message_count if entry else 'unread'} messages)?", "--yes"):
+        if not yes and not confirm(f"Clear {place} ({entry.message_count if entry else 'unread'} messages)?", "--yes"):
             raise typer.Exit(1)
         if not store.clear(place):
             raise NotFound(f"session {place} is gone")

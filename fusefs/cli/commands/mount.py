@@ -92,7 +92,7 @@ def mount(
 
     Example: grovefs mount ~/grove
     """
-    from fusefs.daemon.mount import MountOptions, made_mountpoint
+    from fusefs.daemon.mount import MountOptions, make_mountpoint
 
     options = MountOptions(
         home.expanduser().absolute(),
@@ -102,12 +102,12 @@ def mount(
         durability=durability,
         overwrite=on_conflict == "overwrite",
         beside_bamboo=beside_bamboo,
-        limbo_s=limbo_seconds,
+        hidden_s=limbo_seconds,
         debug=debug,
         profile=profile.expanduser().absolute() if profile else None,
         kernel_options=frozenset(kernel_options or ()),
     )
-    with made_mountpoint(options):
+    with make_mountpoint(options):
         if install_unit:
             _install_unit(options, log_file, force=force)
             return
@@ -142,7 +142,7 @@ def _install_unit(options: MountOptions, log_file: Path | None, *, force: bool) 
     if not options.mountpoint.is_dir() and not is_dead(options.mountpoint):
         raise NotFound(f"{options.mountpoint} is not a directory")
     name = systemd_unit.unit_name(options.mountpoint)
-    text = systemd_unit.render(present_command(), _said(options, log_file), options.home, options.mountpoint)
+    text = systemd_unit.render(present_command(), _as_flags(options, log_file), options.home, options.mountpoint)
     path, state = systemd_unit.install(name, text, force=force)
     quoted = shlex.quote(name)
     typer.echo(f"{path}: {state}")
@@ -157,7 +157,7 @@ def _install_unit(options: MountOptions, log_file: Path | None, *, force: bool) 
     typer.echo(f"  systemctl --user disable --now {quoted} && rm {shlex.quote(str(path))}")
 
 
-def _said(options: MountOptions, log_file: Path | None) -> list[str]:
+def _as_flags(options: MountOptions, log_file: Path | None) -> list[str]:
     """The options of `mount` that say the same."""
     flags = {
         "--read-only": options.read_only,

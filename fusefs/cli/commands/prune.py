@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fusefs.cli.app import Home, Json, agrees, app, counted, open_store, print_json, progress_bar
+from fusefs.cli.app import Home, Json, app, confirm, open_store, plural, print_json, progress_bar
 from store import Keep, PrunePlan, Store
 from store.workspace.agent_records import BATCH
 
@@ -56,9 +56,9 @@ def prune(
         plan = store.pruner.plan(keep)
         if not as_json:
             _print_plan(plan)
-        if dry_run or not plan.doomed:
+        if dry_run or not plan.to_delete:
             _print_outcome(plan, None, as_json=as_json)
-        elif yes or agrees(f"Delete {counted(plan.session_count, 'session')}?"):
+        elif yes or confirm(f"Delete {plural(plan.session_count, 'session')}?"):
             with progress_bar("pruning") as progress:
                 result = store.pruner.apply(plan, progress)
             if not as_json:
@@ -77,35 +77,37 @@ def _automatically(store: Store, keep: Keep, every_s: float, *, as_json: bool) -
     elif result is None:
         typer.echo("not now: the last run was too short ago, or nothing would be left")
     else:
-        typer.echo(f"{counted(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
+        typer.echo(f"{plural(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
 
 
 def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     plan = store.agents.plan(keep)
     if not as_json:
-        for record, reason in plan.doomed:
+        for record, reason in plan.to_delete:
             typer.echo(f"{record.created_at[:10]}\t{record.name}\t{reason}")
         for name in plan.unreadable:
             typer.echo(f"spared: {name}: it cannot be read, or does not say when it was made")
-    records = counted(len(plan.doomed), "agent record")
+    records = plural(len(plan.to_delete), "agent record")
     gone: list[str] | None = None
-    if plan.doomed and not dry_run and (yes or agrees(f"Delete {records}?")):
+    if plan.to_delete and not dry_run and (yes or confirm(f"Delete {records}?")):
         with progress_bar("pruning") as progress:
             gone = store.agents.apply(plan, batch=batch, progress=progress)
     if as_json:
-        doomed = [{"name": record.name, "created_at": record.created_at, "reason": why} for record, why in plan.doomed]
+        doomed = [
+            {"name": record.name, "created_at": record.created_at, "reason": why} for record, why in plan.to_delete
+        ]
         print_json({"doomed": doomed, "spared": list(plan.unreadable), "kept": plan.kept, "deleted": gone})
     elif gone is None:
         typer.echo(f"{records} would go, {len(plan.unreadable)} spared, {plan.kept} kept")
     else:
-        typer.echo(f"{counted(len(gone), 'agent record')} deleted; `grovefs undelete` has them back for seven days")
+        typer.echo(f"{plural(len(gone), 'agent record')} deleted; `grovefs undelete` has them back for seven days")
 
 
 def _print_plan(plan: PrunePlan) -> None:
-    for tree in plan.doomed:
-        row = (tree.updated_at[:10], str(tree.root), counted(len(tree.sessions), "session"), tree.reason, tree.title)
+    for tree in plan.to_delete:
+        row = (tree.updated_at[:10], str(tree.root), plural(len(tree.sessions), "session"), tree.reason, tree.title)
         typer.echo("\t".join(row))
-    for tree in plan.spared:
+    for tree in plan.protected:
         typer.echo(f"spared: {tree.root}: {tree.reason}")
 
 
@@ -113,10 +115,10 @@ def _print_outcome(plan: PrunePlan, deleted: list[str] | None, *, as_json: bool)
     if as_json:
         print_json(_as_dict(plan, deleted))
     elif deleted is None:
-        going, spared = counted(plan.session_count, "session"), counted(len(plan.spared), "root")
+        going, spared = plural(plan.session_count, "session"), plural(len(plan.protected), "root")
         typer.echo(f"{going} would go, {spared} spared, {plan.kept} kept")
     else:
-        typer.echo(f"{counted(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
+        typer.echo(f"{plural(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
 
 
 def _as_dict(plan: PrunePlan, deleted: list[str] | None) -> dict[str, Any]:
@@ -132,4 +134,4 @@ def _as_dict(plan: PrunePlan, deleted: list[str] | None) -> dict[str, Any]:
             for tree in trees
         ]
 
-    return {"doomed": shown(plan.doomed), "spared": shown(plan.spared), "kept": plan.kept, "deleted": deleted}
+    return {"doomed": shown(plan.to_delete), "spared": shown(plan.protected), "kept": plan.kept, "deleted": deleted}

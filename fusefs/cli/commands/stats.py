@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from fusefs.cli.app import Home, Json, app, counted, open_store, print_json, print_table
+from fusefs.cli.app import Home, Json, app, open_store, plural, print_json, print_table
 from fusefs.cli.chart import bars, svg
 from store import Timestamp
 from store.search.usage import Usage, UsageTotals, parse_prices
@@ -85,9 +85,9 @@ def _row(name: str, used: UsageTotals) -> tuple[str, ...]:
 def _notes(usage: Usage) -> list[str]:
     notes = []
     if usage.unpriced:
-        notes.append(f"{counted(usage.unpriced, 'call')} without a cost: neither the record nor a price file says")
+        notes.append(f"{plural(usage.unpriced, 'call')} without a cost: neither the record nor a price file says")
     if usage.unread:
-        notes.append(f"{counted(usage.unread, 'line')} of token-usage.jsonl could not be read")
+        notes.append(f"{plural(usage.unread, 'line')} of token-usage.jsonl could not be read")
     return notes
 
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import apsw
 import typer
 
-from fusefs.cli.app import Home, Json, app, counted, open_store, print_json
+from fusefs.cli.app import Home, Json, app, open_store, plural, print_json
 from fusefs.daemon.fuse_connection import MOUNTINFO, State, iter_mounted, state_of
 from store import StoreError
-from store.disk.trash import together
+from store.disk.trash import group_deletions
 
 
 class Mount(NamedTuple):
@@ -62,7 +62,7 @@ def _line(mount: Mount) -> str:
 def _home(home: Path) -> dict[str, Any]:
     try:
         with open_store(home) as store:
-            return {**store.status(), "in_trash": len(together(store.deleted()))}
+            return {**store.status(), "in_trash": len(group_deletions(store.deleted()))}
     except (StoreError, OSError, apsw.Error) as error:
         return {"home": str(home), "error": str(error)}
 
@@ -72,7 +72,7 @@ def _lines(stands: dict[str, Any]) -> Iterator[str]:
     if "error" in stands:
         yield f"         {stands['error']}"
         return
-    yield f"         {counted(stands['sessions'], 'session')}, {counted(stands['in_trash'], 'deletion')} in the trash"
+    yield f"         {plural(stands['sessions'], 'session')}, {plural(stands['in_trash'], 'deletion')} in the trash"
     for place, reason in stands["damaged"].items():
         yield f"DAMAGED  {place}: {reason}"
     for place, reason in stands["unfinished"].items():

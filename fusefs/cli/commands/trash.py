@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fusefs.cli.app import Home, Json, agrees, app, counted, open_store, print_json, print_table
-from fusefs.cli.errors import tell
+from fusefs.cli.app import Home, Json, app, confirm, open_store, plural, print_json, print_table
+from fusefs.cli.errors import print_error
 from store import Store, StoreError, Timestamp
-from store.disk.trash import BESIDE, KEPT_DAYS, DeletionGroup, choose, together
+from store.disk.trash import BESIDE, KEPT_DAYS, DeletionGroup, find_deletion, group_deletions
 from store.documents.search_text import printable
 
 
@@ -33,7 +33,7 @@ def trash(
         if empty:
             _empty(store, yes=yes, as_json=as_json)
             return
-        found = together(store.deleted())
+        found = group_deletions(store.deleted())
     if as_json:
         print_json([_as_dict(deletion, home) for deletion in found])
     elif found:
@@ -44,11 +44,11 @@ def trash(
 
 
 def _empty(store: Store, *, yes: bool, as_json: bool) -> None:
-    count = len(together(store.deleted()))
-    if count and not yes and not agrees(f"Erase {counted(count, 'deletion')} for good?", "--yes"):
+    count = len(group_deletions(store.deleted()))
+    if count and not yes and not confirm(f"Erase {plural(count, 'deletion')} for good?", "--yes"):
         raise typer.Exit(1)
     store.empty_trash()
-    print_json({"erased": count}) if as_json else typer.echo(f"erased: {counted(count, 'deletion')}")
+    print_json({"erased": count}) if as_json else typer.echo(f"erased: {plural(count, 'deletion')}")
 
 
 @app.command()
@@ -70,14 +70,14 @@ def undelete(
     Example: grovefs undelete second-try
     """
     with open_store(home) as store:
-        chosen = choose(together(store.deleted()), name)
+        chosen = find_deletion(group_deletions(store.deleted()), name)
         restored, refused = _put_back(store, chosen)
     if as_json:
         print_json({"restored": restored, "refused": refused})
     elif restored:
         typer.echo(f"restored: {', '.join(restored)}{_files(chosen) if not refused else ''}")
     for path, reason in refused.items():
-        tell(f"{path} stays in the trash: {reason}")
+        print_error(f"{path} stays in the trash: {reason}")
     if refused:
         raise typer.Exit(1)
 
@@ -97,7 +97,7 @@ def _put_back(store: Store, deletion: DeletionGroup) -> tuple[list[str], dict[st
 def _files(deletion: DeletionGroup) -> str:
     """What came back besides the conversations: who deleted a tree wants to know that its pictures are there."""
     files = [path for slot in deletion.slots if slot.what in BESIDE for path, _ in slot.moves]
-    return f" ({files[0] if len(files) == 1 else counted(len(files), 'file')})" if files else ""
+    return f" ({files[0] if len(files) == 1 else plural(len(files), 'file')})" if files else ""
 
 
 def _moment(deletion: DeletionGroup) -> Timestamp:

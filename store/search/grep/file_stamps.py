@@ -34,14 +34,14 @@ def pack(info: os.stat_result) -> bytes:
     return _STAMP.pack(info.st_ino, info.st_size, *changed, *modified)
 
 
-def pack_if_sure(info: os.stat_result, now_ns: int) -> bytes:
+def pack_if_settled(info: os.stat_result, now_ns: int) -> bytes:
     """The stamp, or one that equals no file's, if it may change again unnoticed (racy-git's rule)."""
     return pack(info) if now_ns - max(info.st_mtime_ns, info.st_ctime_ns) > _RACY_NS else NEVER
 
 
-def altered(prefix: bytes, rows: list[tuple[bytes, bytes]]) -> list[bytes]:
+def changed_paths(prefix: bytes, rows: list[tuple[bytes, bytes]]) -> list[bytes]:
     """Of paths with the stamps they had, those that have another now, or cannot be looked at."""
-    ask, answers, words = _questions()
+    ask, answers, words = _bind_statx()
     found = []
     for start in range(0, len(rows), _AT_A_TIME):
         some = rows[start : start + _AT_A_TIME]
@@ -65,7 +65,7 @@ def _is(path: bytes, stamp: bytes) -> bool:
         return False
 
 
-def _questions() -> tuple[Callable[..., int], list[object], memoryview]:
+def _bind_statx() -> tuple[Callable[..., int], list[object], memoryview]:
     """statx(2), where its answers go, and those as 64-bit words.
 
     Not with `os.lstat`, which makes an object with twenty members of each answer; and not with `ctypes`, which

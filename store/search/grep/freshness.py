@@ -61,8 +61,8 @@ class FreshnessServer:
         self._stopping = threading.Event()
         self._wake_r, self._wake_w = os.pipe()
         self._threads = [
-            threading.Thread(target=self._vouch_for_long, name="grovefs-voucher", daemon=True),
-            threading.Thread(target=self._tidy_for_long, name="grovefs-tidier", daemon=True),
+            threading.Thread(target=self._serve_forever, name="grovefs-voucher", daemon=True),
+            threading.Thread(target=self._maintain_forever, name="grovefs-tidier", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -77,11 +77,11 @@ class FreshnessServer:
 
     # -- reading what changed ------------------------------------------------------------------------------
 
-    def _tidy_for_long(self) -> None:
+    def _maintain_forever(self) -> None:
         self._stopping.wait(self._start_s)
         while not self._stopping.is_set():
             try:
-                self._upkeep.tidy()
+                self._upkeep.merge_if_due()
             except Stopped:
                 return
             except (StoreError, OSError, apsw.Error) as error:
@@ -90,11 +90,11 @@ class FreshnessServer:
 
     # -- vouching ------------------------------------------------------------------------------------------
 
-    def _vouch_for_long(self) -> None:
+    def _serve_forever(self) -> None:
         wait_s = self._start_s
         while not self._stopping.wait(wait_s):
             try:
-                wait_s = self._vouch()
+                wait_s = self._serve()
             except _Lost:
                 wait_s = 0.0
             except Stopped:
@@ -103,7 +103,7 @@ class FreshnessServer:
                 log.info("grep has to look at every file: %s", error)
                 wait_s = GIVEN_UP_S if isinstance(error, OSError) else RETRY_S
 
-    def _vouch(self) -> float:
+    def _serve(self) -> float:
         """Vouch until something is lost, or the end; returns when to try again."""
         with ExitStack() as stack:
             home = os.open(self._upkeep.disk.home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -116,7 +116,7 @@ class FreshnessServer:
                 return RETRY_S
             watch = SessionsWatch(self._upkeep, self._stopping)
             stack.callback(watch.close)
-            watch.cover()
+            watch.watch_all()
             token = uuid.uuid4().hex
             self._upkeep.db.set_meta(grep_token=token)
             self._answer(self._listen(stack, home), watch, token)
@@ -148,7 +148,7 @@ class FreshnessServer:
             with ExitStack() as stack:
                 for asker in askers:
                     stack.enter_context(asker)
-                watch.drain()
+                watch.process_events()
                 for asker in askers:
                     with suppress(OSError):  # it did not wait
                         asker.send(token.encode(), socket.MSG_DONTWAIT)
@@ -170,13 +170,13 @@ class SessionsWatch:
     def close(self) -> None:
         self._inotify.close()
 
-    def cover(self) -> None:
+    def watch_all(self) -> None:
         """Watch everything, each directory before it is listed, and list what is not known as it is."""
         kinds = filesystems_of(self._device)
         if not kinds or not kinds <= _LOCAL:
             raise OSError(errno.ENOTSUP, "others may write to this filesystem unseen", os.fsdecode(self._prefix))
         self._upkeep.sweep(watch=self._watch)
-        self.drain()
+        self.process_events()
 
     def _watch(self, folder: bytes) -> None:
         if self._stopping.is_set():
@@ -194,7 +194,7 @@ class SessionsWatch:
             return
         self._folders[number] = folder
 
-    def drain(self) -> None:
+    def process_events(self) -> None:
         """List all that the kernel knows to have changed. Raises _Lost if it does not know all."""
         changed: set[bytes] = set()
         while events := self._inotify.read(timeout=0):

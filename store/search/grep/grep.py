@@ -17,13 +17,13 @@ from store.search.grep.known_files import (
     DirectoryScanProcess,
     IndexUnusable,
     KnownFiles,
-    ask_voucher,
-    look_aside,
-    readable_places,
+    ask_freshness,
+    existing_files,
+    start_scan_process,
 )
 from store.search.grep.options import GrepOptions, parse
 from store.search.grep.regex_trigrams import ANY, query_of
-from store.search.grep.run import DryRun, become, can_be_shared, one_by_one, side_by_side
+from store.search.grep.run import DryRun, can_be_shared, exec_grep, run_parallel, run_serially
 from store.search.grep.segments import Damaged, Segment, candidates
 from store.search.grep.walk_order import entries_in_order, in_walk_order
 
@@ -85,7 +85,7 @@ def choose(options: GrepOptions) -> list[bytes] | None:
         return None
     for _ in range(3):  # segments are merged now and then, and the old ones removed
         try:
-            paths = _paths(query, ask_voucher(b""))
+            paths = _paths(query, ask_freshness(b""))
         except Damaged:
             continue
         except IndexUnusable:
@@ -93,7 +93,7 @@ def choose(options: GrepOptions) -> list[bytes] | None:
         if paths is None:
             return None
         wanted = [path for path in paths if _is_included(path, options.filters)]
-        return in_walk_order(readable_places(wanted))
+        return in_walk_order(existing_files(wanted))
     return None
 
 
@@ -116,7 +116,7 @@ def _charset() -> str:
 
 
 def _paths(query: Query, vouched: object) -> set[bytes] | None:
-    aside = look_aside(b"") if vouched is None else None
+    aside = start_scan_process(b"") if vouched is None else None
     try:
         known = KnownFiles(b"")
         try:
@@ -196,15 +196,15 @@ def run(line: list[bytes], home: bytes) -> int:
     os.chdir(home)
     os.lstat(SESSIONS)  # an error of ours, not one of grep's, if this is no home
     files = choose(options)
-    if files is None and options.by_folders and can_be_shared():
+    if files is None and options.can_split and can_be_shared():
         trial = DryRun([b"grep", *options.arguments, b"--", b"/dev/null"])
         parts = in_parts(options)
         if trial.is_silent() and parts is not None:
-            return side_by_side(parts)
+            return run_parallel(parts)
     wanted = commands(options, files)
     if len(wanted) == 1:
-        become(wanted[0])
-    return one_by_one(wanted)
+        exec_grep(wanted[0])
+    return run_serially(wanted)
 
 
 def in_parts(options: GrepOptions) -> list[list[bytes]] | None:

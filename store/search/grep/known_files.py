@@ -12,7 +12,7 @@ import stat
 
 import apsw
 
-from store.search.grep.file_stamps import altered
+from store.search.grep.file_stamps import changed_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _WORTH_SHARING_BYTES = 64 << 20  # of an index.db: below, a second process costs
 _PATIENCE_S = 0.5  # with who vouches; comparing every file takes no longer
 
 
-def ask_voucher(prefix: bytes) -> str | None:
+def ask_freshness(prefix: bytes) -> str | None:
     """The token of a process that watches this home and knows of every change made until now; None without one."""
     import _socket
 
@@ -92,10 +92,10 @@ class KnownFiles:
 
         A directory that cannot be looked into is among them: grep shall say so. `aside` has looked at directories.
         """
-        found = set(altered(self._prefix, self._rows("SELECT path, stamp FROM grep_files")))
+        found = set(changed_paths(self._prefix, self._rows("SELECT path, stamp FROM grep_files")))
         stack = aside.altered() if aside is not None else None
         if stack is None:
-            stack = altered(self._prefix, self._rows("SELECT path, stamp FROM grep_folders"))
+            stack = changed_paths(self._prefix, self._rows("SELECT path, stamp FROM grep_folders"))
         if not self._rows("SELECT 1 FROM grep_folders WHERE path = ?", SESSIONS):
             stack.append(SESSIONS)
         return self._found_in(stack, found) if stack else found
@@ -159,7 +159,7 @@ class DirectoryScanProcess:
         return os.waitpid(process, 0)[1]
 
 
-def look_aside(prefix: bytes) -> DirectoryScanProcess | None:
+def start_scan_process(prefix: bytes) -> DirectoryScanProcess | None:
     """Where there is much to look at and another processor to do it."""
     try:
         size = os.stat(prefix + os.fsencode(INDEX_DB)).st_size
@@ -174,7 +174,7 @@ def _tell_altered_folders(prefix: bytes, writes: int) -> None:
     rows = db.execute("SELECT path, stamp FROM grep_folders")
     first = rows.fetchone()  # from here on it is one state of the database
     os.write(writes, b"+")
-    data = b"\0".join(altered(prefix, [first, *rows] if first else []))
+    data = b"\0".join(changed_paths(prefix, [first, *rows] if first else []))
     while data:
         data = data[os.write(writes, data) :]
 
@@ -193,7 +193,7 @@ def entries_of(prefix: bytes, folder: bytes) -> Iterator[tuple[bytes, bool | Non
         yield folder, None
 
 
-def readable_places(paths: list[bytes]) -> list[bytes]:
+def existing_files(paths: list[bytes]) -> list[bytes]:
     """Of which grep would have something to say on its walk: plain files, and what it cannot look into.
 
     Of a directory that it cannot look into it tells once, and knows nothing of what is inside.

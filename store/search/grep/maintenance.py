@@ -66,9 +66,9 @@ class TrigramIndex:
         """Leave off what is being done, as a crash would; nothing is lost by it."""
         self._stopping = True
 
-    def _go_on(self, leisure: Throttle | None = None) -> None:
+    def _check_stop(self, leisure: Throttle | None = None) -> None:
         if leisure is not None:
-            leisure.breathe()
+            leisure.pause()
         if self._stopping:
             raise Stopped
 
@@ -88,14 +88,14 @@ class TrigramIndex:
             folder = stack.pop()
             if watch is not None:
                 watch(folder)
-            listed = self.look(folder)
+            listed = self.scan_dir(folder)
             if listed is None:
                 continue
             stamp, paths, below = listed
             stack += below
             records.append((folder, stamp))
             seen.update(paths)
-            found += [p for p in paths if p not in changed and (p not in files or not self._has(p, files[p]))]
+            found += [p for p in paths if p not in changed and (p not in files or not self.is_unchanged(p, files[p]))]
         self.list_changed(found)
         self._record(records, folders)
         self._forget({*files, *changed} - seen, folders.keys() - {path for path, _ in records})
@@ -110,12 +110,12 @@ class TrigramIndex:
         changed = {path for (path,) in reader.execute(f"SELECT path FROM grep_changed {where}", below)}
         return files, changed, dict(reader.execute(f"SELECT path, stamp FROM grep_folders {where}", below))
 
-    def look(self, folder: bytes) -> tuple[bytes, list[bytes], list[bytes]] | None:
+    def scan_dir(self, folder: bytes) -> tuple[bytes, list[bytes], list[bytes]] | None:
         """A directory's stamp, plain files and directories; None if there is none to look into."""
         before_ns = now_ns()
         try:
-            with self.disk.opened(os.fsdecode(folder)) as fd, os.scandir(fd) as found:
-                stamp = file_stamps.pack_if_sure(os.fstat(fd), before_ns)
+            with self.disk.open_dir(os.fsdecode(folder)) as fd, os.scandir(fd) as found:
+                stamp = file_stamps.pack_if_settled(os.fstat(fd), before_ns)
                 entries = [(e.name, e.is_dir(follow_symlinks=False), e.is_file(follow_symlinks=False)) for e in found]
         except (FileNotFoundError, NotADirectoryError, Corrupt):
             return None
@@ -124,7 +124,7 @@ class TrigramIndex:
         files = [folder + b"/" + os.fsencode(name) for name, _, is_file in entries if is_file]
         return stamp, files, [folder + b"/" + os.fsencode(name) for name, is_dir, _ in entries if is_dir]
 
-    def _has(self, path: bytes, stamp: bytes) -> bool:
+    def is_unchanged(self, path: bytes, stamp: bytes) -> bool:
         """Whether a file is the version a stamp is of, and nobody could change it by another name."""
         try:
             info = os.lstat(self._prefix + path)
@@ -168,7 +168,7 @@ class TrigramIndex:
 
     # -- reading what changed --------------------------------------------------------------------------------
 
-    def tidy(self) -> None:
+    def merge_if_due(self) -> None:
         """What may be done now, gently: nothing while little has changed, or while it is still changing."""
         now = now_ns()
         settled, oldest = self.db.reader.execute(
@@ -202,7 +202,7 @@ class TrigramIndex:
     def _alone(self) -> Iterator[bool]:
         """One process merges at a time; another would only do the same again."""
         self.disk.make_dirs(FOLDER)
-        with self.disk.opened(FOLDER) as folder:
+        with self.disk.open_dir(FOLDER) as folder:
             fd = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=folder)
         try:
             try:
@@ -224,7 +224,7 @@ class TrigramIndex:
         for path in paths:
             if size > BATCH_BYTES:
                 break
-            self._go_on(leisure)
+            self._check_stop(leisure)
             taken += 1
             try:
                 read = self.read(path)
@@ -239,7 +239,7 @@ class TrigramIndex:
             number += 1
             size += len(data)
         if documents:
-            self._publish(postings, documents, leisure)
+            self._add_segment(postings, documents, leisure)
         self._forget(gone, [])
         return taken, len(documents)
 
@@ -260,7 +260,7 @@ class TrigramIndex:
         try:
             before_ns = now_ns()
             info = os.fstat(fd)
-            stamp = file_stamps.pack_if_sure(info, before_ns)
+            stamp = file_stamps.pack_if_settled(info, before_ns)
             if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or info.st_size > LARGEST_BYTES:
                 return None
             data = b"".join(iter(lambda: os.read(fd, 1 << 20), b""))
@@ -269,11 +269,13 @@ class TrigramIndex:
         finally:
             os.close(fd)
 
-    def _publish(self, postings: Postings, documents: list[tuple[int, bytes, bytes]], leisure: Throttle | None) -> None:
+    def _add_segment(
+        self, postings: Postings, documents: list[tuple[int, bytes, bytes]], leisure: Throttle | None
+    ) -> None:
         name, size = self._write_segment(self._while_open(postings.rows(), leisure))
         self.disk.step("index")
         with self.db.write() as db:
-            still = [row for row in documents if self._has(row[1], row[2])]
+            still = [row for row in documents if self.is_unchanged(row[1], row[2])]
             db.executemany("DELETE FROM grep_files WHERE path = ?", [(path,) for _, path, _ in still])
             db.executemany("INSERT INTO grep_files VALUES (?, ?, ?)", still)
             db.executemany("DELETE FROM grep_changed WHERE path = ?", [(path,) for _, path, _ in still])
@@ -296,7 +298,7 @@ class TrigramIndex:
         while stack:
             folder = stack.pop()
             is_known = folder in looked or (folder in folders and self._is_folder(folder, folders[folder]))
-            listed = None if is_known else self.look(folder)
+            listed = None if is_known else self.scan_dir(folder)
             looked.add(folder)
             if listed is None:
                 continue
@@ -342,7 +344,7 @@ class TrigramIndex:
 
     def _while_open(self, rows: Iterable[tuple[int, BitMap]], leisure: Throttle | None) -> Iterator[tuple[int, BitMap]]:
         for row in rows:
-            self._go_on(leisure)
+            self._check_stop(leisure)
             yield row
 
     def _remove_orphans(self) -> None:

@@ -50,7 +50,7 @@ class GrepOptions:
         self.in_one_run = False  # what one process prints depends on what it printed before
 
     @property
-    def by_folders(self) -> bool:
+    def can_split(self) -> bool:
         """Whether walking the directories one by one prints what walking them all does."""
         return (
             self.is_understood and self.has_pattern and not (self.operands or self.in_one_run or self.walks_otherwise)

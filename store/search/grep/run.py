@@ -29,7 +29,7 @@ def environment() -> dict[bytes, bytes]:
     return found
 
 
-def become(command: list[bytes]) -> NoReturn:
+def exec_grep(command: list[bytes]) -> NoReturn:
     """Never returns: this process is grep from now on."""
     # The module above this one takes 5 ms to import.
     from _signal import SIG_DFL, SIGPIPE, SIGXFSZ, signal  # type: ignore[import-not-found]
@@ -43,7 +43,7 @@ def become(command: list[bytes]) -> NoReturn:
         sys.exit(TROUBLE)
 
 
-def one_by_one(commands: list[list[bytes]]) -> int:
+def run_serially(commands: list[list[bytes]]) -> int:
     return combined([_wait(_spawn(command, [])) for command in commands])
 
 
@@ -79,7 +79,7 @@ class DryRun:
         return code < TROUBLE and size == 0
 
 
-def side_by_side(commands: list[list[bytes]]) -> int:
+def run_parallel(commands: list[list[bytes]]) -> int:
     """Several greps at once. What they print comes in the order of the commands."""
     from _signal import SIG_DFL, SIGINT, SIGPIPE, signal
 

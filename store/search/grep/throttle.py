@@ -22,7 +22,7 @@ class Throttle:
         self._worked_since = time.perf_counter()
         self._at, self._others = time.perf_counter(), _used_by_others()
 
-    def breathe(self) -> None:
+    def pause(self) -> None:
         """Rest, if the time has come."""
         worked_s = time.perf_counter() - self._worked_since
         if worked_s < STRETCH_S:

@@ -58,7 +58,7 @@ class BackupSummary:
     copied_bytes: int = 0
     unchanged_files: int = 0
     gone_files: int = 0
-    mended: list[Damage] = field(default_factory=list)  # found damaged by `verify`, and copied anew
+    repaired: list[Damage] = field(default_factory=list)  # found damaged by `verify`, and copied anew
     problems: list[BackupProblem] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # pipes and the like
 
@@ -164,8 +164,8 @@ class _BackupRun:
 
     def run(self, *, keep_deleted: bool, progress: Progress | None) -> BackupSummary:
         if self._verify:
-            self._summary.mended = list(self._writer.damages(list(self._writer.manifest.files), progress))
-            self._suspect = {found.path for found in self._summary.mended}
+            self._summary.repaired = list(self._writer.damages(list(self._writer.manifest.files), progress))
+            self._suspect = {found.path for found in self._summary.repaired}
         done: set[str] = set()
         closed: dict[str, str] = {}
         for _ in range(_ROUNDS):  # again for what came meanwhile: a session that was renamed must not be missing
@@ -173,7 +173,7 @@ class _BackupRun:
             if not units:
                 break
             for number, unit in enumerate(units, start=1):
-                self._take(unit)
+                self._copy_if_changed(unit)
                 if progress is not None:
                     progress(number, len(units))
             done |= {*units, ""}
@@ -181,21 +181,21 @@ class _BackupRun:
         if not keep_deleted:
             for unit in sorted(self._known.keys() - done):
                 if not any(unit.startswith(f"{path}/") for path in closed):
-                    self._forget(unit)
+                    self._drop_unit(unit)
         self._flush()
-        return self._seal()
+        return self._finish()
 
-    def _seal(self) -> BackupSummary:
+    def _finish(self) -> BackupSummary:
         manifest = self._writer.manifest
         manifest.started_at, manifest.finished_at = self._started_at, Timestamp.now()
         self._writer.seal()
         self._summary.sessions = len(manifest.sessions)
-        self._summary.mended = [found for found in self._summary.mended if found.path in manifest.files]
+        self._summary.repaired = [found for found in self._summary.repaired if found.path in manifest.files]
         return self._summary
 
     # -- one unit ------------------------------------------------------------------------------------------
 
-    def _take(self, unit: str) -> None:
+    def _copy_if_changed(self, unit: str) -> None:
         """A unit as it is now; if that cannot be had, what the backup has of it stays."""
         reason = ""
         for _ in range(ATTEMPTS):
@@ -256,7 +256,7 @@ class _BackupRun:
                 self._note(unit, seen, unit_batch)
             try:
                 for path in differing:
-                    stamp = seen[path].stamp.sure(before_ns)
+                    stamp = seen[path].stamp.if_settled(before_ns)
                     self._copy_file(path, seen[path], stamp, opened.get(path), unit_batch)
             except BaseException:
                 for move in unit_batch.moves:
@@ -328,7 +328,7 @@ class _BackupRun:
 
     # -- many ----------------------------------------------------------------------------------------------
 
-    def _forget(self, unit: str) -> None:
+    def _drop_unit(self, unit: str) -> None:
         """A unit that the home has no more."""
         location = location_of(unit)
         batch = _Batch(gone=sorted(self._known[unit]))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from store import layout
 from store.disk.disk import Stamp
-from store.errors import Corrupt, Flaw
+from store.errors import Corrupt, Problem
 
 NAME = "grovefs-backup.json"
 FORMAT = "grovefs-backup"
@@ -102,7 +102,7 @@ def parse(raw: bytes, name: str = NAME) -> Manifest:
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-        raise Corrupt(name, Flaw(said)) from None
+        raise Corrupt(name, Problem(said)) from None
 
 
 def parse_notes(found: Mapping[str, Any]) -> dict[str, BackupSession]:

@@ -26,7 +26,7 @@ from store.disk.disk import NewFile
 from store.documents import document as documents
 from store.documents import secrets, sidecar
 from store.documents.document import Document, parse_document
-from store.errors import Busy, Corrupt, Flaw, InvalidContent, InvalidName
+from store.errors import Busy, Corrupt, InvalidContent, InvalidName, Problem
 from store.layout import Location
 from store.namespace.dispatch import Dispatcher
 from store.path_kinds import PathInfo, PathKind
@@ -53,7 +53,7 @@ class DamagedBackup(Corrupt):
     def __init__(self, place: Path, damages: list[Damage]) -> None:
         self.damages = damages
         count = f"{len(damages)} files are" if len(damages) > 1 else f"{damages[0].path} is"
-        super().__init__(str(place), Flaw(f"{count} not what was backed up; nothing was restored"))
+        super().__init__(str(place), Problem(f"{count} not what was backed up; nothing was restored"))
 
 
 @dataclass
@@ -164,7 +164,7 @@ class RestoreRun:
         try:
             if location is not None and any(w.path == location.path(layout.SESSION) for w in files):
                 layout.check_location(location)
-                rootless = self._rootless(location)
+                rootless = self._missing_root(location)
                 yield rootless or self._session(location, files)
                 return
         except (InvalidContent, InvalidName, Corrupt, Busy) as error:
@@ -178,7 +178,7 @@ class RestoreRun:
 
     # -- a session -----------------------------------------------------------------------------------------
 
-    def _rootless(self, location: Location) -> RestoreOutcome | None:
+    def _missing_root(self, location: Location) -> RestoreOutcome | None:
         """No child is ever without its root."""
         root = Location(location.root)
         if location == root or self.done.get(str(root)) == "restored":  # as a dry run has it
@@ -200,7 +200,7 @@ class RestoreRun:
                 for wanted in by_path.values()
                 if _belongs(wanted, is_new=snapshot.main is None) and not self._is_same(wanted)
             ]
-            if not differing and _holds(snapshot, main, side if side_at else None):
+            if not differing and _matches(snapshot, main, side if side_at else None):
                 return RestoreOutcome(str(location), "same")
             newer = self._newer_document(snapshot, main, side, main_at, side_at) or self._newer_file(differing)
             if newer is not None and not self.overwrite:
@@ -212,14 +212,14 @@ class RestoreRun:
     def _document(self, location: Location, wanted: RestoreFile) -> Document:
         """A document that may be committed here, byte for byte; but a key that it carries stays behind."""
         if wanted.link is not None:
-            raise Corrupt(wanted.path, Flaw("a link; links are not followed"))
+            raise Corrupt(wanted.path, Problem("a link; links are not followed"))
         limit = self.core.limit_bytes
         document = parse_document(b"".join(self.tree.sure_chunks(wanted.path)), wanted.path, limit=limit)
-        flaw = documents.identity_flaw(document, location)
+        flaw = documents.identity_problem(document, location)
         if flaw is not None:
             raise InvalidContent(wanted.path, flaw)
         documents.check_authority(document, wanted.path)
-        clean = secrets.cleaned(document.raw, document.data)
+        clean = secrets.without_api_keys(document.raw, document.data)
         return document if clean == document.raw else parse_document(clean, wanted.path, limit=limit)
 
     def _side(self, location: Location, wanted: RestoreFile | None, main: Document) -> tuple[Document, str | None]:
@@ -236,7 +236,7 @@ class RestoreRun:
         self, snapshot: DocumentPair, main: Document, side: Document, main_at: RestoreFile, side_at: RestoreFile | None
     ) -> str | None:
         """Why the session here is newer than its copy; None if it is not, or cannot be read."""
-        if snapshot.main is None or _holds(snapshot, main, side if side_at else None):
+        if snapshot.main is None or _matches(snapshot, main, side if side_at else None):
             return None
         try:
             here = session_reader.parse(snapshot).session
@@ -252,7 +252,7 @@ class RestoreRun:
         return None
 
     def _newer_file(self, differing: list[RestoreFile]) -> str | None:
-        return next(filter(None, map(self._why_kept, differing)), None)
+        return next(filter(None, map(self._reason_to_keep, differing)), None)
 
     def _commit(
         self,
@@ -268,13 +268,13 @@ class RestoreRun:
         for wanted in plain:
             self._check_record(wanted)
         files = [self._new_file(wanted) for wanted in plain]
-        if snapshot.side is None or side_at is not None or not _holds(snapshot, main, None):
+        if snapshot.side is None or side_at is not None or not _matches(snapshot, main, None):
             about = (side_at.mtime_ns, side_at.mode) if side_at else (None, None)
             files.append(NewFile(location.path(layout.RUNTIME), [side.raw], snapshot.side, *about))
         documents = [NewFile(location.path(layout.SESSION), [main.raw], snapshot.main)]
         kept = _to_trash(location, [*files, *documents], {side.raw, main.raw})
         record = sidecar.overlay(main.record, side.record)
-        self.restores.commits.session(
+        self.restores.commits.commit_session(
             snapshot, main, record, None, "saved", kept=[*kept, *files], mtime_ns=main_at.mtime_ns, mode=main_at.mode
         )
         for wanted in differing:
@@ -300,7 +300,7 @@ class RestoreRun:
             return False
         if wanted.link is not None:
             return os.path.islink(self.core.home / wanted.path) and self._link_here(wanted) == wanted.link
-        present = self.core.disk.look(wanted.path)
+        present = self.core.disk.stat_file(wanted.path)
         return present is not None and present.stamp.size == wanted.size and self._digests_agree(wanted)
 
     def _link_here(self, wanted: RestoreFile) -> str:
@@ -311,12 +311,12 @@ class RestoreRun:
         there = item.sha256 if item else _digest(self.tree.chunks(wanted.path))
         return _digest(_pieces(self.core, wanted.path)) == there
 
-    def _why_kept(self, wanted: RestoreFile) -> str | None:
+    def _reason_to_keep(self, wanted: RestoreFile) -> str | None:
         """Why a file that differs here stays; None if nothing speaks for it."""
         info = self.core.disk.stat(wanted.path)
         if info is None:
             return None
-        if self.core.disk.look(wanted.path) is None or wanted.link is not None:
+        if self.core.disk.stat_file(wanted.path) is None or wanted.link is not None:
             return f"something else is at {wanted.path}"
         return f"{wanted.path} was changed here since it was backed up" if info.st_mtime_ns > wanted.mtime_ns else None
 
@@ -329,7 +329,7 @@ class RestoreRun:
             return RestoreOutcome(wanted.path, "skipped", "a link; nothing of ours can be one")
         if self._is_same(wanted):
             return RestoreOutcome(wanted.path, "same")
-        why = self._why_kept(wanted)
+        why = self._reason_to_keep(wanted)
         is_read_mail = place.kind is PathKind.MESSAGE and self._has_owner(place)
         if is_read_mail or (why is not None and not self.overwrite):
             return RestoreOutcome(wanted.path, "kept", why or "its session is here, and has had its mail")
@@ -346,7 +346,7 @@ class RestoreRun:
             return self._put_link(wanted)
         if place.kind in (PathKind.PAYLOAD, PathKind.STATE_JSON, PathKind.STATE_TEXT, PathKind.MESSAGE):
             data = b"".join(self.tree.sure_chunks(wanted.path))
-            if self.core.disk.look(wanted.path) is not None:
+            if self.core.disk.stat_file(wanted.path) is not None:
                 self.restores.parts.remove(place)  # to the trash
             self.restores.parts.put(place, data, mode=wanted.mode, mtime_ns=wanted.mtime_ns)
             return
@@ -355,15 +355,15 @@ class RestoreRun:
         temp = self.core.disk.write_temps([self._new_file(wanted)])[0]
         self.core.disk.move(temp, wanted.path)
         self.core.disk.sync_dirs([directory])
-        self.restores.parts.tell(place)
+        self.restores.parts.notify_changed(place)
 
     def _put_link(self, wanted: RestoreFile) -> None:
         """A link is made again as it was, where nothing is; it is never followed."""
         if self.core.disk.stat(wanted.path) is not None:
-            raise Corrupt(wanted.path, Flaw("something else is here; the link was not restored"))
+            raise Corrupt(wanted.path, Problem("something else is here; the link was not restored"))
         directory = wanted.path.rpartition("/")[0]
         self.core.disk.make_dirs(directory)
-        with self.core.disk.opened(directory) as parent:
+        with self.core.disk.open_dir(directory) as parent:
             os.symlink(str(wanted.link), wanted.place.name, dir_fd=parent)
             times = (wanted.mtime_ns, wanted.mtime_ns)
             os.utime(wanted.place.name, ns=times, dir_fd=parent, follow_symlinks=False)
@@ -389,7 +389,7 @@ def _to_trash(location: Location, files: Iterable[NewFile], same: set[bytes]) ->
     return [*copies, trash.info_file(slot, location, "replaced by a restore", moves)]
 
 
-def _holds(snapshot: DocumentPair, main: Document, side: Document | None) -> bool:
+def _matches(snapshot: DocumentPair, main: Document, side: Document | None) -> bool:
     """Whether the documents here say the very same; `side` is None where the backup has no sidecar."""
     if snapshot.main is None or snapshot.main.data != main.raw:
         return False

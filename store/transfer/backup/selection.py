@@ -15,7 +15,7 @@ import orjson
 from store import layout
 from store.commit.core import Core
 from store.disk import rejects
-from store.errors import Ambiguous, Corrupt, Flaw, InvalidName, NotFound
+from store.errors import Ambiguous, Corrupt, InvalidName, NotFound, Problem
 from store.layout import Location
 from store.path_kinds import PathInfo, classify_path
 from store.transfer.backup import tree as backup_tree
@@ -62,7 +62,7 @@ def _walked(tree: BackupTree) -> Iterator[RestoreFile]:
                 link = backup_tree.read_link(tree.disk, path) if seen.is_link else None
                 yield RestoreFile(path, seen.stamp.size, seen.stamp.mtime_ns, seen.mode & PERMISSIONS, link)
     for path, why in closed.items():
-        raise Corrupt(str(tree.place / path), Flaw(f"it cannot be looked into: {why}; nothing was restored"))
+        raise Corrupt(str(tree.place / path), Problem(f"it cannot be looked into: {why}; nothing was restored"))
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Selection:
             return list(self.units)
         chosen = {unit for location in wanted for unit in self._below(location)}
         for location in wanted:
-            self._refuse_rootless(location, chosen)
+            self._require_root(location, chosen)
         return [unit for unit in self.units if unit in chosen]
 
     def _locations(self) -> list[Location]:
@@ -130,7 +130,7 @@ class Selection:
             return None
         return parent if isinstance(parent, str) else None
 
-    def _refuse_rootless(self, location: Location, chosen: set[str]) -> None:
+    def _require_root(self, location: Location, chosen: set[str]) -> None:
         root = Location(location.root)
         if root.dir not in chosen and self.core.disk.stat(root.path(layout.SESSION)) is None:
             raise NotFound(f"{location} belongs to {root}, which is not here; nothing was restored. Restore {root}")

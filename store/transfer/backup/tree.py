@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from store import layout
-from store.disk.disk import Disk, Step, _no_step
-from store.errors import Busy, Corrupt, Flaw, InvalidName, NotFound
+from store.disk.disk import Disk, Step, no_step
+from store.errors import Busy, Corrupt, InvalidName, NotFound, Problem
 from store.transfer.backup import manifest
 from store.transfer.backup.manifest import Manifest
 
@@ -48,7 +48,7 @@ class BackupTree:
     manifest: Manifest
     has_manifest: bool
 
-    def __init__(self, place: Path, step: Step = _no_step) -> None:
+    def __init__(self, place: Path, step: Step = no_step) -> None:
         self.disk = Disk(place, step=step)
         self._outstanding: dict[str, str] = {}  # path → where it still lies
         self._lock: int | None = None
@@ -90,7 +90,7 @@ class BackupTree:
             for line in self._journal():
                 self._apply(line)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Corrupt(str(self.place / JOURNAL), Flaw(f"this was not written by GroveFS: {error}")) from None
+            raise Corrupt(str(self.place / JOURNAL), Problem(f"this was not written by GroveFS: {error}")) from None
 
     def _apply(self, line: dict[str, Any]) -> None:
         """What was announced holds, moved or not."""
@@ -127,13 +127,13 @@ class BackupTree:
             fd = self.disk.open_to_read(self.where(path))
             with os.fdopen(fd, "rb", buffering=0) as file:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
-                    raise Corrupt(path, Flaw("not a plain file"))
+                    raise Corrupt(path, Problem("not a plain file"))
                 while chunk := file.read(CHUNK_BYTES):
                     yield chunk
         except FileNotFoundError:
-            raise Corrupt(path, Flaw("it is missing")) from None
+            raise Corrupt(path, Problem("it is missing")) from None
         except OSError as error:  # of the backup's disk, not of the home's: its own file's fault
-            raise Corrupt(path, Flaw(error.strerror or str(error))) from error
+            raise Corrupt(path, Problem(error.strerror or str(error))) from error
 
     def sure_chunks(self, path: str) -> Iterator[bytes]:
         """The same, checked against the manifest while it is read: Corrupt at its end if it is another file."""
@@ -143,7 +143,7 @@ class BackupTree:
             yield chunk
         item = self.manifest.files.get(path)
         if item is not None and digest.hexdigest() != item.sha256:
-            raise Corrupt(str(self.place / path), Flaw("its bytes are not those that were backed up"))
+            raise Corrupt(str(self.place / path), Problem("its bytes are not those that were backed up"))
 
     def damage(self, path: str) -> Damage | None:
         """What is wrong with a file of the manifest; None if it is as it was backed up."""
@@ -155,7 +155,7 @@ class BackupTree:
             for _ in self.sure_chunks(path):
                 pass
         except Corrupt as error:
-            return Damage(path, error.flaw.reason)
+            return Damage(path, error.problem.reason)
         except OSError as error:  # no link there
             return Damage(path, error.strerror or str(error))
         return None
@@ -210,7 +210,7 @@ def reading(source: str | os.PathLike[str]) -> Iterator[BackupTree]:
 
 def read_link(disk: Disk, path: str) -> str:
     directory, _, name = path.rpartition("/")
-    with disk.opened(directory) as parent:
+    with disk.open_dir(directory) as parent:
         return os.readlink(name, dir_fd=parent)
 
 

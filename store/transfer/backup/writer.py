@@ -18,7 +18,7 @@ from io import RawIOBase
 from pathlib import Path
 from typing import NamedTuple
 
-from store.disk.disk import Step, _no_step
+from store.disk.disk import Step, no_step
 from store.errors import Corrupt, InvalidName, NotEmpty, NotFound
 from store.transfer.backup import manifest
 from store.transfer.backup.manifest import BackupFile, BackupSession
@@ -39,14 +39,14 @@ class Move(NamedTuple):
 class BackupWriter(BackupTree):
     """A backup that is being made or brought up to date, by one alone."""
 
-    def __init__(self, place: Path, step: Step = _no_step) -> None:
+    def __init__(self, place: Path, step: Step = no_step) -> None:
         super().__init__(place, step)
         self._number = 0
         self._redo()
 
     def _locked(self) -> int | None:
         self.disk.make_dirs(TMP)
-        with self.disk.opened(PRIVATE) as parent:
+        with self.disk.open_dir(PRIVATE) as parent:
             fd = os.open("lock", _CREATE, 0o600, dir_fd=parent)
         return flock(fd, fcntl.LOCK_EX, self.place)
 
@@ -68,7 +68,7 @@ class BackupWriter(BackupTree):
         temp = self._temp()
         digest = hashlib.sha256()
         self.disk.step("backup-write")
-        with self.disk.opened(TMP) as parent:
+        with self.disk.open_dir(TMP) as parent:
             fd = os.open(temp.rpartition("/")[2], _CREATE | os.O_EXCL, 0o600, dir_fd=parent)
         try:
             with os.fdopen(fd, "wb", buffering=0) as file:
@@ -86,7 +86,7 @@ class BackupWriter(BackupTree):
     def write_link(self, text: str) -> str:
         temp = self._temp()
         self.disk.step("backup-write")
-        with self.disk.opened(TMP) as parent:
+        with self.disk.open_dir(TMP) as parent:
             os.symlink(text, temp.rpartition("/")[2], dir_fd=parent)
         return temp
 
@@ -135,7 +135,7 @@ class BackupWriter(BackupTree):
 
     def _announce(self, line: bytes) -> None:
         self.disk.step("backup-announce")
-        with self.disk.opened(PRIVATE) as parent:
+        with self.disk.open_dir(PRIVATE) as parent:
             fd = os.open("journal.jsonl", _CREATE | os.O_APPEND, 0o600, dir_fd=parent)
             with os.fdopen(fd, "wb") as file:
                 file.write(line)
@@ -178,7 +178,7 @@ class BackupWriter(BackupTree):
     def _remove_empty(self, directory: str) -> bool:
         above, _, name = directory.rpartition("/")
         try:
-            with self.disk.opened(above) as parent:
+            with self.disk.open_dir(above) as parent:
                 os.rmdir(name, dir_fd=parent)
         except (OSError, Corrupt):  # it holds something, or is gone already
             return False
@@ -189,7 +189,7 @@ class BackupWriter(BackupTree):
         self._sync_all("backup-sync")  # the moves must last before the journal goes
         temp = self._temp()
         self.disk.step("backup-manifest")
-        with self.disk.opened(TMP) as parent:
+        with self.disk.open_dir(TMP) as parent:
             fd = os.open(temp.rpartition("/")[2], _CREATE | os.O_EXCL, 0o600, dir_fd=parent)
             with os.fdopen(fd, "wb") as file:
                 file.writelines(manifest.render(self.manifest))
@@ -203,13 +203,13 @@ class BackupWriter(BackupTree):
     def _sync_all(self, name: str) -> None:
         """All new files at once: a sync for each of many small ones would take most of a backup's time."""
         self.disk.step(name)
-        with self.disk.opened("") as fd:
+        with self.disk.open_dir("") as fd:
             if _libc.syncfs(fd):
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number), str(self.place))
 
 
-def new_writer(dest: str | os.PathLike[str], home: Path, step: Step = _no_step) -> BackupWriter:
+def new_writer(dest: str | os.PathLike[str], home: Path, step: Step = no_step) -> BackupWriter:
     """A backup at `dest`, begun or gone on with; each reason not to is one line, and nothing was written."""
     place = Path(dest).expanduser().absolute()
     check_apart(place, home)

@@ -15,7 +15,7 @@ from store import layout
 from store.documents import document as documents
 from store.documents import secrets
 from store.documents.document import Document, parse_document
-from store.errors import Flaw, InvalidContent
+from store.errors import InvalidContent, Problem
 from store.layout import Location
 from store.transfer.formats.coerce import digest, keys_of, make_id, record_flaw
 from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, SourceFile
@@ -95,7 +95,7 @@ def read_session(source: Source, path: str, location: Location) -> Iterator[Sess
     if isinstance(main, ImportProblem):
         yield main
         return
-    if secrets.carried(main.data):
+    if secrets.find_api_key(main.data):
         yield ImportProblem(source.shown(main_path), None, "an API key was left out; GroveFS stores none")
     side, files = _read_side(source, path, location)
     if isinstance(side, ImportProblem):
@@ -117,7 +117,7 @@ def _read_document(source: Source, path: str, location: Location) -> Document | 
     """A document as it may lie at `location`; one that contradicts its path is made to agree."""
     try:
         document = parse_document(source.read(path), path)
-        if documents.identity_flaw(document, location) is None:
+        if documents.identity_problem(document, location) is None:
             with suppress(InvalidContent):
                 documents.check_authority(document, path)
                 return document
@@ -129,7 +129,7 @@ def _read_document(source: Source, path: str, location: Location) -> Document | 
 
 
 def _problem(source: Source, path: str, error: InvalidContent) -> ImportProblem:
-    flaw = error.flaw
+    flaw = error.problem
     return ImportProblem(
         source.shown(path), flaw.line, f"{flaw.field + ': ' if flaw.field else ''}{flaw.reason}; skipped"
     )
@@ -181,7 +181,7 @@ class _SidecarFiles:
         try:
             flaw = record_flaw(name, source.read(path))
         except (OSError, InvalidContent) as error:
-            flaw = Flaw(str(error))
+            flaw = Problem(str(error))
         if flaw is None:
             return name
         self.problems.append(ImportProblem(source.shown(path), flaw.line, f"{flaw.reason}; kept as an attachment"))

@@ -17,7 +17,7 @@ import orjson
 
 from store import layout
 from store.documents import json_text as codec
-from store.errors import Flaw, InvalidContent, InvalidName
+from store.errors import InvalidContent, InvalidName, Problem
 from store.model import preview
 from store.model.timestamp import Timestamp
 from store.sessions import artifacts
@@ -166,12 +166,12 @@ def moment(value: Any) -> Timestamp | None:
         return None
 
 
-def record_flaw(name: str, data: bytes) -> Flaw | None:
+def record_flaw(name: str, data: bytes) -> Problem | None:
     """Why a text cannot be the record of that name (artifacts.json and the like); None if it can."""
     try:
         artifacts.parse_record(name, data, name)
     except InvalidContent as error:
-        return error.flaw
+        return error.problem
     return None
 
 

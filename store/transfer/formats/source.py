@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import BinaryIO, NamedTuple, Self
 
 from store.disk.disk import DirEntry, Disk
-from store.errors import Corrupt, Flaw, InvalidContent, NotFound
+from store.errors import Corrupt, InvalidContent, NotFound, Problem
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_LEVELS = 32  # directories below each other; deeper is not where any agent keeps sessions
@@ -124,7 +124,7 @@ class Source:
         """A plain file. A link, a pipe or a directory in its place is an OSError, and nothing hangs."""
         directory, _, name = path.rpartition("/")
         try:
-            with self._disk.opened(directory) as parent:
+            with self._disk.open_dir(directory) as parent:
                 fd = os.open(name, _READ, dir_fd=parent)
         except Corrupt as error:
             raise OSError(errno.ELOOP, str(error), path) from None
@@ -138,7 +138,7 @@ class Source:
         with self.opened(path) as file:
             data = file.read(limit + 1)
         if len(data) > limit:
-            raise InvalidContent(path, Flaw(f"over the limit of {limit} bytes"))
+            raise InvalidContent(path, Problem(f"over the limit of {limit} bytes"))
         self.done_bytes += len(data)
         return data
 

@@ -27,7 +27,7 @@ def test_every_error_of_the_store_has_its_number() -> None:
 
 
 def test_the_numbers_that_tools_rely_on() -> None:
-    flaw = errors.Flaw("broken")
+    flaw = errors.Problem("broken")
     assert errno_of(errors.InvalidContent("f", flaw)) == errno.EBADMSG
     assert errno_of(errors.TooLarge("f", flaw)) == errno.EFBIG
     assert errno_of(errors.Conflict("newer")) == errno.ESTALE

@@ -19,7 +19,7 @@ def test_what_is_forgotten_late_takes_no_other_directory_along() -> None:
     root = nodes.add(Node(ROOT_INODE, None, "", "", None))
     directory = add(nodes, root, "s")
     version = add(nodes, directory, "session.json")
-    nodes.unname(version)  # another version has the name by now
+    nodes.detach(version)  # another version has the name by now
     nodes.forget(directory.inode, 1)
     again = add(nodes, root, "s")
     dropped: list[Node] = []

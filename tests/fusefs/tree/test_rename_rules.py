@@ -29,13 +29,13 @@ def test_a_version_that_comes_meanwhile_is_not_exchanged_away(store: Store, monk
     before = (store.home / document.path).read_bytes()
     draft, newer = before.replace(b"Before", b"Drafted"), before.replace(b"Before", b"Newer")
     (store.home / file.path).write_bytes(draft)
-    put_plain = Namespace.put_plain
+    put_plain = Namespace.write_copy
 
     def and_somebody_commits(names: Namespace, place: PathInfo, data: bytes, like: os.stat_result) -> None:
         put_plain(names, place, data, like)
         names.commit(document, newer)
 
-    monkeypatch.setattr(Namespace, "put_plain", and_somebody_commits)
+    monkeypatch.setattr(Namespace, "write_copy", and_somebody_commits)
     renamer = RenameRules(cast("Tree", SimpleNamespace(store=store)), Writers(), overwrite=False)
     with pytest.raises(Conflict):
         renamer.exchange(document, file)

@@ -37,7 +37,7 @@ def page(view: SearchView, query: str) -> str:
     assert isinstance(item, VirtualFile)
     data = item.render()
     assert item.size == len(data)
-    assert not item.is_lasting
+    assert not item.is_cacheable
     return data.decode()
 
 

@@ -65,7 +65,7 @@ def test_bytes_that_read_back_otherwise_are_told(store: Store, monkeypatch: pyte
 
 def test_a_server_at_work_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """While nothing may be written the home is not well."""
-    monkeypatch.setattr(store._neighbour, "at_work", lambda: "it holds a lock")
+    monkeypatch.setattr(store._bamboo, "activity", lambda: "it holds a lock")
     health = store.health()
     monkeypatch.undo()
     assert "writable" in failed(health)

@@ -81,7 +81,7 @@ def see_mended(store: Store, kind: Kind, path: str, *others: Kind) -> Report:
     before = session_files(store.home)
     report = store.check(repair=True)
     assert report.exit_code == 1, report.findings
-    assert all(f.mended for f in report.findings if f.kind not in NOTES)
+    assert all(f.repaired for f in report.findings if f.kind not in NOTES)
     assert session_files(store.home) == before
     see_gone(store)
     return report
@@ -148,7 +148,7 @@ def test_stale_row_of_a_spoiled_session_is_dropped(opened: Store, caplog: pytest
     with caplog.at_level("ERROR"):
         report = opened.check(repair=True)
     assert report.exit_code == 4
-    assert [f.kind for f in report.findings if f.mended] == ["stale-row"]
+    assert [f.kind for f in report.findings if f.repaired] == ["stale-row"]
     assert opened.check().exit_code == 4
     assert [f.kind for f in opened.check().findings] == ["unparsable"]
 
@@ -569,7 +569,7 @@ def test_nothing_is_mended_while_bamboo_is_at_work(opened: Store) -> None:
     """A server's own temporaries must not be moved away from under it."""
     path = opened.home / f"sessions/s1/session.json.tmp.{UUID}"
     path.write_bytes(b"being written")
-    opened._neighbour.saw_rewrite()
+    opened._bamboo.note_rewrite()
     with pytest.raises(BambooAtWork):
         opened.check(repair=True)
     assert path.exists()

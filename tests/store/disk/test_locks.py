@@ -19,7 +19,7 @@ HOLDER = """
 import sys
 from pathlib import Path
 from store.layout import Location
-from store.lock import Locks
+from store.disk.locks import Locks
 locks = Locks(Path(sys.argv[1]))
 root, child = sys.argv[2], sys.argv[3]
 with locks.tree(root) if child == "*" else locks.session(Location(root, child or None)):
@@ -168,7 +168,7 @@ def test_counting_under_the_lock_loses_nothing(path: Path, tmp_path: Path) -> No
     counter = tmp_path / "counter"
     counter.write_text("0")
     code = (
-        "import sys; from pathlib import Path; from store.layout import Location; from store.lock import Locks\n"
+        "import sys; from pathlib import Path; from store.layout import Location; from store.disk.locks import Locks\n"
         "locks, counter = Locks(Path(sys.argv[1])), Path(sys.argv[2])\n"
         "for _ in range(100):\n"
         "    with locks.session(Location('r', 'a')):\n"
@@ -300,12 +300,12 @@ def test_first_one_is_alone_and_others_are_not(tmp_path: Path) -> None:
     path = tmp_path / "open.lock"
     first, second = HomePresence(path), HomePresence(path)
     assert first.enter()
-    first.settle()
+    first.ready()
     assert not second.enter()
-    assert not first.alone()
-    assert not second.alone()
+    assert not first.try_exclusive()
+    assert not second.try_exclusive()
     first.leave()
-    assert second.alone()
+    assert second.try_exclusive()
     second.leave()
 
 
@@ -324,7 +324,7 @@ def test_others_wait_until_the_first_has_settled(tmp_path: Path) -> None:
     thread = threading.Thread(target=enter)
     thread.start()
     assert not entered.wait(0.1)
-    first.settle()
+    first.ready()
     assert entered.wait(10)
     thread.join()
     assert answers == [False]
@@ -336,8 +336,9 @@ def test_presence_dies_with_its_process(tmp_path: Path) -> None:
     """After a kill the next one is alone again."""
     path = tmp_path / "open.lock"
     code = (
-        "import sys; from pathlib import Path; from store.lock import Presence; p = Presence(Path(sys.argv[1]))\n"
-        "print(p.enter(), flush=True); p.settle(); print('in', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from store.disk.locks import HomePresence\n"
+        "p = HomePresence(Path(sys.argv[1]))\n"
+        "print(p.enter(), flush=True); p.ready(); print('in', flush=True); sys.stdin.read()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -352,7 +353,7 @@ def test_presence_dies_with_its_process(tmp_path: Path) -> None:
     process.wait()
     process.stdin.close()
     process.stdout.close()
-    assert second.alone()
+    assert second.try_exclusive()
     second.leave()
 
 
@@ -360,7 +361,7 @@ GREEDY = """
 import sys, time
 from pathlib import Path
 from store.layout import Location
-from store.lock import Locks
+from store.disk.locks import Locks
 locks, turns = Locks(Path(sys.argv[1])), 0
 while True:
     with locks.session(Location("q")) if sys.argv[2] == "session" else locks.tree("q"):

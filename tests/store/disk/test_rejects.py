@@ -11,7 +11,7 @@ import pytest
 
 from store import Conflict, InvalidContent, Location, Store
 from store.disk.rejects import KEPT_LINES, explain
-from store.errors import Flaw
+from store.errors import Problem
 from store.namespace.namespace import Namespace
 from store.path_kinds import classify_path
 from tests.builders import make_document, make_session
@@ -133,18 +133,18 @@ def test_a_deleted_session_leaves_none_for_its_successor(store: Store, names: Na
 
 def test_any_directory_can_have_them(names: Namespace) -> None:
     """Messages, state documents and payloads too; they follow their directory, and go with it."""
-    error = InvalidContent("x", Flaw("no"))
+    error = InvalidContent("x", Problem("no"))
     for directory in ("state/a", "state/a/b", "state/ab"):
-        names.rejects.keep(directory, "x.json", directory.encode(), error)
+        names.rejects.store(directory, "x.json", directory.encode(), error)
     names.rejects.rename("state/a", "state/z")
     assert names.rejects.names("state/a") == names.rejects.names("state/a/b") == {}
     assert len(names.rejects.names("state/ab")) == 2
     path = names.rejects.path("state/z/b", "x.json.rejected")
     assert path is not None
     assert (names.core.home / path).read_bytes() == b"state/a/b"
-    names.rejects.drop_all("state/z")
+    names.rejects.clear_all("state/z")
     assert names.rejects.names("state/z") == names.rejects.names("state/z/b") == {}
-    names.rejects.drop("state/ab", "x.json")
+    names.rejects.clear("state/ab", "x.json")
     assert not [entry for entry in (names.core.home / ".grovefs/rejects").iterdir() if entry.is_dir()]
 
 
@@ -152,18 +152,18 @@ def test_a_name_too_long_for_the_ending_is_cut(names: Namespace) -> None:
     """Two such names are still two."""
     long = ["é" * 120 + f"{i}.json" for i in range(2)]
     for name in long:
-        names.rejects.keep("state/a", name, name.encode(), InvalidContent(name, Flaw("no")))
+        names.rejects.store("state/a", name, name.encode(), InvalidContent(name, Problem("no")))
     kept = names.rejects.names("state/a")
     assert len(kept) == 4
     assert all(len(shown.encode()) <= 255 for shown in kept)
-    names.rejects.drop("state/a", long[0])
+    names.rejects.clear("state/a", long[0])
     assert len(names.rejects.names("state/a")) == 2
 
 
 def test_long_lines_are_shown_around_the_place() -> None:
     """A document in one line, with the fault far to the right."""
     raw = b'{"a": "' + b"x" * 5000 + b'", "title": 5}'
-    flaw = InvalidContent("p", Flaw("a text is expected", 1, raw.index(b"5}") + 1))
+    flaw = InvalidContent("p", Problem("a text is expected", 1, raw.index(b"5}") + 1))
     lines = explain(HERE, "session.json", raw, flaw).splitlines()
     excerpt = next(i for i, line in enumerate(lines) if line.startswith("       1 | "))
     assert len(lines[excerpt]) < 120

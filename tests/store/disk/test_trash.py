@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from store import Ambiguous, NotFound, Session, Store
-from store.disk.trash import PAUSE_NS, TrashSlot, choose, together
+from store.disk.trash import PAUSE_NS, TrashSlot, find_deletion, group_deletions
 from store.path_kinds import classify_path
 from tests.builders import make_session
 
@@ -31,7 +31,7 @@ def test_what_a_filesystem_takes_name_by_name_is_one_deletion() -> None:
         *(slot(1, "r/c", "log deleted"), slot(2, "r/c"), slot(3, "r", "attachment deleted")),
         *(slot(4, "r", "document deleted"), slot(5, "r", "record deleted"), root),
     ]
-    (deletion,) = together(newest_first(*tree))
+    (deletion,) = group_deletions(newest_first(*tree))
     assert deletion.slots == tuple(newest_first(*tree))
     assert deletion.last == root
     assert deletion.what == "deleted, with 1 child and 3 files"
@@ -40,16 +40,16 @@ def test_what_a_filesystem_takes_name_by_name_is_one_deletion() -> None:
 def test_what_had_gone_before_or_elsewhere_is_another_one() -> None:
     pause_s = PAUSE_NS / SECOND
     before, cleared, other = slot(1, "r", "log deleted"), slot(1.5 + pause_s, "r", "cleared"), slot(2 + pause_s, "rr")
-    found = together(newest_first(before, cleared, other, slot(2.5 + pause_s, "r")))
+    found = group_deletions(newest_first(before, cleared, other, slot(2.5 + pause_s, "r")))
     assert [len(deletion.slots) for deletion in found] == [1, 1, 1, 1]
-    assert together(newest_first(slot(1, "r"), slot(2, "r"))) == [((slot(2, "r"),),), ((slot(1, "r"),),)]
+    assert group_deletions(newest_first(slot(1, "r"), slot(2, "r"))) == [((slot(2, "r"),),), ((slot(1, "r"),),)]
 
 
 def test_files_that_went_one_after_the_other_are_one() -> None:
     files = [slot(n, "r", "attachment deleted", f"sessions/r/attachments/{n}") for n in range(3)]
-    (deletion,) = together(newest_first(*files))
+    (deletion,) = group_deletions(newest_first(*files))
     assert deletion.what == "3 files deleted"
-    assert choose([deletion], "sessions/r/attachments/1").slots == (files[1],)
+    assert find_deletion([deletion], "sessions/r/attachments/1").slots == (files[1],)
 
 
 def test_a_deletion_is_called_as_sessions_are() -> None:
@@ -62,17 +62,17 @@ def test_a_deletion_is_called_as_sessions_are() -> None:
         ),
         slot(80, "fix-login", title="The login"),
     )
-    found = together(slots)
+    found = group_deletions(slots)
     for name in ("fix-login", "fix-logi", "the  LOGIN", slots[0].name):
-        assert choose(found, name).last == slots[0], name  # of two the latest
-    assert choose(found, "plan").last.session_id == "fix-login/plan"
-    assert choose(found, slots[-1].name).last == slots[-1]
-    assert choose(found, "fix/pl").last.session_id == "fix-login/plan"
+        assert find_deletion(found, name).last == slots[0], name  # of two the latest
+    assert find_deletion(found, "plan").last.session_id == "fix-login/plan"
+    assert find_deletion(found, slots[-1].name).last == slots[-1]
+    assert find_deletion(found, "fix/pl").last.session_id == "fix-login/plan"
     with pytest.raises(Ambiguous, match=r"say which: fix-login, fix-logout$"):
-        choose(found, "fix")
+        find_deletion(found, "fix")
     for name in ("nobody", "", " ", "ogin"):
         with pytest.raises(NotFound):
-            choose(found, name)
+            find_deletion(found, name)
 
 
 def test_attachments_and_logs_come_back(store: Store) -> None:
@@ -85,7 +85,7 @@ def test_attachments_and_logs_come_back(store: Store) -> None:
         store.names.remove_file(place)
         assert not (store.home / place.path).exists()
     assert store.read_attachment("s1", attached.id) is None
-    (deletion,) = together(store.deleted())
+    (deletion,) = group_deletions(store.deleted())
     assert (deletion.paths, deletion.last.title) == ([log.path, picture.path], "One")
     for part in deletion.slots:
         store.undelete(part.name)
@@ -143,11 +143,11 @@ def test_the_trash_can_be_emptied(store: Store) -> None:
 def test_what_was_replaced_comes_back_by_its_own_name_alone() -> None:
     """Who wants a session back means what was deleted, not the spoiled version that a repair took away."""
     gone, spoiled = slot(1, "r"), slot(20, "r", "bad sidecar")
-    found = together(newest_first(gone, spoiled))
-    assert choose(found, "r").slots == (gone,)
-    assert choose(found, spoiled.name).slots == (spoiled,)
+    found = group_deletions(newest_first(gone, spoiled))
+    assert find_deletion(found, "r").slots == (gone,)
+    assert find_deletion(found, spoiled.name).slots == (spoiled,)
     with pytest.raises(NotFound, match=f"bad sidecar.*grovefs undelete {spoiled.name}"):
-        choose(together([spoiled]), "r")
+        find_deletion(group_deletions([spoiled]), "r")
 
 
 def test_an_attachment_whose_name_is_no_text_comes_back(store: Store) -> None:
@@ -157,7 +157,7 @@ def test_an_attachment_whose_name_is_no_text_comes_back(store: Store) -> None:
     (store.home / path).write_bytes(b"odd")
     store.names.remove_file(classify_path(path))
     assert not (store.home / path).exists()
-    (deletion,) = together(store.deleted())
+    (deletion,) = group_deletions(store.deleted())
     assert deletion.paths == [path]
     store.undelete(deletion.last.name)
     assert (store.home / path).read_bytes() == b"odd"

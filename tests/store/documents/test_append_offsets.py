@@ -41,14 +41,14 @@ def check_append(raw: bytes, added: list[dict[str, Any]]) -> bytes:
     """Append through anchors; all that must hold of the result does."""
     main = parse_document(raw, "session.json")
     found = append_offsets.find(main)
-    assert append_offsets.hold(raw, found)
-    parts, moved = append_offsets.cut_in(raw, found, added, NOW)
+    assert append_offsets.still_valid(raw, found)
+    parts, moved = append_offsets.splice_messages(raw, found, added, NOW)
     new = b"".join(parts)
     result = parse_document(new, "session.json")
     assert json_text.same(result.data, {**main.data, "messages": main.data["messages"] + added, "updated_at": NOW})
     assert list(result.data) == list(main.data)
     assert append_offsets.find(result) == moved
-    assert append_offsets.hold(new, moved)
+    assert append_offsets.still_valid(new, moved)
     check_bytes_kept(raw, new)
     return new
 
@@ -88,7 +88,7 @@ def test_messages_are_appended_to_the_wildest_text(data: st.DataObject) -> None:
     raw = rewrite(value, data.draw(st.randoms(use_true_random=False))).encode()
     main = parse_document(raw, "session.json")
     found = append_offsets.find(main)
-    if append_offsets.hold(raw, found):
+    if append_offsets.still_valid(raw, found):
         check_append(raw, data.draw(MESSAGES.filter(bool)))
     else:
         assert b"\\" in raw[found.updated_at : found.updated_at + 130]
@@ -141,19 +141,19 @@ def test_anchors_do_not_hold_in_another_text() -> None:
     """Whoever wrote the file meanwhile, nothing is cut into the wrong place."""
     raw = make_document()
     found = append_offsets.find(parse_document(raw, "session.json"))
-    assert append_offsets.hold(raw, found)
-    assert not append_offsets.hold(raw, found._replace(updated_at_text="2026-06-20T08:15:30Z"))
-    assert not append_offsets.hold(raw, found._replace(append_at=found.append_at - 1))
-    assert not append_offsets.hold(raw, found._replace(updated_at=found.updated_at + 1))
-    assert not append_offsets.hold(raw, found._replace(append_at=10**9))
-    assert not append_offsets.hold(b" " + raw, found)
-    assert not append_offsets.hold(b"", found)
+    assert append_offsets.still_valid(raw, found)
+    assert not append_offsets.still_valid(raw, found._replace(updated_at_text="2026-06-20T08:15:30Z"))
+    assert not append_offsets.still_valid(raw, found._replace(append_at=found.append_at - 1))
+    assert not append_offsets.still_valid(raw, found._replace(updated_at=found.updated_at + 1))
+    assert not append_offsets.still_valid(raw, found._replace(append_at=10**9))
+    assert not append_offsets.still_valid(b" " + raw, found)
+    assert not append_offsets.still_valid(b"", found)
 
 
 def test_an_append_does_not_copy_the_old_text() -> None:
     """The parts around the cuts are views of what was read."""
     raw = make_document()
-    parts, _ = append_offsets.cut_in(raw, append_offsets.find(parse_document(raw, "x")), [MESSAGE], NOW)
+    parts, _ = append_offsets.splice_messages(raw, append_offsets.find(parse_document(raw, "x")), [MESSAGE], NOW)
     views = [part for part in parts if isinstance(part, memoryview)]
     assert len(views) == 3
     assert all(view.obj is raw for view in views)

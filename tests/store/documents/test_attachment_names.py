@@ -14,16 +14,16 @@ from tests.builders import make_session
 KILLED = """
 import os, sys
 from store import Store
-from store.places import place_of
+from store.path_kinds import classify_path
 store = Store.open(sys.argv[1], background=False)
 def step(name):
     if name == sys.argv[2]:
         os._exit(9)
 store._disk.step = step
 if len(sys.argv) > 4:
-    store.names.move(place_of(sys.argv[3]), place_of(sys.argv[4]))
+    store.names.move(classify_path(sys.argv[3]), classify_path(sys.argv[4]))
 else:
-    store.names.remove_file(place_of(sys.argv[3]))
+    store.names.remove_file(classify_path(sys.argv[3]))
 """
 
 

@@ -21,7 +21,7 @@ def test_names_are_safe_in_a_shell_and_on_a_filesystem(
     """No slash, no control character, nothing to quote, at most 200 bytes, also with its mark."""
     location = Location(root, child)
     plain = display_names.session_name(title, opening, location)
-    for name in (plain, display_names.marked(plain, location)):
+    for name in (plain, display_names.with_suffix(plain, location)):
         assert 0 < len(name.encode()) <= display_names.MAX_BYTES
         assert name.isprintable()
         assert "/" not in name
@@ -34,7 +34,10 @@ def test_names_are_safe_in_a_shell_and_on_a_filesystem(
 @given(texts, ids)
 def test_a_mark_can_be_taken_off(title: str, root: str) -> None:
     name = display_names.session_name(title, None, Location(root))
-    assert display_names.unmarked(display_names.marked(name, Location(root))) == (name, display_names.mark(root))
+    assert display_names.split_suffix(display_names.with_suffix(name, Location(root))) == (
+        name,
+        display_names.digest_suffix(root),
+    )
 
 
 @given(st.sets(texts | st.sampled_from(["none", "None", "a b", "a-b", "a/b", "", ".x", "x~12345678"]), max_size=8))

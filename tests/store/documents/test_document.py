@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.documents import json_text
-from store.documents.document import Document, check_authority, fork, identity_flaw, parse_document
-from store.errors import Flaw, InvalidContent
+from store.documents.document import Document, check_authority, fork, identity_problem, parse_document
+from store.errors import InvalidContent, Problem
 from store.layout import Location
 from tests.builders import NINE_DIGITS, make_document
 
@@ -56,7 +56,7 @@ def test_a_wrong_type_is_told_in_plain_words(members: dict[str, Any], field: str
     raw = make_document(**members)
     with pytest.raises(InvalidContent) as caught:
         document(raw)
-    flaw = caught.value.flaw
+    flaw = caught.value.problem
     assert (flaw.field, flaw.reason) == (field, reason)
     assert flaw.line is not None
     assert str(caught.value) == f"session.json:{flaw.line}:{flaw.column}: {field}: {reason}"
@@ -66,7 +66,7 @@ def test_a_missing_member_is_told_where_it_should_be() -> None:
     """And how many more faults there are."""
     with pytest.raises(InvalidContent) as caught:
         document(b'\n {"id": "s1"}')
-    assert caught.value.flaw == Flaw("the member is missing (and 2 more faults)", 2, 2, "messages")
+    assert caught.value.problem == Problem("the member is missing (and 2 more faults)", 2, 2, "messages")
 
 
 def test_a_fault_under_another_spelling_is_found_where_it_is() -> None:
@@ -75,7 +75,7 @@ def test_a_fault_under_another_spelling_is_found_where_it_is() -> None:
     tasks = {**TASKS, "items": [item]}
     with pytest.raises(InvalidContent) as caught:
         document(make_document("s1", todo_list=tasks))
-    assert (caught.value.flaw.line, caught.value.flaw.column) == (23, 19)
+    assert (caught.value.problem.line, caught.value.problem.column) == (23, 19)
 
 
 def test_minus_zero_is_no_unsigned_number() -> None:
@@ -108,7 +108,7 @@ def test_minus_zero_is_no_unsigned_number() -> None:
 )
 def test_a_document_must_agree_with_its_path(raw: bytes, location: Location, field: str | None) -> None:
     """Rule 9: the first member that contradicts the path is named, with its place."""
-    flaw = identity_flaw(document(raw), location)
+    flaw = identity_problem(document(raw), location)
     assert (flaw.field if flaw else None) == field
     assert flaw is None or flaw.line is not None
 
@@ -116,8 +116,8 @@ def test_a_document_must_agree_with_its_path(raw: bytes, location: Location, fie
 def test_older_documents_may_leave_members_out() -> None:
     """A root without kind and root_session_id is from before they existed; a child always had them."""
     old = {"id": "s1", "messages": [], "created_at": NINE_DIGITS, "updated_at": NINE_DIGITS}
-    assert identity_flaw(document(json.dumps(old).encode()), ROOT) is None
-    flaw = identity_flaw(document(json.dumps({**old, "parent_session_id": "r"}).encode()), CHILD)
+    assert identity_problem(document(json.dumps(old).encode()), ROOT) is None
+    flaw = identity_problem(document(json.dumps({**old, "parent_session_id": "r"}).encode()), CHILD)
     assert flaw is not None
     assert flaw.field == "kind"
 
@@ -130,7 +130,7 @@ IDENTITY = {"id", "kind", "root_session_id", "parent_session_id", "spawn_depth"}
 def forked(raw: bytes, location: Location) -> dict[str, Any]:
     """The fork's members; it belongs where it goes, and every member that says nothing of identity is as it was."""
     result = document(fork(document(raw), location))
-    assert identity_flaw(result, location) is None
+    assert identity_problem(result, location) is None
     old, new = ({m.key: d[m.start : m.end] for m in json_text.members(d)} for d in (raw, result.raw))
     for key in old.keys() - IDENTITY - {"task_list", "todo_list", "messages"}:
         assert new[key] == old[key]
@@ -308,7 +308,7 @@ def test_an_exact_seal_is_accepted() -> None:
 def refused(raw: bytes, name: str = "sessions/s1/session.json") -> str:
     with pytest.raises(InvalidContent) as caught:
         check_authority(document(raw), name)
-    flaw = caught.value.flaw
+    flaw = caught.value.problem
     assert flaw.field == "_bamboo_main_authority"
     assert flaw.line is not None
     assert "delete the member" in flaw.reason

@@ -23,11 +23,11 @@ def collector() -> Iterator[None]:
 
 
 def test_it_waits_for_a_large_document_only() -> None:
-    with gc_pause.left(LARGE - 1):
+    with gc_pause.gc_paused(LARGE - 1):
         assert gc.isenabled()
-    with gc_pause.left(LARGE):
+    with gc_pause.gc_paused(LARGE):
         assert not gc.isenabled()
-        with gc_pause.left(LARGE):
+        with gc_pause.gc_paused(LARGE):
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()
@@ -35,14 +35,14 @@ def test_it_waits_for_a_large_document_only() -> None:
 
 def test_who_does_without_it_keeps_it_so() -> None:
     gc.disable()
-    with gc_pause.left(LARGE):
+    with gc_pause.gc_paused(LARGE):
         pass
     assert not gc.isenabled()
 
 
 def test_it_goes_on_after_all_threads_and_after_errors() -> None:
     def work(number: int) -> None:
-        with gc_pause.left(LARGE):
+        with gc_pause.gc_paused(LARGE):
             sum(range(1000))
             if number % 2:
                 raise ValueError

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.documents import json_text
-from store.errors import Flaw, InvalidContent, TooLarge
+from store.errors import InvalidContent, Problem, TooLarge
 
 # -- random values and random ways to write them ----------------------------------------------------
 
@@ -98,11 +98,11 @@ def keys_as_written(raw: bytes) -> dict[str, bytes]:
     return {m.key: raw[m.chunk_start : m.start] for m in json_text.members(raw, start, len(raw.rstrip()))}
 
 
-def flaw_of(raw: bytes, **options: Any) -> Flaw:
+def flaw_of(raw: bytes, **options: Any) -> Problem:
     with pytest.raises(InvalidContent) as caught:
         json_text.parse(raw, "session.json", **options)
     assert str(caught.value).startswith("session.json:")
-    return caught.value.flaw
+    return caught.value.problem
 
 
 # -- parse ------------------------------------------------------------------------------------------
@@ -123,20 +123,20 @@ def nested(levels: int) -> bytes:
 def test_depth_of_127_containers_is_the_last_accepted() -> None:
     """serde_json gives up at the 128th bracket, and so do we."""
     json_text.parse(nested(127), "x")
-    assert flaw_of(nested(128)) == Flaw("nested deeper than 127 levels", 1, 6 + 127)
+    assert flaw_of(nested(128)) == Problem("nested deeper than 127 levels", 1, 6 + 127)
 
 
 @pytest.mark.parametrize("levels", [129, 1024, 1025, 5000, 200_000])
 def test_any_depth_is_refused_at_the_128th_bracket(levels: int) -> None:
     """Neither a parser's own limit nor the stack decides where the fault is."""
-    assert flaw_of(nested(levels)) == Flaw("nested deeper than 127 levels", 1, 6 + 127)
+    assert flaw_of(nested(levels)) == Problem("nested deeper than 127 levels", 1, 6 + 127)
 
 
 def test_depth_is_counted_by_lines_too_and_not_inside_strings() -> None:
     """Brackets in a text open nothing; the position is that of the bracket that is too many."""
     json_text.parse(json.dumps({"a": "[" * 500 + '"\\{' * 500, "[[": [[]] * 300}).encode(), "x")
     text = b'{"x": "[[[[\\"[[",\n "a":\n' + b"[\n" * 130 + b"]" * 130 + b"}"
-    assert flaw_of(text) == Flaw("nested deeper than 127 levels", 3 + 126, 1)
+    assert flaw_of(text) == Problem("nested deeper than 127 levels", 3 + 126, 1)
 
 
 @pytest.mark.parametrize("levels", [1, 14, 15, 16, 17, 100, 126, 127])
@@ -171,7 +171,7 @@ DUPLICATES = [
 @pytest.mark.parametrize(("raw", "path", "line", "column"), DUPLICATES)
 def test_a_repeated_key_is_refused_with_path_and_place(raw: bytes, path: str, line: int, column: int) -> None:
     """At any depth and in any spelling: serde would refuse it, or silently keep only one."""
-    assert flaw_of(raw) == Flaw("the key appears twice", line, column, path)
+    assert flaw_of(raw) == Problem("the key appears twice", line, column, path)
 
 
 @given(st.data())
@@ -248,7 +248,7 @@ def test_what_serde_refuses_is_refused_with_its_place(raw: bytes, line: int, col
 )
 def test_invalid_utf8_is_refused_with_its_place(raw: bytes, line: int, column: int) -> None:
     """The first byte that is none of UTF-8 is what is pointed at."""
-    assert flaw_of(raw) == Flaw("the text is not valid UTF-8", line, column)
+    assert flaw_of(raw) == Problem("the text is not valid UTF-8", line, column)
 
 
 def test_a_text_cut_off_anywhere_is_refused_with_its_place() -> None:
@@ -273,7 +273,7 @@ def parse_or_place(raw: bytes) -> None:
     try:
         assert isinstance(json_text.parse(raw, "x"), dict)
     except InvalidContent as error:
-        flaw = error.flaw
+        flaw = error.problem
     assert flaw is None or (flaw.line is not None and flaw.column is not None)
 
 

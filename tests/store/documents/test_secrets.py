@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import InvalidContent, Message, Session, Store
-from store.documents.secrets import PATTERNS, carried, cleaned, find_secrets, secrets_in, without_keys
+from store.documents.secrets import PATTERNS, find_api_key, find_secrets, secrets_in, without_api_keys, without_keys
 from store.path_kinds import classify_path
 from tests.builders import files_below, make_document, make_session, read_json
 
@@ -67,10 +67,10 @@ SAMPLES = {
 
 
 def test_the_two_members_are_known_and_an_empty_one_is_none() -> None:
-    assert carried({"llm_config": LLM}) == ("llm_config", "api_key")
-    assert carried({"metadata": {"api_key": KEY}}) == ("metadata", "api_key")
+    assert find_api_key({"llm_config": LLM}) == ("llm_config", "api_key")
+    assert find_api_key({"metadata": {"api_key": KEY}}) == ("metadata", "api_key")
     for harmless in ({}, {"llm_config": {**LLM, "api_key": None}}, {"metadata": {"api_key": ""}}, {"llm_config": "x"}):
-        assert carried(harmless) is None
+        assert find_api_key(harmless) is None
         assert without_keys(harmless) is harmless
 
 
@@ -78,7 +78,7 @@ def test_taking_keys_out_keeps_every_other_byte() -> None:
     """Rule 5."""
     raw = json.dumps({"a": 1, "llm_config": LLM, "metadata": {"api_key": KEY, "x": "y"}, "z": 2.50}, indent=3).encode()
     raw = raw.replace(b"2.5", b"2.50")
-    clean = cleaned(raw, json.loads(raw))
+    clean = without_api_keys(raw, json.loads(raw))
     assert KEY.encode() not in clean
     assert b"2.50" in clean
     expected = {"provider": "anthropic", "model": "m", "base_url": None}
@@ -175,7 +175,7 @@ def test_a_document_that_carries_a_key_is_refused(store: Store, home: Path, memb
     raw = raw if name == "session.json" else make_document("s1", messages=[], **members)
     with pytest.raises(InvalidContent, match=r"api_key: a key is not stored") as refused:
         store.names.commit(classify_path(f"sessions/s1/{name}"), raw)
-    assert refused.value.flaw.line is not None
+    assert refused.value.problem.line is not None
     assert files_below(home) == before
     kept = store.names.rejects.names("sessions/s1")
     assert KEY not in (home / kept[f"{name}.error"]).read_text()

@@ -1131,7 +1131,7 @@ def test_runtime_json_with_messages_is_refused(bamboo: Path, store: Store) -> No
     before = snapshot(bamboo)
     with pytest.raises(InvalidContent, match="holds no messages") as refused:
         put(store, "rich", RICH_MAIN, "runtime.json")
-    assert (refused.value.flaw.field, refused.value.flaw.line) == ("messages", 16)
+    assert (refused.value.problem.field, refused.value.problem.line) == ("messages", 16)
     assert snapshot(bamboo) == before
 
 
@@ -1173,7 +1173,7 @@ def test_what_bamboo_could_not_load_is_refused(
     before = snapshot(bamboo)
     with pytest.raises(InvalidContent) as refused:
         put(store, "rich", replaced(RICH_MAIN, *pieces))
-    assert field is None or refused.value.flaw.field == field
+    assert field is None or refused.value.problem.field == field
     assert snapshot(bamboo) == before
 
 
@@ -1373,8 +1373,8 @@ def test_broken_seal_is_refused_and_the_reason_says_to_delete_it(store: Store, h
     """Bamboo would refuse the document; the same one without the member is accepted."""
     with pytest.raises(InvalidContent, match="delete the member '_bamboo_main_authority'") as refused:
         store.put_document("sealed", "session.json", raw)
-    assert refused.value.flaw.field == "_bamboo_main_authority"
-    assert refused.value.flaw.line is not None
+    assert refused.value.problem.field == "_bamboo_main_authority"
+    assert refused.value.problem.line is not None
     assert files_below(home) == {}
     advised = {k: v for k, v in json.loads(raw).items() if k != "_bamboo_main_authority"}
     assert store.put_document("sealed", "session.json", json.dumps(advised, indent=2).encode())

@@ -309,11 +309,11 @@ def test_two_of_ours_exporting_do_not_take_each_other_for_bamboo(home: Path) -> 
 def test_looking_for_a_server_never_sees_our_own_export(home: Path) -> None:
     """However the look falls into the middle of an export of ours."""
     with Store.open(home, background=False, durability="normal") as store:
-        neighbour, stop, seen = store._neighbour, threading.Event(), []
+        neighbour, stop, seen = store._bamboo, threading.Event(), []
 
         def look() -> None:
             while not stop.is_set():
-                seen.append(neighbour.at_work())
+                seen.append(neighbour.activity())
 
         thread = threading.Thread(target=look)
         thread.start()
@@ -392,7 +392,7 @@ def test_failed_export_leaves_the_old_one_and_is_tried_again(store: Store) -> No
             store.export()
         store._disk.step = lambda name: None
         assert (store.home / "sessions.json").read_bytes() == before
-        assert not store._exporter.is_foreign()
+        assert not store._sessions_json.is_foreign()
         assert not list((store.home / ".grovefs/tmp").iterdir())
     store.export()
     assert set(exported(store.home)["sessions"]) == {"s1"}

@@ -133,8 +133,8 @@ def test_remarks_between_tool_calls_are_no_answers() -> None:
 
 def test_an_exchange_is_a_question_and_its_answer() -> None:
     """The smaller number of the two."""
-    assert Preview().after([user("a"), assistant(), user("b")]).exchanges == 1
-    assert Preview().after([assistant(), assistant(), user("a")]).exchanges == 1
+    assert Preview().with_messages([user("a"), assistant(), user("b")]).exchanges == 1
+    assert Preview().with_messages([assistant(), assistant(), user("a")]).exchanges == 1
     assert Preview().exchanges == 0
 
 
@@ -149,4 +149,4 @@ messages = st.lists(
 @given(messages, messages)
 def test_moving_along_is_the_same_as_making_anew(before: list[dict[str, Any]], added: list[dict[str, Any]]) -> None:
     """Rule 7: an append keeps the gist what the whole conversation would make it."""
-    assert Preview().after(before).after(added) == Preview().after(before + added)
+    assert Preview().with_messages(before).with_messages(added) == Preview().with_messages(before + added)

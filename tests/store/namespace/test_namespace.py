@@ -226,7 +226,7 @@ def test_the_index_knows_whether_there_are_attachments(store: Store, names: Name
 def test_foreign_files_and_links_are_left_alone(store: Store, names: Namespace) -> None:
     place, link = classify_path("sessions/s1/notes.txt"), classify_path("sessions/s1/.#lock")
     like = os.stat(store.home)
-    names.put_plain(place, b"text", like)
+    names.write_copy(place, b"text", like)
     names.symlink(link, "nowhere")
     assert (names.read(place), names.read_link(link)) == (b"text", "nowhere")
     names.move(place, classify_path("sessions/s1/more.txt"))
@@ -305,7 +305,7 @@ def test_a_rename_that_was_answered_lasts(home: Path) -> None:
         store.names.move(classify_path("sessions/s1/attachments/a.txt"), classify_path("sessions/s1/b.txt"))
         assert steps.count("sync-dir") == 2
         steps.clear()
-        store.names.put_plain(classify_path("sessions/s1/copy"), b"x", attached.stat())
+        store.names.write_copy(classify_path("sessions/s1/copy"), b"x", attached.stat())
         assert steps[-1] == "sync-dir"
 
 

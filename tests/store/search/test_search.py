@@ -219,9 +219,9 @@ def test_rows_of_state_documents_follow_what_they_are_told(store: Store) -> None
     with store._core.db.write() as db:
         fulltext.put_document(db, path, "facts", "the needle", 5)
         assert fulltext.documents(db) == [path]
-        assert fulltext.document_agrees(db, path, "facts", "the needle")
-        assert not fulltext.document_agrees(db, path, "facts", "other")
-        assert not fulltext.document_agrees(db, "state/other.md", "facts", "the needle")
+        assert fulltext.document_matches(db, path, "facts", "the needle")
+        assert not fulltext.document_matches(db, path, "facts", "other")
+        assert not fulltext.document_matches(db, "state/other.md", "facts", "the needle")
         number = db.execute("SELECT number FROM texts WHERE row < 0").get
         fulltext.put_document(db, path, "facts", "the needle", 6)
         assert db.execute("SELECT number FROM texts WHERE row < 0").get == number

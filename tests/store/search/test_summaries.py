@@ -33,7 +33,7 @@ def test_a_session_without_a_title_is_named_by_its_first_words(store: Store) -> 
     store.save(untitled("b", Message.user("hello"), title="My title"))
     store.save(untitled("c", Message.user("hello"), title="  "))
     store.save(untitled("d"))
-    found = {s.id: (s.title, s.is_made) for s in store.summaries()}
+    found = {s.id: (s.title, s.is_derived_title) for s in store.summaries()}
     assert found == {
         "a": ("Fix the page", True),
         "b": ("My title", False),

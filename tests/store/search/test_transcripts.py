@@ -32,9 +32,9 @@ def picture(url: str) -> Message:
 
 def text_of(store: Store, location: Location = ONE) -> str:
     """As the sheet promises it: of exactly the size it states, and what the API says."""
-    sheet = store.pages.find(location)
+    sheet = store.transcripts.find(location)
     assert sheet is not None
-    data = store.pages.render(sheet)
+    data = store.transcripts.render(sheet)
     assert len(data) == sheet.size_bytes
     assert data.decode() == store.transcript(str(location))
     return data.decode()
@@ -53,11 +53,11 @@ def test_saved_session_has_a_page(store: Store) -> None:
 
 def test_append_adds_a_piece(store: Store) -> None:
     store.save(make_session())
-    before = store.pages.find(ONE)
+    before = store.transcripts.find(ONE)
     store.append("s1", [Message.user("one more")])
     assert "one more" in text_of(store)
     assert before is not None
-    assert "- messages: 2\n" in store.pages.render(before).decode()
+    assert "- messages: 2\n" in store.transcripts.render(before).decode()
 
 
 def test_runtime_save_changes_the_header_alone(store: Store) -> None:
@@ -88,10 +88,10 @@ def test_clear_delete_and_rename_are_followed(store: Store) -> None:
     store.clear("s1")
     assert "msg-0" not in text_of(store)
     store.rename("s1", "s2")
-    assert store.pages.find(ONE) is None
+    assert store.transcripts.find(ONE) is None
     assert "- session: s2\n" in text_of(store, Location("s2"))
     store.delete("s2")
-    assert store.pages.find(Location("s2")) is None
+    assert store.transcripts.find(Location("s2")) is None
     assert store.transcript("s2") is None
 
 
@@ -100,10 +100,10 @@ def test_children_are_listed_below_their_root(store: Store) -> None:
     store.save(root)
     store.save(make_session("plain"))
     store.save(Session.new_child_of("c", root, "m", "A child"))
-    assert [sheet.location for sheet in store.pages.iter_roots()] == [Location("plain"), Location("r")]
-    assert [sheet.location for sheet in store.pages.iter_children("r")] == [Location("r", "c")]
-    assert [root for root, _ in store.pages.iter_parents()] == ["r"]
-    assert store.pages.find_newest_child("plain") is None
+    assert [sheet.location for sheet in store.transcripts.iter_roots()] == [Location("plain"), Location("r")]
+    assert [sheet.location for sheet in store.transcripts.iter_children("r")] == [Location("r", "c")]
+    assert [root for root, _ in store.transcripts.iter_parents()] == ["r"]
+    assert store.transcripts.find_newest_child("plain") is None
     assert "- child of: r\n" in text_of(store, Location("r", "c"))
 
 
@@ -112,7 +112,7 @@ def test_mtime_is_that_of_the_last_written_document(store: Store, home: Path) ->
     os.utime(home / "sessions/s1/runtime.json", ns=(7, 7))
     os.utime(home / "sessions/s1/session.json", ns=(9, 9))
     store.sweep()
-    sheet = store.pages.find(ONE)
+    sheet = store.transcripts.find(ONE)
     assert sheet is not None
     assert sheet.mtime_ns == 9
 
@@ -154,14 +154,14 @@ def test_attachment_that_comes_later_changes_the_size(store: Store, home: Path) 
     store.save(make_session(messages=0))
     store.append("s1", [picture("bamboo-attachment://s1/later"), picture("bamboo-attachment://nobody/x")])
     assert "](bamboo-attachment://s1/later)" in text_of(store)
-    before = store.pages.find(ONE)
+    before = store.transcripts.find(ONE)
     (home / "sessions/s1/attachments/later.jpeg").write_bytes(b"x")
     assert "](../sessions/s1/attachments/later.jpeg)" in text_of(store)
-    after = store.pages.find(ONE)
+    after = store.transcripts.find(ONE)
     assert before is not None
     assert after is not None
     assert before.digest != after.digest
-    assert b"](bamboo-attachment://s1/later)" in store.pages.render(before)
+    assert b"](bamboo-attachment://s1/later)" in store.transcripts.render(before)
     store.sweep()
 
 
@@ -184,56 +184,56 @@ def test_edited_message_loses_its_links(store: Store) -> None:
 def test_outdated_sheet_is_refused_after_an_edit(store: Store) -> None:
     """Even if the edit left the length alone."""
     store.save(make_session())
-    sheet = store.pages.find(ONE)
+    sheet = store.transcripts.find(ONE)
     assert sheet is not None
     raw = store.get_document(ONE, "session.json")
     assert raw is not None
     store.put_document(ONE, "session.json", raw.replace(b"msg-0", b"MSG-0"))
     with pytest.raises(Conflict, match="look again"):
-        store.pages.render(sheet)
+        store.transcripts.render(sheet)
     assert "MSG-0" in text_of(store)
 
 
 def test_sheet_stays_good_while_an_agent_works(store: Store) -> None:
     """Messages are appended and the control plane is saved; what was there before is still there."""
     store.save(make_session(title="Before"))
-    sheet = store.pages.find(ONE)
+    sheet = store.transcripts.find(ONE)
     assert sheet is not None
-    text = store.pages.render(sheet)
+    text = store.transcripts.render(sheet)
     store.append("s1", [Message.user("more")])
     session = store.load_runtime("s1")
     assert session is not None
     session.title = "Afterwards, and longer"
     store.save_runtime(session)
-    assert store.pages.render(sheet) == text
+    assert store.transcripts.render(sheet) == text
     now = Timestamp.now()
     session.conversation_summary = ConversationSummary(
         created_at=now, updated_at=now, content="In short", message_count=2, token_count=3
     )
     store.save_runtime(session)
     with pytest.raises(Conflict):
-        store.pages.render(sheet)
+        store.transcripts.render(sheet)
 
 
 def test_edit_behind_our_back_is_noticed_by_who_reads(store: Store, home: Path) -> None:
     store.save(make_session())
-    sheet = store.pages.find(ONE)
+    sheet = store.transcripts.find(ONE)
     assert sheet is not None
     path = home / "sessions/s1/session.json"
     path.write_bytes(path.read_bytes().replace(b"msg-0", b"something else"))
     with pytest.raises(Conflict):
-        store.pages.render(sheet)
+        store.transcripts.render(sheet)
     assert "something else" in text_of(store)
     store.sweep()
 
 
 def test_deleted_session_is_not_found(store: Store) -> None:
     store.save(make_session())
-    sheet = store.pages.find(ONE)
+    sheet = store.transcripts.find(ONE)
     assert sheet is not None
     store.delete("s1")
     with pytest.raises(NotFound):
-        store.pages.render(sheet)
+        store.transcripts.render(sheet)
 
 
 # -- the property ----------------------------------------------------------------------------------------------

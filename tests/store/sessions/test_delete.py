@@ -314,9 +314,9 @@ def test_single_files_fill_the_trash_only_so_far(store: Store) -> None:
         store.names.remove_file(classify_path(f"sessions/s1/attachments/{kept.id}.png"))
     found = [slot.name for slot in store.deleted()]
     assert TrashExpiry(store._disk).names() == []
-    store._remover.erase(TrashExpiry(store._disk, kept_bytes=2_500).names())
+    store._remover.purge(TrashExpiry(store._disk, kept_bytes=2_500).names())
     assert [slot.name for slot in store.deleted()] == [*found[:2], found[4]]
-    store._remover.erase(TrashExpiry(store._disk, kept_bytes=500).names())
+    store._remover.purge(TrashExpiry(store._disk, kept_bytes=500).names())
     assert [slot.session_id for slot in store.deleted()] == ["s2"]
 
 
@@ -493,7 +493,7 @@ def test_nothing_is_removed_while_bamboo_is_at_work(grove: Store) -> None:
     grove.delete("k")
     slot = last_slot(grove)
     plan = grove.plan_cleanup("all")
-    grove._neighbour.saw_rewrite()
+    grove._bamboo.note_rewrite()
     for attempt in (
         lambda: grove.delete("r"),
         lambda: grove.clear("r"),
@@ -551,7 +551,7 @@ def test_no_plan_dooms_what_must_stay(known: dict[Location, IndexEntry], mode: C
     """Nothing pinned and no ancestor of it; with `empty` nothing that holds something; all the rest."""
     plan = plan_cleanup(known.items(), mode, keep_pinned=keep_pinned)
     assert isinstance(plan, Plan)
-    doomed = set(plan.doomed)
+    doomed = set(plan.to_delete)
     must_stay = {
         loc
         for loc, found in known.items()

@@ -32,7 +32,7 @@ def test_a_plan_changes_nothing(store: Store, home: Path) -> None:
     """Not in the files, not in the index."""
     add(store, "old", 100)
     before = files_below(home)
-    assert [str(t.root) for t in store.pruner.plan(Keep(days=30)).doomed] == ["old"]
+    assert [str(t.root) for t in store.pruner.plan(Keep(days=30)).to_delete] == ["old"]
     assert files_below(home) == before
     assert store.ids() == ["old"]
 
@@ -132,7 +132,7 @@ def test_a_tree_with_a_session_that_cannot_be_read_stays(store: Store, home: Pat
     broken[0].write_bytes(b"{")
     store.sweep()
     plan = store.pruner.plan(Keep(days=30))
-    assert [(str(t.root), t.reason) for t in plan.spared] == [("before", "a session in it cannot be read")]
+    assert [(str(t.root), t.reason) for t in plan.protected] == [("before", "a session in it cannot be read")]
     broken[1].write_bytes(b"{")
     assert store.pruner.apply(plan).deleted == []
     for path in broken:

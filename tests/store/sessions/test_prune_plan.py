@@ -41,7 +41,7 @@ def forest(**ages: float) -> dict[Location, IndexEntry]:
 
 
 def doomed(known: dict[Location, IndexEntry], keep: Keep, unreadable: tuple[Location, ...] = ()) -> list[str]:
-    return [str(tree.root) for tree in plan_prune(known.items(), keep, NOW_NS, unreadable).doomed]
+    return [str(tree.root) for tree in plan_prune(known.items(), keep, NOW_NS, unreadable).to_delete]
 
 
 def test_what_is_older_goes_and_the_oldest_first() -> None:
@@ -64,7 +64,7 @@ def test_both_limits_hold_at_once() -> None:
     known = forest(a=1, b=2, c=3, d=300)
     assert doomed(known, Keep(days=100, newest=2)) == ["d", "c"]
     plan = plan_prune(known.items(), Keep(days=100, newest=2), NOW_NS)
-    assert [tree.reason for tree in plan.doomed] == ["not changed for 300 days", "beyond the 2 newest"]
+    assert [tree.reason for tree in plan.to_delete] == ["not changed for 300 days", "beyond the 2 newest"]
     assert plan.kept == 2
 
 
@@ -72,9 +72,9 @@ def test_children_go_with_their_root_and_keep_it_young() -> None:
     """A tree is as young as the youngest in it; nobody goes without the root."""
     known = forest(a=300, a__x=301, b=300, b__y=1)
     plan = plan_prune(known.items(), Keep(days=30), NOW_NS)
-    assert [(str(t.root), [str(s) for s in t.sessions]) for t in plan.doomed] == [("a", ["a", "a/x"])]
+    assert [(str(t.root), [str(s) for s in t.sessions]) for t in plan.to_delete] == [("a", ["a", "a/x"])]
     assert plan.session_count == 2
-    assert plan.doomed[0].title == "title of a"
+    assert plan.to_delete[0].title == "title of a"
 
 
 def test_a_pinned_session_spares_its_tree() -> None:
@@ -82,8 +82,8 @@ def test_a_pinned_session_spares_its_tree() -> None:
     known = forest(a=300, a__x=300, a__y=300, b=300)
     known[Location("a", "x")] = entry(Location("a", "x"), 300, pinned=True)
     plan = plan_prune(known.items(), Keep(days=30), NOW_NS)
-    assert [str(t.root) for t in plan.doomed] == ["b"]
-    assert [(str(t.root), t.reason) for t in plan.spared] == [("a", "a/x is pinned")]
+    assert [str(t.root) for t in plan.to_delete] == ["b"]
+    assert [(str(t.root), t.reason) for t in plan.protected] == [("a", "a/x is pinned")]
     assert plan.kept == 0
 
 
@@ -128,7 +128,7 @@ def test_a_rule_that_would_keep_nothing_is_refused(wrong: dict[str, Any]) -> Non
 def test_a_tree_that_changed_is_not_the_one_agreed_on() -> None:
     """Changed, pinned, grown, or gone; but one that lost a child may go."""
     known = forest(a=300, a__x=301)
-    (tree,) = plan_prune(known.items(), Keep(days=30), NOW_NS).doomed
+    (tree,) = plan_prune(known.items(), Keep(days=30), NOW_NS).to_delete
     assert is_unchanged(tree, known)
     assert is_unchanged(tree, forest(a=300))
     assert not is_unchanged(tree, forest(a=300, a__x=2))
@@ -150,7 +150,7 @@ def test_any_plan_is_safe(sessions: dict[Location, tuple[int, bool]], keep: Keep
     known = {location: entry(location, age, pinned=pinned) for location, (age, pinned) in sessions.items()}
     plan = plan_prune(known.items(), keep, NOW_NS)
     roots = {location for location in known if location.child is None}
-    for tree in plan.doomed:
+    for tree in plan.to_delete:
         members = {location for location in known if location.root == tree.root.root}
         assert set(tree.sessions) == members
         assert not any(known[location].pinned for location in members)
@@ -158,8 +158,8 @@ def test_any_plan_is_safe(sessions: dict[Location, tuple[int, bool]], keep: Keep
         newer = [r for r in roots if r != tree.root and _age(known, sessions, r) <= youngest]
         is_old = keep.days is not None and youngest > keep.days
         assert is_old or (keep.newest is not None and len(newer) >= keep.newest)
-    assert len(plan.doomed) + len(plan.spared) + plan.kept == len(roots)
-    assert [t.updated_at.ns for t in plan.doomed] == sorted(t.updated_at.ns for t in plan.doomed)
+    assert len(plan.to_delete) + len(plan.protected) + plan.kept == len(roots)
+    assert [t.updated_at.ns for t in plan.to_delete] == sorted(t.updated_at.ns for t in plan.to_delete)
 
 
 def _age(known: dict[Location, IndexEntry], sessions: dict[Location, tuple[int, bool]], root: Location) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from store import AlreadyExists, InvalidName, Message, NotEmpty, NotFound, Session, Store
-from store.documents.document import parse_document, respelled
+from store.documents.document import parse_document, with_identity
 from store.layout import Location
 from store.path_kinds import classify_path
 from tests.builders import files_below, make_document, make_session
@@ -159,7 +159,7 @@ def test_only_what_has_to_is_spelled_anew() -> None:
     raw += b' "created_at":"2026-01-01T00:00:00Z","unknown": {"id": "a"} }'
     document = parse_document(raw, "sessions/a/session.json")
     expected = raw.replace(b'"id":"a"', b'"id":"b"').replace(b'"root_session_id": "a"', b'"root_session_id": "b"')
-    assert respelled(document, {"id": "b", "root_session_id": "b"}) == expected
+    assert with_identity(document, {"id": "b", "root_session_id": "b"}) == expected
 
 
 def test_references_spelled_with_escapes_follow_too() -> None:
@@ -168,7 +168,7 @@ def test_references_spelled_with_escapes_follow_too() -> None:
         b"bamboo-attachment://a/1", rb"bamboo-attachment:\/\/a\/1"
     )
     document = parse_document(raw, "session.json")
-    assert json.loads(respelled(document, {"id": "b"}))["note"] == "bamboo-attachment://b/1"
+    assert json.loads(with_identity(document, {"id": "b"}))["note"] == "bamboo-attachment://b/1"
 
 
 def test_locations_are_places() -> None:

@@ -34,11 +34,14 @@ def test_the_oldest_go_by_age_and_by_number() -> None:
     """By when they were made, the oldest first."""
     records = [record("a", 1), record("b", 50), record("c", 40), record("d", 2)]
     by_age = plan_agents(records, Keep(days=30), NOW_NS)
-    assert [(d.record.name, d.reason) for d in by_age.doomed] == [("b", "made 50 days ago"), ("c", "made 40 days ago")]
+    assert [(d.record.name, d.reason) for d in by_age.to_delete] == [
+        ("b", "made 50 days ago"),
+        ("c", "made 40 days ago"),
+    ]
     by_number = plan_agents(records, Keep(newest=1), NOW_NS)
-    assert [d.record.name for d in by_number.doomed] == ["b", "c", "d"]
+    assert [d.record.name for d in by_number.to_delete] == ["b", "c", "d"]
     assert (by_age.kept, by_number.kept) == (2, 1)
-    assert plan_agents([], Keep(newest=1), NOW_NS).doomed == ()
+    assert plan_agents([], Keep(newest=1), NOW_NS).to_delete == ()
 
 
 # -- on disk -------------------------------------------------------------------------------------------------
@@ -50,7 +53,7 @@ def test_a_plan_changes_nothing_and_is_carried_out_in_batches(store: Store, home
         add(store, f"agent-{number}", 100 + number)
     add(store, "young", 1)
     plan = store.agents.plan(Keep(days=30))
-    assert len(plan.doomed) == 7
+    assert len(plan.to_delete) == 7
     assert len(store.state.names("agents")) == 8
     cursor = store.changes().cursor
     seen: list[tuple[int, int]] = []
@@ -80,7 +83,7 @@ def test_what_cannot_be_read_is_never_pruned(store: Store, home: Path) -> None:
     store.state.save_json("agents", "list", [1, 2])
     store.state.save_markdown("agents", "notes", "by hand")
     plan = store.agents.plan(Keep(newest=1, days=1))
-    assert [d.record.name for d in plan.doomed] == ["old"]
+    assert [d.record.name for d in plan.to_delete] == ["old"]
     assert plan.unreadable == ("list", "odd", "undated")
     store.agents.apply(plan)
     assert store.state.names("agents") == ["list", "notes", "odd", "undated"]
@@ -99,7 +102,7 @@ def test_a_record_that_changed_since_the_plan_stays(store: Store) -> None:
 
 def test_without_agents_there_is_nothing_to_do(store: Store) -> None:
     """No directory is made by looking."""
-    assert store.agents.plan(Keep(days=30)).doomed == ()
+    assert store.agents.plan(Keep(days=30)).to_delete == ()
     assert not (store.home / "state/agents").exists()
 
 

@@ -211,7 +211,7 @@ class Nested:
 
 def test_callers_may_bring_their_own_extractor(projects: Projects, store: Store) -> None:
     """What only it can read stays in the indices, though others, who cannot, rebuild and mend them."""
-    mine = projects.using(Nested())
+    mine = projects.with_extractor(Nested())
     mine.save(PARENT, {"meta": {"name": "P"}})
     mine.save(CHILD, {"meta": {"name": "C", "state": "error"}})
     before = mine.load(CHILD)
@@ -294,7 +294,7 @@ def test_kill_9_leaves_indices_that_agree(home: Path, attempt: int) -> None:
     process.join()
     with Store.open(home, background=False) as store:
         assert store.check().findings == []
-        assert store.projects.out_of_step(KEY) == []
+        assert store.projects.stale_files(KEY) == []
 
 
 # -- by hand -----------------------------------------------------------------------------------------------------------

@@ -304,7 +304,7 @@ def test_git_beside_the_documents_is_left_alone(store: Store, state: State, home
 def test_a_name_that_is_no_text_is_none_of_ours(store: Store, home: Path) -> None:
     """Whatever bytes it has: it is moved like any foreign file, and what is in it is not indexed."""
     odd = "state/\udcff"
-    store.names.make_stored()
+    store.names.create_top_dirs()
     store.names.make_dir(classify_path("state/facts"))
     (home / "state/facts/f.json").write_text("1")
     store.names.move(classify_path("state/facts"), classify_path(odd))

@@ -154,7 +154,7 @@ def test_a_tree_without_a_manifest_is_said_to_be_one(home: Path, dest: Path, tmp
 def test_ctrl_c_leaves_a_backup_that_goes_on(
     home: Path, dest: Path, here: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = backup._BackupRun._take
+    take = backup._BackupRun._copy_if_changed
 
     def taken(self: backup._BackupRun, unit: str) -> None:
         if unit == "sessions/other":
@@ -162,12 +162,12 @@ def test_ctrl_c_leaves_a_backup_that_goes_on(
         take(self, unit)
 
     monkeypatch.setattr(backup, "BATCH_UNITS", 1)
-    monkeypatch.setattr(backup._BackupRun, "_take", taken)
+    monkeypatch.setattr(backup._BackupRun, "_copy_if_changed", taken)
     result = here(home, "backup", str(dest))
     assert (result.returncode, result.stdout) == (130, "")
     assert result.stderr == "interrupted; what was copied stays, and the next run goes on from there\n"
     assert here(home, "backup", "--check", str(dest)).returncode == 0
-    monkeypatch.setattr(backup._BackupRun, "_take", take)
+    monkeypatch.setattr(backup._BackupRun, "_copy_if_changed", take)
     told = json.loads(here(home, "backup", "--json", str(dest)).stdout)
     assert (told["sessions"], told["copied_sessions"], told["unchanged_files"]) == (3, 1, 4)
     assert files_below(dest) == files_below(home)

@@ -39,7 +39,7 @@ def commands() -> Iterator[Any]:
     from importlib import import_module
 
     for family in FAMILIES:
-        import_module(f"fusefs.cli.{family}")
+        import_module(f"fusefs.cli.commands.{family}")
     group: Any = typer.main.get_command(app)
     waiting = [group]
     while waiting:

@@ -30,9 +30,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_did_not_change_is_as_it_was(place: Path) -> None:
     """Directories, links and times before 1970 too; with a prefix as without one."""
     rows = rows_of(place)
-    assert file_stamps.altered(os.fsencode(place) + b"/", rows) == []
-    assert file_stamps.altered(b"", [(os.fsencode(place), file_stamps.pack(place.lstat()))]) == []
-    assert file_stamps.altered(b"", []) == []
+    assert file_stamps.changed_paths(os.fsencode(place) + b"/", rows) == []
+    assert file_stamps.changed_paths(b"", [(os.fsencode(place), file_stamps.pack(place.lstat()))]) == []
+    assert file_stamps.changed_paths(b"", []) == []
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -56,19 +56,21 @@ def test_every_difference_is_seen(place: Path, changed: dict[int, tuple[int, int
             change = file_stamps._STAMP.pack(*fields)
         rows[number] = (path, change)
     expected = [rows[number][0] for number in sorted(changed)]
-    assert file_stamps.altered(os.fsencode(place) + b"/", rows) == expected
+    assert file_stamps.changed_paths(os.fsencode(place) + b"/", rows) == expected
 
 
 def test_what_cannot_be_looked_at_differs(place: Path) -> None:
     """A name that is not there, or leads through a file."""
     rows = rows_of(place)
     missing = [(b"nothing", rows[0][1]), (b"0001/inside", rows[0][1])]
-    assert file_stamps.altered(os.fsencode(place) + b"/", [*rows[:3], *missing, *rows[3:]]) == [p for p, _ in missing]
+    assert file_stamps.changed_paths(os.fsencode(place) + b"/", [*rows[:3], *missing, *rows[3:]]) == [
+        p for p, _ in missing
+    ]
 
 
 def test_a_change_just_made_is_not_trusted(tmp_path: Path) -> None:
     """It may be followed by another within the same tick of the clock."""
     (tmp_path / "f").write_text("x")
     info = (tmp_path / "f").lstat()
-    assert file_stamps.pack_if_sure(info, info.st_ctime_ns + 1_000) == file_stamps.NEVER
-    assert file_stamps.pack_if_sure(info, info.st_ctime_ns + 10**9) == file_stamps.pack(info)
+    assert file_stamps.pack_if_settled(info, info.st_ctime_ns + 1_000) == file_stamps.NEVER
+    assert file_stamps.pack_if_settled(info, info.st_ctime_ns + 10**9) == file_stamps.pack(info)

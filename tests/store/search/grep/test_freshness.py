@@ -28,7 +28,7 @@ def asked(home: Path) -> str | None:
     before = Path.cwd()
     os.chdir(home)
     try:
-        return known_files.ask_voucher(b"")
+        return known_files.ask_freshness(b"")
     finally:
         os.chdir(before)
 
@@ -136,8 +136,9 @@ def test_who_hangs_or_died_does_not_vouch(home: Path) -> None:
     """A stopped process is not waited for for long; after kill -9 the next one vouches."""
     make_home(home)
     program = (
-        "import sys, time; from store import Store; from store.vouch import Warden\n"
-        "store = Store.open(sys.argv[1], background=False); warden = Warden(store.trigrams, 0); time.sleep(600)"
+        "import sys, time; from store import Store; from store.search.grep.freshness import FreshnessServer\n"
+        "store = Store.open(sys.argv[1], background=False)\n"
+        "server = FreshnessServer(store.trigrams, 0); time.sleep(600)"
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(home)], cwd=ROOT)
     try:

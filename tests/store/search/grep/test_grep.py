@@ -316,7 +316,7 @@ def test_it_starts_without_what_takes_time() -> None:
     """No pydantic, typer, trio or pyfuse3, and no store, on the way to grep."""
     code = (
         "import sys; before = set(sys.modules); "  # an editable installation has loaded some already
-        "import fusefs.cli.grep, store.grep; "
+        "import fusefs.cli.commands.grep, store.search.grep.grep; "
         "print([m for m in ('pydantic', 'typer', 'trio', 'pyfuse3', 'orjson', 'store.store', 'dataclasses', 're') "
         "if m in sys.modules.keys() - before])"
     )
@@ -330,7 +330,7 @@ def test_several_greps_share_a_walk(merged_home: Path, monkeypatch: pytest.Monke
     shared = 0
     for line in LINES:
         options = parse([os.fsencode(part) for part in line])
-        if options.by_folders and not options.pattern_files:
+        if options.can_split and not options.pattern_files:
             shared += in_parts(options) is not None
             if options.narrowable:  # in parts all the same
                 parts = in_parts(options)

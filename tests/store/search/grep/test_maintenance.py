@@ -71,17 +71,17 @@ def test_tidying_waits_until_there_is_enough_and_it_has_settled(store: Store, mo
     for i in range(10):
         store.save(make_session(f"s{i}"))
     settle()
-    store.trigrams.tidy()
+    store.trigrams.merge_if_due()
     assert not segments(store)
     monkeypatch.setattr(maintenance, "SETTLED_NS", 0)
-    store.trigrams.tidy()
+    store.trigrams.merge_if_due()
     assert len(segments(store)) == 1
     store.save(make_session("one"))
     settle()
-    store.trigrams.tidy()  # only two files
+    store.trigrams.merge_if_due()  # only two files
     assert len(listed(store)) == 2
     monkeypatch.setattr(maintenance, "OVERDUE_NS", 0)
-    store.trigrams.tidy()
+    store.trigrams.merge_if_due()
     assert not listed(store)
 
 

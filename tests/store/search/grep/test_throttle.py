@@ -45,7 +45,7 @@ def work() -> None:
 def test_it_rests_as_long_as_it_worked(monkeypatch: pytest.MonkeyPatch) -> None:
     taken, mine = naps(monkeypatch), Throttle()
     work()
-    mine.breathe()
+    mine.pause()
     assert len(taken) == 1
     assert taken[0] >= 2 * throttle.STRETCH_S
 
@@ -53,7 +53,7 @@ def test_it_rests_as_long_as_it_worked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_short_stretch_of_work_needs_no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle, "STRETCH_S", 60.0)
     taken, mine = naps(monkeypatch), Throttle()
-    mine.breathe()
+    mine.pause()
     assert taken == []
 
 
@@ -62,5 +62,5 @@ def test_it_rests_on_while_others_work_but_not_for_ever(monkeypatch: pytest.Monk
     monkeypatch.setattr(throttle, "LONGEST_REST_S", 0.3)
     taken, mine = naps(monkeypatch), Throttle()
     work()
-    mine.breathe()
+    mine.pause()
     assert len(taken) > 1

@@ -227,7 +227,7 @@ def test_verify_mends_what_was_damaged_in_the_backup(store: Store, dest: Path) -
     spoil(dest / "sessions/other/session.json")
     assert store.backup(dest).copied_files == 0  # by size it is there
     summary = store.backup(dest, verify=True)
-    assert [damage.path for damage in summary.mended] == ["sessions/other/session.json"]
+    assert [damage.path for damage in summary.repaired] == ["sessions/other/session.json"]
     assert summary.copied_files == 1
     assert check(dest) == []
 
@@ -477,13 +477,13 @@ def test_a_session_that_is_renamed_meanwhile_is_in_the_backup(
 ) -> None:
     for name in ("a", "m", "z"):
         store.save(make_session(name))
-    take = backup._BackupRun._take
+    take = backup._BackupRun._copy_if_changed
 
     def taken(self: backup._BackupRun, unit: str) -> None:
         if unit == "sessions/m" and store.exists("z"):
             store.rename("z", "b")
         take(self, unit)
 
-    monkeypatch.setattr(backup._BackupRun, "_take", taken)
+    monkeypatch.setattr(backup._BackupRun, "_copy_if_changed", taken)
     store.backup(dest)
     assert files_below(dest) == files_below(store.home)

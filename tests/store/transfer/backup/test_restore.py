@@ -271,14 +271,14 @@ def test_a_file_that_changes_between_check_and_restore_is_noticed(
 ) -> None:
     fill(store)
     store.backup(dest)
-    commit = type(other.restores.commits).session
+    commit = type(other.restores.commits).commit_session
 
     def late(self: object, *arguments: object, **options: object) -> None:
         monkeypatch.undo()
         spoil(dest / "sessions/root/notes.txt")
         commit(self, *arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(other.restores.commits), "session", late)
+    monkeypatch.setattr(type(other.restores.commits), "commit_session", late)
     assert restored(other, dest, "root") == {"root": "skipped", "root/child": "skipped"}
     assert files_below(other.home) == {}
     spoil(dest / "sessions/root/notes.txt")  # and back

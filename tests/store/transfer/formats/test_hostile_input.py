@@ -153,7 +153,7 @@ def test_each_format_is_recognised_by_itself_alone(layout: str, tmp_path: Path) 
 PEAK = """
 import resource, sys
 from store import Store
-from store.importers import formats
+from store.transfer.formats import registry
 with Store.open(sys.argv[1], background=False, durability="normal") as store:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     summary = store.imports.run(sys.argv[2])
