@@ -15,7 +15,7 @@ from store import layout
 from store.argument_checks import checked
 from store.check.health import Health, Probe
 from store.commit.session_reader import LoadState, entry_of
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.documents import json_text, sidecar
 from store.documents.document import Document, parse_document
 from store.documents.secrets import without_keys

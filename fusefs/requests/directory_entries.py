@@ -13,7 +13,7 @@ from fusefs.requests.kernel_cache import invalidate_later
 from fusefs.tree.nodes import Invalidation, Node
 from fusefs.tree.rename_rules import RenameRules
 from store import layout
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.errors import Busy, Generated
 from store.path_kinds import CHECKED, PathInfo, PathKind, classify_path
 

@@ -21,7 +21,7 @@ from fusefs.tree.tree import Tree
 from fusefs.tree.writers import Writers
 from fusefs.views.base import VirtualFile
 from store import layout
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.errors import Conflict, Generated, InvalidContent
 from store.path_kinds import CHECKED, VERSIONED, PathKind, classify_path
 

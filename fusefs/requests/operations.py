@@ -29,7 +29,7 @@ from fusefs.tree.tree import Tree
 from fusefs.tree.writers import LIMBO_S, HiddenName, Writers
 from fusefs.views.base import View, VirtualLink
 from store import Store, layout
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.disk.rejects import is_reject
 from store.errors import InvalidContent, NotFound, Problem, Protected, StoreError
 from store.path_kinds import PathKind, classify_path

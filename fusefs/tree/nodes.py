@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fusefs.views.base import Item, VirtualDir
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.errors import StoreError
 from store.path_kinds import VERSIONED, PathInfo, classify_path
 

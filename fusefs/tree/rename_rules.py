@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fusefs.tree.nodes import Node
 from fusefs.tree.tree import Tree
 from fusefs.tree.writers import Writers
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.errors import AlreadyExists, Conflict, NotFound, Protected
 from store.path_kinds import CHECKED, PathInfo, PathKind
 

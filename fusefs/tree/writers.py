@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from fusefs.tree.nodes import Node
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.path_kinds import PathInfo, classify_path
 
 # A writer that was told to come again is back within microseconds; unless someone else's rename in that directory

@@ -21,7 +21,7 @@ from store.commit.core import Core
 from store.commit.journal import WHOLE_TREE, Commit
 from store.commit.session_reader import LoadedSession
 from store.disk import trash
-from store.disk.disk import File, NewFile
+from store.disk.file import File, NewFile
 from store.documents import attachment_names, json_text
 from store.documents.document import Document, identity_problem, parse_document
 from store.documents.sidecar import overlay, sidecar_of

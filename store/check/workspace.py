@@ -8,7 +8,7 @@ from store import layout
 from store.check.finding import Finding
 from store.commit.core import Core
 from store.commit.journal import WHOLE_TREE
-from store.disk.disk import DirEntry
+from store.disk.file import DirEntry
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent
 from store.layout import MAIL_CORRUPT

@@ -19,7 +19,7 @@ from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.session_reader import DocumentPair
 from store.disk import trash
-from store.disk.disk import File, NewFile
+from store.disk.file import File, NewFile
 from store.documents.document import Document
 from store.errors import Conflict
 from store.index.catalog import CatalogRow, Version

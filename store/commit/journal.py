@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import apsw
 
 from store import layout
-from store.disk.disk import Disk, File, NewFile, unsynced_error
+from store.disk.disk import Disk, unsynced_error
+from store.disk.file import File, NewFile
 from store.errors import StoreError
 from store.index import changed_files
 from store.index.database import Database

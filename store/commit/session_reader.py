@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from store import layout
-from store.disk.disk import Disk, File, Stamp
+from store.disk.disk import Disk
+from store.disk.file import File, Stamp
 from store.documents import append_offsets, attachment_names
 from store.documents.document import Document, identity_problem, parse_document
 from store.documents.secrets import find_api_key

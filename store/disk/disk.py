@@ -16,18 +16,17 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from store import layout
+from store.disk.file import DirEntry, File, NewFile, Stamp
+from store.disk.file_io import read_all, write_all
 from store.disk.syscalls import TO_READ, birth_ns, exchange, open_beneath
 from store.errors import Corrupt, InvalidName, Problem
 
 Durability = Literal["full", "normal"]
 
 DIR_MODE = 0o700
-# A file changed this shortly before it was looked at may change again without its times showing it.
-RACY_NS = 50_000_000
-
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Step = Callable[[str], None]
@@ -35,52 +34,6 @@ Step = Callable[[str], None]
 
 def no_step(name: str) -> None:
     """Outside tests a step is not remarkable."""
-
-
-class Stamp(NamedTuple):
-    """What tells one version of a file from another."""
-
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-
-    @classmethod
-    def of(cls, info: os.stat_result) -> Stamp:
-        return cls(info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
-
-    def if_settled(self, now_ns: int) -> Stamp:
-        """Itself if old enough to be trusted, else a stamp that equals no file's (racy-git's rule)."""
-        return self if now_ns - max(self.mtime_ns, self.ctime_ns) > RACY_NS else self._replace(ctime_ns=0)
-
-
-class File(NamedTuple):
-    """One version of a file as it was read."""
-
-    data: bytes
-    stamp: Stamp
-    mode: int
-    uid: int
-    gid: int
-
-
-class NewFile(NamedTuple):
-    """A file to be put in place; `like` is the version it replaces, whose mode and owner it takes."""
-
-    path: str
-    parts: Iterable[bytes | memoryview]  # gone through once
-    like: File | None = None
-    mtime_ns: int | None = None
-    mode: int | None = None  # instead of that of `like`
-
-
-class DirEntry(NamedTuple):
-    """What a directory says of one of its names; a link is only a link."""
-
-    name: str
-    is_dir: bool
-    is_file: bool
-    is_symlink: bool
 
 
 def unsynced_error(error: OSError, path: str) -> OSError:
@@ -145,7 +98,7 @@ class Disk:
                 raise Corrupt(path, Problem("not a plain file"))
             if limit is not None and info.st_size > limit:
                 raise Corrupt(path, Problem(f"{info.st_size} bytes are over the limit of {limit}"))
-            data = _read_all(fd, info.st_size)
+            data = read_all(fd, info.st_size)
         finally:
             os.close(fd)
         stamp = Stamp.of(info)._replace(size=len(data))
@@ -413,21 +366,3 @@ class Disk:
         if self.durability == "full":
             self.step(name)
             os.fsync(fd)
-
-
-def _read_all(fd: int, size: int) -> bytes:
-    data = os.read(fd, size + 1)
-    if len(data) == size:
-        return data
-    parts = [data]  # it grew or shrank since fstat, or one read took not all (over 2 GiB)
-    while data:
-        data = os.read(fd, 1 << 20)
-        parts.append(data)
-    return b"".join(parts)
-
-
-def write_all(fd: int, parts: Iterable[bytes | memoryview]) -> None:
-    for part in parts:
-        view = memoryview(part)
-        while view:
-            view = view[os.write(fd, view) :]

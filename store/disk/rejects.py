@@ -17,7 +17,8 @@ from hashlib import blake2b
 import orjson
 
 from store import layout
-from store.disk.disk import Disk, NewFile
+from store.disk.disk import Disk
+from store.disk.file import NewFile
 from store.documents.secrets import SecretRefused
 from store.errors import Conflict, InvalidContent, StoreError
 from store.layout import Location

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from store import layout
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.errors import BambooAtWork, Busy
 
 # A server that has rewritten sessions.json may be idle for a while, its memory full all the same.

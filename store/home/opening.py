@@ -14,7 +14,7 @@ import apsw
 from store import layout
 from store.commit.core import Core
 from store.disk import trash
-from store.disk.disk import NewFile
+from store.disk.file import NewFile
 from store.documents.sidecar import sidecar_of
 from store.errors import NotFound, StoreError
 from store.home.watcher import HomeWatcher

@@ -19,7 +19,7 @@ import orjson
 from store import layout
 from store.commit.core import Core
 from store.disk import trash
-from store.disk.disk import File, Stamp
+from store.disk.file import File, Stamp
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent, Problem
 from store.home.bamboo_server import BambooServer, is_ours

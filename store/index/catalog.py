@@ -15,7 +15,7 @@ import apsw
 import orjson
 
 from store import layout
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.documents import display_names, json_text, transcript
 from store.documents.append_offsets import AppendOffsets
 from store.errors import NotFound

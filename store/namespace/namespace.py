@@ -19,7 +19,8 @@ from store import layout
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.disk import trash
-from store.disk.disk import DirEntry, NewFile, write_all
+from store.disk.file import DirEntry, NewFile
+from store.disk.file_io import write_all
 from store.disk.rejects import Rejects
 from store.documents import json_text
 from store.errors import AlreadyExists, Conflict, Generated, InvalidContent, NotEmpty, NotFound, Protected

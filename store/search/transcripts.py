@@ -17,7 +17,7 @@ from store import layout
 from store.commit import session_reader
 from store.commit.core import Core
 from store.commit.session_reader import LoadedSession
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.documents import attachment_names, transcript
 from store.errors import Conflict, Corrupt, NotFound
 from store.index import fulltext, transcript_sizes

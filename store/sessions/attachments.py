@@ -19,7 +19,7 @@ from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.disk import append_log as logs
-from store.disk.disk import NewFile
+from store.disk.file import NewFile
 from store.documents import attachment_names
 from store.errors import InvalidContent, NotFound, Problem
 from store.index import changed_files

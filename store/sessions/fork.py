@@ -17,7 +17,7 @@ import apsw
 from store import layout
 from store.commit.core import Core
 from store.commit.journal import Commit
-from store.disk.disk import NewFile
+from store.disk.file import NewFile
 from store.documents import document as documents
 from store.documents import secrets
 from store.documents.document import parse_document

@@ -17,7 +17,7 @@ from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.disk import trash
-from store.disk.disk import File, NewFile
+from store.disk.file import File, NewFile
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent, NotFound, Problem
 from store.index.catalog import WriteOptions

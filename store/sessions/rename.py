@@ -15,7 +15,7 @@ import apsw
 from store import layout
 from store.commit.core import Core
 from store.commit.journal import Commit
-from store.disk.disk import NewFile
+from store.disk.file import NewFile
 from store.disk.rejects import Rejects
 from store.documents.document import Members, parse_document, with_identity
 from store.errors import AlreadyExists, InvalidContent, InvalidName, NotEmpty, NotFound

@@ -21,7 +21,7 @@ from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.session_reader import DocumentPair, LoadState, load_state_of, with_load_state
 from store.disk import trash
-from store.disk.disk import NewFile
+from store.disk.file import NewFile
 from store.documents import append_offsets, json_text, secrets, sidecar
 from store.documents import document as documents
 from store.documents.document import Document, parse_document

@@ -19,7 +19,7 @@ from store import layout
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
-from store.disk.disk import NewFile
+from store.disk.file import NewFile
 from store.documents import document as documents
 from store.documents import secrets, sidecar
 from store.documents.document import Document, parse_document

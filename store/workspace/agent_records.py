@@ -17,7 +17,7 @@ from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.disk import trash
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.errors import Corrupt
 from store.index import fulltext
 from store.index.database import now_ns

@@ -20,7 +20,7 @@ from store import layout
 from store.commit.commits import Commits
 from store.commit.core import UNREADABLE, Core
 from store.commit.journal import Commit
-from store.disk.disk import File, NewFile
+from store.disk.file import File, NewFile
 from store.disk.inotify_wait import wait_for_change
 from store.errors import Corrupt, InvalidContent, InvalidName, NotFound
 from store.index.catalog import WriteOptions

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import pydantic
 
 from store import layout
-from store.disk.disk import Disk, File, NewFile
+from store.disk.disk import Disk
+from store.disk.file import File, NewFile
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent
 from store.model.record import Record

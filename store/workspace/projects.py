@@ -20,7 +20,7 @@ from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.disk import trash
-from store.disk.disk import NewFile, Stamp
+from store.disk.file import NewFile, Stamp
 from store.documents import json_text
 from store.errors import Conflict, Corrupt, InvalidContent, InvalidName, NotFound, ReadOnly
 from store.index.catalog import Version, WriteOptions

@@ -21,7 +21,7 @@ from store.commit.commits import Commits
 from store.commit.core import UNREADABLE, Core
 from store.commit.journal import Commit
 from store.disk import trash
-from store.disk.disk import DirEntry, File
+from store.disk.file import DirEntry, File
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent, InvalidName, NotFound, Problem
 from store.index import fulltext

@@ -24,7 +24,7 @@ from store import (
     StoreError,
     Timestamp,
 )
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.model.session import CompressionEvent, ConversationSummary
 from tests.builders import NINE_DIGITS, files_below, make_document, make_session, read_json
 

@@ -13,7 +13,7 @@ import typer
 from fusefs.cli.app import Home, Json, app, open_store, plural, print_json
 from fusefs.daemon.fuse_connection import MOUNTINFO, State, iter_mounted, state_of
 from store import StoreError
-from store.disk.trash import group_deletions
+from store.sessions.deletions import group_deletions
 
 
 class Mount(NamedTuple):

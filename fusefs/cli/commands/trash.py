@@ -10,8 +10,9 @@ import typer
 from fusefs.cli.app import Home, Json, app, confirm, open_store, plural, print_json, print_table
 from fusefs.cli.errors import print_error
 from store import Store, StoreError, Timestamp
-from store.disk.trash import BESIDE, KEPT_DAYS, DeletionGroup, find_deletion, group_deletions
+from store.disk.trash import BESIDE, KEPT_DAYS
 from store.documents.search_text import printable
+from store.sessions.deletions import DeletionGroup, find_deletion, group_deletions
 
 
 @app.command()

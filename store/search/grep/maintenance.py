@@ -21,7 +21,8 @@ from typing import TypeVar
 
 from pyroaring import BitMap
 
-from store.disk.disk import Disk, NewFile
+from store.disk.disk import Disk
+from store.disk.file import NewFile
 from store.errors import Corrupt
 from store.index import changed_files
 from store.index.database import Database, now_ns

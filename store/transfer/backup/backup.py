@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from store import layout
 from store.commit.core import Core
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.errors import Busy, Conflict, Corrupt, NotFound
 from store.layout import Location
 from store.model.timestamp import Timestamp

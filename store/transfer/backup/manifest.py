@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from store import layout
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.errors import Corrupt, Problem
 
 NAME = "grovefs-backup.json"

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from store import layout
-from store.disk.disk import Disk, Stamp
+from store.disk.disk import Disk
+from store.disk.file import Stamp
 from store.errors import Corrupt
 from store.layout import Location
 

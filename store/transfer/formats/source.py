@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NamedTuple, Self
 
-from store.disk.disk import DirEntry, Disk
+from store.disk.disk import Disk
+from store.disk.file import DirEntry
 from store.errors import Corrupt, InvalidContent, NotFound, Problem
 
 MAX_LINE_BYTES = 64 * 1024 * 1024

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from store import Keep, Store, Timestamp
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.sessions.prune_plan import DAY_NS
 from store.workspace.agent_records import AgentRecord, plan_agents
 

@@ -28,7 +28,7 @@ from store import (
     Session,
     Store,
 )
-from store.disk.disk import RACY_NS
+from store.disk.file import RACY_NS
 from store.transfer.backup import backup, tree, writer
 from store.transfer.backup.backup import check
 from tests.builders import files_below, make_session

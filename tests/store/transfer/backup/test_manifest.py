@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store import Corrupt
-from store.disk.disk import Stamp
+from store.disk.file import Stamp
 from store.transfer.backup import manifest
 from store.transfer.backup.manifest import BackupFile, BackupSession, Manifest
 

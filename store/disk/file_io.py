@@ -1,0 +1,53 @@
+"""Reading and writing whole files through descriptors, in chunks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+CHUNK_BYTES = 1 << 20
+
+
+def iter_chunks(fd: int) -> Iterator[bytes]:
+    """The bytes of a regular file from its beginning to its end; the offset of `fd` is neither used nor moved."""
+    offset = 0
+    while chunk := os.pread(fd, CHUNK_BYTES, offset):
+        yield chunk
+        offset += len(chunk)
+
+
+def read_all(fd: int, size: int) -> bytes:
+    """The bytes from the current offset to the end of the file; `size` is the expected length."""
+    data = os.read(fd, size + 1)
+    if len(data) == size:
+        return data
+    parts = [data]  # the file grew or shrank after fstat, or exceeds what one read returns (2 GiB)
+    while data:
+        data = os.read(fd, CHUNK_BYTES)
+        parts.append(data)
+    return b"".join(parts)
+
+
+def write_all(fd: int, parts: Iterable[bytes | memoryview]) -> None:
+    """Write every byte of `parts` in order; os.write may accept only the beginning of a buffer."""
+    for part in parts:
+        view = memoryview(part)
+        while view:
+            view = view[os.write(fd, view) :]
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Atomically replace a file outside the home. A symbolic link at `path` is replaced, not followed.
+
+    The file is synced before the rename; its directory is not.
+    """
+    temp = path.with_name(f".{uuid4()}.tmp")
+    try:
+        with temp.open("xb", buffering=0) as file:
+            write_all(file.fileno(), [data])
+            os.fsync(file.fileno())
+        temp.replace(path)
+    finally:
+        temp.unlink(missing_ok=True)
