@@ -173,6 +173,8 @@ def check_location(location: Location) -> Location:
 
 def parse_location(text: str) -> Location | None:
     """`root/child` as a Location; None for a plain id, which has to be looked up."""
+    if not isinstance(text, str):
+        raise TypeError(f"session id: expected a string, got {type(text).__name__}")
     root, slash, child = text.partition("/")
     if not slash:
         return None

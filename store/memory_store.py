@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from store import layout
-from store.argument_checks import checked
 from store.check.health import Health, Probe
 from store.commit.session_reader import LoadState, entry_of
 from store.disk.file import Stamp
@@ -50,7 +49,6 @@ class _HeldSession:
         return Version(Stamp(self.number, len(self.document.raw), 0, 0), None)
 
 
-@checked
 class MemoryStore:
     """A store without a disk. See `store.backend.Backend` for what it can do."""
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from store import layout
-from store.argument_checks import checked
 from store.check.finding import Report
 from store.check.health import Health, examine
 from store.check.projects import check_projects
@@ -48,7 +47,6 @@ from store.transfer.backup.restore import RestoreSummary
 PAGE = 200  # entries, unless more are asked for
 
 
-@checked
 class Store(OpenHome):
     """A home of sessions. Open it with `Store.open(home)`, best in a `with` statement."""
 

@@ -18,7 +18,7 @@ STORE = [
     *["errors", "layout", "path_kinds"],
     *["model", "documents", "disk", "index", "history", "commit", "sessions", "workspace", "search", "namespace"],
     *["undo", "transfer", "home", "grove", "check"],
-    *["argument_checks", "backend", "memory_store", "store", "public"],
+    *["backend", "memory_store", "store", "public"],
 ]
 FUSEFS = ["switches", "views", "tree", "requests", "daemon", "cli"]
 

@@ -87,6 +87,8 @@ def decode(data: bytes | str, mime: str | None) -> tuple[bytes, str]:
     """Bytes and type, from bytes, from a `data:` URL, or from plain base64."""
     if isinstance(data, bytes):
         return data, mime or OCTETS
+    if not isinstance(data, str):
+        raise TypeError(f"attachment: expected bytes or a string, got {type(data).__name__}")
     text = data.strip()
     if text[:5].lower() == "data:":
         header, comma, payload = text[5:].partition(",")

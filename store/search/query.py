@@ -69,6 +69,8 @@ _Node = _Term | _FilterTerm | _Not | _Group
 
 def parse_query(text: str) -> Query:
     """What a text asks for. InvalidQuery for what no person would ask."""
+    if not isinstance(text, str):
+        raise TypeError(f"query: expected a string, got {type(text).__name__}")
     clean = text.encode(errors="replace").decode()  # a shell may give bytes that are no UTF-8
     if len(clean.encode()) > LONGEST_BYTES:
         raise InvalidQuery(f"the query is too long: over {LONGEST_BYTES} bytes; look for a few words of it")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from store.layout import Location
 from store.model.session import IndexEntry
@@ -48,6 +48,8 @@ def plan_cleanup(entries: Iterable[tuple[Location, IndexEntry]], mode: CleanupMo
     Whatever must stay keeps its ancestors too. In mode `empty` a session that holds something is such a
     one: an empty root is no reason to delete the work of its children.
     """
+    if mode not in get_args(CleanupMode):  # anything else would count as "all"
+        raise ValueError(f"mode: expected one of {', '.join(get_args(CleanupMode))}, got {mode!r}")
     known = dict(entries)
     stay: set[Location] = set()
     for location, entry in known.items():

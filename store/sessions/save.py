@@ -7,7 +7,7 @@ what differs from that is spliced into the texts on disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -202,6 +202,8 @@ class SaveOperations:
 
     def append(self, target: Session | str, messages: Iterable[Message | dict[str, Any]]) -> None:
         """Add messages at the end. Never conflicts; a Session that is up to date stays so."""
+        if isinstance(messages, str | bytes | Mapping | Message):  # all of them iterable, none of them a list
+            raise TypeError(f"append: expected a list of messages, got a single {type(messages).__name__}")
         self.core.check_writable()
         location = locate(self.core, target)
         added = [_message(m) for m in messages]
@@ -378,6 +380,8 @@ def refuse_shortening(location: Location, loaded: dict[str, Any], session: Sessi
 
 def refuse_wrong_shape(session: Session) -> None:
     """What is worked with before the whole is checked; records take any value that is assigned to them."""
+    if not isinstance(session, Session):
+        raise TypeError(f"save: expected a Session, got {type(session).__name__}")
     kinds = {"messages": list, "metadata": dict, "updated_at": str, "title_version": int, "metadata_version": int}
     for field, kind in kinds.items():
         if not isinstance(getattr(session, field), kind):

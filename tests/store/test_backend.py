@@ -94,6 +94,19 @@ def test_an_unknown_session_is_none_or_false(backend: Backend) -> None:
     assert backend.ids() == []
 
 
+def test_a_wrong_argument_is_a_type_error_and_changes_nothing(backend: Backend) -> None:
+    """The error names the argument, the expected type and the given type."""
+    calls: dict[str, Callable[[Any], object]] = {
+        "save: expected a Session, got str": lambda b: b.save("text"),
+        "session id: expected a string, got int": lambda b: b.load(5),
+        "session id: expected a string, got NoneType": lambda b: b.delete(None),
+    }
+    for message, call in calls.items():
+        with pytest.raises(TypeError, match=message):
+            call(backend)
+    assert backend.ids() == []
+
+
 def test_sessions_are_listed_by_their_exact_names(backend: Backend) -> None:
     """Children under their roots."""
     for id in ("s2", "s1"):

@@ -6,6 +6,7 @@ import os
 import stat
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,29 @@ def test_unknown_ids_answer_none_or_false(store: Store) -> None:
     assert store.append_token_usage("nobody", "{}") is False
     with pytest.raises(NotFound):
         store.append("nobody", [Message.user("x")])
+
+
+def test_a_wrong_argument_is_a_type_error_and_changes_nothing(store: Store, home: Path) -> None:
+    """The error names the argument, the expected type and the given type."""
+    store.save(make_session())
+    before = files_below(home)
+    calls: dict[str, Callable[[Any], object]] = {
+        "session id: expected a string, got NoneType": lambda s: s.append(None, []),
+        "append: expected a list of messages, got a single str": lambda s: s.append("s1", "hello"),
+        "append: expected a list of messages, got a single Message": lambda s: s.append("s1", Message.user("hello")),
+        "append: expected a list of messages, got a single dict": lambda s: s.append("s1", {"role": "user"}),
+        "attachment: expected bytes or a string, got int": lambda s: s.attach("s1", 5),
+        "query: expected a string, got list": lambda s: s.search(["a"]),
+    }
+    for message, call in calls.items():
+        with pytest.raises(TypeError, match=message):
+            call(store)
+    assert files_below(home) == before
+
+
+def test_an_unknown_cleanup_mode_is_rejected(store: Store) -> None:
+    with pytest.raises(ValueError, match="mode: expected one of all, empty, children, got 'bogus'"):
+        store.plan_cleanup("bogus")  # type: ignore[arg-type]
 
 
 def test_new_ids_are_held_to_a_stricter_rule_than_old_ones(store: Store, home: Path) -> None:
