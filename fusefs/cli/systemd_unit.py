@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Literal
 
+from store.disk.file_io import replace_file
 from store.errors import Conflict, InvalidName
 
 HEAD = "# Made by `grovefs mount --install-unit`, which replaces it unless it was changed by hand.\n# "
@@ -113,14 +113,5 @@ def install(name: str, text: str, *, force: bool) -> tuple[Path, Literal["writte
         if not is_untouched(present):
             raise Conflict(f"{path} was changed by hand, and stays as it is; --force replaces it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile("w", dir=path.parent, prefix=".grovefs-", delete=False) as file:
-        try:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    replace_file(path, text.encode(), mode=0o644)
     return path, "written"

@@ -20,7 +20,7 @@ from typing import Literal
 
 from store import layout
 from store.disk.file import DirEntry, File, NewFile, Stamp
-from store.disk.file_io import read_all, write_all
+from store.disk.file_io import iter_chunks, read_all, write_all
 from store.disk.syscalls import TO_READ, birth_ns, exchange, open_beneath
 from store.errors import Corrupt, InvalidName, Problem
 
@@ -103,6 +103,14 @@ class Disk:
             os.close(fd)
         stamp = Stamp.of(info)._replace(size=len(data))
         return File(data, stamp, stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid)
+
+    def iter_chunks(self, path: str) -> Iterator[bytes]:
+        """Yield the bytes of the file at `path`; the file is opened by the first step of the iteration."""
+        fd = self.open_to_read(path)
+        try:
+            yield from iter_chunks(fd)
+        finally:
+            os.close(fd)
 
     def stat_file(self, path: str) -> File | None:
         """What a file at `path` is like, without reading it."""

@@ -10,10 +10,13 @@ from uuid import uuid4
 CHUNK_BYTES = 1 << 20
 
 
-def iter_chunks(fd: int) -> Iterator[bytes]:
-    """The bytes of a regular file from its beginning to its end; the offset of `fd` is neither used nor moved."""
+def iter_chunks(fd: int, size: int | None = None) -> Iterator[bytes]:
+    """Yield a regular file from its start to its end, or its first `size` bytes.
+
+    The file offset of `fd` is neither used nor moved. Yields less if the file is shorter than `size`.
+    """
     offset = 0
-    while chunk := os.pread(fd, CHUNK_BYTES, offset):
+    while chunk := os.pread(fd, CHUNK_BYTES if size is None else min(CHUNK_BYTES, size - offset), offset):
         yield chunk
         offset += len(chunk)
 
@@ -38,15 +41,17 @@ def write_all(fd: int, parts: Iterable[bytes | memoryview]) -> None:
             view = view[os.write(fd, view) :]
 
 
-def replace_file(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Atomically replace a file outside the home. A symbolic link at `path` is replaced, not followed.
 
-    The file is synced before the rename; its directory is not.
+    The file is synced before the rename; its directory is not. Without `mode` the umask decides.
     """
     temp = path.with_name(f".{uuid4()}.tmp")
     try:
         with temp.open("xb", buffering=0) as file:
             write_all(file.fileno(), [data])
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         temp.replace(path)
     finally:

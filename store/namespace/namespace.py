@@ -11,7 +11,7 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -20,7 +20,7 @@ from store.commit.core import Core
 from store.commit.journal import Commit
 from store.disk import trash
 from store.disk.file import DirEntry, NewFile
-from store.disk.file_io import write_all
+from store.disk.file_io import iter_chunks, write_all
 from store.disk.rejects import Rejects
 from store.documents import json_text
 from store.errors import AlreadyExists, Conflict, Generated, InvalidContent, NotEmpty, NotFound, Protected
@@ -36,7 +36,6 @@ from store.sessions.rename import RenameOperation
 
 log = logging.getLogger("grovefs.store")
 
-CHUNK_BYTES = 1 << 20
 # Foreign files are not the session's; a pinned session goes on receiving and acknowledging its mail.
 _NEVER_PINNED = (PathKind.PLAIN, PathKind.MESSAGE, PathKind.MAILBOX)
 
@@ -128,7 +127,7 @@ class Namespace:
     def commit_file(self, place: PathInfo, fd: int, **terms: Unpack[DocumentWriteOptions]) -> bool:
         """As `commit`, from a file: an attachment of any size, a document only up to the limit."""
         if place.kind is PathKind.ATTACHMENT:
-            return self._put_attachment(place, _chunks(fd), terms.get("mode"), terms.get("mtime_ns"))
+            return self._put_attachment(place, iter_chunks(fd), terms.get("mode"), terms.get("mtime_ns"))
         size = os.fstat(fd).st_size
         json_text.check_size(size, place.path, self.core.limit_bytes)  # before it is read into memory
         return self.commit(place, os.pread(fd, size, 0), **terms)
@@ -146,7 +145,7 @@ class Namespace:
         try:
             old = self.open(place, os.O_RDONLY)
             try:
-                write_all(fd, _chunks(old))
+                write_all(fd, iter_chunks(old))
             finally:
                 os.close(old)
             os.ftruncate(fd, size)
@@ -444,11 +443,3 @@ def _chmod(place: PathInfo, mode: int, parent: int) -> None:
         os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(mode))
     finally:
         os.close(fd)
-
-
-def _chunks(fd: int) -> Iterator[bytes]:
-    """A file of any size, piece by piece."""
-    offset = 0
-    while chunk := os.pread(fd, CHUNK_BYTES, offset):
-        yield chunk
-        offset += len(chunk)

@@ -25,7 +25,6 @@ from store.errors import AlreadyExists, NotEmpty, NotFound
 from store.layout import Location
 from store.sessions.rename import RenameOperation
 
-_CHUNK = 1 << 20
 # Where the original came from, and what Bamboo notes of it, is not true of a copy.
 _NOT_COPIED = (layout.RECEIPT, *layout.BAMBOO_FILES)
 
@@ -102,7 +101,7 @@ class ForkOperation:
         if place is not None and place[1] in layout.DOCUMENTS:
             parts: Iterator[bytes] = iter([self._respelled(source, *place)])
         else:
-            parts = self._chunks(source)
+            parts = self.core.disk.iter_chunks(source)
         temp = self.core.disk.write_temps([NewFile("", parts, like)])[0]
         try:
             self.core.disk.move(temp, draft)
@@ -121,14 +120,6 @@ class ForkOperation:
         secrets.reject_api_keys(document.raw, document.data, source)
         raw = documents.fork(document, location)
         return parse_document(raw, location.path(name), limit=self.core.limit_bytes).raw
-
-    def _chunks(self, path: str) -> Iterator[bytes]:
-        fd = self.core.disk.open_to_read(path)
-        try:
-            while chunk := os.read(fd, _CHUNK):
-                yield chunk
-        finally:
-            os.close(fd)
 
     def _run(self, draft: str, target: Location, arrived: list[Location]) -> None:
         def finish(db: apsw.Connection) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -18,6 +19,7 @@ import pydantic
 
 from store import layout
 from store.commit.core import Core
+from store.disk.file_io import iter_chunks
 from store.documents import json_text
 from store.documents.document import type_problem
 from store.errors import Corrupt, InvalidContent, Problem
@@ -29,7 +31,6 @@ from store.sessions.attachments import Beside
 log = logging.getLogger("grovefs.store")
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_CHUNK_BYTES = 1 << 20
 
 
 class TrajectoryStep(Record):
@@ -114,9 +115,12 @@ class Trajectory:
             if error.errno in (errno.ELOOP, errno.ENXIO):
                 raise Corrupt(path, Problem("not a plain file; links are not followed")) from None
             raise
-        with open(fd, "rb", buffering=0) as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                yield chunk
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise Corrupt(path, Problem("not a plain file; links are not followed"))
+            yield from iter_chunks(fd)
+        finally:
+            os.close(fd)
 
 
 def _line(step: TrajectoryStep | dict[str, Any]) -> bytes:

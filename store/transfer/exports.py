@@ -7,18 +7,17 @@ that it may be repeated, follows what has changed here, and overwrites nothing t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
-from uuid import uuid4
 
 from store import layout
 from store.commit import session_reader
 from store.commit.core import Core
 from store.commit.session_reader import LoadedSession
+from store.disk.file_io import replace_file
 from store.documents import attachment_names, json_text, sidecar, transcript
 from store.documents.transcript import Target
 from store.errors import Corrupt, InvalidName, NotFound, StoreError
@@ -143,8 +142,8 @@ class Exports:
             file = self.core.disk.read(location.path(f"{layout.ATTACHMENTS}/{name}"))
             if file is not None:  # gone since it was listed
                 beside.mkdir(parents=True, exist_ok=True)
-                _replace(beside / name, file.data)
-        _replace(path, data)  # last: who sees it has all it refers to
+                replace_file(beside / name, file.data)
+        replace_file(path, data)  # last: who sees it has all it refers to
 
     def _attached(self, location: Location) -> list[str]:
         try:
@@ -181,16 +180,3 @@ def _taken(target: Imports, draft: SessionDraft) -> ImportOutcome | ImportProble
         return target.take(draft)
     except (InvalidName, Corrupt) as error:
         return ImportProblem(draft.path, None, f"{error}; not exported")
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Whole or not at all; a link in its place is replaced, not followed."""
-    temp = path.with_name(f".{uuid4()}.tmp")
-    try:
-        with temp.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temp.replace(path)
-    finally:
-        temp.unlink(missing_ok=True)

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from store import layout
 from store.commit.core import Core
 from store.disk.file import Stamp
+from store.disk.file_io import iter_chunks
 from store.errors import Busy, Conflict, Corrupt, NotFound
 from store.layout import Location
 from store.model.timestamp import Timestamp
@@ -365,17 +366,14 @@ def _documents_first(path: str) -> tuple[bool, str]:
 def _chunks(fd: int, stamp: Stamp, path: str) -> Iterator[bytes]:
     """A file as long as it was; _Changed if someone has written in it since. A log may have grown."""
     left = stamp.size
-    offset = 0
-    while left:
-        try:
-            chunk = os.pread(fd, min(left, backup_tree.CHUNK_BYTES), offset)
-        except OSError as error:
-            raise _Unreadable(f"{path} cannot be read: {error.strerror}") from error
-        if not chunk:
-            raise _Changed(path)
-        yield chunk
-        offset += len(chunk)
-        left -= len(chunk)
+    try:
+        for chunk in iter_chunks(fd, stamp.size):
+            yield chunk
+            left -= len(chunk)
+    except OSError as error:
+        raise _Unreadable(f"{path} cannot be read: {error.strerror}") from error
+    if left:
+        raise _Changed(path)
     now = os.fstat(fd)
     may_grow = path.endswith(".jsonl") and now.st_size > stamp.size
     if now.st_ino != stamp.inode or (not may_grow and (now.st_size, now.st_mtime_ns) != (stamp.size, stamp.mtime_ns)):

@@ -309,7 +309,7 @@ class RestoreRun:
     def _digests_agree(self, wanted: RestoreFile) -> bool:
         item = self.tree.manifest.files.get(wanted.path)
         there = item.sha256 if item else _digest(self.tree.chunks(wanted.path))
-        return _digest(_pieces(self.core, wanted.path)) == there
+        return _digest(self.core.disk.iter_chunks(wanted.path)) == there
 
     def _reason_to_keep(self, wanted: RestoreFile) -> str | None:
         """Why a file that differs here stays; None if nothing speaks for it."""
@@ -394,13 +394,6 @@ def _matches(snapshot: DocumentPair, main: Document, side: Document | None) -> b
     if snapshot.main is None or snapshot.main.data != main.raw:
         return False
     return side is None or (snapshot.side is not None and snapshot.side.data == side.raw)
-
-
-def _pieces(core: Core, path: str) -> Iterator[bytes]:
-    fd = core.disk.open_to_read(path)
-    with os.fdopen(fd, "rb", buffering=0) as file:
-        while piece := file.read(backup_tree.CHUNK_BYTES):
-            yield piece
 
 
 def _digest(pieces: Iterable[bytes]) -> str:

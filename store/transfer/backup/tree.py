@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Self
 
 from store import layout
 from store.disk.disk import Disk, Step, no_step
+from store.disk.file_io import iter_chunks
 from store.errors import Busy, Corrupt, InvalidName, NotFound, Problem
 from store.transfer.backup import manifest
 from store.transfer.backup.manifest import Manifest
@@ -29,7 +30,6 @@ PRIVATE = ".grovefs-backup"
 TMP = f"{PRIVATE}/tmp"
 JOURNAL = f"{PRIVATE}/journal.jsonl"
 LOCK = f"{PRIVATE}/lock"
-CHUNK_BYTES = 1 << 20
 
 Progress = Callable[[int, int], None]
 
@@ -125,11 +125,12 @@ class BackupTree:
         """A file piece by piece. What is not a plain file is Corrupt; links are not followed."""
         try:
             fd = self.disk.open_to_read(self.where(path))
-            with os.fdopen(fd, "rb", buffering=0) as file:
+            try:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
                     raise Corrupt(path, Problem("not a plain file"))
-                while chunk := file.read(CHUNK_BYTES):
-                    yield chunk
+                yield from iter_chunks(fd)
+            finally:
+                os.close(fd)
         except FileNotFoundError:
             raise Corrupt(path, Problem("it is missing")) from None
         except OSError as error:  # of the backup's disk, not of the home's: its own file's fault

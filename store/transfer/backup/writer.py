@@ -14,11 +14,11 @@ import os
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from io import RawIOBase
 from pathlib import Path
 from typing import NamedTuple
 
 from store.disk.disk import Step, no_step
+from store.disk.file_io import write_all
 from store.errors import Corrupt, InvalidName, NotEmpty, NotFound
 from store.transfer.backup import manifest
 from store.transfer.backup.manifest import BackupFile, BackupSession
@@ -71,16 +71,17 @@ class BackupWriter(BackupTree):
         with self.disk.open_dir(TMP) as parent:
             fd = os.open(temp.rpartition("/")[2], _CREATE | os.O_EXCL, 0o600, dir_fd=parent)
         try:
-            with os.fdopen(fd, "wb", buffering=0) as file:
-                for chunk in chunks:
-                    digest.update(chunk)
-                    _write_all(file, chunk)
-                with suppress(PermissionError):  # a filesystem without modes: the manifest knows them
-                    os.fchmod(fd, mode)
-                os.utime(fd, ns=(mtime_ns, mtime_ns))
+            for chunk in chunks:
+                digest.update(chunk)
+                write_all(fd, [chunk])
+            with suppress(PermissionError):  # a filesystem without modes: the manifest knows them
+                os.fchmod(fd, mode)
+            os.utime(fd, ns=(mtime_ns, mtime_ns))
         except BaseException:
             self.discard(temp)
             raise
+        finally:
+            os.close(fd)
         return temp, digest.hexdigest()
 
     def write_link(self, text: str) -> str:
@@ -227,9 +228,3 @@ def new_writer(dest: str | os.PathLike[str], home: Path, step: Step = no_step) -
     if names and not names & {manifest.NAME, PRIVATE}:
         raise NotEmpty(f"{place} is not empty, and no backup; nothing was written. Name an empty or a new directory")
     return BackupWriter(place, step)
-
-
-def _write_all(file: RawIOBase, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) or 0 :]
