@@ -352,7 +352,7 @@ class Store(OpenHome):
 
     def attach(self, target: Session | str, data: bytes | str, mime: str | None = None) -> Attachment:
         """Store a file with a session, from bytes, base64 text or a `data:` URL."""
-        return self._beside.attach(target, data, mime)
+        return self._attachments.attach(target, data, mime)
 
     def read_attachment(self, session_id: str, attachment_id: str) -> tuple[bytes, str] | None:
         """Bytes and MIME type; None if there is no such session or attachment."""
@@ -371,7 +371,7 @@ class Store(OpenHome):
 
     def append_token_usage(self, session_id: str, record: str | dict[str, Any]) -> bool:
         """One line for token-usage.jsonl; False, and nothing written, for an unknown id."""
-        return self._beside.append_log(session_id, layout.TOKEN_USAGE, record)
+        return self._logs.append_log(session_id, layout.TOKEN_USAGE, record)
 
     def usage(self, *, since: str = "", prices: Prices | None = None) -> Usage:
         """Sessions, messages and tokens by day (UTC) and model; costs where records or `prices` say them."""

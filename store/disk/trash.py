@@ -26,7 +26,7 @@ log = logging.getLogger("grovefs.store")
 
 KEPT_DAYS = 7
 KEPT_BYTES = 1 << 30  # of single files: a program that makes and deletes them all day must not fill the disk
-_INFO = "info.json"
+INFO = "info.json"
 BESIDE = ("record deleted", "attachment deleted", "log deleted")
 
 
@@ -57,7 +57,7 @@ def info_file(
         "deleted_at_ns": time.time_ns(),
         "moves": [list(move) for move in moves],
     }
-    return NewFile(f"{slot}/{_INFO}", [json.dumps(info, indent=2).encode()])  # names may be no UTF-8: in escapes
+    return NewFile(f"{slot}/{INFO}", [json.dumps(info, indent=2).encode()])  # names may be no UTF-8: in escapes
 
 
 def deleted(disk: Disk) -> list[TrashSlot]:
@@ -69,14 +69,14 @@ def deleted(disk: Disk) -> list[TrashSlot]:
 def find(disk: Disk, name: str) -> TrashSlot | None:
     """A slot by its name; None if nothing can be had back from it: that was done already, or its note is broken."""
     try:
-        file = disk.read(f"{layout.TRASH}/{name}/{_INFO}")
+        file = disk.read(f"{layout.TRASH}/{name}/{INFO}")
         info = json.loads(file.data) if file else {"moves": []}
         kept = [(source, f"{layout.TRASH}/{name}/{target.rpartition('/')[2]}") for source, target in info["moves"]]
         moves = [move for move in kept if disk.stat(move[1]) is not None]
         title = str(info.get("title") or "")
         return TrashSlot(name, info["deleted_at_ns"], info["session_id"], info["what"], moves, title) if moves else None
     except (Corrupt, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        log.warning("%s/%s is left alone: its %s is broken: %s", layout.TRASH, name, _INFO, error)
+        log.warning("%s/%s is left alone: its %s is broken: %s", layout.TRASH, name, INFO, error)
         return None
 
 

@@ -36,15 +36,15 @@ from store.search.grep.freshness import FreshnessServer
 from store.search.grep.maintenance import TrigramIndex
 from store.search.summaries import Summaries
 from store.search.transcripts import Transcripts
-from store.sessions.attachments import Beside
+from store.sessions.attachments import Attachments
 from store.sessions.delete import DeleteOperations
+from store.sessions.logs import Logs, Trajectory
 from store.sessions.ownership import Ownership
 from store.sessions.prune import AutoPrune, Pruner
 from store.sessions.put import PutOperation
 from store.sessions.records import Records
 from store.sessions.rename import RenameOperation
 from store.sessions.save import SaveOperations
-from store.sessions.trajectory import Trajectory
 from store.transfer.backup.backup import Backups
 from store.transfer.backup.restore import Restores
 from store.transfer.exports import Exports
@@ -185,9 +185,10 @@ class OpenHome:
         self._saver = SaveOperations(self._core, commits)
         self._ownership = Ownership(self._core, self._saver)
         self._putter = PutOperation(self._core, commits)
-        self._beside = Beside(self._core, commits)
+        self._attachments = Attachments(self._core, commits)
+        self._logs = Logs(self._core, commits)
         self.records = Records(self._core, commits)
-        self.trajectory = Trajectory(self._core, self._beside)
+        self.trajectory = Trajectory(self._core, self._logs)
         self._summaries = Summaries(self._core)
         self._remover = DeleteOperations(self._core)
         self._expiry = TrashExpiry(self._disk)
@@ -202,7 +203,8 @@ class OpenHome:
         mover = ProjectMover(self._core, commits, self.projects)
         self.names = Namespace(
             self._core,
-            self._beside,
+            self._attachments,
+            self._logs,
             self._putter,
             self._remover,
             RenameOperation(self._core),

@@ -29,8 +29,9 @@ from store.layout import Location
 from store.namespace import incoming
 from store.namespace.dispatch import Dispatcher
 from store.path_kinds import CHECKED, FIXED, VERSIONED, PathInfo, PathKind
-from store.sessions.attachments import Beside
+from store.sessions.attachments import Attachments
 from store.sessions.delete import DeleteOperations
+from store.sessions.logs import Logs
 from store.sessions.put import PutOperation
 from store.sessions.rename import RenameOperation
 
@@ -48,7 +49,8 @@ class DocumentWriteOptions(WriteOptions, total=False):
 @dataclass(frozen=True)
 class Namespace:
     core: Core
-    beside: Beside
+    attachments: Attachments
+    logs: Logs
     putter: PutOperation
     remover: DeleteOperations
     relocator: RenameOperation
@@ -136,7 +138,7 @@ class Namespace:
         assert place.location is not None
         present = self.core.disk.stat_file(place.path)
         kept_mode = mode if mode is not None or present is None else present.mode
-        self.beside.put_file(place.location, NewFile(place.path, parts, mtime_ns=mtime_ns, mode=kept_mode))
+        self.attachments.put_file(place.location, NewFile(place.path, parts, mtime_ns=mtime_ns, mode=kept_mode))
         return True
 
     def truncate(self, place: PathInfo, size: int, *, base: Version | None, overwrite: bool) -> None:
@@ -231,7 +233,7 @@ class Namespace:
         if place.kind is not PathKind.PLAIN:
             self.core.disk.sync_after_change([place.path.rpartition("/")[0]])
         if place.kind is PathKind.ATTACHMENT and place.location is not None:  # a directory among them counts as one too
-            self.beside.recount(place.location)
+            self.attachments.recount(place.location)
 
     def refuse_pinned(self, place: PathInfo) -> None:
         """A pinned session, and a root with a pinned descendant, keep what they have until unpinned."""
@@ -256,9 +258,9 @@ class Namespace:
         if self.parts.remove(place):
             return
         if place.kind is PathKind.ATTACHMENT and place.location is not None:
-            return self.beside.remove_file(place.location, place.path, keep=keep)
+            return self.attachments.remove_file(place.location, place.path, keep=keep)
         if place.kind is PathKind.LOG and keep and place.location is not None and place.location.is_session:
-            return self.beside.remove_log(place.location, place.path)
+            return self.logs.remove_log(place.location, place.path)
         with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.unlink(place.name, dir_fd=parent)
         self._sync_name(place)
@@ -269,7 +271,7 @@ class Namespace:
         self.core.check_writable()
         file = NewFile(place.path, [data], None, like.st_mtime_ns, stat.S_IMODE(like.st_mode))
         if place.kind is PathKind.ATTACHMENT and place.location is not None:
-            return self.beside.put_file(place.location, file)
+            return self.attachments.put_file(place.location, file)
         self.core.disk.put(file)
         self.core.disk.sync_after_change([place.path.rpartition("/")[0]])
 
@@ -317,7 +319,7 @@ class Namespace:
             self.refuse_pinned(source)
         attached = {p.location for p in (source, target) if p.kind is PathKind.ATTACHMENT and p.location is not None}
         if attached:
-            self.beside.move_file(source.path, target.path, attached)
+            self.attachments.move_file(source.path, target.path, attached)
         else:
             self._rename(source, target)
             if is_dir:
@@ -376,7 +378,7 @@ class Namespace:
             self.refuse_pinned(place)
         self.core.disk.exchange(one.path, other.path)  # as many attachments as before, wherever they are
         try:
-            self.beside.tell(
+            self.attachments.announce(
                 {p.location for p in (one, other) if p.kind is PathKind.ATTACHMENT and p.location is not None}
             )
             for place in (one, other):

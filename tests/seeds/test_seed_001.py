@@ -242,7 +242,7 @@ def test_mime_to_extension(old_home: Path, store: Store) -> None:
         stored = store.attach("session-1", b"bytes", mime)
         assert (old_home / f"sessions/session-1/attachments/{stored.id}.{extension}").read_bytes() == b"bytes"
         assert store.read_attachment("session-1", stored.id) == (b"bytes", mime)
-    with pytest.raises(InvalidContent, match="is no MIME type"):
+    with pytest.raises(InvalidContent, match="is not a MIME type"):
         store.attach("session-1", b"bytes", "unknown/type")
 
 

@@ -17,7 +17,7 @@ from store.documents import json_text
 from store.errors import InvalidContent
 from store.layout import Location
 from store.model.timestamp import Timestamp
-from store.sessions.trajectory import TrajectoryStep
+from store.sessions.logs import TrajectoryStep
 from store.transfer.formats.coerce import (
     BadRecord,
     a_text,

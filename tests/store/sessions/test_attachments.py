@@ -1,196 +1,95 @@
-"""Attachments: names, types, and the ways their bytes arrive."""
+"""Attachments come, go and move by name, and the index knows whether a session has any, whatever happens."""
 
-import base64
-import mimetypes
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from store.documents import attachment_names
-from store.documents.attachment_names import extension_to_mime, find_name, mime_to_extension, parse_reference, reference
-from store.errors import InvalidContent
+from store import Location, NotFound, Store
+from store.path_kinds import PathInfo, classify_path
+from tests.builders import make_session
 
-UUID = "5c2f7a54-9d1e-4c52-b1d8-7a1f8d1d0001"
-KNOWN = sorted({*mimetypes.MimeTypes().types_map[1].values(), *mimetypes.MimeTypes().types_map[0].values()})
-TOKENS = st.from_regex(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,30}", fullmatch=True)
-TOPS = st.sampled_from(["application", "audio", "font", "image", "message", "model", "multipart", "text", "video"])
-
-
-def check_round_trip(mime: str) -> None:
-    extension = mime_to_extension(mime)
-    assert extension is not None
-    assert extension_to_mime(extension) == mime
-    assert find_name("id", [f"id.{extension}"]) == f"id.{extension}"
-    assert "/" not in extension
-
-
-@pytest.mark.parametrize("mime", KNOWN)
-def test_every_type_python_knows_comes_back(mime: str) -> None:
-    """The extension is the only place where a type is kept, so it must lead back to it."""
-    check_round_trip(mime)
+KILLED = """
+import os, sys
+from store import Store
+from store.path_kinds import classify_path
+store = Store.open(sys.argv[1], background=False)
+def step(name):
+    if name == sys.argv[2]:
+        os._exit(9)
+store._disk.step = step
+if len(sys.argv) > 4:
+    store.names.move(classify_path(sys.argv[3]), classify_path(sys.argv[4]))
+else:
+    store.names.remove_file(classify_path(sys.argv[3]))
+"""
 
 
-@given(TOPS, TOKENS)
-def test_every_type_there_may_be_comes_back(top: str, sub: str) -> None:
-    """Types nobody has heard of too, with all the characters a type may have."""
-    check_round_trip(f"{top}/{sub}")
+def attached(home: Path, root: str, name: str) -> PathInfo:
+    return classify_path(f"sessions/{root}/attachments/{name}")
 
 
-@pytest.mark.parametrize(
-    ("mime", "extension"),
-    [
-        ("image/png", "png"),
-        ("image/jpeg", "jpg"),
-        ("image/webp", "webp"),
-        ("image/gif", "gif"),
-        ("image/bmp", "bmp"),
-        ("application/octet-stream", "bin"),
-        ("application/pdf", "pdf"),
-        ("text/plain", "txt"),
-        ("IMAGE/PNG", "png"),
-        (" image/png ; charset=x", "png"),
-        ("application/x-foo", "application_x-foo"),
-        ("application/vnd.api+json", "application_vnd,api+json"),
-    ],
-)
-def test_extensions_are_those_bamboo_and_people_expect(mime: str, extension: str) -> None:
-    """Bamboo's table first, then the well-known ones, then the type itself."""
-    assert mime_to_extension(mime) == extension
+@pytest.fixture
+def two(home: Path) -> Path:
+    """One session with an attachment, one without."""
+    with Store.open(home, background=False) as store:
+        store.save(make_session("one"))
+        store.save(make_session("two"))
+        store.names.commit(attached(home, "one", "x"), b"bytes")
+        (home / "sessions/two/attachments").mkdir(exist_ok=True)
+    return home
 
 
-@pytest.mark.parametrize(
-    "mime",
-    [
-        "",
-        "png",
-        "image/",
-        "/png",
-        "image/p ng",
-        "image/../../x",
-        "image/a/b",
-        "nonsense/x",
-        "image/\0",
-        "image/é",
-        "a/b",
-    ],
-)
-def test_what_is_no_type_has_no_extension(mime: str) -> None:
-    """Nothing that could become another path, or be no name at all."""
-    assert mime_to_extension(mime) is None
+def agreed(store: Store, root: str) -> bool:
+    """Whether a session has attachments; index and files say the same."""
+    entry = store.entry(root)
+    assert entry is not None
+    assert entry.has_attachments == bool(os.listdir(store.home / f"sessions/{root}/attachments")), root
+    return entry.has_attachments
 
 
-@pytest.mark.parametrize(
-    ("extension", "mime"),
-    [("jpeg", "image/jpeg"), ("JPG", "image/jpeg"), ("Png", "image/png"), ("bin", "application/octet-stream")],
-)
-def test_extensions_are_read_in_any_case(extension: str, mime: str) -> None:
-    """As Bamboo reads them."""
-    assert extension_to_mime(extension) == mime
+@pytest.mark.parametrize("step", ["mark", "move", "sync-dir", "index"])
+@pytest.mark.parametrize("names", [["one/attachments/x"], ["one/attachments/x", "two/attachments/y"]])
+def test_a_kill_leaves_no_wrong_index(two: Path, step: str, names: list[str]) -> None:
+    """Rule 7, though another process has the home open all the while, so that nothing is swept."""
+    with Store.open(two, background=False) as other:
+        arguments = [str(two), step, *(f"sessions/{name}" for name in names)]
+        assert subprocess.run([sys.executable, "-c", KILLED, *arguments]).returncode == 9
+        with Store.open(two, background=False):  # whoever comes next finishes it
+            pass
+        is_left, is_there = agreed(other, "one"), agreed(other, "two")
+        assert is_left is (step == "mark")  # once it is marked it is finished
+        assert is_there is (len(names) == 2 and not is_left)
+        assert not [finding for finding in other.check().findings if finding.kind != "temporary"]
 
 
-@pytest.mark.parametrize("extension", ["", "nosuchthing", "image_", "_png", "nonsense_x"])
-def test_an_unknown_extension_stands_for_no_type(extension: str) -> None:
-    """The caller then says application/octet-stream."""
-    assert extension_to_mime(extension) is None
+def test_moving_tells_both_sessions(two: Path) -> None:
+    with Store.open(two, background=False) as store:
+        cursor = store.changes().cursor
+        store.names.move(attached(two, "one", "x"), attached(two, "two", "y"))
+        assert (agreed(store, "one"), agreed(store, "two")) == (False, True)
+        assert {change.location for change in store.changes(cursor).items} == {Location("one"), Location("two")}
+        store.names.move(attached(two, "two", "y"), classify_path("sessions/two/notes"))
+        assert not agreed(store, "two")
+        store.names.move(classify_path("sessions/two/notes"), attached(two, "two", "y"))
+        assert agreed(store, "two")
+        assert (two / "sessions/two/attachments/y").read_bytes() == b"bytes"
 
 
-# -- the ways bytes arrive --------------------------------------------------------------------------------
+def test_a_move_that_fails_changes_nothing(two: Path) -> None:
+    with Store.open(two, background=False) as store:
+        store.names.make_dir(attached(two, "two", "directory"))
+        with pytest.raises(IsADirectoryError, match="nothing was changed"):
+            store.names.move(attached(two, "one", "x"), attached(two, "two", "directory"))
+        assert agreed(store, "one")
+        assert agreed(store, "two")
+        store.names.remove_dir(attached(two, "two", "directory"))
+        assert not agreed(store, "two")
+        assert store.check().is_clean
 
 
-@given(st.binary(max_size=100))
-def test_bytes_are_taken_as_they_are(data: bytes) -> None:
-    """Also if they look like base64 or like a URL."""
-    assert attachment_names.decode(data, "text/plain") == (data, "text/plain")
-    assert attachment_names.decode(data, None) == (data, "application/octet-stream")
-
-
-@given(st.binary(max_size=100), st.sampled_from(["", " ", "\n", "\r\n\t"]))
-def test_base64_is_decoded(data: bytes, around: str) -> None:
-    """White space around it does not count; without a hint it is a PNG, as Bamboo assumes."""
-    text = around + base64.b64encode(data).decode() + around
-    assert attachment_names.decode(text, None) == (data, "image/png")
-    assert attachment_names.decode(text, "image/gif") == (data, "image/gif")
-
-
-@given(st.binary(max_size=100), TOPS, TOKENS)
-def test_a_data_url_says_its_type_itself(data: bytes, top: str, sub: str) -> None:
-    """Whatever the hint says."""
-    text = base64.b64encode(data).decode()
-    assert attachment_names.decode(f"data:{top}/{sub};base64,{text}", "image/gif") == (data, f"{top}/{sub}")
-    assert attachment_names.decode(f" DATA:{top}/{sub};charset=utf-8;BASE64, {text}\n", None) == (data, f"{top}/{sub}")
-
-
-def test_a_data_url_without_a_type_falls_back() -> None:
-    """To the hint, then to what RFC 2397 says."""
-    assert attachment_names.decode("data:;base64,aGk=", "image/gif") == (b"hi", "image/gif")
-    assert attachment_names.decode("data:;base64,aGk=", None) == (b"hi", "text/plain")
-
-
-@pytest.mark.parametrize(
-    "text", ["aGk", "aGk==", "a", "aG\nk=", "aG k=", "aGk=\n\naGk=", "aGk=x", "_-8=", "é", "aGk=\0", "=", "%"]
-)
-def test_broken_base64_is_refused(text: str) -> None:
-    """Bad padding, inner newlines, another alphabet: refused, as Bamboo does, and never guessed at."""
-    for whole in (text, f"data:image/png;base64,{text}"):
-        with pytest.raises(InvalidContent, match="attachment: the base64 is broken"):
-            attachment_names.decode(whole, None)
-
-
-@pytest.mark.parametrize(
-    "text", ["data:image/png,aGk=", "data:image/png;base64", "data:", "data:text/plain;charset=x,hi"]
-)
-def test_a_data_url_that_is_not_base64_is_refused(text: str) -> None:
-    """The only kind that Bamboo writes or reads."""
-    with pytest.raises(InvalidContent, match="the data URL is not base64"):
-        attachment_names.decode(text, None)
-
-
-# -- references and names ----------------------------------------------------------------------------------
-
-PARTS = st.text(min_size=1).filter(lambda text: "/" not in text)
-
-
-@given(PARTS, PARTS)
-def test_references_read_back(session_id: str, attachment_id: str) -> None:
-    """A reference names the session and the attachment."""
-    assert parse_reference(reference(session_id, attachment_id)) == (session_id, attachment_id)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "https://x/y",
-        "bamboo-attachment://",
-        "bamboo-attachment://s1",
-        "bamboo-attachment://s1/",
-        "bamboo-attachment:///a",
-        " bamboo-attachment://s/a",
-    ],
-)
-def test_other_texts_are_no_references(url: str) -> None:
-    """Both parts must be there."""
-    assert parse_reference(url) is None
-
-
-def test_an_attachment_is_found_by_its_id_alone() -> None:
-    """The id, a dot, and an extension without dots."""
-    names = ["b.png", "a.b.png", "a.png", "ab.png", "a", "a."]
-    assert find_name("a", names) == "a.png"
-    assert find_name("a.b", names) == "a.b.png"
-    assert find_name("c", names) is None
-    assert find_name("", names) is None
-    assert find_name("A", names) is None
-
-
-@pytest.mark.parametrize("name", [f"{UUID}.png.tmp.{UUID}", f"{UUID}.tmp.{UUID}", f"{UUID}.tar.gz", f"{UUID}.", UUID])
-def test_temporaries_are_never_found(name: str) -> None:
-    """What a crashed Bamboo left behind is half an attachment at best."""
-    assert find_name(UUID, [name]) is None
-    assert find_name(UUID, [name, f"{UUID}.webp"]) == f"{UUID}.webp"
-
-
-def test_a_temporary_is_not_found_by_a_longer_id_either() -> None:
-    """Its last part has no dot, but it is a temporary all the same."""
-    assert find_name(f"{UUID}.png.tmp", [f"{UUID}.png.tmp.{UUID}"]) is None
+def test_removing_what_is_not_there(two: Path) -> None:
+    with Store.open(two, background=False) as store, pytest.raises(NotFound):
+        store.names.remove_file(attached(two, "one", "nothing"))

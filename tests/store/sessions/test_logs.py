@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import Corrupt, InvalidContent, Session, StepRange, Store, TrajectoryStep
-from store.sessions.trajectory import _line, _parse
+from store.sessions.logs import _parse_step, _step_line
 from tests.builders import NINE_DIGITS, files_below, make_session
 
 
@@ -224,6 +224,6 @@ json_values = st.recursive(
 def test_a_step_is_one_line_and_reads_back(arguments: Any, output: str) -> None:
     """Whatever the tool was given and said."""
     wanted = step(tool_args=arguments, output_summary=output)
-    line = _line(wanted)
+    line = _step_line(wanted)
     assert line.count(b"\n") == 1
-    assert _parse(line[:-1], "trajectory.jsonl", 0) == wanted
+    assert _parse_step(line[:-1], "trajectory.jsonl", 0) == wanted

@@ -1,0 +1,71 @@
+"""The part of a commit that puts files into the trash.
+
+A slot under `.grovefs/trash/` holds the files of one deletion and an info.json that names the
+original path of each. Everything here is pure: the caller adds the result to its own commit,
+so the files reach the trash in the same commit that removes or replaces them, or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from store.disk import trash
+from store.disk.file import File, NewFile
+from store.layout import Location
+
+
+class TrashPart(NamedTuple):
+    """Arguments for `Commit`; all are empty if there is nothing to keep."""
+
+    files: list[NewFile]
+    moves: list[tuple[str, str]]
+    dirs: list[str]
+
+
+def to_trash(
+    location: Location,
+    reason: str,
+    *,
+    moved: Iterable[str] = (),
+    copied: Iterable[tuple[str, File]] = (),
+    title: str | None = None,
+    numbered: bool = False,
+) -> TrashPart:
+    """Put files and directories into one new slot: `moved` by renaming, `copied` by writing them again.
+
+    Each keeps its last name in the slot. `numbered` names them 0, 1, … instead: needed where two
+    may have the same last name.
+    """
+    kept, paths = list(copied), list(moved)
+    slot = trash.new_slot(location)
+    originals = [*(path for path, _ in kept), *paths]
+    if not originals:
+        return TrashPart([], [], [])
+    names = _names(originals, numbered=numbered)
+    moves = [(path, f"{slot}/{name}") for path, name in zip(originals, names, strict=True)]
+    copies = [
+        NewFile(target, [file.data], None, file.stamp.mtime_ns, file.mode)
+        for (_, target), (_, file) in zip(moves, kept, strict=False)
+    ]
+    info = trash.info_file(slot, location, reason, moves, title)
+    return TrashPart([*copies, info], moves[len(kept) :], [slot])
+
+
+def _names(paths: Sequence[str], *, numbered: bool) -> list[str]:
+    """The names in the slot; info.json is taken."""
+    names = [path.rpartition("/")[2] for path in paths]
+    if numbered or trash.INFO in names:
+        return [str(number) for number in range(len(paths))]
+    return names
+
+
+def is_worth_keeping(path: str, info: os.stat_result) -> bool:
+    """Whether a deleted file goes to the trash: not if empty, hidden, an editor's backup, or not a regular file.
+
+    Editors and rsync create and delete many such files.
+    """
+    name = path.rpartition("/")[2]
+    return stat.S_ISREG(info.st_mode) and info.st_size > 0 and not name.startswith(".") and not name.endswith("~")

@@ -1,0 +1,208 @@
+"""Append-only logs of a session: `token-usage.jsonl` and `trajectory.jsonl`.
+
+An append writes whole lines under the session's lock, all or none. The trajectory has one line
+per tool call. The number of a step is its line number, counted from 0, and never changes: a line
+cut short by a crash keeps its number and is skipped by readers.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+import orjson
+import pydantic
+
+from store import layout
+from store.commit.commits import Commits
+from store.commit.core import Core
+from store.commit.to_trash import is_worth_keeping
+from store.disk import append_log
+from store.disk.file_io import iter_chunks
+from store.documents import json_text
+from store.documents.document import type_problem
+from store.errors import Corrupt, InvalidContent, NotFound, Problem
+from store.index import changed_files
+from store.layout import Location
+from store.model.record import U64, Record
+from store.model.timestamp import Timestamp
+
+log = logging.getLogger("grovefs.store")
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Logs:
+    core: Core
+    commits: Commits
+
+    def append_log(self, session_id: str, name: str, record: str | dict[str, Any]) -> bool:
+        """Append one line to a session's log. Returns False for an unknown id."""
+        self.core.check_writable()
+        location = self.core.locate(session_id)
+        if location is None:
+            return False
+        return self.append_lines(location, name, _log_line(record, name) + b"\n")
+
+    def append_lines(self, location: Location, name: str, lines: bytes) -> bool:
+        """Append whole lines, all or none. Returns False if the session was deleted."""
+        with self.core.locked(location):
+            if self.core.disk.stat(location.path(layout.SESSION)) is None:
+                return False
+            path = location.path(name)
+            # The write transaction begins before the append and commits after it: if it fails, the
+            # lines are removed again.
+            with append_log.appending(self.core.disk, path) as append, self.core.db.write() as db:
+                self.core.feed.add(db, [location], "log")
+                changed_files.note(db, [path])
+                append(lines)
+        self.core.on_commit()
+        return True
+
+    def remove_log(self, location: Location, path: str) -> None:
+        """Move a log to the trash; erase it if it is not worth keeping."""
+        with self.core.locked(location):
+            info = self.core.disk.stat(path)
+            if info is None:
+                raise NotFound(f"{path} does not exist")
+            if is_worth_keeping(path, info):
+                self.commits.move_to_trash(location, path, "log deleted", "log")
+            else:
+                self.commits.discard(location, [path], "log")
+
+
+def _log_line(record: str | dict[str, Any], name: str) -> bytes:
+    """A record as one line without its newline; the caller may pass text with or without one."""
+    try:
+        line = record.rstrip("\n").encode() if isinstance(record, str) else orjson.dumps(record)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise InvalidContent(name, Problem(f"the record cannot be encoded: {error}")) from None
+    if b"\n" in line:
+        raise InvalidContent(name, Problem("the record has more than one line"))
+    return line
+
+
+# -- trajectory ------------------------------------------------------------------------------------
+
+
+class TrajectoryStep(Record):
+    """One tool call."""
+
+    tool_name: str
+    tool_args: Any
+    output_summary: str
+    duration_ms: U64
+    is_error: bool
+    tool_call_id: str
+    timestamp: Timestamp  # start of the call
+
+
+class StepRange(NamedTuple):
+    """A half-open range of step numbers. A message can store one to refer to the steps behind its answer."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    core: Core
+    logs: Logs
+
+    def append(self, session_id: str, steps: Iterable[TrajectoryStep | dict[str, Any]]) -> StepRange | None:
+        """Append steps, all or none. Returns their numbers, or None for an unknown id."""
+        lines = [_step_line(step) for step in steps]
+        self.core.check_writable()
+        location = self.core.locate(session_id)
+        if location is None:
+            return None
+        with self.core.locked(location):
+            start = self._count(location)
+            if lines and not self.logs.append_lines(location, layout.TRAJECTORY, b"".join(lines)):
+                return None
+        return StepRange(start, start + len(lines))
+
+    def read(self, session_id: str, start: int = 0, end: int | None = None) -> list[TrajectoryStep] | None:
+        """Steps in a range, with the semantics of a slice: `read(id, -10)` returns the last ten.
+
+        Returns None for an unknown id.
+        """
+        location = self.core.locate(session_id)
+        if location is None:
+            return None
+        if start < 0 or (end is not None and end < 0):
+            start, end, _ = slice(start, end).indices(self._count(location))
+        lines = islice(self._lines(location), start, end)
+        path = location.path(layout.TRAJECTORY)
+        steps = [_parse_step(line, path, number) for number, line in enumerate(lines, start)]
+        return [step for step in steps if step is not None]
+
+    def count(self, session_id: str) -> int | None:
+        """Number of steps, or None for an unknown id."""
+        location = self.core.locate(session_id)
+        return None if location is None else self._count(location)
+
+    def _count(self, location: Location) -> int:
+        """Number of lines. The last may lack its newline: the next append then starts a new line."""
+        count, last = 0, b"\n"
+        for chunk in self._chunks(location):
+            count += chunk.count(b"\n")
+            last = chunk[-1:]
+        return count + (last != b"\n")
+
+    def _lines(self, location: Location) -> Iterator[bytes]:
+        rest = b""
+        for chunk in self._chunks(location):
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+        if rest:
+            yield rest
+
+    def _chunks(self, location: Location) -> Iterator[bytes]:
+        """The log in chunks; nothing if there is no log."""
+        path = location.path(layout.TRAJECTORY)
+        try:
+            with self.core.disk.open_dir(location.dir) as parent:
+                fd = os.open(layout.TRAJECTORY, _READ, dir_fd=parent)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):  # a symlink, a FIFO
+                raise Corrupt(path, Problem("not a regular file; links are not followed")) from None
+            raise
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise Corrupt(path, Problem("not a regular file; links are not followed"))
+            yield from iter_chunks(fd)
+        finally:
+            os.close(fd)
+
+
+def _step_line(step: TrajectoryStep | dict[str, Any]) -> bytes:
+    """A step as one line. Validated as a reader would: assigning to a record's field checks nothing."""
+    members = step.model_dump(warnings=False) if isinstance(step, TrajectoryStep) else step
+    try:
+        raw = json_text.render_compact(members)
+        json_text.parse(raw, layout.TRAJECTORY)
+        return json_text.render_compact(TrajectoryStep.model_validate(members).model_dump()) + b"\n"
+    except pydantic.ValidationError as error:
+        raise InvalidContent(layout.TRAJECTORY, type_problem(error)) from None
+    except TypeError as error:  # orjson: a lone surrogate, or an object without a JSON type
+        raise InvalidContent(layout.TRAJECTORY, Problem(str(error))) from None
+
+
+def _parse_step(line: bytes, path: str, number: int) -> TrajectoryStep | None:
+    if not line.strip():  # an empty line added by an editor
+        return None
+    try:
+        return TrajectoryStep.model_validate(json_text.parse(line, path))
+    except (InvalidContent, pydantic.ValidationError):
+        log.warning("%s: skipping step %d: it cannot be parsed", path, number)
+        return None
