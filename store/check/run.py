@@ -124,6 +124,9 @@ def check_session(core: Core, location: Location, parity: Parity) -> Iterator[Fi
         yield Finding("unparsable", path, str(error.problem))
         yield from check_damaged_row(core, location)
         return
+    except Busy as error:
+        yield Finding("unparsable", path, str(error))
+        return
     except PermissionError as error:
         yield Finding("unparsable", path, f"it cannot be read: {error.strerror}")
         return

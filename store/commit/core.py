@@ -22,7 +22,7 @@ from store.commit.journal import WHOLE_TREE, Journal
 from store.commit.session_reader import DocumentPair, LoadedSession
 from store.disk.disk import Disk
 from store.disk.locks import Locks
-from store.errors import Ambiguous, Busy, Corrupt
+from store.errors import Ambiguous, Busy, Corrupt, StoreError
 from store.index import fulltext
 from store.index.catalog import Catalog, SessionFacts, Version
 from store.index.change_feed import ChangeFeed, What
@@ -200,7 +200,7 @@ class Core:
             if snapshot.main is None:
                 return SessionScan(location)
             loaded = session_reader.parse(snapshot)
-        except Corrupt as error:
+        except (Corrupt, Busy) as error:  # Busy: its version is not settled, so the next sweep reads it again
             return self._damaged(location, error)
         except OSError as error:
             if error.errno not in UNREADABLE:
@@ -210,7 +210,7 @@ class Core:
         facts = session_reader.facts(self.disk, location, loaded.main, loaded.session, version)
         return SessionScan(location, facts, size_bytes=len(snapshot.main.data))
 
-    def _damaged(self, location: Location, error: Corrupt | OSError) -> SessionScan:
+    def _damaged(self, location: Location, error: StoreError | OSError) -> SessionScan:
         log.warning("not indexed: %s", error)
         version = session_reader.settled_version(self.version(location), now_ns())
         return SessionScan(location, damage=(version, str(error)))

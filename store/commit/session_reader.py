@@ -16,7 +16,7 @@ from store.documents import append_offsets, attachment_names
 from store.documents.document import Document, identity_problem, parse_document
 from store.documents.secrets import find_api_key
 from store.documents.sidecar import overlay
-from store.errors import Corrupt, InvalidContent, Problem
+from store.errors import Busy, Corrupt, InvalidContent
 from store.index.catalog import SessionFacts, Version
 from store.layout import Location
 from store.model.preview import Preview
@@ -61,13 +61,13 @@ class LoadState:
 
 
 def read(disk: Disk, location: Location, limit: int) -> DocumentPair:
-    """Both documents; read again if a commit came in between."""
+    """Read both documents of one version. Busy if session.json changed during each of READ_ATTEMPTS reads."""
     for _ in range(READ_ATTEMPTS):
         main = disk.read(location.path(layout.SESSION), limit)
         side = _read_side(disk, location, limit)
         if disk.stamp(location.path(layout.SESSION)) == (main.stamp if main else None):
             return DocumentPair(location, main, side)
-    raise Corrupt(location.path(layout.SESSION), Problem("it changes faster than it can be read"))
+    raise Busy(f"{location.path(layout.SESSION)}: file is being modified continuously; try again")
 
 
 def _read_side(disk: Disk, location: Location, limit: int) -> File | None:

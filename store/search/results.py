@@ -16,7 +16,7 @@ from store import layout
 from store.commit import session_reader as sessions
 from store.commit.core import Core
 from store.documents import display_names, search_text
-from store.errors import Corrupt, InvalidQuery
+from store.errors import Busy, Corrupt, InvalidQuery
 from store.index.database import SHIFT
 from store.layout import Location
 from store.search.query import Query
@@ -274,7 +274,7 @@ class SnippetSource:
         try:
             snapshot = sessions.read(self._core.disk, location, self._core.limit_bytes)
             loaded = sessions.parse(snapshot) if snapshot.main is not None else None
-        except Corrupt:
+        except (Busy, Corrupt):
             return ""
         summary = loaded.session.conversation_summary if loaded else None
         return summary.content if summary else ""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from store.commit.core import Core
 from store.commit.session_reader import with_load_state
-from store.errors import Corrupt
+from store.errors import Busy, Corrupt
 from store.index.catalog import Filter, Order
 from store.layout import Location
 from store.model.preview import Preview
@@ -54,7 +54,7 @@ class Summaries:
         for location in self.core.index.changed_since(since):
             try:
                 loaded = self.core.load(location)
-            except Corrupt as error:
+            except (Busy, Corrupt) as error:
                 log.warning("left out, for it cannot be read: %s", error)
                 continue
             if loaded is not None:  # else it was deleted since

@@ -20,7 +20,7 @@ from store.commit.session_reader import LoadedSession
 from store.disk.file_io import replace_file
 from store.documents import attachment_names, json_text, sidecar, transcript
 from store.documents.transcript import Target
-from store.errors import Corrupt, InvalidName, NotFound, StoreError
+from store.errors import Busy, Corrupt, InvalidName, NotFound, StoreError
 from store.layout import Location
 from store.transfer.formats import bamboo_home
 from store.transfer.formats.importer import ImportProblem, SessionDraft
@@ -121,7 +121,7 @@ class Exports:
             path = path.with_name(f"{path.name}.{EXTENSIONS[format]}")
             try:
                 self._write_one(location, format, path)
-            except (Corrupt, NotFound) as error:
+            except (Busy, Corrupt, NotFound) as error:
                 yield ImportProblem(location.path(layout.SESSION), None, f"{error}; not exported")
             else:
                 yield ExportedFile(location, path)
