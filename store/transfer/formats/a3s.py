@@ -8,7 +8,7 @@ left out, and that is reported. Encrypted sessions are reported and skipped.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from store import layout
 from store.documents import json_text
@@ -20,7 +20,6 @@ from store.transfer.formats.coerce import (
     BadRecord,
     a_text,
     an_object,
-    fault_line,
     keys_of,
     line_of,
     make_id,
@@ -29,8 +28,15 @@ from store.transfer.formats.coerce import (
     parse,
     record_flaw,
 )
-from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree
-from store.transfer.formats.lineage import ancestors
+from store.transfer.formats.importer import (
+    Format,
+    ImportProblem,
+    SessionDraft,
+    SessionTree,
+    SourceSession,
+    iter_trees,
+    read_problem,
+)
 from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Source
 
@@ -39,15 +45,6 @@ _SEALED = b"A3SE"
 _V1 = "v1/sessions"
 _ROLES = ("user", "assistant", "system", "tool")
 _PLACED = {"id", "messages", "created_at", "updated_at", "model_name"}
-
-
-class _A3sFiles(NamedTuple):
-    """A session file: `stem` is what its fragments are called after."""
-
-    path: str
-    stem: str
-    id: str
-    parent: str | None
 
 
 def _files(source: Source) -> list[str]:
@@ -68,47 +65,28 @@ def recognise(source: Source) -> int | None:
 
 
 def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
-    known: dict[str, _A3sFiles] = {}
+    return iter_trees(source, NAME, _find_sessions(source), _read)
+
+
+def _find_sessions(source: Source) -> Iterator[SourceSession | ImportProblem]:
+    migrated: set[str] = set()
     for path in _files(source):
         found = _look(source, path)
-        if isinstance(found, ImportProblem):
-            yield found
-        elif found.id not in known:
-            known[found.id] = found
-        elif not known[found.id].path.startswith(_V1):
-            text = f"session {found.id!r} was in {source.shown(known[found.id].path)} already; this one is skipped"
-            yield ImportProblem(source.shown(path), None, text)
-    source.done_bytes = 0
-    parents = {one.id: one.parent for one in known.values()}
-    below: dict[str, list[_A3sFiles]] = {}
-    for one in known.values():
-        if above := ancestors(one.id, parents):
-            below.setdefault(above[-1], []).append(one)
-    for one in (one for one in known.values() if not ancestors(one.id, parents)):
-        for item in _read(source, one, Location(make_id(NAME, one.id)), 0):
-            if isinstance(item, ImportProblem):
-                yield item
-            else:
-                yield SessionTree(item, _read_children(source, item.location.root, below.pop(one.id, []), parents))
+        if isinstance(found, SourceSession):
+            if found.id in migrated:
+                continue
+            if path.startswith(_V1):
+                migrated.add(found.id)
+        yield found
 
 
-def _read_children(
-    source: Source, root: str, below: list[_A3sFiles], parents: dict[str, str | None]
-) -> Iterator[SessionDraft | ImportProblem]:
-    for one in below:
-        yield from _read(source, one, Location(root, make_id(NAME, one.id)), len(ancestors(one.id, parents)))
-
-
-def _look(source: Source, path: str) -> _A3sFiles | ImportProblem:
+def _look(source: Source, path: str) -> SourceSession | ImportProblem:
     try:
         _, session = _parse(source.read(path))
-    except (BadRecord, InvalidContent) as error:
-        return ImportProblem(source.shown(path), fault_line(error), f"{error}; skipped")
-    except OSError as error:
-        return ImportProblem(source.shown(path), None, error.strerror or str(error))
+    except (BadRecord, InvalidContent, OSError) as error:
+        return read_problem(source, path, error)
     parent = a_text(session.get("parent_id")) or a_text(an_object(session.get("config")).get("parent_id"))
-    stem = path.rpartition("/")[2].removesuffix(".json")
-    return _A3sFiles(path, stem, session["id"], parent or None)
+    return SourceSession(path, session["id"], parent or None)
 
 
 def _parse(raw: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -132,16 +110,13 @@ def _parse(raw: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 # -- one session ---------------------------------------------------------------------------------------------
 
 
-def _read(source: Source, one: _A3sFiles, location: Location, depth: int) -> Iterator[SessionDraft | ImportProblem]:
+def _read(source: Source, one: SourceSession, location: Location, depth: int) -> Iterator[SessionDraft | ImportProblem]:
     shown = source.shown(one.path)
     try:
         raw = source.read(one.path)
         snapshot, session = _parse(raw)
-    except (BadRecord, InvalidContent) as error:
-        yield ImportProblem(shown, fault_line(error), f"{error}; skipped")
-        return
-    except OSError as error:
-        yield ImportProblem(shown, None, error.strerror or str(error))
+    except (BadRecord, InvalidContent, OSError) as error:
+        yield read_problem(source, one.path, error)
         return
     builder = SessionBuilder(NAME, location, shown, one.id)
     if location.child is not None and one.parent is not None:
@@ -211,7 +186,7 @@ _KEPT = ("run_records", "subagent_tasks")
 
 
 def _put_records(
-    source: Source, builder: SessionBuilder, one: _A3sFiles, snapshot: dict[str, Any]
+    source: Source, builder: SessionBuilder, one: SourceSession, snapshot: dict[str, Any]
 ) -> Iterator[ImportProblem]:
     """What the snapshot holds; and what lies in files of its own, where the snapshot holds nothing of it."""
     embedded = {name: snapshot[key] for key, name in _EMBEDDED.items() if snapshot.get(key)}
@@ -231,13 +206,14 @@ def _put_records(
                 yield from _put(builder, name, data, source.shown(path))
 
 
-def _fragments(one: _A3sFiles) -> dict[str, str]:
+def _fragments(one: SourceSession) -> dict[str, str]:
     """The files that belong to a session, and where they go."""
+    stem = one.path.rpartition("/")[2].removesuffix(".json")
     base = "v1/" if one.path.startswith(_V1) else ""
     kinds = {"traces": layout.TRACES, "verification": layout.VERIFICATION}
     kinds |= {kind: f"{layout.ATTACHMENTS}/{kind}.json" for kind in ("runs", "subagent_tasks")}
-    found = {f"{base}{kind}/{one.stem}.json": name for kind, name in kinds.items()}
-    return found | {f"{base}artifacts/{one.stem}/artifacts.json": layout.ARTIFACTS}
+    found = {f"{base}{kind}/{stem}.json": name for kind, name in kinds.items()}
+    return found | {f"{base}artifacts/{stem}/artifacts.json": layout.ARTIFACTS}
 
 
 def _put(builder: SessionBuilder, name: str, data: bytes, shown: str) -> Iterator[ImportProblem]:

@@ -18,7 +18,7 @@ from store.documents.document import Document, parse_document
 from store.errors import InvalidContent, Problem
 from store.layout import Location
 from store.transfer.formats.coerce import digest, keys_of, make_id, record_flaw
-from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, SourceFile
+from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, SourceFile, read_problem
 from store.transfer.formats.source import Source
 
 NAME = "bamboo"
@@ -125,7 +125,7 @@ def _read_document(source: Source, path: str, location: Location) -> Document | 
     except InvalidContent as error:
         return _problem(source, path, error)
     except OSError as error:
-        return ImportProblem(source.shown(path), None, error.strerror or str(error))
+        return read_problem(source, path, error)
 
 
 def _problem(source: Source, path: str, error: InvalidContent) -> ImportProblem:
@@ -254,7 +254,7 @@ def _read_foreign(source: Source, path: str) -> Document | ImportProblem:
     except InvalidContent as error:
         return _problem(source, path, error)
     except OSError as error:
-        return ImportProblem(source.shown(path), None, error.strerror or str(error))
+        return read_problem(source, path, error)
 
 
 FORMAT = Format(NAME, "a Bamboo home, or one of ours: ~/.bamboo", recognise, iter_records, base=layout.SESSIONS)

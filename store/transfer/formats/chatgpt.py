@@ -21,7 +21,7 @@ from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.formats.coerce import BadRecord, a_list, a_text, an_object, make_id, make_title, moment, parse
 from store.transfer.formats.conversation_tree import Chain, ConversationNodes
-from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree
+from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, read_problem
 from store.transfer.formats.json_array_stream import BrokenArray, Element, iter_elements
 from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Source
@@ -59,7 +59,7 @@ def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
         except BrokenArray as error:
             yield ImportProblem(shown, error.line, f"{error}; what comes after is skipped")
         except OSError as error:
-            yield ImportProblem(shown, None, error.strerror or str(error))
+            yield read_problem(source, name, error)
 
 
 def _find_assets(source: Source) -> dict[str, str]:

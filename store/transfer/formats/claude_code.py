@@ -19,8 +19,8 @@ from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.formats.anthropic_blocks import add_results, read_blocks
 from store.transfer.formats.coerce import BadRecord, a_text, an_object, make_id, make_title, moment, parse
-from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree
-from store.transfer.formats.session_builder import SessionBuilder
+from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, read_problem
+from store.transfer.formats.session_builder import SessionBuilder, parse_line
 from store.transfer.formats.source import Line, Source
 
 NAME = "claude-code"
@@ -198,28 +198,20 @@ class _ClaudeReader:
         try:
             for line in self.source.lines(self.path):
                 self.lines += 1
-                problem = self._read_line(line)
-                if problem is not None:
-                    yield ImportProblem(shown, line.number, problem)
+                try:
+                    self._read_line(line)
+                except BadRecord as error:
+                    yield ImportProblem(shown, line.number, str(error))
         except OSError as error:
             self.lines = 0
-            yield ImportProblem(shown, None, error.strerror or str(error))
+            yield read_problem(self.source, self.path, error)
 
-    def _read_line(self, line: Line) -> str | None:
-        if line.data is None:
-            return "the line is too long; skipped"
-        try:
-            record, exact = parse(line.data)
-            if not isinstance(record, dict):
-                raise BadRecord("an object is expected")
-        except BadRecord as error:
-            self.root.keep(line.data)
-            return f"{error}; skipped, and kept as it is in records.jsonl"
+    def _read_line(self, line: Line) -> None:
+        raw, record, exact = parse_line(self.root, line)
         builder = self._builder_for(record)
         if not exact:
-            builder.keep(line.data)
-        self._take(builder, record, line)
-        return None
+            builder.keep(raw)
+        self._take(builder, record, raw, line.number)
 
     def _builder_for(self, record: dict[str, Any]) -> SessionBuilder:
         """A sidechain's own builder for its lines; sub-agents in files of their own are whole sessions."""
@@ -236,8 +228,7 @@ class _ClaudeReader:
     def _is_agent_file(self) -> bool:
         return self.root.source_id.startswith(_AGENT)
 
-    def _take(self, builder: SessionBuilder, record: dict[str, Any], line: Line) -> None:
-        assert line.data is not None
+    def _take(self, builder: SessionBuilder, record: dict[str, Any], raw: bytes, number: int) -> None:
         kind, at = record.get("type"), moment(record.get("timestamp"))
         envelope = self._envelopes.setdefault(builder.location.id, {})
         for key in _ENVELOPE:
@@ -247,20 +238,20 @@ class _ClaudeReader:
         self._uuids.add(a_text(record.get("uuid")))
         message = record.get("message")
         if kind in ("user", "assistant") and isinstance(message, dict):
-            self._take_message(builder, record, message, at, line.data, line.number)
+            self._take_message(builder, record, message, at, raw, number)
         elif kind == "system" and isinstance(record.get("content"), str):
             rest = _rest(record, envelope, _PLACED | {"content"})
             builder.add(
                 "system",
                 record["content"],
-                id=_id(record, line.number),
+                id=_id(record, number),
                 at=at,
                 rest={"type": kind, **rest},
-                raw=line.data,
+                raw=raw,
             )
         else:
             self._take_note(record)
-            builder.keep(line.data)
+            builder.keep(raw)
 
     def _take_note(self, record: dict[str, Any]) -> None:
         if record.get("type") == "summary":

@@ -9,16 +9,24 @@ becomes its child, at whatever depth below the same root.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from store.documents import attachment_names
 from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.formats.anthropic_blocks import make_call
 from store.transfer.formats.coerce import BadRecord, a_list, a_text, an_object, json_text, make_id, moment, parse
-from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree
-from store.transfer.formats.lineage import ancestors
-from store.transfer.formats.session_builder import SessionBuilder
+from store.transfer.formats.importer import (
+    Format,
+    ImportProblem,
+    SessionDraft,
+    SessionTree,
+    SourceSession,
+    iter_trees,
+    read_problem,
+)
+from store.transfer.formats.session_builder import SessionBuilder, parse_line
 from store.transfer.formats.source import Line, Source
 
 NAME = "codex"
@@ -27,12 +35,10 @@ _CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shel
 _CALLS |= {"web_search_call": "action", "tool_search_call": "arguments"}
 
 
-class _Thread(NamedTuple):
-    """What the beginning of a file says of it."""
+@dataclass(frozen=True)
+class _Thread(SourceSession):
+    """A rollout file with the metadata that its first lines state."""
 
-    path: str
-    id: str
-    parent: str | None
     meta: dict[str, Any]
 
 
@@ -79,29 +85,7 @@ def _spawn(meta: dict[str, Any]) -> dict[str, Any]:
 
 
 def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
-    threads = [_thread(source, path) for path in _rollouts(source)]
-    source.done_bytes = 0  # that was but a look at how they begin
-    parents = {thread.id: thread.parent for thread in reversed(threads)}
-    below: dict[str, list[_Thread]] = {}
-    for thread in threads:
-        if above := ancestors(thread.id, parents):
-            below.setdefault(above[-1], []).append(thread)
-    for thread in threads:
-        if ancestors(thread.id, parents):
-            continue
-        for item in _read(source, thread, Location(make_id(NAME, thread.id)), 0):
-            if isinstance(item, ImportProblem):
-                yield item
-            else:
-                yield SessionTree(item, _read_children(source, item.location.root, below.pop(thread.id, []), parents))
-
-
-def _read_children(
-    source: Source, root: str, below: list[_Thread], parents: dict[str, str | None]
-) -> Iterator[SessionDraft | ImportProblem]:
-    for thread in below:
-        depth = len(ancestors(thread.id, parents))
-        yield from _read(source, thread, Location(root, make_id(NAME, thread.id)), depth)
+    return iter_trees(source, NAME, (_thread(source, path) for path in _rollouts(source)), _read)
 
 
 # -- one file --------------------------------------------------------------------------------------------
@@ -118,11 +102,12 @@ def _read(source: Source, thread: _Thread, location: Location, depth: int) -> It
     try:
         for line in source.lines(thread.path):
             lines += 1
-            problem = _read_line(builder, line)
-            if problem is not None:
-                yield ImportProblem(shown, line.number, problem)
+            try:
+                _read_line(builder, line)
+            except BadRecord as error:
+                yield ImportProblem(shown, line.number, str(error))
     except OSError as error:
-        yield ImportProblem(shown, None, error.strerror or str(error))
+        yield read_problem(source, thread.path, error)
         return
     if lines:
         yield builder.draft(fallback=Timestamp.from_ns(source.mtime_ns(thread.path)))
@@ -141,16 +126,8 @@ def _take_meta(builder: SessionBuilder, meta: dict[str, Any]) -> None:
         builder.note(key, meta.get(key))
 
 
-def _read_line(builder: SessionBuilder, line: Line) -> str | None:
-    if line.data is None:
-        return "the line is too long; skipped"
-    try:
-        record, exact = parse(line.data)
-        if not isinstance(record, dict):
-            raise BadRecord("an object is expected")
-    except BadRecord as error:
-        builder.keep(line.data)
-        return f"{error}; skipped, and kept as it is in records.jsonl"
+def _read_line(builder: SessionBuilder, line: Line) -> None:
+    raw, record, exact = parse_line(builder, line)
     at = moment(record.get("timestamp"))
     builder.saw(at)
     is_wrapped = isinstance(record.get("payload"), dict)
@@ -159,8 +136,7 @@ def _read_line(builder: SessionBuilder, line: Line) -> str | None:
         builder.model = a_text(record["payload"].get("model")) or builder.model
     taken = (not is_wrapped or item is not record) and _take_item(builder, item, at, line)
     if not taken or not exact:
-        builder.keep(line.data)
-    return None
+        builder.keep(raw)
 
 
 def _take_item(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:

@@ -123,11 +123,6 @@ def line_of(raw: bytes, path: tuple[str | int, ...]) -> int | None:
     return codec.locate(raw, path)[0]
 
 
-def fault_line(error: Exception) -> int | None:
-    """The line that an error names, if it names one."""
-    return error.line if isinstance(error, BadRecord) else None
-
-
 # -- single values -----------------------------------------------------------------------------------------
 
 

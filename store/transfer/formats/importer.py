@@ -8,12 +8,16 @@ What it cannot read it yields as a problem, by file and line, and goes on.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from store.errors import InvalidContent
 from store.layout import Location
+from store.transfer.formats.coerce import BadRecord, make_id
 from store.transfer.formats.source import Source
+
+MAX_DEPTH = 1000  # of a chain of parents
 
 
 class ImportProblem(NamedTuple):
@@ -25,6 +29,14 @@ class ImportProblem(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.text}" if self.line else f"{self.path}: {self.text}"
+
+
+def read_problem(source: Source, path: str, error: BadRecord | InvalidContent | OSError) -> ImportProblem:
+    """The problem for a file that could not be read or parsed."""
+    if isinstance(error, OSError):
+        return ImportProblem(source.shown(path), None, error.strerror or str(error))
+    line = error.line if isinstance(error, BadRecord) else None
+    return ImportProblem(source.shown(path), line, f"{error}; skipped")
 
 
 @dataclass(frozen=True)
@@ -84,3 +96,74 @@ class Format:
     recognise: Callable[[Source], int | None]
     iter_records: Callable[[Source], Iterator[SessionTree | StateDocument | ImportProblem]]
     base: str = ""  # the directory that holds the sessions, where the source is the agent's whole home
+
+
+# -- sessions that name their parents ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SourceSession:
+    """One session file of a source, with the ids it states; a parent id may be wrong or unknown."""
+
+    path: str
+    id: str
+    parent: str | None
+
+
+S = TypeVar("S", bound=SourceSession)
+Read = Callable[[Source, S, Location, int], Iterator[SessionDraft | ImportProblem]]
+
+
+def iter_trees(
+    source: Source, format: str, found: Iterable[S | ImportProblem], read: Read[S]
+) -> Iterator[SessionTree | ImportProblem]:
+    """Group sessions by their topmost known ancestor and read them tree by tree.
+
+    `read` gets the location and the depth of a session, and yields its problems and then its draft.
+    """
+    sessions: list[S] = []
+    for item in found:
+        if isinstance(item, ImportProblem):
+            yield item
+        else:
+            sessions.append(item)
+    source.done_bytes = 0  # `read` reads the same files again, and progress counts those bytes
+    roots, below = _group_by_root(sessions)
+
+    def read_children(root: str, children: list[tuple[S, int]]) -> Iterator[SessionDraft | ImportProblem]:
+        for child, depth in children:
+            yield from read(source, child, Location(root, make_id(format, child.id)), depth)
+
+    for session in roots:
+        location = Location(make_id(format, session.id))
+        for draft in read(source, session, location, 0):
+            if isinstance(draft, ImportProblem):
+                yield draft
+            else:
+                yield SessionTree(draft, read_children(location.root, below.pop(session.id, [])))
+
+
+def _group_by_root(sessions: list[S]) -> tuple[list[S], dict[str, list[tuple[S, int]]]]:
+    """The sessions without a known ancestor; and all others with their depth, by their topmost ancestor."""
+    parents = {session.id: session.parent for session in reversed(sessions)}  # the first of equal ids counts
+    roots: list[S] = []
+    below: dict[str, list[tuple[S, int]]] = {}
+    for session in sessions:
+        above = _ancestors(session.id, parents)
+        if above:
+            below.setdefault(above[-1], []).append((session, len(above)))
+        else:
+            roots.append(session)
+    return roots, below
+
+
+def _ancestors(id: str, parents: Mapping[str, str | None]) -> list[str]:
+    """The known ancestors of a session, nearest first; none where the parents form a cycle."""
+    found: list[str] = []
+    parent = parents.get(id)
+    while parent is not None and parent in parents:
+        if parent == id or parent in found or len(found) == MAX_DEPTH:
+            return []
+        found.append(parent)
+        parent = parents[parent]
+    return found

@@ -22,7 +22,6 @@ from store.transfer.formats.coerce import (
     BadRecord,
     a_text,
     an_object,
-    fault_line,
     keys_of,
     line_of,
     make_id,
@@ -30,8 +29,16 @@ from store.transfer.formats.coerce import (
     moment,
     parse,
 )
-from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, StateDocument
-from store.transfer.formats.lineage import ancestors
+from store.transfer.formats.importer import (
+    Format,
+    ImportProblem,
+    SessionDraft,
+    SessionTree,
+    SourceSession,
+    StateDocument,
+    iter_trees,
+    read_problem,
+)
 from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Source
 
@@ -48,12 +55,6 @@ _PLACED = {
 _PLACED |= {"user_id", "active_persona_id", "project_id", "metadata", "parent_session_id"}
 
 
-class _OxiosFiles(NamedTuple):
-    path: str
-    id: str
-    parent: str | None
-
-
 def _sessions(source: Source) -> list[str]:
     base = "sessions" if source.name is None and source.is_dir("sessions") else ""
     names = [e.name for e in source.entries(base) if e.is_file and e.name.endswith(".json")]
@@ -68,7 +69,7 @@ def recognise(source: Source) -> int | None:
 
 
 def iter_records(source: Source) -> Iterator[SessionTree | StateDocument | ImportProblem]:
-    yield from _trees(source)
+    yield from iter_trees(source, NAME, (_look(source, path) for path in _sessions(source)), _read)
     if source.name is None and source.is_dir("sessions"):
         yield from _state(source)
 
@@ -86,46 +87,14 @@ def _state(source: Source) -> Iterator[StateDocument | ImportProblem]:
             yield ImportProblem(source.shown(path), None, str(error))
 
 
-def _trees(source: Source) -> Iterator[SessionTree | ImportProblem]:
-    known: dict[str, _OxiosFiles] = {}
-    twins: list[_OxiosFiles] = []
-    for path in _sessions(source):
-        found = _look(source, path)
-        if isinstance(found, ImportProblem):
-            yield found
-        elif known.setdefault(found.id, found) is not found:
-            twins.append(found)
-    source.done_bytes = 0
-    parents = {one.id: one.parent for one in known.values()}
-    below: dict[str, list[_OxiosFiles]] = {}
-    for one in known.values():
-        if above := ancestors(one.id, parents):
-            below.setdefault(above[-1], []).append(one)
-    for one in [*(one for one in known.values() if not ancestors(one.id, parents)), *twins]:
-        for item in _read(source, one, Location(make_id(NAME, one.id)), 0):
-            if isinstance(item, ImportProblem):
-                yield item
-            else:
-                yield SessionTree(item, _read_children(source, item.location.root, below.pop(one.id, []), parents))
-
-
-def _look(source: Source, path: str) -> _OxiosFiles | ImportProblem:
+def _look(source: Source, path: str) -> SourceSession | ImportProblem:
     try:
         record = parse(source.read(path)).value
         if not isinstance(record, dict) or not isinstance(record.get("id"), str):
             raise BadRecord("no session: an object with an id is expected")
-        return _OxiosFiles(path, record["id"], a_text(record.get("parent_session_id")) or None)
-    except (BadRecord, InvalidContent) as error:
-        return ImportProblem(source.shown(path), fault_line(error), f"{error}; skipped")
-    except OSError as error:
-        return ImportProblem(source.shown(path), None, error.strerror or str(error))
-
-
-def _read_children(
-    source: Source, root: str, below: list[_OxiosFiles], parents: dict[str, str | None]
-) -> Iterator[SessionDraft | ImportProblem]:
-    for one in below:
-        yield from _read(source, one, Location(root, make_id(NAME, one.id)), len(ancestors(one.id, parents)))
+        return SourceSession(path, record["id"], a_text(record.get("parent_session_id")) or None)
+    except (BadRecord, InvalidContent, OSError) as error:
+        return read_problem(source, path, error)
 
 
 # -- one session ---------------------------------------------------------------------------------------------
@@ -137,7 +106,7 @@ class _OxiosProblem(BadRecord):
         self.path = path
 
 
-def _read(source: Source, one: _OxiosFiles, location: Location, depth: int) -> Iterator[SessionDraft | ImportProblem]:
+def _read(source: Source, one: SourceSession, location: Location, depth: int) -> Iterator[SessionDraft | ImportProblem]:
     shown = source.shown(one.path)
     raw = b""
     try:
@@ -149,10 +118,8 @@ def _read(source: Source, one: _OxiosFiles, location: Location, depth: int) -> I
         fallback = _fill(builder, record)
     except _OxiosProblem as error:
         yield ImportProblem(shown, line_of(raw, error.path), f"{error}; the session is skipped")
-    except (BadRecord, InvalidContent) as error:
-        yield ImportProblem(shown, fault_line(error), f"{error}; skipped")
-    except OSError as error:
-        yield ImportProblem(shown, None, error.strerror or str(error))
+    except (BadRecord, InvalidContent, OSError) as error:
+        yield read_problem(source, one.path, error)
     else:
         yield builder.draft(fallback=fallback)
 

@@ -11,7 +11,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -20,8 +20,9 @@ from store.documents import attachment_names
 from store.documents import json_text as codec
 from store.layout import Location
 from store.model.timestamp import Timestamp
-from store.transfer.formats.coerce import json_text, make_title, without_surrogates
+from store.transfer.formats.coerce import BadRecord, json_text, make_title, parse, without_surrogates
 from store.transfer.formats.importer import SessionDraft, SourceFile
+from store.transfer.formats.source import MAX_LINE_BYTES, Line
 
 RECORDS = "records"
 CARRIED_BYTES = 32 * 1024  # of a record's rest beside a message; more goes to records.jsonl
@@ -199,3 +200,23 @@ class SessionBuilder:
         typed = [text for text in asked if not text.lstrip().startswith("<")]
         first = next(iter([*typed, *asked, *said]), "")
         return make_title(first) or f"{self.format} {self.source_id}"[:80]
+
+
+class ParsedLine(NamedTuple):
+    raw: bytes
+    record: dict[str, Any]
+    exact: bool  # as in `coerce.Parsed`
+
+
+def parse_line(builder: SessionBuilder, line: Line) -> ParsedLine:
+    """Parse one line of a JSONL file. A line that is not a JSON object raises BadRecord and is kept as raw text."""
+    if line.data is None:
+        raise BadRecord(f"line longer than {MAX_LINE_BYTES >> 20} MiB; skipped")
+    try:
+        record, exact = parse(line.data)
+        if not isinstance(record, dict):
+            raise BadRecord("expected an object")
+    except BadRecord as error:
+        builder.keep(line.data)
+        raise BadRecord(f"{error}; kept as raw text in {RECORDS}.jsonl") from None
+    return ParsedLine(line.data, record, exact)

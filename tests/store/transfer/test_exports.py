@@ -113,7 +113,7 @@ def test_a_damaged_session_is_reported_and_the_rest_exported(home: Path, tmp_pat
         (home / "sessions/bad/session.json").write_text("{")
         store.sweep()
         results = write(store, "json", tmp_path / "out")
-        assert [type(item).__name__ for item in results] == ["Written", "Problem"]
+        assert [type(item).__name__ for item in results] == ["ExportedFile", "ImportProblem"]
         told: list[ImportOutcome | ImportProblem] = []
         with Store.open(tmp_path / "bamboo", background=False) as other:
             store.exports.copy(store.exports.select(), other.imports, told.append)
