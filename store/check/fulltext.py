@@ -16,8 +16,8 @@ import apsw
 from store.commit.core import Core
 from store.documents.search_text import prepare_text
 from store.errors import Corrupt
-from store.index.database import SHIFT, TOKENIZER
 from store.index.fulltext import SearchRow, last_row
+from store.index.schema import SHIFT, TOKENIZER
 from store.layout import Location
 
 # A word's places as one number; their order does not matter, and SQLite's integers hold the sum of a billion.

@@ -85,8 +85,8 @@ def _write(core: Core) -> str:
 
 def _index(core: Core, *, deep: bool) -> str:
     core.db.set_meta(health=1)  # it can be written
-    core.db.look_through()
-    faults = core.db.integrity() if deep else []
+    core.db.probe_tables()
+    faults = core.db.integrity_errors() if deep else []
     if faults:
         raise ProbeFailed(f"index.db is damaged: {faults[0]}; delete it, it is made anew from the sessions")
     damaged = core.index.damaged()

@@ -268,7 +268,7 @@ class OpenHome:
 
     def _tidy(self) -> None:
         self._core.recover_all()
-        while self._core.db.tidy_search():
+        while self._core.db.merge_search():
             pass
         self._core.feed.trim()
         self._remover.purge(self._expiry.names())

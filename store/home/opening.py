@@ -50,7 +50,7 @@ def open_database(path: Path, *, alone: bool) -> Database:
     try:
         return Database(path, alone=alone)
     except DatabaseUnusable as error:
-        log.warning("%s; kept as %s.spoiled and made anew from the sessions", error, path.name)
+        log.warning("%s; renamed to %s.corrupt and rebuilt from the sessions", error, path.name)
         set_aside(path)
         return Database(path, alone=alone)
 
@@ -72,10 +72,10 @@ def set_up(core: Core) -> PreviousShutdown:
     core.disk.check_rename_works()
     try:
         core.recover_all()
-        core.db.look_through()
+        core.db.probe_tables()
     except apsw.CorruptError as error:  # a damaged page: the sessions have it all
         log.warning("index.db is damaged (%s) and is made anew from the sessions", error)
-        core.db.start_anew()
+        core.db.recreate()
     _remove_temporaries(core)
     ended = PreviousShutdown(was_clean=core.db.get_meta("clean", 0) == 1 and core.db.get_meta("epoch") is not None)
     core.db.set_meta(clean=0)

@@ -17,7 +17,7 @@ import orjson
 
 from store.documents import search_text
 from store.index import transcript_sizes
-from store.index.database import SHIFT
+from store.index.schema import SHIFT
 from store.model.timestamp import clip_ns, ns_of
 
 # -- sessions --------------------------------------------------------------------------------------

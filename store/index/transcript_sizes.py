@@ -14,7 +14,7 @@ import orjson
 
 from store.documents import display_names, transcript
 from store.documents.transcript import PieceSize
-from store.index.database import SHIFT
+from store.index.schema import SHIFT
 from store.layout import Location
 from store.model.session import IndexEntry
 

@@ -17,7 +17,7 @@ from store.commit import session_reader as sessions
 from store.commit.core import Core
 from store.documents import display_names, search_text
 from store.errors import Busy, Corrupt, InvalidQuery
-from store.index.database import SHIFT
+from store.index.schema import SHIFT
 from store.layout import Location
 from store.search.query import Query
 

@@ -22,7 +22,7 @@ from store.documents import attachment_names, transcript
 from store.errors import Conflict, Corrupt, NotFound
 from store.index import fulltext, transcript_sizes
 from store.index.catalog import Version, unpack_version
-from store.index.database import SHIFT
+from store.index.schema import SHIFT
 from store.layout import Location
 from store.model.session import IndexEntry
 

@@ -18,7 +18,7 @@ import orjson
 from store import layout
 from store.commit.core import Core
 from store.errors import Corrupt, InvalidContent, Problem
-from store.index.database import SHIFT
+from store.index.schema import SHIFT
 from store.layout import Location
 from store.model.timestamp import Timestamp
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import apsw
 
-from store.index.database import SHIFT, Database
+from store.index.database import Database
+from store.index.schema import SHIFT
 
 
 def dump_tables(home: Path) -> dict[str, list[Any]]:

@@ -171,7 +171,7 @@ def test_a_damaged_page_of_the_index_costs_nothing(home: Path) -> None:
     with Store.open(home, background=False) as store:
         assert store.count() == 5
         assert store.check().findings == []
-    assert path.with_name("index.db.spoiled").exists()
+    assert path.with_name("index.db.corrupt").exists()
 
 
 @pytest.mark.warns

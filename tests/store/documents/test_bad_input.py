@@ -26,7 +26,7 @@ from store import (
     Timestamp,
     TooLarge,
 )
-from store.index import database
+from store.index import schema
 from tests.builders import NINE_DIGITS, files_below, make_document, make_session
 
 MAIN, SIDE = "session.json", "runtime.json"
@@ -641,8 +641,8 @@ def test_a_garbage_index_is_made_anew(home: Path, caplog: pytest.LogCaptureFixtu
     with opened(home) as store:
         assert [entry.id for entry in store.entries()] == ["s1"]
         assert store.check().is_clean
-    assert (home / ".grovefs/index.db.spoiled").read_bytes() == garbage
-    assert "made anew" in caplog.text
+    assert (home / ".grovefs/index.db.corrupt").read_bytes() == garbage
+    assert "rebuilt from the sessions" in caplog.text
     assert files_below(home) == before
 
 
@@ -656,7 +656,7 @@ def test_someone_elses_database_is_set_aside(home: Path) -> None:
     other.execute("CREATE TABLE precious (x); INSERT INTO precious VALUES (1)")
     other.close()
     opened(home).close()
-    other = apsw.Connection(str(home / ".grovefs/index.db.spoiled"))
+    other = apsw.Connection(str(home / ".grovefs/index.db.corrupt"))
     assert other.execute("SELECT x FROM precious").get == 1
     other.close()
 
@@ -679,11 +679,11 @@ def test_an_index_of_a_newer_version_is_left_alone(home: Path) -> None:
     db.execute("PRAGMA user_version = 1000")
     db.close()
     before, files = path.read_bytes(), files_below(home)
-    with pytest.raises(StoreError, match=r"made by a newer GroveFS \(schema 1000"):
+    with pytest.raises(StoreError, match=r"created by a newer GroveFS \(schema 1000"):
         opened(home)
     assert path.read_bytes() == before
     assert files_below(home) == files
-    assert not (home / ".grovefs/index.db.spoiled").exists()
+    assert not (home / ".grovefs/index.db.corrupt").exists()
 
 
 def test_an_index_of_an_older_version_is_made_anew(home: Path) -> None:
@@ -710,7 +710,7 @@ def test_an_older_version_in_use_is_not_upgraded_underneath(home: Path) -> None:
         db.execute("PRAGMA user_version = 1")
         with pytest.raises(StoreError, match="older GroveFS"):
             opened(home)
-        db.execute(f"PRAGMA user_version = {database.VERSION}")
+        db.execute(f"PRAGMA user_version = {schema.VERSION}")
         db.close()
 
 

@@ -10,7 +10,8 @@ import apsw
 import pytest
 
 from store import Message, Session, Store
-from store.index import database as schema
+from store.index import schema
+from store.index.database import Database
 from tests.builders import files_below, make_session
 
 FIRST_SCHEMA = """
@@ -89,7 +90,7 @@ def test_the_first_index_is_made_anew_and_nothing_is_lost(home: Path) -> None:
         assert files_below(home) == before
         store.append("s1", [Message.user("later")])
         assert store.search("later")
-    database = schema.Database(home / ".grovefs/index.db")
+    database = Database(home / ".grovefs/index.db")
     try:
         assert database.reader.execute("PRAGMA user_version").get == schema.VERSION
         assert database.get_meta("epoch") != "an epoch long ago"
