@@ -69,7 +69,9 @@ def workloads(names: str) -> tuple[str, ...]:
     for name in asked:
         one = Settings(only=(name,))
         if name != "none" and not one.reads and not one.writes:
-            there_are = ", ".join(work.name for work in [*Settings().reads, *Settings().writes])
+            there_are = ", ".join(
+                [read.name for read in Settings().reads] + [write.name for write in Settings().writes]
+            )
             raise typer.BadParameter(f"no workload begins with {name!r}; there are {there_are}")
     return asked
 

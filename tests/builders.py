@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from store import AgentRuntimeState, Message, Session
+from store import AgentRuntimeState, Hit, Location, Message, Session
 
 NINE_DIGITS = "2026-06-20T08:15:30.123456789Z"
 
@@ -39,6 +39,12 @@ def make_document(id: str = "s1", *, indent: int | None = 2, **members: Any) -> 
 
 def read_json(path: Path) -> Any:
     return json.loads(path.read_bytes())
+
+
+def location_of(hit: Hit) -> Location:
+    """The session a search result belongs to; the tests that use this search no state documents."""
+    assert hit.location is not None
+    return hit.location
 
 
 def files_below(home: Path) -> dict[str, bytes]:

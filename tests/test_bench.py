@@ -11,15 +11,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from benchmarks.contenders import Native, Place
+from benchmarks.mount import Settings, smaller
+from benchmarks.reads import READS, Failed, Proof, Subject, lines_in_any_order, tree_proof
+from benchmarks.results import Fact, Report, Row, Samples, as_data, main_table, median_requests, row_of
+from benchmarks.tree import RARE, Shape, plan, write_tree
+from benchmarks.writes import Files, Itself, Text, writes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.benchmarks.contenders import Native, Place
-from scripts.benchmarks.mount import Settings, smaller
-from scripts.benchmarks.reads import READS, Failed, Proof, Subject, lines_in_any_order, tree_proof
-from scripts.benchmarks.results import Fact, Report, Row, Samples, as_data, main_table, median_requests, row_of
-from scripts.benchmarks.tree import RARE, Shape, plan, write_tree
-from scripts.benchmarks.writes import Files, Itself, Text, writes
 from store import Store
 
 SMALL = Shape(roots=10, median_bytes=4_000, rare_every=5)

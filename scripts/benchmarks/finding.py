@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -32,7 +33,7 @@ def measure_words(home: Path, scale: str) -> list[Row]:
         ]
         for name, query, bound_ms in questions:
             assert store.search(query), query
-            times = [timed(lambda query=query: store.search(query, limit=20))() for _ in range(ASKED)]
+            times = [timed(partial(store.search, query, limit=20))() for _ in range(ASKED)]
             target = Target(bound_ms)
             rows.append(Row(f"{scale}: store.search, {name}", statistics.median(times), target=target, samples=ASKED))
     return rows

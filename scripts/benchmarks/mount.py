@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rich.progress import Progress, TaskID
@@ -208,12 +209,12 @@ class Bench:
         if "warm" in self.settings.caches:
             with self._mounted(self.contenders):
                 for read in reads:
-                    yield from self._attempt(lambda read=read: self._warm(read, subject))
+                    yield from self._attempt(partial(self._warm, read, subject))
                 self.facts += [f for c in self.contenders for f in peak_of(c, reads)]
                 if watch_idle:
                     self.facts += [f for c in self.contenders if c.name == GroveFS.name for f in self._idle(c)]
         for read in filter(self.settings.read_cold, reads):
-            yield from self._attempt(lambda read=read: self._cold(read, subject))
+            yield from self._attempt(partial(self._cold, read, subject))
 
     def _attempt(self, measure: Callable[[], Row]) -> Rows:
         """A workload that cannot be compared is told of, and the others go on."""
@@ -268,7 +269,7 @@ class Bench:
             writers.append(Itself(store))
             text = Text()
             for write in self.settings.writes:
-                yield from self._attempt(lambda write=write: self._written(write, writers, text))
+                yield from self._attempt(partial(self._written, write, writers, text))
             self.facts += [f for c in self.contenders for f in peak_of(c, self.settings.writes)]
         self._check_home()
 

@@ -50,9 +50,12 @@ def backup_until(home: Path, dest: Path, at: int) -> tuple[bool, set[str]]:
     if pid == 0:
         backup.BATCH_UNITS = 2
         bomb = Bomb(at)
-        store = Store.open(
-            home, background=False, step=lambda name: (os.write(says, f"{name} ".encode()), bomb(name))[1]
-        )
+
+        def step(name: str) -> None:
+            os.write(says, f"{name} ".encode())
+            bomb(name)
+
+        store = Store.open(home, background=False, step=step)
         bomb.armed = True
         store.backup(dest)
         os.write(says, b"done ")

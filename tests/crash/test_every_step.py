@@ -59,6 +59,7 @@ class Bomb:
         if len(self.seen) == self.at:
             if self.error is None:
                 os.kill(os.getpid(), signal.SIGKILL)
+            assert self.error is not None  # SIGKILL does not return
             raise OSError(self.error, os.strerror(self.error))
 
 

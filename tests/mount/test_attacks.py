@@ -104,7 +104,7 @@ def test_who_renamed_it_away_is_told_of_a_rival(filled: Path, mount_home: MountH
 def test_readers_beside_a_busy_agent_are_never_turned_away(mounted: Mount) -> None:
     """Several readers of one document, each held the version it was promised, and not its neighbour's."""
     path = mounted.sessions / "root/session.json"
-    command = [sys.executable, "-c", "import sys\nwhile True: open(sys.argv[1]).read()", path]
+    command: list[str | Path] = [sys.executable, "-c", "import sys\nwhile True: open(sys.argv[1]).read()", path]
     readers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(5)]
     try:
         with mounted.store() as store:

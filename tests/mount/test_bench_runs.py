@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from benchmarks.contenders import Contender, GroveFS, Native, Passthrough, Place
+from benchmarks.mount import Bench, Settings
+from benchmarks.reads import tree_proof
+from benchmarks.tree import Shape, write_tree
 from rich.progress import Progress
 
-from scripts.benchmarks.contenders import Contender, GroveFS, Native, Passthrough, Place
-from scripts.benchmarks.mount import Bench, Settings
-from scripts.benchmarks.reads import tree_proof
-from scripts.benchmarks.tree import Shape, write_tree
 from tests.mount.conftest import daemons_of, wait_until
 
 ROOT = Path(__file__).parent.parent.parent

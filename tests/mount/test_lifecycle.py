@@ -27,7 +27,7 @@ def is_clean(home: Path) -> bool:
     """Whether the last one who had the home open left it as it should be."""
     database = Database(home / ".grovefs/index.db")
     try:
-        return database.get_meta("clean", 0) == 1
+        return bool(database.get_meta("clean", 0) == 1)
     finally:
         database.close()
 

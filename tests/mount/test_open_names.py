@@ -146,7 +146,7 @@ def test_downloads_and_temporaries_of_tools(attached: Path, place: Path) -> None
     assert (attached / "got").read_text() == "a\nb\n"
     subprocess.run(["rsync", "--inplace", "-c", place / "source", attached / "got"], check=True)
     assert (attached / "got").read_text() == "b\na\n"
-    git = ["git", "-c", "user.name=n", "-c", "user.email=e", "-C", attached]
+    git: list[str | Path] = ["git", "-c", "user.name=n", "-c", "user.email=e", "-C", attached]
     subprocess.run([*git, "init", "-q"], check=True)
     subprocess.run([*git, "add", "got"], check=True)
     subprocess.run([*git, "commit", "-q", "-m", "first"], check=True)

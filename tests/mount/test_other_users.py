@@ -58,8 +58,8 @@ def test_a_mount_is_for_its_owner_alone(mounted: Mount, user: int) -> None:
     ).stdout
     assert "default_permissions" in options
     assert "allow_other" not in options
-    for command in (["ls", mounted.path], ["cat", mounted.path / "README.md"], ["touch", mounted.path / "x"]):
-        done = as_user(user, *command)
+    for program, name in (("ls", "."), ("cat", "README.md"), ("touch", "x")):
+        done = as_user(user, program, mounted.path / name)
         assert done.returncode != 0
         assert "Permission denied" in done.stderr
 
@@ -76,8 +76,8 @@ def test_with_allow_other_the_modes_of_the_home_decide(filled: Path, mount_home:
         assert as_user(user, "cat", mount.path / path).returncode != 0, path
     for path in ("", "sessions", "transcripts", "views", "search/child", "views/by-title"):
         assert as_user(user, "ls", mount.path / path).returncode != 0, path
-    for command in (["touch", mount.path / "x"], ["mkdir", mount.sessions / "new"], ["rm", mount.path / "README.md"]):
-        assert as_user(user, *command).returncode != 0, command
+    for program, name in (("touch", "x"), ("mkdir", "sessions/new"), ("rm", "README.md")):
+        assert as_user(user, program, mount.path / name).returncode != 0, program
 
 
 def test_a_home_that_others_may_read_is_shown_to_them(filled: Path, mount_home: MountHome, user: int) -> None:
@@ -88,8 +88,8 @@ def test_a_home_that_others_may_read_is_shown_to_them(filled: Path, mount_home: 
     for path in (*SHOWN, "sessions/root/session.json"):
         done = as_user(user, "cat", mount.path / path)
         assert done.returncode == 0, done.stderr
-    for command in (["touch", mount.sessions / "root/session.json"], ["mkdir", mount.sessions / "new"]):
-        assert as_user(user, *command).returncode != 0, command
+    for program, name in (("touch", "root/session.json"), ("mkdir", "new")):
+        assert as_user(user, program, mount.sessions / name).returncode != 0, program
     assert os.listdir(mount.sessions) == ["pinned", "root"]
 
 
@@ -101,7 +101,8 @@ def test_the_log_in_the_home_is_for_its_owner_alone(filled: Path, place: Path) -
     assert grovefs("umount", mountpoint).returncode == 0
     wait_until(lambda: not daemons_of(mountpoint))
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
-    for plant in (lambda: log.symlink_to(outside), lambda: os.mkfifo(log)):
+    plants: tuple[Callable[[], None], ...] = (lambda: log.symlink_to(outside), lambda: os.mkfifo(log))
+    for plant in plants:
         log.unlink()
         plant()
         done = grovefs("mount", "--home", filled, mountpoint)

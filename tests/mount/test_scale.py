@@ -10,8 +10,8 @@ from pathlib import Path
 from shutil import rmtree
 
 import pytest
+from benchmarks.tree import RARE, Shape, write_tree
 
-from scripts.benchmarks.tree import RARE, Shape, write_tree
 from store import Store
 from tests.mount.conftest import Mount, daemons_of, grovefs, wait_until
 

@@ -66,7 +66,8 @@ def test_a_mount_that_the_kernel_does_not_grant_is_one_line(filled: Path, place:
 def test_a_missing_fusermount_is_one_line(filled: Path, place: Path, mount_home: MountHome) -> None:
     (place / "mnt").mkdir()
     made = mount_home(filled)
-    for arguments in (["mount", "--home", filled, place / "mnt"], ["umount", made.path]):
+    commands: list[list[str | Path]] = [["mount", "--home", filled, place / "mnt"], ["umount", made.path]]
+    for arguments in commands:
         result = grovefs(*arguments, env={**os.environ, "PATH": str(place)})
         assert one_line(result) == "grovefs: fusermount3 is missing: install the package fuse3\n"
 

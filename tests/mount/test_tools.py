@@ -27,7 +27,7 @@ from pathlib import Path
 import pytest
 
 from store import Message, Store
-from tests.builders import make_session
+from tests.builders import location_of, make_session
 from tests.mount.conftest import Mount, daemons_of, grovefs, wait_until
 
 FRESH = {"attachments", "children", "runtime.json", "session.json"}
@@ -91,7 +91,7 @@ class Bench:
         assert json.loads((self.dir / "runtime.json").read_bytes())["title"] == title
         assert json.loads((self.mount.path / "sessions.json").read_bytes())["sessions"][self.id]["title"] == title
         with self.mount.store() as store:
-            assert self.id in {hit.location.id for hit in store.search(f'"{title}"', limit=100)}
+            assert self.id in {location_of(hit).id for hit in store.search(f'"{title}"', limit=100)}
         assert {n for n in os.listdir(self.dir) if not any(fnmatch(n, pattern) for pattern in also)} == FRESH
 
     def check_refused(self, before: tuple[bytes, int, int], new: str) -> None:

@@ -56,7 +56,8 @@ class Extract:
 
     def child(self, child_id: str, payload: Mapping[str, Any]) -> ChildFields:
         names = ("subagent_type", "status", "title", "responsibility")
-        return ChildFields(*(payload.get(name, "") for name in names), AT)
+        agent_type, status, title, responsibility = (payload.get(name, "") for name in names)
+        return ChildFields(agent_type, status, title, responsibility, AT)
 
 
 def test_session_round_trips(store: Store, home: Path) -> None:

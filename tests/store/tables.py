@@ -25,7 +25,7 @@ def _dump(db: apsw.Connection) -> dict[str, list[Any]]:
     documents = {-key: (path, "") for key, path in db.execute("SELECT key, path FROM state_documents")}
     place = (1 << SHIFT) - 1
 
-    def placed(row: int) -> tuple[tuple[str, str], int]:
+    def placed(row: Any) -> tuple[tuple[str, str], int]:
         return (documents[row], 0) if row < 0 else (names[row >> SHIFT], row & place)
 
     sessions = db.execute(

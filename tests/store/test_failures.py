@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -18,6 +19,10 @@ from store.documents.json_text import MAX_DOCUMENT_BYTES
 from tests.builders import files_below, make_document, make_session
 
 processes = multiprocessing.get_context("fork")
+
+
+def _set_title(title: str, session: Session) -> None:
+    session.title = title
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # what is dropped half-way complains
@@ -35,7 +40,7 @@ def test_an_interrupt_anywhere_leaves_a_store_that_works(home: Path) -> None:
                 with suppress(KeyboardInterrupt):
                     signal.setitimer(signal.ITIMER_REAL, 0.0003 + 0.00002 * (round_ % 100))
                     for _ in range(5):
-                        store.update("s1", lambda s, n=round_: setattr(s, "title", f"round {n}"))
+                        store.update("s1", partial(_set_title, f"round {round_}"))
                 signal.setitimer(signal.ITIMER_REAL, 0)
             store.update("s1", lambda s: setattr(s, "title", "at last"))
             with Store.open(home, background=False) as other:

@@ -37,7 +37,8 @@ def load(store: Store, id: str = "s1") -> Session:
 
 
 def documents(home: Path, id: str = "s1") -> tuple[Any, Any]:
-    return tuple(read_json(home / f"sessions/{id}/{name}") for name in ("session.json", "runtime.json"))  # type: ignore[return-value]
+    directory = home / "sessions" / id
+    return read_json(directory / "session.json"), read_json(directory / "runtime.json")
 
 
 # -- save and load -----------------------------------------------------------------------------------
@@ -579,13 +580,14 @@ def test_a_closed_store_says_so(home: Path) -> None:
 def test_an_attachment_is_read_back_with_its_type(store: Store) -> None:
     """From bytes, base64 and data URLs; also types that have no extension of their own."""
     store.save(make_session())
-    for data, mime, content, kind in [
+    cases: list[tuple[bytes | str, str | None, bytes, str]] = [
         (b"bytes", "image/webp", b"bytes", "image/webp"),
         ("aGVsbG8=", None, b"hello", "image/png"),
         ("data:text/plain;base64,aGVsbG8=", None, b"hello", "text/plain"),
         (b"x", "application/x-unheard-of", b"x", "application/x-unheard-of"),
         (b"x", None, b"x", "application/octet-stream"),
-    ]:
+    ]
+    for data, mime, content, kind in cases:
         attachment = store.attach("s1", data, mime)
         assert store.read_attachment("s1", attachment.id) == (content, kind)
         assert store.resolve_attachment(attachment.url) == (content, kind)

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -87,9 +88,9 @@ def fill(store: Store) -> None:
         (path / "n.json").write_text("{}")
     (store.home / "sessions/s1/notes").write_text("notes")
     (store.home / "sessions/s1/notes.d").mkdir()
-    for path in ("projects/k/sessions/p", "projects/k/sessions/p/children/c"):
-        (store.home / path).mkdir(parents=True)
-        (store.home / path / "session.json").write_text("{}")
+    for session in ("projects/k/sessions/p", "projects/k/sessions/p/children/c"):
+        (store.home / session).mkdir(parents=True)
+        (store.home / session / "session.json").write_text("{}")
     (store.home / "sessions/s1/mailbox/new").mkdir(parents=True)
 
 
@@ -104,16 +105,16 @@ def test_a_name_that_is_no_text_is_made_and_removed_or_refused(names: Namespace,
         place = classify_path(f"{directory}/{name}")
         if BAD not in place.path:
             continue
-        attempt(lambda place=place: names.make_dir(place))
-        attempt(lambda place=place: names.remove_dir(place))
-        attempt(lambda place=place: names.symlink(place, BAD))
-        attempt(lambda place=place: names.remove_file(place))
-        attempt(lambda place=place: names.write_copy(place, b"x", os.stat("/")))
+        attempt(partial(names.make_dir, place))
+        attempt(partial(names.remove_dir, place))
+        attempt(partial(names.symlink, place, BAD))
+        attempt(partial(names.remove_file, place))
+        attempt(partial(names.write_copy, place, b"x", os.stat("/")))
         if place.kind in VERSIONED:
-            attempt(lambda place=place: names.commit(place, b"{}"))
-            attempt(lambda place=place: names.commit(place, b"{"))
-        attempt(lambda place=place: names.set_attributes(place, mode=0o600, times_ns=(1, 1)))
-        attempt(lambda place=place: names.remove_file(place))
+            attempt(partial(names.commit, place, b"{}"))
+            attempt(partial(names.commit, place, b"{"))
+        attempt(partial(names.set_attributes, place, mode=0o600, times_ns=(1, 1)))
+        attempt(partial(names.remove_file, place))
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -122,6 +123,6 @@ def test_a_name_that_is_no_text_is_moved_and_exchanged_or_refused(names: Namespa
     for one, other in itertools.product([classify_path(source)], map(classify_path, PATHS)):
         if PathKind.DOCUMENT in (one.kind, other.kind):
             continue  # these are committed, not moved
-        attempt(lambda one=one, other=other: names.move(one, other))
-        attempt(lambda one=one, other=other: names.move(other, one))
-        attempt(lambda one=one, other=other: names.exchange(one, other))
+        attempt(partial(names.move, one, other))
+        attempt(partial(names.move, other, one))
+        attempt(partial(names.exchange, one, other))

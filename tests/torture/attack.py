@@ -19,7 +19,7 @@ AROUND = "before the first case, between two, or after the last"
 @dataclass(frozen=True)
 class Case:
     name: str
-    run: Callable[[], None]
+    run: Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Run:
             self.tally.longest_s, self.tally.longest = took, case.name
         self.tell(self.tally)
 
-    def _attempt(self, name: str, work: Callable[[], None]) -> None:
+    def _attempt(self, name: str, work: Callable[[], object]) -> None:
         try:
             work()
         except Exception:

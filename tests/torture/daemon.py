@@ -94,7 +94,7 @@ class Daemon:
             handler = logging.FileHandler(self.log)
             logging.root.handlers[:] = [handler]
             logging.root.setLevel(logging.INFO)
-            mount.Store = Counted  # type: ignore[misc]
+            vars(mount)["Store"] = Counted
             mount.serve(mount.MountOptions(self.home, self.path), ready)
             status = 0
         except BaseException:

@@ -56,7 +56,7 @@ def within(seconds: float, what: str, clock: Callable[[], float] = time.process_
 
 
 def _versions(home: str) -> dict[str, tuple[int, ...]]:
-    found = {}
+    found: dict[str, tuple[int, ...]] = {}
     for part in ("sessions", "projects", "state", ".grovefs/tmp"):
         for folder, _, names in os.walk(os.path.join(home, part)):
             for name in names:
@@ -308,4 +308,4 @@ def _location(name: str) -> Location:
 
 def names(seed: int, batches: int = 60) -> Iterator[Case]:
     for number in range(batches):
-        yield Case(f"names-{number}", lambda number=number: names_batch(seed, number) and None)  # type: ignore[misc]
+        yield Case(f"names-{number}", partial(names_batch, seed, number))

@@ -40,7 +40,7 @@ def model_settings(examples: int, steps: int) -> settings:
 def run_model(grove: Grove, number: int, examples: int, steps: int) -> None:
     """Examples of one seed; if one fails, the shortest sequence that does is in the error's notes."""
     machine = type("Seeded", (GroveMachine,), {"grove": grove})
-    run_state_machine_as_test(seed(number)(machine), settings=model_settings(examples, steps))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(seed(number)(machine), settings=model_settings(examples, steps))
 
 
 def _model(number: int) -> Iterator[Case]:

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from tests.mount.conftest import wait_until
 from tests.torture import arena
-from tests.torture.attack import AROUND, Attack, Case
+from tests.torture.attack import AROUND, Attack, Case, Tally
 from tests.torture.attacks import ATTACKS
 from tests.torture.ground import places_of, scratch, small_disk
 
@@ -55,7 +55,7 @@ TOY = Attack("toy", "nothing", _cases, minutes=1.0)
 ENDLESS = Attack("endless", "nothing", _endless, minutes=1.0, is_endless=True)
 
 
-def _run(*attacks: Attack, only: str | None = None, seconds: float = 60.0) -> tuple[list[torture.Tally], str]:
+def _run(*attacks: Attack, only: str | None = None, seconds: float = 60.0) -> tuple[list[Tally], str]:
     console = Console(record=True, file=io.StringIO(), width=200)
     screen = torture.Screen(7, console)
     return arena.run_all(list(attacks), 7, seconds, only, 2, screen), console.export_text()

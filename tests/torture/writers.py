@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from store import Store
 from tests.builders import make_document
@@ -38,7 +39,7 @@ def save(path: Path, data: bytes, *, sync: bool = False) -> None:
             os.fsync(file.fileno())
 
 
-def _document(id: str, **members: object) -> bytes:
+def _document(id: str, **members: Any) -> bytes:
     return make_document(id, title=TEXT, updated_at=EDITED, **members)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -64,8 +66,13 @@ def test_switched_off_it_stays_where_it_is(moves: list[set[int]], monkeypatch: p
 def timeouts(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """With which patience the loop looked for a request."""
     asked: list[float] = []
-    select: Callable[..., object] = request_loop.select.select
-    monkeypatch.setattr(request_loop.select, "select", lambda *args: (asked.append(args[3]), select(*args))[1])
+    original: Callable[..., object] = select.select
+
+    def recorded(*args: Any) -> object:
+        asked.append(args[3])
+        return original(*args)
+
+    monkeypatch.setattr(select, "select", recorded)
     return asked
 
 

@@ -23,7 +23,7 @@ def test_what_is_forgotten_late_takes_no_other_directory_along() -> None:
     nodes.forget(directory.inode, 1)
     again = add(nodes, root, "s")
     dropped: list[Node] = []
-    nodes.dropped = dropped.append  # type: ignore[method-assign]
+    nodes.dropped = dropped.append  # type: ignore[method-assign, assignment]
     nodes.forget(version.inode, 1)
     assert nodes.get(again.inode) is again
     assert root.children == {"s": again}

@@ -111,7 +111,12 @@ def test_links_may_be_a_moment_late_but_no_more(store: Store, monkeypatch: pytes
     view = SearchView(store)
     searched: list[str] = []
     search = store.search
-    monkeypatch.setattr(store, "search", lambda query, **options: searched.append(query) or search(query, **options))
+
+    def recorded(query: str, **options: Any) -> object:
+        searched.append(query)
+        return search(query, **options)
+
+    monkeypatch.setattr(store, "search", recorded)
     for i in range(5):
         store.append("s1", [Message.user(f"more {i}")])
         assert isinstance(view.find("needle/01-x~s1"), VirtualLink)

@@ -15,7 +15,7 @@ from store import BambooAtWork, Location, Message, Report, Session, Store
 from store.check.finding import NOTES, Finding, Kind
 from store.check.fulltext import Parity
 from store.model.session import ImageUrl, MessagePart
-from tests.builders import files_below, make_document, make_session, read_json
+from tests.builders import files_below, location_of, make_document, make_session, read_json
 
 UUID = "0b8d5f1d-2c11-4c0e-9a5e-7d3c1f0e6a51"
 FOUND_BY_A_TEST: set[str] = set()
@@ -120,7 +120,7 @@ def test_extra_row_of_a_directory_that_is_gone_is_dropped(opened: Store) -> None
     (opened.home / "sessions/s2").rename(opened.home / "elsewhere")
     see_mended(opened, "extra-row", "sessions/s2")
     assert opened.entry("s2") is None
-    assert all(hit.location.root != "s2" for hit in opened.search("msg"))
+    assert all(location_of(hit).root != "s2" for hit in opened.search("msg"))
 
 
 def test_extra_row_of_a_session_without_document_is_dropped(opened: Store) -> None:
@@ -158,7 +158,7 @@ def test_edit_straight_on_disk_is_found_as_stale_and_mended(opened: Store) -> No
     path = opened.home / "sessions/s1/session.json"
     path.write_bytes(path.read_bytes().replace(b"msg-0", b"edited by hand"))
     see_mended(opened, "stale-row", "sessions/s1")
-    assert [hit.location.id for hit in opened.search('"edited by hand"')] == ["s1"]
+    assert [location_of(hit).id for hit in opened.search('"edited by hand"')] == ["s1"]
 
 
 def test_edit_that_changes_no_length_is_found_too(opened: Store) -> None:
@@ -182,7 +182,7 @@ def test_search_rows_are_made_again(opened: Store, damage: str) -> None:
     """Search rows that are missing, wrong or too many are replaced by what the files say."""
     write(opened, damage)
     see_mended(opened, "search-rows", "sessions/s1")
-    assert {hit.location.id for hit in opened.search('"msg-0" role:user')} == {"s1", "s2"}
+    assert {location_of(hit).id for hit in opened.search('"msg-0" role:user')} == {"s1", "s2"}
     assert not opened._core.db.reader.execute("SELECT rowid FROM search WHERE search MATCH 'ghost'").fetchall()
 
 
@@ -197,7 +197,7 @@ def test_words_that_are_not_those_of_the_file_are_found(opened: Store, text: str
         return
     assert "other words" in see_found(opened, "search-rows", "sessions/s1").text
     see_mended(opened, "search-rows", "sessions/s1")
-    assert {hit.location.id for hit in opened.search('"msg-0"') if hit.location} == {"s1", "s2"}
+    assert {location_of(hit).id for hit in opened.search('"msg-0"') if hit.location} == {"s1", "s2"}
     assert opened.search("ghost") == []
 
 

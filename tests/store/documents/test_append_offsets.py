@@ -116,7 +116,7 @@ def test_a_pretty_document_stays_as_serde_would_print_it(count: int, before: boo
     """Two spaces a level: what Bamboo writes looks the same after an append."""
     value: dict[str, Any] = {"id": "s1", "created_at": NINE_DIGITS, "updated_at": NINE_DIGITS}
     value = {**value, "messages": [MESSAGE] * count} if before else {"messages": [MESSAGE] * count, **value}
-    added = [MESSAGE, {**MESSAGE, "x": {"y": [1]}}]
+    added: list[dict[str, Any]] = [MESSAGE, {**MESSAGE, "x": {"y": [1]}}]
     new = check_append(json_text.render(value), added)
     assert new == json_text.render({**value, "messages": [MESSAGE] * count + added, "updated_at": NOW})
 

@@ -221,7 +221,7 @@ def test_a_document_on_disk_cut_off_anywhere_is_reported(home: Path) -> None:
                 store.load("s1")
 
 
-BAD_RECORDS: list[Callable[[Session], Any]] = [
+BAD_RECORDS: list[Callable[[Any], object]] = [
     lambda s: setattr(s, "title", None),
     lambda s: setattr(s, "title", "\ud800"),
     lambda s: setattr(s, "spawn_depth", -1),

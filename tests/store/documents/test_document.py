@@ -191,7 +191,8 @@ TASKS = {"session_id": "s1", "title": "T", "items": [], "created_at": NINE_DIGIT
 @pytest.mark.parametrize("name", ["task_list", "todo_list"])
 def test_the_task_list_follows_its_session(name: str) -> None:
     """Under either spelling, its other members untouched."""
-    raw = make_document("s1", **{name: {**TASKS, "x": 1.50}})
+    members: dict[str, Any] = {name: {**TASKS, "x": 1.50}}
+    raw = make_document("s1", **members)
     result = fork(document(raw), Location("s2"))
     assert result == raw.replace(b'"s1"', b'"s2"')
 

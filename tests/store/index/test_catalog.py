@@ -152,7 +152,12 @@ def random_operation(store: Store, rng: random.Random, home: Path) -> None:
         case 6:
             store.update(id, lambda s: setattr(s, "title", words))
         case 7:
-            store.update(id, lambda s: s.messages and setattr(s.messages[0], "content", words))
+
+            def rewrite_first(session: Session) -> None:
+                if session.messages:
+                    session.messages[0].content = words
+
+            store.update(id, rewrite_first)
         case 8:
             session = store.load_runtime(id)
             if session is not None:

@@ -5,6 +5,7 @@ import os
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from store.documents.search_text import SNIPPET_CHARS, message_text, snippet
 from store.index import fulltext
 from store.model.session import ConversationSummary, FunctionCall, ImageOcrLine, ImageOcrResult, ImageUrl, MessagePart
 from store.search.query import LONGEST_BYTES, parse_query
-from tests.builders import make_session
+from tests.builders import location_of, make_session
 from tests.store.tables import dump_tables
 
 
@@ -164,11 +165,11 @@ def test_newest_comes_first_among_equals(store: Store) -> None:
         session.updated_at = Timestamp(f"2026-06-0{day}T00:00:00Z")
         session.messages = [Message.user("word"), Message.user("word")]
         store.save(session)
-    hits = [(hit.location.id, hit.message_index) for hit in store.search("word")]
+    hits = [(location_of(hit).id, hit.message_index) for hit in store.search("word")]
     assert hits == [("a", 1), ("a", 0), ("c", 1), ("c", 0), ("b", 1), ("b", 0)]
-    assert [(h.location.id, h.message_index) for h in store.search("word", limit=3)] == hits[:3]
-    assert [h.location.id for h in store.search("word", by_session=True)] == ["a", "c", "b"]
-    assert [h.location.id for h in store.search("word", by_session=True, limit=2)] == ["a", "c"]
+    assert [(location_of(h).id, h.message_index) for h in store.search("word", limit=3)] == hits[:3]
+    assert [location_of(h).id for h in store.search("word", by_session=True)] == ["a", "c", "b"]
+    assert [location_of(h).id for h in store.search("word", by_session=True, limit=2)] == ["a", "c"]
     assert store.search("word", limit=0) == []
 
 
@@ -181,14 +182,14 @@ def test_ranking_of_frequent_words_is_bounded(store: Store, monkeypatch: pytest.
     store.append("s0", [Message.user("word is news")])
     hits = store.search("word", limit=100)
     assert len(hits) == 10
-    assert ("s0", 6) in [(hit.location.id, hit.message_index) for hit in hits]
-    assert {hit.location.id for hit in hits} == {"s0", "s7", "s6"}
+    assert ("s0", 6) in [(location_of(hit).id, hit.message_index) for hit in hits]
+    assert {location_of(hit).id for hit in hits} == {"s0", "s7", "s6"}
     assert hits == sorted(hits, key=lambda hit: hit.rank)
     assert len(store.search("word role:user", limit=100)) == 10
-    every = [hit.location.id for hit in store.search("word", limit=100, by_session=True)]
+    every = [location_of(hit).id for hit in store.search("word", limit=100, by_session=True)]
     assert sorted(every) == [f"s{i}" for i in range(8)]
     assert every[3:] == ["s5", "s4", "s3", "s2", "s1"]
-    assert [hit.location.id for hit in store.search("word", limit=5, by_session=True)] == every[:5]
+    assert [location_of(hit).id for hit in store.search("word", limit=5, by_session=True)] == every[:5]
 
 
 def test_state_documents_are_found(store: Store) -> None:
@@ -541,9 +542,9 @@ def shelf(store: Store) -> Store:
 )
 def test_filters(shelf: Store, filters: str, sessions: set[str]) -> None:
     """Each filter, negated or not, with a word and alone."""
-    assert {hit.location.id for hit in shelf.search(f"word {filters}")} == sessions
-    assert {hit.location.id for hit in shelf.search(f"{filters} word")} == sessions
-    alone = {hit.location.id for hit in shelf.search(filters)}
+    assert {location_of(hit).id for hit in shelf.search(f"word {filters}")} == sessions
+    assert {location_of(hit).id for hit in shelf.search(f"{filters} word")} == sessions
+    alone = {location_of(hit).id for hit in shelf.search(filters)}
     assert alone >= sessions
 
 
@@ -874,7 +875,7 @@ def test_append_costs_search_the_same_at_any_length(store: Store) -> None:
     long = said(store, *(f"message {i}" for i in range(5_000)), id="long")
     costs = {}
     for session in (short, long, short, long):
-        costs[session.id] = searching(store, lambda s=session: store.append(s, [Message.user("one more")]))
+        costs[session.id] = searching(store, partial(store.append, session, [Message.user("one more")]))
     assert costs["short"][0] == costs["long"][0] == 3
     assert costs["long"][1] <= costs["short"][1] * 1.2
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from store import Message, Session, Store, Timestamp
+from store import Location, Message, Session, Store, Timestamp
 from store.commit.core import Core
 from tests.builders import make_session
 from tests.store.tables import dump_tables
@@ -144,7 +144,12 @@ def test_sessions_are_loaded_one_by_one(store: Store, monkeypatch: pytest.Monkey
         store.save(make_session(f"s{number}"))
     loaded: list[str] = []
     load = Core.load
-    monkeypatch.setattr(Core, "load", lambda core, location: loaded.append(location.id) or load(core, location))
+
+    def recorded(core: Core, location: Location) -> object:
+        loaded.append(location.id)
+        return load(core, location)
+
+    monkeypatch.setattr(Core, "load", recorded)
     third = store.entry("s2")
     assert third is not None
     stream = store.iter_changed(third.updated_at)

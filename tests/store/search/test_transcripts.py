@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -328,6 +329,10 @@ def test_index_of_another_renderer_is_made_anew(home: Path) -> None:
         assert store.check().is_clean
 
 
+def _record_event(seen: list[str], event: Any) -> None:
+    seen.append(json.dumps(event, default=str))
+
+
 def test_append_looks_at_no_other_piece(store: Store) -> None:
     """The share of an append does not grow with the conversation: what it reads and writes is the same."""
     counts = []
@@ -335,7 +340,7 @@ def test_append_looks_at_no_other_piece(store: Store) -> None:
         store.save(make_session(name, messages=messages))
         db = store._core.db._writer
         seen: list[str] = []
-        db.trace_v2(apsw.SQLITE_TRACE_PROFILE, lambda event, seen=seen: seen.append(json.dumps(event, default=str)))
+        db.trace_v2(apsw.SQLITE_TRACE_PROFILE, partial(_record_event, seen))
         store.append(name, [Message.user("x")])
         db.trace_v2(0, None)
         counts.append(len([line for line in seen if "pieces" in line or "links" in line]))

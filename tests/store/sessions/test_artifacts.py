@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import ArtifactSet, InvalidContent, TooLarge, TraceEvent, VerificationReport
-from store.sessions import artifacts
+from store.documents import json_text
 from store.sessions.artifacts import MAX_ARTIFACTS, MAX_CONTENT_BYTES, check_statuses, dump_record, parse_record
 from tests.records import make_artifact, make_check, make_event, make_report
 
@@ -181,7 +181,7 @@ extras = st.dictionaries(texts.map(lambda t: f"x{t}"), st.none() | st.booleans()
 def test_artifacts_read_back_as_they_were_written(found: list[Any], extra: dict[str, Any]) -> None:
     """Rule 5: with members that nobody knows."""
     written = ArtifactSet.model_validate(ArtifactSet.of(found).model_dump() | extra)
-    raw = artifacts.codec.render(dump_record("artifacts.json", written))
+    raw = json_text.render(dump_record("artifacts.json", written))
     assert parse_record("artifacts.json", raw, "x") == written
 
 
@@ -189,5 +189,5 @@ def test_artifacts_read_back_as_they_were_written(found: list[Any], extra: dict[
 def test_every_report_made_here_may_be_stored(checks: list[tuple[str, bool]]) -> None:
     """Its status is always the one that follows."""
     report = VerificationReport.new("s", [make_check(status, required=required) for status, required in checks])
-    raw = artifacts.codec.render(dump_record("verification.json", [report]))
+    raw = json_text.render(dump_record("verification.json", [report]))
     assert parse_record("verification.json", raw, "x") == [report]

@@ -61,7 +61,7 @@ def test_get_or_create_refuses_what_is_no_id(store: Store, home: Path, bad: str)
 def test_a_user_that_is_no_text_is_refused(store: Store, home: Path) -> None:
     """metadata holds texts only."""
     with pytest.raises(InvalidContent):
-        store.get_or_create("s1", user_id=5)  # type: ignore[arg-type]
+        store.get_or_create("s1", user_id=5)
     assert files_below(home) == {}
 
 

@@ -11,7 +11,7 @@ from store import AlreadyExists, InvalidName, Message, NotEmpty, NotFound, Sessi
 from store.documents.document import parse_document, with_identity
 from store.layout import Location
 from store.path_kinds import classify_path
-from tests.builders import files_below, make_document, make_session
+from tests.builders import files_below, location_of, make_document, make_session
 
 
 @pytest.fixture
@@ -56,7 +56,9 @@ def test_a_root_takes_its_children_along(family: Store) -> None:
     assert relations(family, "new/grandchild") == ("grandchild", "child", "new", "child", 2)
     assert family.load("root") is None
     assert {e.id for e in family.entries()} == {"new", "child", "grandchild", "other"}
-    assert [(hit.location.root, hit.location.child) for hit in family.search("from the child")] == [("new", "child")]
+    assert [(location_of(hit).root, location_of(hit).child) for hit in family.search("from the child")] == [
+        ("new", "child")
+    ]
 
 
 def test_a_child_under_another_name_keeps_its_place(family: Store) -> None:
@@ -140,7 +142,12 @@ def test_a_session_edited_behind_our_back_moves_with_its_edit(family: Store) -> 
     """Also a child that the index has not heard of yet."""
     directory = family.home / "sessions/root/children/unknown"
     directory.mkdir()
-    members = {"kind": "child", "root_session_id": "root", "parent_session_id": "root", "spawn_depth": 1}
+    members: dict[str, Any] = {
+        "kind": "child",
+        "root_session_id": "root",
+        "parent_session_id": "root",
+        "spawn_depth": 1,
+    }
     (directory / "session.json").write_bytes(make_document("unknown", **members))
     path = family.home / "sessions/root/session.json"
     path.write_text(path.read_text().replace("The root", "Edited"))

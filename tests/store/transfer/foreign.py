@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from store import Message
+
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -16,6 +18,12 @@ PNG_TEXT = base64.b64encode(PNG).decode()
 def write_lines(path: Path, records: list[Any], end: str = "\n") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(json.dumps(record, ensure_ascii=False) for record in records) + end)
+
+
+def kept_metadata(message: Message, source: str) -> Any:
+    """The fields of the source format that an import keeps in a message's metadata."""
+    assert message.metadata is not None
+    return message.metadata[source]
 
 
 # -- Claude Code ---------------------------------------------------------------------------------------------
@@ -224,7 +232,7 @@ CHAT_ID = "67a1b2c3-0000-8000-8000-000000000001"
 
 def chat_node(id: str, parent: str | None, children: list[str], role: str, content: Any, at: float) -> dict[str, Any]:
     body = {"content_type": "text", "parts": [content]} if isinstance(content, str) else content
-    message = {
+    message: dict[str, Any] = {
         "id": id,
         "author": {"role": role, "name": None, "metadata": {}},
         "create_time": at,

@@ -15,7 +15,7 @@ from store import NotFound, Store
 from store.errors import InvalidName
 from store.transfer.formats.importer import ImportProblem
 from store.transfer.imports import ImportOutcome
-from tests.builders import files_below, make_session
+from tests.builders import files_below, location_of, make_session
 from tests.store.transfer.foreign import CLAUDE_ID, claude_line, make_claude, write_lines
 
 TURN = {"role": "user", "content": "One more thing"}
@@ -57,7 +57,7 @@ def test_a_grown_source_appends(store: Store, claude: Path) -> None:
     assert now is not None
     assert now.messages[:-1] == was.messages
     assert now.messages[-1].content == "One more thing"
-    assert store.search("thing")[0].location.id == CLAUDE_ID
+    assert location_of(store.search("thing")[0]).id == CLAUDE_ID
 
 
 def test_a_session_edited_here_is_kept_and_reported(store: Store, claude: Path) -> None:

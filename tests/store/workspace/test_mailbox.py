@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import inotify_simple
 import pytest
 
 from store import InboxMessage, InvalidContent, InvalidName, Mailbox, NotFound, ProjectSession, SeenIds, Session, Store
@@ -95,13 +96,14 @@ def test_a_child_and_a_projects_session_have_mailboxes_too(store: Store, home: P
     root = make_session("r")
     store.save(root)
     store.save(Session.new_child_of("c", root, "m", "t"))
-    for target, path in [
+    targets: list[tuple[str | ProjectSession, str]] = [
         ("c", "sessions/r/children/c/mailbox"),
         ("r/c", "sessions/r/children/c/mailbox"),
         ("projects/k/sessions/p", "projects/k/sessions/p/mailbox"),
         ("projects/k/sessions/p/children/c", "projects/k/sessions/p/children/c/mailbox"),
         (ProjectSession("k", "p", "c"), "projects/k/sessions/p/children/c/mailbox"),
-    ]:
+    ]
+    for target, path in targets:
         box = store.mail.at(target)
         assert box.deliver(note()).startswith(f"{path}/new/")
         [claimed] = box.drain()
@@ -311,7 +313,7 @@ def test_without_inotify_it_looks_now_and_then(store: Store, box: Mailbox, monke
     def none_left() -> None:
         raise OSError(24, "no instances left")
 
-    monkeypatch.setattr(inotify_wait.inotify_simple, "INotify", none_left)
+    monkeypatch.setattr(inotify_simple, "INotify", none_left)
     monkeypatch.setattr(inotify_wait, "SLOW_LOOK_S", 0.05)
     thread = threading.Timer(0.2, lambda: box.deliver(note(8)))
     thread.start()

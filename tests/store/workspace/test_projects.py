@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,8 @@ def test_lost_or_broken_indices_come_back_at_the_first_look(projects: Projects, 
     projects.save(PARENT, payload("Parent"))
     projects.save(CHILD, payload("Child"))
     before = files_below(home)
-    for damage in (lambda path: path.unlink(), lambda path: path.write_bytes(b"{ broken")):
+    damages: tuple[Callable[[Path], object], ...] = (Path.unlink, lambda path: path.write_bytes(b"{ broken"))
+    for damage in damages:
         damage(home / INDEX)
         damage(home / CHILDREN)
         assert {f.path for f in store.check().findings if f.kind == "derived"} == {INDEX, CHILDREN}
@@ -182,7 +184,12 @@ def test_resolving_reads_the_index_once(projects: Projects, monkeypatch: pytest.
     assert projects.resolve(KEY, "c7") == ProjectSession(KEY, "p", "c7")
     reads: list[str] = []
     read = projects.core.disk.read
-    monkeypatch.setattr(projects.core.disk, "read", lambda path, *rest: reads.append(path) or read(path, *rest))
+
+    def recorded(path: str, *rest: Any) -> object:
+        reads.append(path)
+        return read(path, *rest)
+
+    monkeypatch.setattr(projects.core.disk, "read", recorded)
     assert [projects.resolve(KEY, f"c{i}") for i in range(20)] == [ProjectSession(KEY, "p", f"c{i}") for i in range(20)]
     assert reads == []
     projects.save(ProjectSession(KEY, "q", "c7"), payload())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,21 +87,26 @@ def test_delete_takes_json_first(store: Store, state: State) -> None:
     "category", ["", "..", "../etc", "a/../b", "foo\\bar", "/foo", "foo/", "foo//bar", ".", "a/./b"]
 )
 def test_categories_that_lead_elsewhere_are_refused(state: State, category: str) -> None:
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: state.save_json(category, "x", 1),
         lambda: state.load_json(category, "x"),
         lambda: state.save_markdown(category, "x", ""),
         lambda: state.load_markdown(category, "x"),
         lambda: state.names(category),
         lambda: state.delete(category, "x"),
-    ):
+    )
+    for call in calls:
         with pytest.raises(InvalidName):
             call()
 
 
 @pytest.mark.parametrize("name", ["..", "a..b", "../x", "a/b", "a\\b", "nul\0", "\udcff", "x" * 253])
 def test_names_that_lead_elsewhere_are_refused(state: State, name: str) -> None:
-    for call in (lambda: state.save_json("a", name, 1), lambda: state.load_markdown("a", name)):
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: state.save_json("a", name, 1),
+        lambda: state.load_markdown("a", name),
+    )
+    for call in calls:
         with pytest.raises(InvalidName):
             call()
 

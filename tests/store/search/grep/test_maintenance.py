@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from store import Store
+from store.index.database import now_ns
 from store.search.grep import maintenance
 from store.search.grep.segments import Postings, Segment, render
 from tests.builders import make_document, make_session
@@ -58,7 +59,7 @@ def test_a_commit_lists_its_files_within_its_transaction(store: Store) -> None:
 def test_what_has_just_changed_is_not_trusted(store: Store) -> None:
     """Its times may stay the same when it changes again: it stays on the list (the racy-git rule)."""
     store.save(make_session("a"))
-    now = maintenance.now_ns()
+    now = now_ns()
     assert store.trigrams.merge(before_ns=now + 10**9) == 0
     assert len(listed(store)) == 2
     settle()
@@ -193,6 +194,7 @@ def test_two_merge_at_once(home: Path) -> None:
     program = """
 import sys, threading
 from store import Store
+from store.index.database import now_ns
 with Store.open(sys.argv[1], background=False) as store:
     threads = [threading.Thread(target=lambda: [store.trigrams.merge() for _ in range(12)]) for _ in range(2)]
     [t.start() for t in threads]; [t.join() for t in threads]
@@ -269,7 +271,7 @@ def spoil_segment(store: Store) -> None:
 
 def leave_out(store: Store) -> None:
     """A segment that is whole, and does not know half of what is in a file."""
-    (document,) = store._core.db.reader.execute("SELECT document FROM grep_files ORDER BY document LIMIT 1").fetchone()
+    [(document,), *_] = store._core.db.reader.execute("SELECT document FROM grep_files ORDER BY document")
     postings = Postings()
     for number, path in store._core.db.reader.execute("SELECT document, path FROM grep_files ORDER BY document"):
         data = (store.home / os.fsdecode(path)).read_bytes()

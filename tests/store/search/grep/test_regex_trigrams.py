@@ -28,7 +28,7 @@ def holds(query: Query, text: bytes) -> bool:
 
 
 def grep_matches(pattern: bytes, syntax: Syntax, text: bytes, *, fold: bool, locale: str = "C.UTF-8") -> bool:
-    command = ["grep", "-qa", FLAGS[syntax], *(["-i"] if fold else []), "-e", pattern]
+    command: list[str | bytes] = ["grep", "-qa", FLAGS[syntax], *(["-i"] if fold else []), "-e", pattern]
     result = subprocess.run(command, input=text, capture_output=True, env={"LC_ALL": locale, "PATH": "/usr/bin:/bin"})
     return result.returncode == 0
 

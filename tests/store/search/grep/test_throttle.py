@@ -32,7 +32,12 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long it slept each time; it really does."""
     taken: list[float] = []
     sleep = time.sleep
-    monkeypatch.setattr(throttle.time, "sleep", lambda s: (taken.append(s), sleep(s)))
+
+    def recorded(seconds: float) -> None:
+        taken.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", recorded)
     return taken
 
 

@@ -361,7 +361,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
     note = store.home / "sessions/s/note"
     note.write_bytes(b"old" * 1000)
     read = os.pread
-    times = []
+    times: list[int] = []
 
     def pread(fd: int, size: int, offset: int) -> bytes:
         found = read(fd, size, offset)
@@ -371,7 +371,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
             os.utime(note, ns=(1, 1))
         return found
 
-    monkeypatch.setattr(backup.os, "pread", pread)
+    monkeypatch.setattr(os, "pread", pread)
     summary = store.backup(dest)
     assert not summary.problems
     assert (dest / "sessions/s/note").read_bytes() == b"new" * 1000
@@ -395,7 +395,7 @@ def test_a_file_that_never_stands_still_is_a_problem_and_its_copy_stays(
         return found
 
     note.write_bytes(b"11")
-    monkeypatch.setattr(backup.os, "pread", pread)
+    monkeypatch.setattr(os, "pread", pread)
     summary = store.backup(dest)
     assert [problem.path for problem in summary.problems] == ["sessions/s"]
     assert "faster than it can be copied" in summary.problems[0].reason

@@ -349,7 +349,7 @@ def test_a_failed_restore_puts_everything_back(store: Store, dest: Path) -> None
     (store.home / "sessions/root/notes.txt").write_text("newer")
     before = files_below(store.home)
     for at in range(1, 12):
-        moved = []
+        moved: list[int] = []
 
         def step(name: str, at: int = at, moved: list[int] = moved) -> None:
             moved.extend([1] * (name == "move"))

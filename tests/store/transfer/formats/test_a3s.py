@@ -15,6 +15,7 @@ from tests.store.transfer.foreign import (
     a3s_report,
     a3s_session,
     a3s_trace,
+    kept_metadata,
     make_a3s,
     make_a3s_v1,
 )
@@ -108,4 +109,4 @@ def test_unknown_blocks_are_kept(store: Store, tmp_path: Path) -> None:
     assert store.imports.run(str(base)).problems == []
     found = store.load("x")
     assert found is not None
-    assert found.messages[0].metadata["a3s"] == {"role": "robot", "blocks": {"0": block}}
+    assert kept_metadata(found.messages[0], "a3s") == {"role": "robot", "blocks": {"0": block}}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from store import Session, Store
 from store.transfer.formats.conversation_tree import ConversationNodes
 from store.transfer.formats.json_array_stream import BrokenArray, iter_elements
-from tests.store.transfer.foreign import CHAT_ID, PNG, chat_conversation, make_chatgpt
+from tests.store.transfer.foreign import CHAT_ID, PNG, chat_conversation, kept_metadata, make_chatgpt
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_branches_are_children_and_hold_every_other_message(imported: Session, s
     assert inner is not None
     assert (inner.parent_session_id, inner.spawn_depth) == ("branch-q'", 2)
     assert inner.messages[0].content == "print(1)"
-    assert inner.messages[0].metadata["chatgpt"]["content"] == {"content_type": "code", "language": "python"}
+    assert kept_metadata(inner.messages[0], "chatgpt")["content"] == {"content_type": "code", "language": "python"}
     assert inner.messages[0].created_at == "2023-11-14T22:13:24.123456Z"
 
 
@@ -62,8 +62,8 @@ def test_the_session_knows_what_the_source_knew(imported: Session) -> None:
     assert imported.created_at == "2023-11-14T22:13:20.250Z"
     assert imported.updated_at == "2023-11-14T22:13:29Z"
     assert imported.metadata["chatgpt.is_archived"] == "true"
-    assert imported.messages[2].metadata["chatgpt"]["status"] == "finished_successfully"
-    assert imported.messages[2].metadata["chatgpt"]["parent"] == "t2"
+    assert kept_metadata(imported.messages[2], "chatgpt")["status"] == "finished_successfully"
+    assert kept_metadata(imported.messages[2], "chatgpt")["parent"] == "t2"
 
 
 def test_files_of_the_export_become_attachments(imported: Session, store: Store) -> None:
@@ -71,7 +71,7 @@ def test_files_of_the_export_become_attachments(imported: Session, store: Store)
     assert parts is not None
     assert parts[0].image_url is not None
     assert store.resolve_attachment(parts[0].image_url.url) == (PNG, "image/png")
-    assert imported.messages[0].metadata["chatgpt"]["content"]["parts"][0]["width"] == 1
+    assert kept_metadata(imported.messages[0], "chatgpt")["content"]["parts"][0]["width"] == 1
 
 
 def test_a_path_that_moved_moves_messages_and_loses_none(store: Store, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.store.transfer.foreign import (
     PNG,
     codex_child,
     codex_lines,
+    kept_metadata,
     make_codex,
     write_lines,
 )
@@ -44,14 +45,14 @@ def test_the_conversation_reads_as_it_was(imported: Session) -> None:
     ]
     thought, called, answered, patched, failed = imported.messages[2:7]
     assert thought.reasoning == "**Adding**"
-    assert thought.metadata["codex"]["encrypted_content"] == "gAAAA"
+    assert kept_metadata(thought, "codex")["encrypted_content"] == "gAAAA"
     assert called.tool_calls is not None
     assert (called.tool_calls[0].id, called.tool_calls[0].function.name) == ("call_1", "shell")
     assert called.tool_calls[0].function.arguments == '{"command":["bc"]}'
     assert (answered.tool_call_id, answered.tool_success) == ("call_1", True)
     assert patched.tool_calls is not None
     assert patched.tool_calls[0].function.arguments == "*** Begin"
-    assert patched.metadata["codex"]["status"] == "done"
+    assert kept_metadata(patched, "codex")["status"] == "done"
     assert failed.tool_success is False
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from store import Session, Store
-from tests.store.transfer.foreign import make_oxios, oxios_session
+from tests.store.transfer.foreign import kept_metadata, make_oxios, oxios_session
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_questions_and_answers_stand_in_the_order_of_their_times(imported: Sessi
         ("user", "Thanks"),
     ]
     assert imported.messages[1].created_at == "2026-05-01T10:00:02.123456789Z"
-    assert imported.messages[1].metadata["oxios"]["trajectory_range"] == {"start": 0, "end": 1}
+    assert kept_metadata(imported.messages[1], "oxios")["trajectory_range"] == {"start": 0, "end": 1}
 
 
 def test_the_session_knows_what_the_source_knew(imported: Session) -> None:
