@@ -20,6 +20,7 @@ from store.commit import session_reader
 from store.commit.core import Core
 from store.commit.journal import WHOLE_TREE, Commit
 from store.commit.session_reader import LoadedSession
+from store.commit.to_trash import to_trash
 from store.disk import trash
 from store.disk.file import File, NewFile
 from store.documents import attachment_names, json_text
@@ -357,10 +358,8 @@ def _exporting(exporter: SessionsJson) -> Callable[[], None]:
 
 def _to_trash(core: Core, location: Location, path: str) -> Callable[[], None]:
     def mend() -> None:
-        slot = trash.new_slot(location)
-        moves = [(path, f"{slot}/{path.rpartition('/')[2]}")]
-        info = trash.info_file(slot, location, "leftover", moves)
-        core.journal.run(Commit(location, [info], moves, dirs=[slot]), lambda db: None)
+        part = to_trash(location, "leftover", moved=[path])
+        core.journal.run(Commit(location, part.files, part.moves, part.dirs), lambda db: None)
 
     return mend
 
@@ -368,23 +367,16 @@ def _to_trash(core: Core, location: Location, path: str) -> Callable[[], None]:
 def _discard(core: Core, name: str) -> Callable[[], None]:
     """What lies in the home itself belongs to no session, but goes to the trash all the same."""
 
-    def mend() -> None:
-        slot = trash.new_slot(Location(name))
-        core.disk.make_dirs(slot)
-        core.disk.move(name, f"{slot}/{name}")
-
-    return mend
+    return lambda: trash.move_top_level(core.disk, name)
 
 
 def _replace_sidecar(core: Core, location: Location, bad: File, render: Callable[[], bytes]) -> Callable[[], None]:
     """A new one in the place of the bad one, which is copied to the trash in the same commit."""
 
     def mend() -> None:
-        slot = trash.new_slot(location)
         path = location.path(layout.RUNTIME)
-        info = trash.info_file(slot, location, "bad sidecar", [(path, f"{slot}/{layout.RUNTIME}")])
-        kept = NewFile(f"{slot}/{layout.RUNTIME}", [bad.data], bad)
-        commit = Commit(location, [kept, info, NewFile(path, [render()], bad)], dirs=[slot])
+        part = to_trash(location, "bad sidecar", copied=[(path, bad)])
+        commit = Commit(location, [*part.files, NewFile(path, [render()], bad)], dirs=part.dirs)
         core.journal.run(commit, lambda db: None)
         core.reread(location)
 

@@ -18,7 +18,7 @@ from store.commit import session_reader
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.session_reader import DocumentPair
-from store.disk import trash
+from store.commit.to_trash import to_trash
 from store.disk.file import File, NewFile
 from store.documents.document import Document
 from store.errors import Conflict
@@ -157,12 +157,10 @@ class Commits:
         index: Callable[[apsw.Connection], None] = lambda db: None,
     ) -> None:
         """A file goes to the trash. Where the disk is full, files are deleted to make room: then it goes for good."""
-        slot = trash.new_slot(location)
-        moves = [(path, f"{slot}/{path.rpartition('/')[2]}")]
         row = self.core.index.find(location)
-        info = trash.info_file(slot, location, why, moves, row.entry.title if row else None)
+        part = to_trash(location, why, moved=[path], title=row.entry.title if row else None)
         try:
-            self.run(Commit(location, [info], moves, dirs=[slot]), index, what)
+            self.run(Commit(location, part.files, part.moves, part.dirs), index, what)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT) or self.core.disk.stat(path) is None:
                 raise
@@ -194,7 +192,5 @@ def trash_copy_of_sidecar(snapshot: DocumentPair) -> list[NewFile]:
     """A sidecar that is replaced without having been read goes to the trash."""
     if snapshot.side is None:
         return []
-    slot = trash.new_slot(snapshot.location)
-    moves = [(snapshot.location.path(layout.RUNTIME), f"{slot}/{layout.RUNTIME}")]
-    info = trash.info_file(slot, snapshot.location, "sidecar replaced", moves)
-    return [NewFile(moves[0][1], [snapshot.side.data], mode=snapshot.side.mode), info]
+    path = snapshot.location.path(layout.RUNTIME)
+    return to_trash(snapshot.location, "sidecar replaced", copied=[(path, snapshot.side)]).files

@@ -25,6 +25,9 @@ class TrashPart(NamedTuple):
     dirs: list[str]
 
 
+NOTHING_KEPT = TrashPart([], [], [])
+
+
 def to_trash(
     location: Location,
     reason: str,
@@ -40,10 +43,10 @@ def to_trash(
     may have the same last name.
     """
     kept, paths = list(copied), list(moved)
-    slot = trash.new_slot(location)
     originals = [*(path for path, _ in kept), *paths]
     if not originals:
-        return TrashPart([], [], [])
+        return NOTHING_KEPT
+    slot = trash.new_slot(location)
     names = _names(originals, numbered=numbered)
     moves = [(path, f"{slot}/{name}") for path, name in zip(originals, names, strict=True)]
     copies = [

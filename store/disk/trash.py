@@ -60,6 +60,16 @@ def info_file(
     return NewFile(f"{slot}/{INFO}", [json.dumps(info, indent=2).encode()])  # names may be no UTF-8: in escapes
 
 
+def move_top_level(disk: Disk, name: str, source: str | None = None) -> None:
+    """Move a file at the top of the home, or `source` under its name, to the trash.
+
+    No session owns it, so its slot has no info.json and cannot be restored by name.
+    """
+    slot = new_slot(Location(name))
+    disk.make_dirs(slot)
+    disk.move(source or name, f"{slot}/{name}")
+
+
 def deleted(disk: Disk) -> list[TrashSlot]:
     """What can still be had back, the newest first."""
     found = [find(disk, name) for name in reversed(disk.directories(layout.TRASH))]

@@ -23,7 +23,6 @@ from store.disk.file import File, Stamp
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent, Problem
 from store.home.bamboo_server import BambooServer, is_ours
-from store.layout import Location
 from store.model.session import IndexEntry
 from store.model.timestamp import Timestamp
 
@@ -82,10 +81,8 @@ class SessionsJson:
 
     def _keep_garbage(self, file: File | None = None) -> None:
         """A copy in the trash; what is no file at all, a link for one, goes there itself."""
-        slot = trash.new_slot(Location(layout.INDEX_EXPORT))
-        self.core.disk.make_dirs(slot)
-        source = self.core.disk.write_temp([file.data], file) if file else layout.INDEX_EXPORT
-        self.core.disk.move(source, f"{slot}/{layout.INDEX_EXPORT}")
+        copy = self.core.disk.write_temp([file.data], file) if file else None
+        trash.move_top_level(self.core.disk, layout.INDEX_EXPORT, copy)
 
     def export(self) -> bool:
         """Replace sessions.json if it does not say what the index says; False if there was nothing to do."""

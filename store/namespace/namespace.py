@@ -18,7 +18,7 @@ from typing import Unpack
 from store import layout
 from store.commit.core import Core
 from store.commit.journal import Commit
-from store.disk import trash
+from store.commit.to_trash import to_trash
 from store.disk.file import DirEntry, NewFile
 from store.disk.file_io import iter_chunks, write_all
 from store.disk.rejects import Rejects
@@ -279,11 +279,10 @@ class Namespace:
         with self.core.locked(location):
             if self.core.disk.stat(place.path) is None:
                 raise NotFound(f"{place.path} does not exist")
-            slot = trash.new_slot(location)
-            moves = [(place.path, f"{slot}/{place.name}")]
             row = self.core.index.find(location)
-            info = trash.info_file(slot, location, "document deleted", moves, row.entry.title if row else None)
-            self.core.journal.run(Commit(location, [info], moves, dirs=[slot]), lambda db: self.core.reread(location))
+            part = to_trash(location, "document deleted", moved=[place.path], title=row.entry.title if row else None)
+            commit = Commit(location, part.files, part.moves, part.dirs)
+            self.core.journal.run(commit, lambda db: self.core.reread(location))
             self.core.on_commit()
 
     # -- renames ----------------------------------------------------------------------------------------------

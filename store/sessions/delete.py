@@ -15,6 +15,7 @@ from typing import Any
 from store import layout
 from store.commit.core import Core
 from store.commit.journal import Commit
+from store.commit.to_trash import to_trash
 from store.disk import trash
 from store.disk.rejects import Rejects
 from store.disk.trash import TrashSlot
@@ -49,11 +50,9 @@ class DeleteOperations:
         going = self._with_descendants(location)
         if not force:
             self._refuse_pinned(location, going)
-        slot = trash.new_slot(location)
-        # A root's directory holds its descendants'; those of a child lie beside it.
-        roots = [location] if location.child is None else going
-        moves = [(gone.dir, f"{slot}/{i}") for i, gone in enumerate(roots)]
-        self._run(location, slot, "deleted", moves, going)
+        # A root's directory contains its descendants; those of a child are its siblings on disk.
+        moved = [location] if location.child is None else going
+        self._run(location, moved, going)
         return True
 
     def delete_one(self, location: Location) -> None:
@@ -61,8 +60,7 @@ class DeleteOperations:
         self.core.check_writable()
         with self.core.locked_tree(location.root):
             self._refuse_pinned(location, [location])
-            slot = trash.new_slot(location)
-            self._run(location, slot, "deleted", [(location.dir, f"{slot}/0")], [location])
+            self._run(location, [location], [location])
 
     def _with_descendants(self, location: Location) -> list[Location]:
         for known in {
@@ -91,17 +89,16 @@ class DeleteOperations:
         which = "it is pinned" if pinned[0] == location else f"{pinned[0]}, which would go with it, is pinned"
         raise Protected(f"{location} was not deleted: {which}. Unpin it, or force the deletion")
 
-    def _run(
-        self, location: Location, slot: str, what: str, moves: Sequence[tuple[str, str]], going: Sequence[Location]
-    ) -> None:
+    def _run(self, location: Location, moved: Sequence[Location], going: Sequence[Location]) -> None:
         def finish(db: Any) -> None:
             for gone in going:
                 self.core.index.forget(db, gone)
             self.core.feed.add(db, going, "deleted")
 
         row = self.core.index.find(location)
-        info = trash.info_file(slot, location, what, moves, row.entry.title if row else None)
-        commit = Commit(location, [info], moves, dirs=[slot], touched=going, whole_tree=True)
+        title = row.entry.title if row else None
+        part = to_trash(location, "deleted", moved=[gone.dir for gone in moved], title=title, numbered=True)
+        commit = Commit(location, part.files, part.moves, part.dirs, touched=going, whole_tree=True)
         self.core.journal.run(commit, finish)
         for gone in going:
             Rejects(self.core.disk).clear_all(gone)
@@ -123,21 +120,20 @@ class DeleteOperations:
         return restored
 
     def _put_back(self, slot: TrashSlot, restored: list[Location]) -> None:
-        aside = trash.new_slot(restored[0])
-        displaced: list[tuple[str, str]] = []
-        for number, (original, _) in enumerate(slot.moves):
+        displaced: list[str] = []
+        for original, _ in slot.moves:
             self._require_parent_session(original)
             info = self.core.disk.stat(original)
             if info is not None and stat.S_ISREG(info.st_mode):
-                displaced.append((original, f"{aside}/{number}"))
+                displaced.append(original)
             elif info is not None and not self._has_no_files(original):
                 raise AlreadyExists(f"{original} exists again; move it away first")
             elif info is not None:
                 self.core.disk.remove_tree(original)
         back = [(kept, original) for original, kept in slot.moves if self.core.disk.stat(kept) is not None]
-        files = [trash.info_file(aside, restored[0], "displaced", displaced)] if displaced else []
-        dirs = dict.fromkeys([original.rpartition("/")[0] for original, _ in slot.moves] + [aside] * bool(displaced))
-        commit = Commit(restored[0], files, [*displaced, *back], dirs=list(dirs), touched=restored, whole_tree=True)
+        part = to_trash(restored[0], "displaced", moved=displaced, numbered=True)
+        dirs = list(dict.fromkeys([*(original.rpartition("/")[0] for original, _ in slot.moves), *part.dirs]))
+        commit = Commit(restored[0], part.files, [*part.moves, *back], dirs, touched=restored, whole_tree=True)
 
         def finish(db: Any) -> None:
             for location in restored:

@@ -7,7 +7,7 @@ a program's change is spliced into them, like any other (rule 5).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -16,7 +16,7 @@ from store import layout
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.journal import Commit
-from store.disk import trash
+from store.commit.to_trash import NOTHING_KEPT, TrashPart, to_trash
 from store.disk.file import File, NewFile
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent, NotFound, Problem
@@ -103,10 +103,7 @@ class Records:
         with self.core.locked(place.location):
             if self.core.disk.stat(place.path) is None:
                 raise NotFound(f"{place.path} does not exist")
-            slot = trash.new_slot(place.location)
-            moves = [(place.path, f"{slot}/{place.name}")]
-            info = trash.info_file(slot, place.location, "record deleted", moves)
-            self._commit(place.location, [info], moves, dirs=[slot])
+            self._commit(place.location, to_trash(place.location, "record deleted", moved=[place.path]))
 
     def tell(self, location: Location) -> None:
         """Others are to hear that a record went by being renamed."""
@@ -157,33 +154,22 @@ class Records:
         path = location.path(name)
         present = self.core.disk.read(path)
         new = rendered(name, record, path, self.core.limit_bytes)
-        kept: list[NewFile] = []
+        kept = NOTHING_KEPT
         if present is not None:
             try:
                 old = artifacts.dump_record(name, self._parse(present, path, name))
             except Corrupt:
-                kept = self._kept(location, name, present)  # what nobody could read is not lost by being replaced
+                # A file that cannot be parsed may still be worth something to a person.
+                kept = to_trash(location, "unreadable record replaced", copied=[(path, present)])
             else:
                 new = spliced(present.data, old, artifacts.dump_record(name, record), new)
                 if new == present.data:
                     return
-        files = [*kept, NewFile(path, [new], present)]
-        self._commit(location, files, dirs=[file.path.rpartition("/")[0] for file in kept])
+        self._commit(location, kept, NewFile(path, [new], present))
 
-    def _kept(self, location: Location, name: str, present: File) -> list[NewFile]:
-        slot = trash.new_slot(location)
-        copy = NewFile(f"{slot}/{name}", [present.data], mode=present.mode)
-        info = trash.info_file(slot, location, "unreadable record replaced", [(location.path(name), copy.path)])
-        return [copy, info]
-
-    def _commit(
-        self,
-        location: Location,
-        files: Sequence[NewFile],
-        moves: Sequence[tuple[str, str]] = (),
-        dirs: Sequence[str] = (),
-    ) -> None:
-        self.commits.run(Commit(location, files, moves, dirs=dirs), lambda db: None, "record")
+    def _commit(self, location: Location, kept: TrashPart, *files: NewFile) -> None:
+        commit = Commit(location, [*kept.files, *files], kept.moves, kept.dirs)
+        self.commits.run(commit, lambda db: None, "record")
 
 
 def with_statuses(reports: Iterable[VerificationReport]) -> list[VerificationReport]:

@@ -20,7 +20,7 @@ from store.commit.commits import Commits, trash_copy_of_sidecar
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.session_reader import DocumentPair, LoadState, load_state_of, with_load_state
-from store.disk import trash
+from store.commit.to_trash import TrashPart, to_trash
 from store.disk.file import NewFile
 from store.documents import append_offsets, json_text, secrets, sidecar
 from store.documents import document as documents
@@ -78,11 +78,15 @@ class SaveOperations:
             session.conversation_summary = None
             session.updated_at = Timestamp.after(session.updated_at)
             attached = location.path(layout.ATTACHMENTS)
-            slot = trash.new_slot(location)
-            moves = [(attached, f"{slot}/{layout.ATTACHMENTS}")] if self.core.disk.entries(attached) else []
-            kept = _kept_documents(loaded.snapshot, slot, moves)
+            kept = _kept_documents(loaded.snapshot, [attached] if self.core.disk.entries(attached) else [])
             self._rewrite(
-                session, loaded.snapshot, overwrite=False, shorten=True, what="cleared", kept=kept, moves=moves
+                session,
+                loaded.snapshot,
+                overwrite=False,
+                shorten=True,
+                what="cleared",
+                kept=kept.files,
+                moves=kept.moves,
             )
             with suppress(OSError):  # Bamboo leaves an empty one; whoever attaches makes it anyway
                 self.core.disk.make_dirs(attached)
@@ -349,12 +353,11 @@ def _message(message: Message | dict[str, Any]) -> dict[str, Any]:
     return json_text.parse(raw, "message")
 
 
-def _kept_documents(snapshot: DocumentPair, slot: str, moves: Sequence[tuple[str, str]]) -> list[NewFile]:
+def _kept_documents(snapshot: DocumentPair, moved: Sequence[str]) -> TrashPart:
     """Copies for the trash of what is about to be cleared, to be had back as one."""
     found = ((layout.SESSION, snapshot.main), (layout.RUNTIME, snapshot.side))
-    copies = [NewFile(f"{slot}/{name}", [file.data]) for name, file in found if file is not None]
-    originals = [(snapshot.location.path(copy.path.rpartition("/")[2]), copy.path) for copy in copies]
-    return [*copies, trash.info_file(slot, snapshot.location, "cleared", [*originals, *moves])]
+    copied = [(snapshot.location.path(name), file) for name, file in found if file is not None]
+    return to_trash(snapshot.location, "cleared", moved=moved, copied=copied)
 
 
 def conflict_error(location: Location, origin: LoadState | None) -> Conflict:

@@ -16,7 +16,7 @@ from store import layout
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.journal import Commit
-from store.disk import trash
+from store.commit.to_trash import to_trash
 from store.disk.file import Stamp
 from store.errors import Corrupt
 from store.index import fulltext
@@ -104,15 +104,14 @@ class Agents:
         with self.core.locked(location):
             same = [record for record in records if self.core.disk.stamp(record.path) == record.stamp]
             if same:
-                slot = trash.new_slot(location)
-                moves = [(record.path, f"{slot}/{number}") for number, record in enumerate(same)]
-                info = trash.info_file(slot, location, "agent records pruned", moves)
+                paths = [record.path for record in same]
+                part = to_trash(location, "agent records pruned", moved=paths, numbered=True)
 
                 def follow(db: apsw.Connection) -> None:
-                    for record in same:
-                        fulltext.remove_document(db, record.path)
+                    for path in paths:
+                        fulltext.remove_document(db, path)
 
-                self.commits.run(Commit(location, [info], moves, dirs=[slot]), follow, "state")
+                self.commits.run(Commit(location, part.files, part.moves, part.dirs), follow, "state")
         return [record.name for record in same]
 
 

@@ -19,7 +19,7 @@ from store import layout
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.journal import Commit
-from store.disk import trash
+from store.commit.to_trash import to_trash
 from store.disk.file import NewFile, Stamp
 from store.documents import json_text
 from store.errors import Conflict, Corrupt, InvalidContent, InvalidName, NotFound, ReadOnly
@@ -345,9 +345,8 @@ class Projects:
             temp = self.core.disk.temp_path()
             self._run(member, derived, [(member.payload, temp)])
             return self.core.disk.remove(temp)
-        slot = trash.new_slot(member.location)
-        moves = [(member.payload, f"{slot}/0")]
-        self._run(member, [trash.info_file(slot, member.location, "payload deleted", moves), *derived], moves)
+        part = to_trash(member.location, "payload deleted", moved=[member.payload], numbered=True)
+        self._run(member, [*part.files, *derived], part.moves)
         return None
 
     def _run(self, what: ProjectSession | str, files: Sequence[NewFile], moves: Sequence[tuple[str, str]] = ()) -> None:

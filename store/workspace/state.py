@@ -20,7 +20,7 @@ from store import layout
 from store.commit.commits import Commits
 from store.commit.core import UNREADABLE, Core
 from store.commit.journal import Commit
-from store.disk import trash
+from store.commit.to_trash import to_trash
 from store.disk.file import DirEntry, File
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent, InvalidName, NotFound, Problem
@@ -251,10 +251,8 @@ class State:
     def _to_trash(self, path: str) -> None:
         location = classify_path(path).location
         assert location is not None
-        slot = trash.new_slot(location)
-        moves = [(path, f"{slot}/0")]
-        info = trash.info_file(slot, location, "document deleted", moves)
-        commit = Commit(location, [info], moves, dirs=[slot])
+        part = to_trash(location, "document deleted", moved=[path], numbered=True)
+        commit = Commit(location, part.files, part.moves, part.dirs)
         self.commits.run(commit, lambda db: fulltext.remove_document(db, path), "state")
 
 

@@ -21,7 +21,7 @@ from store.commit import session_reader
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
-from store.disk import trash
+from store.commit.to_trash import to_trash
 from store.disk.file import NewFile
 from store.documents import document as documents
 from store.documents import secrets, sidecar
@@ -378,15 +378,7 @@ def _belongs(wanted: RestoreFile, *, is_new: bool) -> bool:
 def _to_trash(location: Location, files: Iterable[NewFile], same: set[bytes]) -> list[NewFile]:
     """What is replaced, as it goes to the trash, from where it can be had back."""
     replaced = [(file.path, file.like) for file in files if file.like is not None and file.like.data not in same]
-    if not replaced:
-        return []
-    slot = trash.new_slot(location)
-    moves = [(path, f"{slot}/{number}") for number, (path, _) in enumerate(replaced)]
-    copies = [
-        NewFile(kept, [old.data], None, old.stamp.mtime_ns, old.mode)
-        for (_, kept), (_, old) in zip(moves, replaced, strict=True)
-    ]
-    return [*copies, trash.info_file(slot, location, "replaced by a restore", moves)]
+    return to_trash(location, "replaced by a restore", copied=replaced, numbered=True).files
 
 
 def _matches(snapshot: DocumentPair, main: Document, side: Document | None) -> bool:

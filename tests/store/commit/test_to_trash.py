@@ -1,0 +1,49 @@
+"""The part of a commit that puts files into the trash."""
+
+from __future__ import annotations
+
+import json
+
+from store import Location, Store
+from store.commit.to_trash import NOTHING_KEPT, to_trash
+from store.disk.file import File, Stamp
+from store.path_kinds import classify_path
+from tests.builders import make_session
+
+LOCATION = Location("s1")
+FILE = File(b"old", Stamp(1, 3, 17, 18), 0o640, 0, 0)
+
+
+def test_moves_and_copies_share_one_slot() -> None:
+    """info.json lists both; `moves` contains only the moved files."""
+    part = to_trash(LOCATION, "cleared", moved=["sessions/s1/a"], copied=[("sessions/s1/b", FILE)], title="T")
+    (slot,) = part.dirs
+    copy, info = part.files
+    assert part.moves == [("sessions/s1/a", f"{slot}/a")]
+    assert (copy.path, copy.parts, copy.mtime_ns, copy.mode) == (f"{slot}/b", [b"old"], 17, 0o640)
+    assert info.path == f"{slot}/info.json"
+    noted = json.loads(b"".join(info.parts))
+    assert noted["moves"] == [["sessions/s1/b", f"{slot}/b"], ["sessions/s1/a", f"{slot}/a"]]
+    assert (noted["what"], noted["title"], noted["session_id"]) == ("cleared", "T", "s1")
+
+
+def test_numbered_files_may_have_equal_names() -> None:
+    """Files of two directories go into one slot."""
+    part = to_trash(LOCATION, "deleted", moved=["x/same", "y/same"], numbered=True)
+    assert [target.rpartition("/")[2] for _, target in part.moves] == ["0", "1"]
+
+
+def test_without_files_there_is_no_slot() -> None:
+    """An empty slot would stay in the trash for a week."""
+    assert to_trash(LOCATION, "displaced") == NOTHING_KEPT
+
+
+def test_a_deleted_file_named_info_json_can_be_restored(store: Store) -> None:
+    """It must not replace the slot's own info.json."""
+    store.save(make_session("s1"))
+    place = classify_path("sessions/s1/attachments/info.json")
+    store.names.commit(place, b"an attachment")
+    store.names.remove_file(place)
+    (slot,) = store.deleted()
+    store.undelete(slot.name)
+    assert (store.home / place.path).read_bytes() == b"an attachment"
