@@ -66,28 +66,15 @@ def _is(path: bytes, stamp: bytes) -> bool:
 
 
 def _bind_statx() -> tuple[Callable[..., int], list[object], memoryview]:
-    """statx(2), where its answers go, and those as 64-bit words.
+    """statx(2), a buffer for each of its results, and all buffers as 64-bit words.
 
-    Not with `os.lstat`, which makes an object with twenty members of each answer; and not with `ctypes`, which
-    takes longer to import than a thousand questions take.
+    `os.lstat` would build an object with twenty fields for each result. PyDLL keeps the GIL, which costs
+    less than releasing it for every call. ctypes is imported only here: grep needs it only without a
+    freshness server.
     """
-    from _ctypes import FUNCFLAG_CDECL, FUNCFLAG_PYTHONAPI, Array, CFuncPtr, _SimpleCData, dlopen, dlsym
-
-    class Int(_SimpleCData):  # type: ignore[type-arg]
-        _type_ = "i"
-
-    class Byte(_SimpleCData):  # type: ignore[type-arg]
-        _type_ = "B"
-
-    class Answer(Array[Byte]):
-        _type_ = Byte
-        _length_ = _ANSWER_BYTES
-
-    class Function(CFuncPtr):
-        _flags_ = FUNCFLAG_CDECL | FUNCFLAG_PYTHONAPI
-        _restype_ = Int
+    from ctypes import PyDLL, c_char
 
     room = bytearray(_AT_A_TIME * _ANSWER_BYTES)
-    answers: list[object] = [Answer.from_buffer(room, at) for at in range(0, len(room), _ANSWER_BYTES)]
-    statx = dlsym(dlopen(None, 0), "statx")  # type: ignore[arg-type]
-    return Function(statx), answers, memoryview(room).cast("Q")
+    answer = c_char * _ANSWER_BYTES
+    answers: list[object] = [answer.from_buffer(room, at) for at in range(0, len(room), _ANSWER_BYTES)]
+    return PyDLL(None).statx, answers, memoryview(room).cast("Q")

@@ -14,18 +14,16 @@ import os
 from store.search.grep.known_files import (
     SEGMENTS,
     SESSIONS,
-    DirectoryScanProcess,
     IndexUnusable,
     KnownFiles,
     ask_freshness,
     existing_files,
-    start_scan_process,
 )
 from store.search.grep.options import GrepOptions, parse
 from store.search.grep.regex_trigrams import ANY, query_of
-from store.search.grep.run import DryRun, can_be_shared, exec_grep, run_parallel, run_serially
+from store.search.grep.run import exec_grep, run_serially
 from store.search.grep.segments import Damaged, Segment, candidates
-from store.search.grep.walk_order import entries_in_order, in_walk_order
+from store.search.grep.walk_order import in_walk_order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,9 +31,6 @@ if TYPE_CHECKING:
 
     from store.search.grep.regex_trigrams import Query
 
-_PARTS = 6  # of a walk that several share
-_FEWEST_A_PART = 50  # sessions; for fewer a process of its own is not worth it
-_LARGEST_PART_BYTES = 1_000_000
 _MARGIN_BYTES = 64_000  # of the room for arguments, for what the kernel puts there too
 _WORTH_IT = 0.5  # of all files: beyond, walking is cheaper than choosing
 
@@ -116,21 +111,14 @@ def _charset() -> str:
 
 
 def _paths(query: Query, vouched: object) -> set[bytes] | None:
-    aside = start_scan_process(b"") if vouched is None else None
+    known = KnownFiles(b"")
     try:
-        known = KnownFiles(b"")
-        try:
-            return _paths_in(known, query, vouched, aside)
-        finally:
-            known.close()
+        return _paths_in(known, query, vouched)
     finally:
-        if aside is not None:
-            aside.leave()
+        known.close()
 
 
-def _paths_in(
-    known: KnownFiles, query: Query, vouched: object, aside: DirectoryScanProcess | None
-) -> set[bytes] | None:
+def _paths_in(known: KnownFiles, query: Query, vouched: object) -> set[bytes] | None:
     segments = [Segment(os.fsdecode(SEGMENTS) + name) for name in known.segments]
     try:
         documents = candidates(query, segments)
@@ -141,7 +129,7 @@ def _paths_in(
         return None
     paths = known.changed.union(known.paths_of(documents))
     if vouched is None or vouched != known.token:
-        paths |= known.differing(aside)
+        paths |= known.differing()
     return paths if len(paths) <= known.count * _WORTH_IT + 50 else None
 
 
@@ -196,25 +184,7 @@ def run(line: list[bytes], home: bytes) -> int:
     os.chdir(home)
     os.lstat(SESSIONS)  # an error of ours, not one of grep's, if this is no home
     files = choose(options)
-    if files is None and options.can_split and can_be_shared():
-        trial = DryRun([b"grep", *options.arguments, b"--", b"/dev/null"])
-        parts = in_parts(options)
-        if trial.is_silent() and parts is not None:
-            return run_parallel(parts)
     wanted = commands(options, files)
     if len(wanted) == 1:
         exec_grep(wanted[0])
     return run_serially(wanted)
-
-
-def in_parts(options: GrepOptions) -> list[list[bytes]] | None:
-    """A walk over all files as several walks over some sessions each; None if that would not print the same."""
-    found = entries_in_order(SESSIONS)
-    if options.filters and not all(is_folder for _, is_folder in found):
-        return None  # a glob means something else where a file is named than where it is found
-    head = [b"grep", b"-rnH", *options.arguments, *_globs(options), b"--"]
-    size = max(_FEWEST_A_PART, len(found) // _PARTS)
-    names = [SESSIONS + b"/" + name for name, _ in found]
-    parts = [names[i : i + size] for i in range(0, len(names), size)]
-    is_small = all(sum(map(len, part)) + 9 * size < _LARGEST_PART_BYTES for part in parts)
-    return [[*head, *part] for part in parts] if len(parts) > 1 and is_small else None

@@ -30,7 +30,6 @@ VOUCHER = b".grovefs/voucher"
 SCHEMA_VERSION = 2
 _ONE_BY_ONE = 8  # times as long to look up one row as to pass it by
 _BUSY_MS = 2_000
-_WORTH_SHARING_BYTES = 64 << 20  # of an index.db: below, a second process costs as much as it saves
 _PATIENCE_S = 0.5  # with who vouches; comparing every file takes no longer
 
 
@@ -87,15 +86,13 @@ class KnownFiles:
         except apsw.Error as error:
             raise IndexUnusable(str(error)) from error
 
-    def differing(self, aside: DirectoryScanProcess | None = None) -> set[bytes]:
-        """Look at every file and directory there is: the paths that are not known as they are now.
+    def differing(self) -> set[bytes]:
+        """Paths whose stamps differ from those in index.db, and unknown paths: compares every file and directory.
 
-        A directory that cannot be looked into is among them: grep shall say so. `aside` has looked at directories.
+        Includes directories that cannot be read, because grep reports those.
         """
         found = set(changed_paths(self._prefix, self._rows("SELECT path, stamp FROM grep_files")))
-        stack = aside.altered() if aside is not None else None
-        if stack is None:
-            stack = changed_paths(self._prefix, self._rows("SELECT path, stamp FROM grep_folders"))
+        stack = changed_paths(self._prefix, self._rows("SELECT path, stamp FROM grep_folders"))
         if not self._rows("SELECT 1 FROM grep_folders WHERE path = ?", SESSIONS):
             stack.append(SESSIONS)
         return self._found_in(stack, found) if stack else found
@@ -119,64 +116,6 @@ class KnownFiles:
             return self._db.execute(query, values).fetchall()
         except apsw.Error as error:
             raise IndexUnusable(str(error)) from error
-
-
-class DirectoryScanProcess:
-    """A second process that looks at all directories, while this one looks at the files.
-
-    What it goes by it has read before `Known` is opened. A directory that is still as it was then holds no file
-    but those known at that time; and a file that was known is known later, as long as it is there.
-    """
-
-    def __init__(self, prefix: bytes) -> None:
-        self._reads, writes = os.pipe()
-        self._process = os.fork()
-        if not self._process:
-            try:
-                _tell_altered_folders(prefix, writes)
-                os._exit(0)
-            finally:
-                os._exit(1)
-        os.close(writes)
-        os.read(self._reads, 1)  # it has begun to read, or it is gone
-
-    def altered(self) -> list[bytes] | None:
-        """The directories that are not as they were; None if nothing came of it."""
-        told = b"".join(iter(lambda: os.read(self._reads, 1 << 16), b""))
-        if self._end():
-            return None
-        return told.split(b"\0") if told else []  # no name holds a NUL
-
-    def leave(self) -> None:
-        """Its answer, unless it has been given, is not needed any more."""
-        if self._process:
-            os.kill(self._process, 9)
-            self._end()
-
-    def _end(self) -> int:
-        os.close(self._reads)
-        process, self._process = self._process, 0
-        return os.waitpid(process, 0)[1]
-
-
-def start_scan_process(prefix: bytes) -> DirectoryScanProcess | None:
-    """Where there is much to look at and another processor to do it."""
-    try:
-        size = os.stat(prefix + os.fsencode(INDEX_DB)).st_size
-    except OSError:
-        return None
-    return DirectoryScanProcess(prefix) if size > _WORTH_SHARING_BYTES and len(os.sched_getaffinity(0)) > 1 else None
-
-
-def _tell_altered_folders(prefix: bytes, writes: int) -> None:
-    db = apsw.Connection(os.fsdecode(prefix) + INDEX_DB, flags=apsw.SQLITE_OPEN_READONLY)
-    db.set_busy_timeout(_BUSY_MS)
-    rows = db.execute("SELECT path, stamp FROM grep_folders")
-    first = rows.fetchone()  # from here on it is one state of the database
-    os.write(writes, b"+")
-    data = b"\0".join(changed_paths(prefix, [first, *rows] if first else []))
-    while data:
-        data = data[os.write(writes, data) :]
 
 
 def entries_of(prefix: bytes, folder: bytes) -> Iterator[tuple[bytes, bool | None]]:

@@ -46,15 +46,7 @@ class GrepOptions:
         self.line: list[bytes] = []  # as it was typed
         self.is_understood = True
         self.is_complete = True  # no value of an option is missing
-        self.walks_otherwise = False
         self.in_one_run = False  # what one process prints depends on what it printed before
-
-    @property
-    def can_split(self) -> bool:
-        """Whether walking the directories one by one prints what walking them all does."""
-        return (
-            self.is_understood and self.has_pattern and not (self.operands or self.in_one_run or self.walks_otherwise)
-        )
 
     @property
     def has_pattern(self) -> bool:
@@ -142,7 +134,6 @@ def _note(options: GrepOptions, meaning: str, value: bytes, spelled: list[bytes]
         options.fold = True
     elif meaning in _READ_ALL:
         options.narrowable = False
-        options.walks_otherwise |= meaning not in "vcL"
     elif meaning in "ABC0123456789q" or meaning == "line-buffered":
         options.in_one_run = True
     options.arguments += spelled

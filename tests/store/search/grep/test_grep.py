@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from store import Store, layout
 from store.search.grep import file_stamps, known_files
-from store.search.grep.grep import choose, commands, in_parts
+from store.search.grep.grep import choose, commands
 from store.search.grep.options import parse
 from store.search.grep.regex_trigrams import query_of
 from store.search.grep.run import combined, environment
@@ -324,23 +324,10 @@ def test_it_starts_without_what_takes_time() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_several_greps_share_a_walk(merged_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where all must be read, into a pipe: the same, in the same order; not into a file that grep would notice."""
-    monkeypatch.chdir(merged_home)
-    shared = 0
-    for line in LINES:
-        options = parse([os.fsencode(part) for part in line])
-        if options.can_split and not options.pattern_files:
-            shared += in_parts(options) is not None
-            if options.narrowable:  # in parts all the same
-                parts = in_parts(options)
-                done = [subprocess.run(p, capture_output=True, stdin=subprocess.DEVNULL) for p in parts or []]
-                if parts is not None:
-                    together = combined([d.returncode for d in done]), b"".join(d.stdout for d in done)
-                    assert together == gnu(merged_home, line)[:2], line
-    assert shared > 20
-    for line in (["-c", "hay"], ["-v", "e"], ["-L", "needle"], ["."], ["-E", "(open"], ["-c", "\\d"]):
-        assert ours(merged_home, line) == gnu(merged_home, line)
+@pytest.mark.parametrize("line", [["-c", "hay"], ["-v", "e"], ["-L", "needle"], ["."], ["-E", "(open"], ["-c", "\\d"]])
+def test_command_reads_all_files_where_nothing_can_be_narrowed(merged_home: Path, line: list[str]) -> None:
+    """The same output, errors and exit code as `grep -rn`."""
+    assert ours(merged_home, line) == gnu(merged_home, line)
 
 
 def test_a_reader_who_has_enough_ends_it(merged_home: Path) -> None:
@@ -356,28 +343,6 @@ def test_a_reader_who_has_enough_ends_it(merged_home: Path) -> None:
     assert process.wait(60) in (-13, 0)
 
 
-@pytest.fixture
-def two_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether directories are looked at by a process of their own, however few there are."""
-    monkeypatch.setattr(known_files, "_WORTH_SHARING_BYTES", -1 if request.param else 1 << 60)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    return bool(request.param)
-
-
-@pytest.mark.parametrize("how", ["well", "killed", "no database"])
-def test_two_processes_compare_many_stamps(merged_home: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """What one of them finds altered the other need not; and what comes of nothing is done again."""
-    monkeypatch.setattr(known_files, "_WORTH_SHARING_BYTES", -1)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    if how == "killed":
-        monkeypatch.setattr(known_files, "_tell_altered_folders", lambda *_: os.kill(os.getpid(), 9))
-    elif how == "no database":
-        monkeypatch.setattr(known_files, "_tell_altered_folders", lambda *_: sys.exit(1))
-    for line in (["needle"], ["absent words"], ["-v", "needle"], ["e"]):
-        assert in_process(merged_home, line)[0] == gnu(merged_home, line)
-    assert in_process(merged_home, ["absent words"])[1] is not None
-
-
 # -- damage, and edits behind our back --------------------------------------------------------------------
 
 
@@ -391,8 +356,7 @@ def agree(home: Path, *lines: list[str]) -> None:
         assert in_process(home, line)[0] == gnu(home, line)
 
 
-@pytest.mark.parametrize("two_processes", [False, True], indirect=True)
-def test_edits_straight_on_the_home_are_seen(home: Path, two_processes: bool) -> None:
+def test_edits_straight_on_the_home_are_seen(home: Path) -> None:
     """In place, by rename, new, gone, in new directories: each file's times are compared when nobody vouches."""
     make_home(home)
     with Store.open(home, background=False) as store:

@@ -1,10 +1,8 @@
-"""Background work gives way to other threads that work, and not for ever."""
+"""Throttle: sleeps as long as the thread worked, but never longer than a bound."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,23 +11,8 @@ from store.search.grep.throttle import Throttle
 
 
 @pytest.fixture
-def busy_thread() -> Iterator[None]:
-    """Another thread that never rests."""
-    is_over = threading.Event()
-
-    def spin() -> None:
-        while not is_over.is_set():
-            sum(range(1_000))
-
-    thread = threading.Thread(target=spin)
-    thread.start()
-    yield
-    is_over.set()
-    thread.join()
-
-
-def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long it slept each time; it really does."""
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The length of every sleep. The calls really sleep."""
     taken: list[float] = []
     sleep = time.sleep
 
@@ -41,31 +24,39 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return taken
 
 
-def work() -> None:
-    ends = time.perf_counter() + 2 * throttle.STRETCH_S
-    while time.perf_counter() < ends:
+def work(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
         sum(range(100))
 
 
-def test_it_rests_as_long_as_it_worked(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, mine = naps(monkeypatch), Throttle()
-    work()
-    mine.pause()
-    assert len(taken) == 1
-    assert taken[0] >= 2 * throttle.STRETCH_S
+def test_sleeps_as_long_as_it_worked(sleeps: list[float]) -> None:
+    throttled = Throttle()
+    work(2 * throttle.WORK_S)
+    throttled.pause()
+    assert len(sleeps) == 1
+    assert sleeps[0] >= 2 * throttle.WORK_S
 
 
-def test_a_short_stretch_of_work_needs_no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "STRETCH_S", 60.0)
-    taken, mine = naps(monkeypatch), Throttle()
-    mine.pause()
-    assert taken == []
+def test_takes_at_most_half_of_the_time(sleeps: list[float]) -> None:
+    """All the work but the last stretch is followed by a sleep of the same length."""
+    throttled = Throttle()
+    for _ in range(100):
+        work(0.001)
+        throttled.pause()
+    assert sum(sleeps) >= 0.1 - throttle.WORK_S
 
 
-@pytest.mark.usefixtures("busy_thread")
-def test_it_rests_on_while_others_work_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "LONGEST_REST_S", 0.3)
-    taken, mine = naps(monkeypatch), Throttle()
-    work()
-    mine.pause()
-    assert len(taken) > 1
+def test_short_work_needs_no_sleep(monkeypatch: pytest.MonkeyPatch, sleeps: list[float]) -> None:
+    monkeypatch.setattr(throttle, "WORK_S", 60.0)
+    Throttle().pause()
+    assert sleeps == []
+
+
+def test_a_sleep_is_bounded(monkeypatch: pytest.MonkeyPatch, sleeps: list[float]) -> None:
+    """Otherwise one long step (a large file) would hold up the work, and closing the store, for as long again."""
+    monkeypatch.setattr(throttle, "MAX_SLEEP_S", 0.005)
+    throttled = Throttle()
+    work(2 * throttle.WORK_S)
+    throttled.pause()
+    assert sleeps == [0.005]
