@@ -1,24 +1,34 @@
-"""What can go wrong, by meaning. The store never mentions errno; `fusefs/errors.py` translates.
+"""Errors of the store, by meaning. The store never mentions errno; fusefs/requests/errnos.py maps these to one.
 
     StoreError
     ├── NotFound              no such session, document or attachment
-    ├── AlreadyExists         something is there already
-    ├── NotEmpty              a directory still holds something
+    ├── AlreadyExists         the target exists
+    ├── NotEmpty              the directory is not empty
     ├── InvalidName           an id or name that cannot be used
-    │   ├── Ambiguous         an id that lives under several roots
-    │   └── InvalidQuery      a query in which there is nothing to look for, or far too much
-    ├── InvalidContent        a document that the owning agent could not load
-    │   └── TooLarge          over the size limit
+    │   ├── Ambiguous         an id that exists under several roots
+    │   └── InvalidQuery      a query without search terms, or with too many
+    │       └── EmptyQuery    without search terms: store/search/results.py
+    ├── InvalidContent        a document that its agent could not load
+    │   ├── TooLarge          over the size limit
+    │   └── SecretRefused     contains an API key: store/documents/secrets.py
     ├── Protected             a pinned session
-    ├── ReadOnly              nothing may be written here now
+    ├── MustBeCopied          a rename that would bypass the checks; copying is allowed
+    ├── ReadOnly              writing is not allowed here or now
     │   ├── Generated         a derived file
-    │   └── BambooAtWork      a Bamboo server has this home open
+    │   └── BambooAtWork      a Bamboo server uses this home
     ├── Conflict              a newer version has been committed meanwhile
-    ├── Busy                  a lock was not had in time
-    ├── Closed                the store was closed before
-    └── Corrupt               damage on disk; carries path and position
+    ├── Busy                  a lock was not obtained in time
+    ├── Closed                the store is closed
+    ├── Corrupt               damage on disk; has path and position
+    │   └── DamagedBackup     files of a backup are damaged: store/transfer/backup/restore.py
+    ├── NewerSchema           index.db of a newer GroveFS: store/index/database.py
+    ├── OlderInUse            index.db of an older GroveFS that has it open: store/index/database.py
+    ├── DatabaseUnusable      index.db is not a GroveFS database: store/index/database.py
+    ├── ProbeFailed           a health probe failed: store/check/health.py
+    ├── RetryLookup           the kernel must look a name up again: fusefs/tree/nodes.py
+    └── MountError            mounting failed: fusefs/daemon/mount.py
 
-An OSError (disk full, permission denied) keeps its own type and errno: it is not ours to rename.
+An OSError (disk full, permission denied) is passed on unchanged, with its errno.
 """
 
 from __future__ import annotations
@@ -26,11 +36,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_SHOWN = 8  # candidates that an error names: it is one line
+_SHOWN = 8  # candidates named in the error text, which is one line
 
 
 class StoreError(Exception):
-    """The family of everything the store refuses or finds broken."""
+    """Base class of all errors of the store."""
 
 
 class NotFound(StoreError):
@@ -56,7 +66,7 @@ class Ambiguous(InvalidName):
         self.candidates = sorted(candidates)
         shown, left = self.candidates[:_SHOWN], len(self.candidates) - _SHOWN
         more = f" and {left} more" if left > 0 else ""
-        super().__init__(f"{session_id!r} is ambiguous; say which: {', '.join(shown)}{more}")
+        super().__init__(f"{session_id!r} is ambiguous; candidates: {', '.join(shown)}{more}")
 
 
 class InvalidQuery(InvalidName):
@@ -65,7 +75,7 @@ class InvalidQuery(InvalidName):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault in a document: the reason, and where it is. Lines and columns count from 1."""
+    """One fault in a document: its reason and position. Lines and columns start at 1."""
 
     reason: str
     line: int | None = None
@@ -78,12 +88,12 @@ class Problem:
 
 
 class InvalidContent(StoreError):
-    """A document that may not be committed; `flaw` says why and where. Nothing was changed."""
+    """A rejected document; `problem` has the reason and position. Nothing was changed."""
 
-    def __init__(self, name: str, flaw: Problem) -> None:
+    def __init__(self, name: str, problem: Problem) -> None:
         self.name = name
-        self.problem = flaw
-        super().__init__(f"{name}:{'' if flaw.line is not None else ' '}{flaw}")
+        self.problem = problem
+        super().__init__(f"{name}:{'' if problem.line is not None else ' '}{problem}")
 
 
 class TooLarge(InvalidContent):
@@ -95,7 +105,7 @@ class Protected(StoreError):
 
 
 class MustBeCopied(StoreError):
-    """It cannot come in by one rename: what it holds has to be checked, file by file."""
+    """A rename cannot do this, because the content has to be checked file by file; a copy can."""
 
 
 class ReadOnly(StoreError):
@@ -123,9 +133,9 @@ class Closed(StoreError):
 
 
 class Corrupt(StoreError):
-    """Damage found on disk. The file is left exactly as it is."""
+    """Damage found on disk. The file is not changed."""
 
-    def __init__(self, path: str, flaw: Problem) -> None:
+    def __init__(self, path: str, problem: Problem) -> None:
         self.path = path
-        self.problem = flaw
-        super().__init__(f"{path}:{'' if flaw.line is not None else ' '}{flaw}")
+        self.problem = problem
+        super().__init__(f"{path}:{'' if problem.line is not None else ' '}{problem}")

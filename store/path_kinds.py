@@ -1,29 +1,29 @@
-"""What a path in the home means, and so which rules hold for it. Pure.
+"""Kinds of paths in a home: which rules apply to a path. Pure.
 
     sessions/                       SESSIONS
-    sessions/<root>/                SESSION        also children/<child>/
-    sessions/<root>/children/       CHILDREN       only of a root
-    …/session.json, runtime.json    DOCUMENT       checked, committed as a whole
-    …/artifacts.json, traces.json, verification.json   RECORD   checked, committed as a whole
-    …/*.jsonl                       LOG            appended to in place
+    sessions/<root>/                SESSION           also children/<child>/
+    sessions/<root>/children/       CHILDREN          only in a root session
+    …/session.json, runtime.json    DOCUMENT          checked, replaced as a whole
+    …/artifacts.json, traces.json, verification.json   RECORD   checked, replaced as a whole
+    …/*.jsonl                       LOG               appended in place
     …/attachments/                  ATTACHMENTS
-    …/attachments/<name>            ATTACHMENT     any bytes, committed as a whole
-    …/mailbox/                      MAILBOX        and new/, cur/, corrupt/ in it
-    …/mailbox/{new,cur}/<name>.json MESSAGE        checked, committed as a whole
+    …/attachments/<name>            ATTACHMENT        any bytes, replaced as a whole
+    …/mailbox/                      MAILBOX           also new/, cur/, corrupt/ in it
+    …/mailbox/{new,cur}/<name>.json MESSAGE           checked, replaced as a whole
 
     projects/<key>/                 PROJECT
-    …/sessions/                     MEMBERS        also sessions/<parent>/children/
-    …/sessions/<parent>/            MEMBER         also children/<child>/
-    …/session.json                  PAYLOAD        any JSON object, committed as a whole
-    …/index.json, children.json     DERIVED        made from the payloads: nobody else writes them
+    …/sessions/                     PROJECT_SESSIONS  also sessions/<parent>/children/
+    …/sessions/<parent>/            PROJECT_SESSION   also children/<child>/
+    …/session.json                  PAYLOAD           any JSON object, replaced as a whole
+    …/index.json, children.json     DERIVED           generated from the payloads, read-only
 
-    state/<category>/<name>.json    STATE_JSON     checked, committed as a whole; categories may be nested
-    state/<category>/<name>.md      STATE_TEXT     any bytes, committed as a whole
+    state/<category>/<name>.json    STATE_JSON        checked, replaced as a whole; categories may be nested
+    state/<category>/<name>.md      STATE_TEXT        any bytes, replaced as a whole
 
-    projects/, state/               PART
-    anything else                   PLAIN          a foreign file or directory: not ours, left alone
+    projects/, state/               AREA
+    anything else                   FOREIGN           a file or directory of another program, left alone
 
-A file where a session's directory could be is foreign too; whether it is one, only the disk knows.
+Classification looks at the path only. A SESSION path that is a file on disk is foreign too: callers check.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ class PathKind(Enum):
     ATTACHMENT = auto()
     MAILBOX = auto()
     MESSAGE = auto()
-    PART = auto()
+    AREA = auto()
     PROJECT = auto()
-    MEMBERS = auto()
-    MEMBER = auto()
+    PROJECT_SESSIONS = auto()
+    PROJECT_SESSION = auto()
     PAYLOAD = auto()
     DERIVED = auto()
     STATE_JSON = auto()
     STATE_TEXT = auto()
-    PLAIN = auto()
+    FOREIGN = auto()
 
 
-# Committed as a whole: each version is a file of its own, and who reads one reads it to the end (rule 4).
+# Replaced as a whole: each version is a separate file, so an open reader keeps its version (rule 4).
 VERSIONED = frozenset(
     {
         PathKind.DOCUMENT,
@@ -69,23 +69,30 @@ VERSIONED = frozenset(
         PathKind.STATE_TEXT,
     }
 )
-# Of these, what may be refused for what it says; a rename onto one is a commit.
+# Versioned files whose content is validated; a rename onto one is a commit.
 CHECKED = frozenset({PathKind.DOCUMENT, PathKind.RECORD, PathKind.MESSAGE, PathKind.PAYLOAD, PathKind.STATE_JSON})
-# And what may be empty; an empty one of the others is a writer who has not begun yet.
+# Versioned files that may be empty. An empty file of another kind means that its writer has not written yet.
 MAY_BE_EMPTY = frozenset({PathKind.ATTACHMENT, PathKind.STATE_TEXT})
-# What an index tells of: if one of these changes behind our back, something has to follow.
-FOLLOWED = frozenset({PathKind.DOCUMENT, PathKind.PAYLOAD, PathKind.STATE_JSON, PathKind.STATE_TEXT})
-# Directories that belong where they are.
-FIXED = frozenset(
-    {PathKind.SESSIONS, PathKind.CHILDREN, PathKind.ATTACHMENTS, PathKind.MAILBOX, PathKind.PART, PathKind.MEMBERS}
+# Files described by an index, which must be updated after an outside edit.
+INDEXED = frozenset({PathKind.DOCUMENT, PathKind.PAYLOAD, PathKind.STATE_JSON, PathKind.STATE_TEXT})
+# Directories that cannot be renamed.
+FIXED_DIRS = frozenset(
+    {
+        PathKind.SESSIONS,
+        PathKind.CHILDREN,
+        PathKind.ATTACHMENTS,
+        PathKind.MAILBOX,
+        PathKind.AREA,
+        PathKind.PROJECT_SESSIONS,
+    }
 )
 
 
 class PathInfo(NamedTuple):
     path: str
     kind: PathKind
-    location: Location | None  # of the session, project or category it is, or is in
-    name: str  # the last part of the path
+    location: Location | None  # of the session, project or category at or above the path
+    name: str  # last component of the path
 
     @property
     def directory(self) -> str:
@@ -93,24 +100,27 @@ class PathInfo(NamedTuple):
 
     @property
     def can_be_hidden(self) -> bool:
-        """Whether taking the name away only hides it for a while: it is the deletion of a session."""
+        """Whether a mount hides the name for a while instead of unlinking it at once.
+
+        Unlinking session.json deletes the session, but editors unlink and recreate it to save.
+        """
         return self.kind is PathKind.DOCUMENT and self.name == layout.SESSION
 
 
 def classify_path(path: str) -> PathInfo:
-    """The place of a path that is relative to the home and begins with one of `layout.STORED`."""
+    """Classify a path that is relative to the home and starts with one of `layout.STORED`."""
     name = path.rpartition("/")[2]
     if path == layout.SESSIONS:
         return PathInfo(path, PathKind.SESSIONS, None, name)
     if path in layout.STORED:
-        return PathInfo(path, PathKind.PART, None, name)
+        return PathInfo(path, PathKind.AREA, None, name)
     if path.startswith(f"{layout.STATE}/"):
         return _state_path(path, name)
     if path.startswith(f"{layout.PROJECTS}/"):
         return _project_path(path, name)
     found = layout.locate_path(path)
     if found is None:
-        return PathInfo(path, PathKind.PLAIN, None, name)
+        return PathInfo(path, PathKind.FOREIGN, None, name)
     location, rest = found
     return PathInfo(path, _kind(location, rest), location, name)
 
@@ -132,41 +142,45 @@ def _kind(location: Location, rest: str) -> PathKind:
 
 
 def _shared_kind(rest: str) -> PathKind:
-    """What the sessions of both trees have."""
+    """Files that sessions below sessions/ and below projects/ have in common."""
     if rest.endswith(".jsonl") and "/" not in rest:
         return PathKind.LOG
     if rest != layout.MAILBOX and not rest.startswith(f"{layout.MAILBOX}/"):
-        return PathKind.PLAIN
+        return PathKind.FOREIGN
     _, _, inside = rest.partition("/")
     box, _, name = inside.partition("/")
     if not name and (not box or box in layout.MAIL_DIRS):
         return PathKind.MAILBOX
     is_message = box in (layout.MAIL_NEW, layout.MAIL_CUR) and "/" not in name and is_message_name(name)
-    return PathKind.MESSAGE if is_message else PathKind.PLAIN
+    return PathKind.MESSAGE if is_message else PathKind.FOREIGN
 
 
 def is_message_name(name: str) -> bool:
-    """What a reader takes for a message; temporaries of editors and rsync begin with a dot."""
+    """Whether a mailbox reader treats the file as a message. Temp files of editors and rsync start with a dot."""
     return name.endswith(".json") and not name.startswith(".")
 
 
 def _project_path(path: str, name: str) -> PathInfo:
     found = layout.locate_project(path)
     if found is None or any(part.startswith(".") for part in (path.split("/")[1], *path.split("/")[3:4])):
-        return PathInfo(path, PathKind.PLAIN, None, name)
+        return PathInfo(path, PathKind.FOREIGN, None, name)
     location, rest = found
     return PathInfo(path, _project_kind(location, rest), location, name)
 
 
 def _project_kind(location: Location, rest: str) -> PathKind:
     if location.child is None:
-        known = {"": PathKind.PROJECT, layout.SESSIONS: PathKind.MEMBERS, layout.PROJECT_INDEX: PathKind.DERIVED}
-        return known.get(rest, PathKind.PLAIN)
+        known = {
+            "": PathKind.PROJECT,
+            layout.SESSIONS: PathKind.PROJECT_SESSIONS,
+            layout.PROJECT_INDEX: PathKind.DERIVED,
+        }
+        return known.get(rest, PathKind.FOREIGN)
     if rest in ("", layout.SESSION):
-        return PathKind.PAYLOAD if rest else PathKind.MEMBER
+        return PathKind.PAYLOAD if rest else PathKind.PROJECT_SESSION
     is_parent = f"/{layout.CHILDREN}/" not in location.child
     if is_parent and rest in (layout.CHILDREN, layout.CHILDREN_INDEX):
-        return PathKind.MEMBERS if rest == layout.CHILDREN else PathKind.DERIVED
+        return PathKind.PROJECT_SESSIONS if rest == layout.CHILDREN else PathKind.DERIVED
     return _shared_kind(rest)
 
 
@@ -176,22 +190,27 @@ def _state_path(path: str, name: str) -> PathInfo:
     stem, _, ending = name.rpartition(".")
     is_document = ending in ("json", "md") and is_state_name(stem) and all(map(is_category_name, categories))
     if not categories or not is_document:
-        return PathInfo(path, PathKind.PLAIN, location, name)
+        return PathInfo(path, PathKind.FOREIGN, location, name)
     return PathInfo(path, PathKind.STATE_JSON if ending == "json" else PathKind.STATE_TEXT, location, name)
 
 
 def is_category_name(part: str) -> bool:
-    """Whether a directory below `state/` can be (part of) a category; `.git` is not ours."""
+    """Whether a directory below state/ can be a component of a category; `.git` is foreign."""
     return part not in ("", ".", ".git") and is_state_name(part)
 
 
 def is_state_name(stem: str) -> bool:
-    """Whether a file there can be a document, by its name without the ending; `.#name` is the lock of an Emacs."""
-    is_clear = ".." not in stem and "/" not in stem and "\\" not in stem and layout.is_text(stem)
-    return is_clear and not stem.startswith(".#")
+    """Whether a file below state/ can be a document, by its name without the suffix.
+
+    `.#name` is a lock file of Emacs.
+    """
+    is_safe = ".." not in stem and "/" not in stem and "\\" not in stem and layout.is_text(stem)
+    return is_safe and not stem.startswith(".#")
 
 
 def listing_order(name: str) -> tuple[bool, str]:
-    """How a directory lists its names: what is derived comes last, so that `rm -r`, which goes by this order, takes
-    away what it tells of first."""
+    """Sort key of directory listings: derived files last.
+
+    `rm -r` deletes in this order, so the payloads go before the files derived from them.
+    """
     return name in (layout.PROJECT_INDEX, layout.CHILDREN_INDEX), name

@@ -22,7 +22,7 @@ from fusefs.tree.nodes import Invalidation, Node
 from fusefs.tree.tree import Tree
 from store.errors import Busy, StoreError
 from store.layout import Location
-from store.path_kinds import FOLLOWED, classify_path
+from store.path_kinds import INDEXED, classify_path
 
 log = logging.getLogger("grovefs.mount")
 
@@ -76,7 +76,7 @@ class ChangeFollower:
         notices = self._tree.recheck(directory, event.name) if event.name else []
         if notices or event.name not in directory.children:
             place = classify_path(directory.path_of(event.name))
-            if place.kind in FOLLOWED and place.location is not None:
+            if place.kind in INDEXED and place.location is not None:
                 self._behind.add(place.location)
         return [*notices, *self._tree.recheck_times(directory)]
 

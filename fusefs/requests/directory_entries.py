@@ -133,7 +133,7 @@ class DirectoryEntries:
             return
         node.set_stat(self.names.stat(target.path) or node.info)
         node.has_old_pages = target.kind in CHECKED
-        if target.kind in (PathKind.SESSION, PathKind.MEMBER):
+        if target.kind in (PathKind.SESSION, PathKind.PROJECT_SESSION):
             invalidate_later(self.tree.recheck_below(node))
 
     def _sidecar_invalidations(self, directory: Node, name: str, target: PathInfo) -> list[Invalidation]:

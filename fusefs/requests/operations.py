@@ -112,7 +112,7 @@ class Operations(pyfuse3.Operations):
         """Whether whoever makes this name is sure to be noticed; what has a meaning may appear in other ways."""
         if not parent.is_watched or parent.place is None or len(parent.absent) >= _MOST_ABSENT or is_reject(name):
             return False
-        if classify_path(parent.path_of(name)).kind is not PathKind.PLAIN:
+        if classify_path(parent.path_of(name)).kind is not PathKind.FOREIGN:
             return False
         parent.absent.add(name)
         return True

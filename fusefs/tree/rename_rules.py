@@ -103,7 +103,7 @@ class RenameRules:
         """On disk the document stays; what bears the other name is a copy."""
         names = self.tree.store.names
         names.core.check_writable()
-        if target.kind not in (PathKind.PLAIN, PathKind.ATTACHMENT):
+        if target.kind not in (PathKind.FOREIGN, PathKind.ATTACHMENT):
             raise Protected(f"{source.path} can only become a foreign file")
         info, data = names.stat(source.path), names.read(source)
         if info is None or data is None or self.writers.hidden(source.path) is not None:
@@ -130,7 +130,7 @@ class RenameRules:
         was, old, new = names.stat(document.path), names.read(document), names.read(file)
         if was is None or old is None or new is None or self.writers.hidden(document.path) is not None:
             raise NotFound(f"{document.path} or {file.path} does not exist")
-        if file.kind is not PathKind.PLAIN:
+        if file.kind is not PathKind.FOREIGN:
             raise Protected(f"{document.path} can only change places with a foreign file")
         kept = file._replace(path=f"{file.directory}/.{file.name}.old", name=f".{file.name}.old")
         names.write_copy(kept, old, was)  # first: whatever happens now, the old version is there under some name

@@ -82,7 +82,7 @@ class Tree:
         """`session.json.rejected` and `session.json.error`, read-only, from where they are kept."""
         kept = self.store.names.rejects.path(parent.path, name)
         info = self.store.names.stat(kept) if kept else None
-        data = self.store.names.read(PathInfo(kept, PathKind.PLAIN, None, name)) if kept else None
+        data = self.store.names.read(PathInfo(kept, PathKind.FOREIGN, None, name)) if kept else None
         if info is None or data is None:
             raise NotFound(f"{path} does not exist")
         version = f"{info.st_ino} {info.st_mtime_ns}"

@@ -16,9 +16,12 @@ from store.commit.core import Core
 from store.errors import Corrupt
 from store.path_kinds import PathKind, classify_path
 
-_FOLDERS = frozenset({PathKind.PART, PathKind.PROJECT, PathKind.MEMBERS, PathKind.MEMBER, PathKind.MAILBOX})
+_FOLDERS = frozenset(
+    {PathKind.AREA, PathKind.PROJECT, PathKind.PROJECT_SESSIONS, PathKind.PROJECT_SESSION, PathKind.MAILBOX}
+)
 _NO_FOLDERS = (
-    frozenset({PathKind.SESSIONS, PathKind.SESSION, PathKind.CHILDREN, PathKind.ATTACHMENTS, PathKind.PLAIN}) | _FOLDERS
+    frozenset({PathKind.SESSIONS, PathKind.SESSION, PathKind.CHILDREN, PathKind.ATTACHMENTS, PathKind.FOREIGN})
+    | _FOLDERS
 )
 _STATE = frozenset({PathKind.STATE_JSON, PathKind.STATE_TEXT})
 _READ_BY_CHECK = frozenset({PathKind.MESSAGE, PathKind.PAYLOAD})  # which tells what it found instead
@@ -63,7 +66,7 @@ def _check_kind(core: Core, path: str, info: os.stat_result) -> Iterator[Finding
     """A link in `state/` may stand for a category, so it is told of whatever its name. A directory there that is
     called as a document is may be one, if something is in it."""
     kind, mode = classify_path(path).kind, info.st_mode
-    if kind is PathKind.PLAIN:
+    if kind is PathKind.FOREIGN:
         is_stray = path.startswith(f"{layout.STATE}/") and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
         if is_stray:
             yield Finding("not-plain", _shown(path), "neither a file nor a directory; links are not followed")

@@ -60,7 +60,7 @@ class Dispatcher:
         """Rename what an index has to follow, to a name that is not committed as a whole. False if none has to."""
         if source.kind is PathKind.PAYLOAD:
             self.projects.move_away(source, target)
-        elif is_dir and any(place.kind in (PathKind.PROJECT, PathKind.MEMBER) for place in (source, target)):
+        elif is_dir and any(place.kind in (PathKind.PROJECT, PathKind.PROJECT_SESSION) for place in (source, target)):
             if _is_state(source):  # both search and the project's index would have to follow, in one commit
                 raise MustBeCopied(f"{source.path} holds state documents: they have to be copied to be none")
             self.mover.move(source, target)

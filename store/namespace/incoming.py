@@ -23,7 +23,7 @@ from store.path_kinds import CHECKED, PathInfo, PathKind, classify_path
 
 def require_checked_documents(core: Core, source: PathInfo, target: PathInfo, *, has_come: bool = False) -> None:
     """Before the rename; or, if it `has_come`, after it, for whoever takes it back then."""
-    if target.kind is PathKind.PLAIN and not target.path.startswith(f"{layout.STATE}/"):
+    if target.kind is PathKind.FOREIGN and not target.path.startswith(f"{layout.STATE}/"):
         return  # and so is all that is in it
     for inside in _files_below(core, target.path if has_come else source.path):
         old, new = classify_path(source.path + inside), classify_path(target.path + inside)

@@ -28,7 +28,7 @@ from store.index.catalog import Version, WriteOptions
 from store.layout import Location
 from store.namespace import incoming
 from store.namespace.dispatch import Dispatcher
-from store.path_kinds import CHECKED, FIXED, VERSIONED, PathInfo, PathKind
+from store.path_kinds import CHECKED, FIXED_DIRS, VERSIONED, PathInfo, PathKind
 from store.sessions.attachments import Attachments
 from store.sessions.delete import DeleteOperations
 from store.sessions.logs import Logs
@@ -38,7 +38,7 @@ from store.sessions.rename import RenameOperation
 log = logging.getLogger("grovefs.store")
 
 # Foreign files are not the session's; a pinned session goes on receiving and acknowledging its mail.
-_NEVER_PINNED = (PathKind.PLAIN, PathKind.MESSAGE, PathKind.MAILBOX)
+_NEVER_PINNED = (PathKind.FOREIGN, PathKind.MESSAGE, PathKind.MAILBOX)
 
 
 class DocumentWriteOptions(WriteOptions, total=False):
@@ -203,11 +203,11 @@ class Namespace:
         self.core.check_writable()
         if place.kind is PathKind.SESSION and place.location is not None:
             layout.check_new(place.location)
-        if place.kind in (PathKind.MEMBER, PathKind.PROJECT):
+        if place.kind in (PathKind.PROJECT_SESSION, PathKind.PROJECT):
             layout.check_new_id(place.name)
         if place.kind in CHECKED or place.kind in (PathKind.DERIVED, PathKind.STATE_TEXT):
             raise Protected(f"{place.path} can only be a plain file")
-        if place.name == layout.CHILDREN and place.location is not None and place.kind is PathKind.PLAIN:
+        if place.name == layout.CHILDREN and place.location is not None and place.kind is PathKind.FOREIGN:
             raise Protected(f"{place.path}: a child has no children of its own; they lie beside it")
         with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.mkdir(place.name, self.core.disk.dir_mode, dir_fd=parent)
@@ -219,7 +219,7 @@ class Namespace:
         left = [e.name for e in self.core.disk.entries(place.path) if e.name not in hidden]
         if left:
             raise NotEmpty(f"{place.path} still holds {left[0]!r}")
-        if place.kind is not PathKind.PLAIN:
+        if place.kind is not PathKind.FOREIGN:
             self.refuse_pinned(place)
         if place.kind is PathKind.SESSION and place.location is not None and hidden:
             self.remover.delete_one(place.location)
@@ -230,7 +230,7 @@ class Namespace:
 
     def _sync_name(self, place: PathInfo) -> None:
         """That a name came or went lasts (rule 2). Foreign files are as on any disk: who cares syncs."""
-        if place.kind is not PathKind.PLAIN:
+        if place.kind is not PathKind.FOREIGN:
             self.core.disk.sync_after_change([place.path.rpartition("/")[0]])
         if place.kind is PathKind.ATTACHMENT and place.location is not None:  # a directory among them counts as one too
             self.attachments.recount(place.location)
@@ -304,7 +304,7 @@ class Namespace:
             return self.relocator.move(source.location, target.location)
         if target.kind is PathKind.ATTACHMENT and stat.S_ISLNK(info.st_mode):
             raise Protected(f"{target.path} cannot be a link")
-        if is_dir and source.kind in FIXED:
+        if is_dir and source.kind in FIXED_DIRS:
             raise Protected(f"{source.path} belongs where it is")
         if target.kind in VERSIONED and target.kind is not PathKind.ATTACHMENT:
             return self._commit_move(source, target, info)
@@ -314,7 +314,7 @@ class Namespace:
             incoming.require_checked_documents(self.core, source, target)
         if self.parts.move(source, target, is_dir=is_dir):
             return self.rejects.rename(source.path, target.path) if is_dir else None
-        if source.kind is not PathKind.PLAIN:
+        if source.kind is not PathKind.FOREIGN:
             self.refuse_pinned(source)
         attached = {p.location for p in (source, target) if p.kind is PathKind.ATTACHMENT and p.location is not None}
         if attached:
@@ -368,7 +368,7 @@ class Namespace:
         """Two foreign files or attachments change places, in one step."""
         self.core.check_writable()
         for place in (one, other):
-            if place.kind not in (PathKind.PLAIN, PathKind.ATTACHMENT):
+            if place.kind not in (PathKind.FOREIGN, PathKind.ATTACHMENT):
                 raise Protected(f"{place.path} belongs where it is")
             if (info := self.core.disk.stat(place.path)) is None:
                 raise NotFound(f"{place.path} does not exist")
@@ -393,7 +393,7 @@ class Namespace:
     def symlink(self, place: PathInfo, text: str) -> None:
         """Foreign files may be links; nothing of ours may."""
         self.core.check_writable()
-        if place.kind is not PathKind.PLAIN:
+        if place.kind is not PathKind.FOREIGN:
             raise Protected(f"{place.path} cannot be a link")
         with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.symlink(text, place.name, dir_fd=parent)

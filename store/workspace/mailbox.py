@@ -59,7 +59,7 @@ class Mailboxes:
             return Mailbox(self.core, self.commits, place_in)
         if target.startswith(f"{layout.PROJECTS}/"):
             place = classify_path(target.rstrip("/"))
-            if place.kind is not PathKind.MEMBER or place.location is None:
+            if place.kind is not PathKind.PROJECT_SESSION or place.location is None:
                 raise InvalidName(f"{target!r} names no session of a project: projects/<key>/sessions/<id> would")
             return Mailbox(self.core, self.commits, place.location)
         location = self.core.locate(target)

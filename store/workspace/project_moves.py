@@ -54,12 +54,12 @@ class ProjectMover:
             yield
 
     def _refuse(self, source: PathInfo, target: PathInfo) -> None:
-        if source.kind in (PathKind.PROJECT, PathKind.MEMBER) and target.kind is not source.kind:
+        if source.kind in (PathKind.PROJECT, PathKind.PROJECT_SESSION) and target.kind is not source.kind:
             what = "project" if source.kind is PathKind.PROJECT else "session of a project"
             raise Protected(f"{source.path} is a {what}; it can only become another one")
         if target.kind is PathKind.PROJECT:
             check_key(target.name)
-        member = member_of(target.location) if target.kind is PathKind.MEMBER and target.location else None
+        member = member_of(target.location) if target.kind is PathKind.PROJECT_SESSION and target.location else None
         if member is not None:
             check_member(member)
         if member is not None and member.child is not None and self._has_children(source):

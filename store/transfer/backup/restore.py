@@ -325,7 +325,7 @@ class RestoreRun:
         place = wanted.place
         if place.kind is PathKind.DERIVED:
             return RestoreOutcome(wanted.path, "same")  # it follows by itself
-        if wanted.link is not None and place.kind is not PathKind.PLAIN:
+        if wanted.link is not None and place.kind is not PathKind.FOREIGN:
             return RestoreOutcome(wanted.path, "skipped", "a link; nothing of ours can be one")
         if self._is_same(wanted):
             return RestoreOutcome(wanted.path, "same")
@@ -372,7 +372,7 @@ class RestoreRun:
 def _belongs(wanted: RestoreFile, *, is_new: bool) -> bool:
     """Whether a file comes back with its session: mail only with a new one, and nothing of ours is a link."""
     kind = wanted.place.kind
-    return kind is PathKind.PLAIN if wanted.link is not None else is_new or kind is not PathKind.MESSAGE
+    return kind is PathKind.FOREIGN if wanted.link is not None else is_new or kind is not PathKind.MESSAGE
 
 
 def _to_trash(location: Location, files: Iterable[NewFile], same: set[bytes]) -> list[NewFile]:

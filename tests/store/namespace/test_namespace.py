@@ -58,15 +58,15 @@ def test_state_that_is_to_be_a_project_has_to_be_copied(store: Store, names: Nam
         ("sessions/a/token-usage.jsonl", PathKind.LOG, Location("a")),
         ("sessions/a/attachments", PathKind.ATTACHMENTS, Location("a")),
         ("sessions/a/attachments/x.png", PathKind.ATTACHMENT, Location("a")),
-        ("sessions/a/attachments/sub/x.png", PathKind.PLAIN, Location("a")),
+        ("sessions/a/attachments/sub/x.png", PathKind.FOREIGN, Location("a")),
         ("sessions/a/attachments/session.json", PathKind.ATTACHMENT, Location("a")),
-        ("sessions/a/sub/session.json", PathKind.PLAIN, Location("a")),
-        ("sessions/a/sub/log.jsonl", PathKind.PLAIN, Location("a")),
-        ("sessions/a/.session.json.x7f2", PathKind.PLAIN, Location("a")),
-        ("sessions/a/children/b/children", PathKind.PLAIN, Location("a", "b")),
-        ("sessions/.~tmp~", PathKind.PLAIN, None),
-        ("sessions/.~tmp~/session.json", PathKind.PLAIN, None),
-        ("sessions/\udcff", PathKind.PLAIN, None),
+        ("sessions/a/sub/session.json", PathKind.FOREIGN, Location("a")),
+        ("sessions/a/sub/log.jsonl", PathKind.FOREIGN, Location("a")),
+        ("sessions/a/.session.json.x7f2", PathKind.FOREIGN, Location("a")),
+        ("sessions/a/children/b/children", PathKind.FOREIGN, Location("a", "b")),
+        ("sessions/.~tmp~", PathKind.FOREIGN, None),
+        ("sessions/.~tmp~/session.json", PathKind.FOREIGN, None),
+        ("sessions/\udcff", PathKind.FOREIGN, None),
     ],
 )
 def test_a_path_has_one_meaning(path: str, kind: PathKind, location: Location | None) -> None:
@@ -137,7 +137,7 @@ def test_a_directory_is_no_session_yet(store: Store, names: Namespace) -> None:
 def test_a_new_session_has_a_proper_name(names: Namespace, name: str) -> None:
     """What no id may be is no session's directory: refused, or a foreign one."""
     place = classify_path(f"sessions/{name}")
-    if place.kind is PathKind.PLAIN:
+    if place.kind is PathKind.FOREIGN:
         names.make_dir(place)
         names.remove_dir(place)
         return

@@ -63,7 +63,7 @@ def test_a_deletion_is_called_as_sessions_are() -> None:
     assert find_deletion(found, "plan").last.session_id == "fix-login/plan"
     assert find_deletion(found, slots[-1].name).last == slots[-1]
     assert find_deletion(found, "fix/pl").last.session_id == "fix-login/plan"
-    with pytest.raises(Ambiguous, match=r"say which: fix-login, fix-logout$"):
+    with pytest.raises(Ambiguous, match=r"candidates: fix-login, fix-logout$"):
         find_deletion(found, "fix")
     for name in ("nobody", "", " ", "ogin"):
         with pytest.raises(NotFound):

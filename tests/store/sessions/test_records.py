@@ -186,8 +186,8 @@ def test_the_three_names_are_records_and_no_others(store: Store) -> None:
     for name in ("artifacts.json", "traces.json", "verification.json"):
         assert classify_path(f"sessions/s1/{name}").kind is PathKind.RECORD
         assert classify_path(f"sessions/s1/children/kid/{name}").kind is PathKind.RECORD
-        assert classify_path(f"sessions/s1/notes/{name}").kind is PathKind.PLAIN
-        assert classify_path(f"sessions/s1/{name}~").kind is PathKind.PLAIN
+        assert classify_path(f"sessions/s1/notes/{name}").kind is PathKind.FOREIGN
+        assert classify_path(f"sessions/s1/{name}~").kind is PathKind.FOREIGN
 
 
 def test_bytes_are_stored_as_they_come(store: Store, directory: Path) -> None:

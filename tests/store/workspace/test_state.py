@@ -302,7 +302,7 @@ def test_git_beside_the_documents_is_left_alone(store: Store, state: State, home
     (home / "state/.git").mkdir(parents=True)
     (home / "state/.git/x.json").write_bytes(b"not JSON")
     assert list(state.paths()) == []
-    assert classify_path("state/.git/x.json").kind.name == "PLAIN"
+    assert classify_path("state/.git/x.json").kind.name == "FOREIGN"
     with pytest.raises(InvalidName):
         state.save_json(".git", "x", 1)
 
@@ -314,7 +314,7 @@ def test_a_name_that_is_no_text_is_none_of_ours(store: Store, home: Path) -> Non
     store.names.make_dir(classify_path("state/facts"))
     (home / "state/facts/f.json").write_text("1")
     store.names.move(classify_path("state/facts"), classify_path(odd))
-    assert classify_path(f"{odd}/f.json").kind is PathKind.PLAIN
+    assert classify_path(f"{odd}/f.json").kind is PathKind.FOREIGN
     store.names.move(classify_path(odd), classify_path("state/facts"))
     assert store.state.load_json("facts", "f") == 1
     store.sweep()

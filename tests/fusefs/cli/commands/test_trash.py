@@ -82,7 +82,7 @@ def test_several_that_begin_so_are_named(emptied: Path) -> None:
         store.save(make_session("fire"))
         store.delete("fire")
     result = grovefs(emptied, "undelete", "fir")
-    assert (result.returncode, result.stderr) == (1, "grovefs: 'fir' is ambiguous; say which: fire, first\n")
+    assert (result.returncode, result.stderr) == (1, "grovefs: 'fir' is ambiguous; candidates: fire, first\n")
     assert ids(emptied) == ["second"]
 
 
