@@ -1,44 +1,47 @@
-"""The command `grovefs`: arguments and exit codes, one file per family of commands."""
+"""The command `grovefs`: arguments and exit codes, one module per command family."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import typer
 
-# Importing a family registers its commands. One a line: they come from many hands.
-FAMILIES = (
-    "create",
-    "backup",
-    "check",
-    "modify",
-    "edit",
-    "search",
-    "health",
-    "mail",
-    "man",
-    "mount",
-    "projects",
-    "prune",
-    "delete",
-    "schema",
-    "list",
-    "show",
-    "state",
-    "stats",
-    "status",
-    "tail",
-    "import_export",
-    "trash",
-)
+# Module in fusefs/cli/commands → the commands it registers when imported.
+FAMILIES = {
+    "backup": ("backup", "restore"),
+    "check": ("check", "health", "rebuild"),
+    "create": ("new", "append", "attach"),
+    "delete": ("rm", "cleanup"),
+    "edit": ("edit",),
+    "grep": ("grep",),
+    "import_export": ("import", "export"),
+    "list": ("ls",),
+    "mail": ("mail",),
+    "man": ("man",),
+    "modify": ("mv", "fork", "pin", "unpin", "clear"),
+    "mount": ("mount", "umount"),
+    "projects": ("projects",),
+    "prune": ("prune",),
+    "schema": ("schema",),
+    "search": ("search",),
+    "show": ("show",),
+    "state": ("state",),
+    "stats": ("stats",),
+    "status": ("status",),
+    "tail": ("tail",),
+    "trash": ("trash", "undelete"),
+}
+_FAMILY_OF = {command: family for family, commands in FAMILIES.items() for command in commands}
 
 
 def main() -> None:
-    """Run the command line. What goes wrong is one line and an exit code; a bug keeps its traceback."""
-    if sys.argv[1:2] == ["grep"]:  # before anything that takes time is imported
+    """Run the command line. Expected errors print one line and set the exit code; a bug keeps its traceback."""
+    if sys.argv[1:2] == ["grep"]:  # before any slow import: a search is faster than importing typer
         from fusefs.cli.commands.grep import main as grep_main
 
         sys.exit(grep_main(sys.argv[2:]))
@@ -49,17 +52,33 @@ def main() -> None:
             sys.argv[1:] = fstab.run(sys.argv[1:])
     from fusefs.cli.errors import run
 
-    app = load()
+    app = load(needed_families(sys.argv[1:]))
     sys.exit(run(lambda: app(prog_name="grovefs", standalone_mode=False)))
 
 
-def load() -> typer.Typer:
-    """The application with all its commands."""
+def needed_families(arguments: Sequence[str]) -> Iterable[str]:
+    """The family of the command in `arguments`; all of them for help, shell completion and unknown commands."""
+    if "_GROVEFS_COMPLETE" in os.environ:
+        return FAMILIES
+    if arguments[:1] == ["--version"]:
+        return ()
+    words = iter(arguments)
+    for word in words:
+        if word in ("--home", "-H"):
+            next(words, None)
+        elif not word.startswith("-"):
+            return [_FAMILY_OF[word]] if word in _FAMILY_OF else FAMILIES
+    return FAMILIES
+
+
+def load(families: Iterable[str] = FAMILIES) -> typer.Typer:
+    """The application with the commands of `families`."""
     from fusefs.cli.app import app
     from fusefs.cli.help import group_commands
 
-    for family in FAMILIES:
-        import_module(f"fusefs.cli.commands.{family}")
-    import_module("fusefs.cli.commands.grep").register(app)
+    for family in families:
+        module = import_module(f"fusefs.cli.commands.{family}")
+        if family == "grep":  # must not import typer, so it cannot register itself
+            module.register(app)
     group_commands(app)
     return app

@@ -10,14 +10,18 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
 
 from fusefs.cli import completion
 from fusefs.cli.default_home import default_home
-from store import Location, NotFound, Store, layout
+from store import layout
+from store.errors import NotFound
+
+if TYPE_CHECKING:
+    from store import Location, Store
 
 app = typer.Typer(
     name="grovefs",
@@ -46,7 +50,7 @@ Home = Annotated[
         show_default="$GROVEFS_HOME, $BAMBOO_DATA_DIR or ~/.grovefs",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.", show_default=False)]
 NAMED = "Id, root/child, a unique beginning of it, or the title."
 SessionName = Annotated[str, typer.Argument(metavar="SESSION", help=NAMED, autocompletion=completion.sessions)]
 SessionNames = Annotated[
@@ -76,7 +80,9 @@ def start(
 def open_store(home: Path, progress: Callable[[int, int], None] | None = None) -> Store:
     """A store for one command: nothing goes on in the background. A home is not made by looking for it."""
     if not (home / layout.SESSIONS).is_dir():
-        raise NotFound(f"there is no home at {home}; say which with --home or $GROVEFS_HOME")
+        raise NotFound(f"there is no home at {home}; pass --home or set $GROVEFS_HOME")
+    from store import Store
+
     return Store.open(home, background=False, progress=progress)
 
 

@@ -1,32 +1,78 @@
-"""How `--help` reads: commands in groups by what one wants to do, and paragraphs that flow to the terminal's width."""
+"""Layout of `--help`: commands in groups, paragraphs wrapped to the terminal, options and arguments without clutter."""
 
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
+from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.models import CommandInfo
 
-# What one wants to do → the commands for it, in this order. A command that stands nowhere comes last.
+# Heading → commands, in the order shown. Commands not listed come last.
 PANELS = {
     "Mount": ("mount", "umount", "status"),
-    "Read and find": ("ls", "show", "tail", "search", "grep", "stats"),
-    "Make and change": ("new", "append", "attach", "edit", "mv", "fork", "pin", "unpin"),
-    "Take away, and have back": ("rm", "clear", "cleanup", "prune", "trash", "undelete"),
-    "Come, go and keep": ("import", "export", "backup", "restore"),
-    "Care": ("check", "rebuild", "health", "schema", "man"),
-    "Beside the conversations": ("mail", "state", "projects"),
+    "Read and search": ("ls", "show", "tail", "search", "grep", "stats"),
+    "Create and change": ("new", "append", "attach", "edit", "mv", "fork", "pin", "unpin"),
+    "Delete and restore": ("rm", "clear", "cleanup", "prune", "trash", "undelete"),
+    "Import, export, backup": ("import", "export", "backup", "restore"),
+    "Maintenance": ("check", "rebuild", "health", "schema", "man"),
+    "Mail, state, projects": ("mail", "state", "projects"),
 }
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 _ORDER = list(_PANEL_OF)
+_VALUE_NAMES = {int: "N", float: "N", str: "TEXT", Path: "PATH"}
+
+
+class PlainCommand(TyperCommand):
+    """A command whose help shows `--json`, `--limit N` and `FILE`, not `--json <bool>`, `--limit <int>`, `{FILE}`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return list(map(_without_clutter, super().get_params(ctx)))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        pieces = [self.options_metavar] if self.options_metavar else []
+        return pieces + [_usage_piece(param) for param in self.get_params(ctx) if _is_argument(param)]
+
+
+class PlainGroup(TyperGroup):
+    """The same for a group of commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return list(map(_without_clutter, super().get_params(ctx)))
+
+
+def _is_argument(param: Any) -> bool:
+    return bool(param.param_type_name == "argument")
+
+
+def _without_clutter(param: Any) -> Any:
+    """Adjust how typer shows a parameter: flags have no value, arguments and values are named in capitals."""
+    if _is_argument(param):
+        param.metavar = param.metavar or param.name.upper() + ("..." if param.nargs != 1 else "")
+        if not param.type_descriptor.is_choice:
+            param.display_type_rich = lambda ctx: None
+    elif param.is_flag:
+        param.metavar = ""
+    elif param.metavar is None:
+        param.metavar = _VALUE_NAMES.get(param.type_descriptor.annotation)
+    return param
+
+
+def _usage_piece(argument: Any) -> str:
+    name = str(argument.metavar)
+    return name if argument.required or name.startswith("[") else f"[{name}]"
 
 
 def group_commands(app: typer.Typer) -> None:
-    """Once all commands are registered, those of groups too."""
+    """Apply headings, order and layout to all registered commands, including those of groups."""
     app.info.help = reflow(app.info.help or "")
+    app.info.cls = PlainGroup
     for command in app.registered_commands:
         command.help = reflow(command.help or inspect.getdoc(command.callback) or "")
         command.rich_help_panel = _PANEL_OF.get(_name(command))
+        command.cls = PlainCommand
     app.registered_commands.sort(key=_rank)
     for group in app.registered_groups:
         if group.typer_instance is not None:
@@ -43,5 +89,5 @@ def _rank(command: CommandInfo) -> int:
 
 
 def reflow(text: str) -> str:
-    """Each paragraph one line: typer breaks lines where the source does, else, and again at the terminal's edge."""
+    """Put each paragraph on one line. Otherwise typer keeps the line breaks of the source and wraps once more."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))

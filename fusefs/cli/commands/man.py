@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fusefs.cli import load
 from fusefs.cli.app import app
 
 _OPENING = re.compile(r"^[.']", re.MULTILINE)
@@ -61,7 +62,7 @@ def man(
 
 def render() -> str:
     """The page in roff, in plain ASCII: every formatter takes that."""
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(load())
     root: Any = command.make_context("grovefs", [], resilient_parsing=True)
     lines = [
         f'.TH GROVEFS 1 "" "grovefs {version("grovefs")}" "User Commands"',
