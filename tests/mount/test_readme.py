@@ -166,7 +166,7 @@ def make_clone(clone: Path) -> Path:
         script = programs / name
         script.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} {arguments}"$@"\n')
         script.chmod(0o755)
-    stamp = "cat pyproject.toml constraints.txt | sha256sum > .venv/.installed"
+    stamp = "echo $(cat pyproject.toml constraints.txt | sha256sum | cut -d' ' -f1) dev > .venv/.installed"
     subprocess.run(stamp, shell=True, cwd=clone, check=True)
     return clone
 
