@@ -22,7 +22,7 @@ from store import (
     ToolCall,
     TrajectoryStep,
 )
-from store.model.session import FunctionCall, ImageUrl, MessagePart
+from store.model.message import FunctionCall, ImageUrl, MessagePart
 
 OAK, BIRCH = "oak-large", "birch-mini"
 DAY_S = 86_400

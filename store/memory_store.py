@@ -17,11 +17,13 @@ from store.commit.session_reader import LoadState, entry_of
 from store.disk.file import Stamp
 from store.documents import json_text, sidecar
 from store.documents.document import Document, parse_document
+from store.documents.json_splice import same
 from store.documents.secrets import without_keys
 from store.errors import Ambiguous, Conflict, NotFound, Protected
 from store.index.catalog import Version
 from store.layout import ARTIFACTS, TRACES, VERIFICATION, Location
-from store.model.session import IndexEntry, Session
+from store.model.index_entry import IndexEntry
+from store.model.session import Session
 from store.sessions import artifacts, prune_plan
 from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
 from store.sessions.records import rendered, with_statuses
@@ -88,7 +90,7 @@ class MemoryStore:
                 raise conflict_error(location, origin)
             origin = _origin(held, held.document.record.model_dump())
         now = sidecar.complete_api_changes(origin.dump, session)
-        if json_text.same(origin.dump, now):
+        if same(origin.dump, now):
             return
         refuse_shortening(location, origin.dump, session, shorten=shorten)
         session.updated_at = now["updated_at"] = next_updated_at(origin, session.updated_at)

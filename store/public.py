@@ -27,16 +27,11 @@ from store.index.catalog import Version
 from store.index.change_feed import Changes, Cursor, FeedChange
 from store.layout import Location
 from store.memory_store import MemoryStore
-from store.model.session import (
-    AgentRuntimeState,
-    IndexEntry,
-    Message,
-    PendingQuestion,
-    Session,
-    TaskItem,
-    TaskList,
-    ToolCall,
-)
+from store.model.index_entry import IndexEntry
+from store.model.message import Message, ToolCall
+from store.model.runtime_state import AgentRuntimeState
+from store.model.session import PendingQuestion, Session
+from store.model.tasks import TaskItem, TaskList
 from store.model.timestamp import Timestamp
 from store.search.results import EmptyQuery, Hit
 from store.search.summaries import SessionSummary

@@ -30,7 +30,9 @@ from store.home.opening import migrate_sidecars
 from store.index.catalog import Filter, Order, Version
 from store.index.change_feed import Changes, Cursor
 from store.layout import Location
-from store.model.session import IndexEntry, Message, Session
+from store.model.index_entry import IndexEntry
+from store.model.message import Message
+from store.model.session import Session
 from store.model.timestamp import Timestamp
 from store.search.query import parse_query
 from store.search.resolve import NameResolver

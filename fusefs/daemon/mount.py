@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -138,6 +139,7 @@ def unmount(mountpoint: Path, *, lazily: bool = False) -> None:
 def serve(options: MountOptions, ready: Callable[[], None]) -> None:
     """Mount, serve until it is unmounted or a signal comes, and clean up."""
     check_place(options)
+    gc.freeze()  # imported modules live as long as the daemon: exclude them from collections
     with Store.open(options.home, durability=options.durability, beside_bamboo=options.beside_bamboo) as store:
         if not options.read_only:
             store.check_writable()

@@ -23,8 +23,9 @@ from store.commit.session_reader import LoadedSession
 from store.commit.to_trash import to_trash
 from store.disk import trash
 from store.disk.file import File, NewFile
-from store.documents import attachment_names, json_text
+from store.documents import attachment_names
 from store.documents.document import Document, identity_problem, parse_document
+from store.documents.json_splice import splice
 from store.documents.sidecar import overlay, sidecar_of
 from store.errors import Busy, Corrupt, InvalidContent, StoreError
 from store.home.sessions_json import SessionsJson, parse_export
@@ -204,7 +205,7 @@ def check_sidecar(
     if side.data["messages"]:
         text = f"holds {len(side.data['messages'])} messages, which nobody reads"
         emptied = _replace_sidecar(
-            core, location, snapshot.side, lambda: json_text.splice(side.raw, side.data, {**side.data, "messages": []})
+            core, location, snapshot.side, lambda: splice(side.raw, side.data, {**side.data, "messages": []})
         )
         return side, [Finding("sidecar-messages", path, text, emptied)]
     return side, []

@@ -19,8 +19,9 @@ from store.documents.sidecar import overlay
 from store.errors import Busy, Corrupt, InvalidContent
 from store.index.catalog import SessionFacts, Version
 from store.layout import Location
+from store.model.index_entry import IndexEntry
 from store.model.preview import Preview
-from store.model.session import IndexEntry, Session
+from store.model.session import Session
 
 log = logging.getLogger("grovefs.store")
 

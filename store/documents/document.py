@@ -13,12 +13,14 @@ import orjson
 import pydantic
 
 from store import layout
-from store.documents import gc_pause, json_text
+from store.documents import json_text
 from store.documents.attachment_names import SCHEME
+from store.documents.json_splice import same, splice
 from store.documents.sidecar import AUTHORITY
 from store.errors import InvalidContent, Problem
 from store.layout import Location
-from store.model.session import ALIASES, Session
+from store.model.record import ALIASES
+from store.model.session import Session
 
 AUTHORITY_LIMIT = 512 * 1024
 _AUTHORITY_FRAME = re.compile(
@@ -68,13 +70,12 @@ class Document(NamedTuple):
 
 def parse_document(raw: bytes, name: str, *, limit: int = json_text.MAX_DOCUMENT_BYTES) -> Document:
     """The record in `raw`; InvalidContent says what is wrong and where. `name` is for the message."""
-    with gc_pause.gc_paused(len(raw)):
-        data = json_text.parse(raw, name, limit=limit)
-        try:
-            record = Session.model_validate(data)
-        except pydantic.ValidationError as error:
-            raise InvalidContent(name, type_problem(error, raw)) from None
-        return Document(raw, data, record)
+    data = json_text.parse(raw, name, limit=limit)
+    try:
+        record = Session.model_validate(data)
+    except pydantic.ValidationError as error:
+        raise InvalidContent(name, type_problem(error, raw)) from None
+    return Document(raw, data, record)
 
 
 def with_current_updated_at(raw: bytes, present: bytes) -> bytes:
@@ -85,7 +86,7 @@ def with_current_updated_at(raw: bytes, present: bytes) -> bytes:
         return raw
     if ours.record.updated_at.ns >= theirs.record.updated_at.ns:
         return raw
-    return json_text.splice(raw, ours.data, {**ours.data, "updated_at": theirs.data["updated_at"]})
+    return splice(raw, ours.data, {**ours.data, "updated_at": theirs.data["updated_at"]})
 
 
 def type_problem(error: pydantic.ValidationError, raw: bytes | None = None) -> Problem:
@@ -142,7 +143,7 @@ def with_identity(document: Document, members: Members) -> bytes:
     task_list = next((k for k in ("task_list", "todo_list") if isinstance(data.get(k), dict)), None)
     if task_list and "id" in members:
         after[task_list] = {**data[task_list], "session_id": new_id}
-    raw = json_text.splice(document.raw, data, after)
+    raw = splice(document.raw, data, after)
     return _with_references(raw, f"{SCHEME}{old_id}/", f"{SCHEME}{new_id}/")
 
 
@@ -194,7 +195,7 @@ def _authority_fault(document: Document, name: str) -> str | None:
 
 def _contradiction(payload: dict[str, Any], document: Document) -> str | None:
     for field in _SEALED:
-        if field in payload and not json_text.same(payload[field], getattr(document.record, field)):
+        if field in payload and not same(payload[field], getattr(document.record, field)):
             return f"its {field} is not that of the document"
     if "project_id" in payload and (payload["project_id"] or None) != (document.record.project_id or None):
         return "its project_id is not that of the document"

@@ -1,24 +1,20 @@
-"""Bytes ↔ JSON values, and changes to a text that keep every byte they need not touch. Pure.
+"""JSON text: parse it, find positions and spans in it, render it. Pure.
 
-`parse` accepts exactly what serde_json, the owning agent's parser, accepts (rule 6), and says where
-the first fault is. `splice` applies the difference between two values to a text: members that did not
-change keep their bytes, place and formatting, known to us or not (rule 5). The same splice serves an
-API save (dump at load → dump now), and carries an edit of session.json into the sidecar, where it is
-a three-way merge.
+`parse` accepts exactly what serde_json, the parser of the owning agent, accepts (rule 6).
+Otherwise it reports the position of the first error. `json_splice` changes a text.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 import msgspec
 import orjson
 
-from store.documents import gc_pause, json_faults
 from store.errors import InvalidContent, Problem, TooLarge
 
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
@@ -29,7 +25,7 @@ STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _STRING_OR_EXPONENT = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|e\+', re.DOTALL)
 _KEY = re.compile(rb'[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 _SPACE = re.compile(rb"[ \t\r\n]*")
-_WHITESPACE = b" \t\r\n"
+WHITESPACE = b" \t\r\n"
 _MINUS_ZERO = re.compile(rb"(?<![eE])-0(?![.eE])")
 _STRING_OR_MINUS_ZERO = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|(?<![eE])-0(?![.eE])', re.DOTALL)
 _ONE_BRACKET = bytes.maketrans(b"[]", b"{}")
@@ -40,7 +36,7 @@ _NOT_BRACKETS_OR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 _ONE_SPACE = bytes.maketrans(b"\t\r\n", b"   ")
 _ONE_SPACE_BEFORE_VALUES = bytes.maketrans(b"\t\r\n:,[", b"      ")
 
-Path = json_faults.Path
+Path = tuple[str | int, ...]
 
 
 # -- parsing ---------------------------------------------------------------------------------------
@@ -59,8 +55,7 @@ def parse_value(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> An
     """As `parse`, but any JSON value."""
     check_size(len(raw), name, limit)
     try:
-        with gc_pause.gc_paused(len(raw)):
-            value = orjson.loads(raw)
+        value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidContent(name, _syntax_problem(raw, error)) from None
     _check_structure(raw, value, name)
@@ -93,7 +88,7 @@ def _check_structure(raw: bytes, value: Any, name: str) -> None:
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _depth(_brackets(raw)) > MAX_DEPTH:
         raise InvalidContent(name, _depth_problem(raw))
     if _repeats_a_key(raw, orjson.dumps(value)):
-        path, offset = json_faults.find_duplicate(raw)
+        path, offset = _find_duplicate(raw)
         line, column = position(raw, offset)
         raise InvalidContent(name, Problem("the key appears twice", line, column, render_path(path)))
 
@@ -131,8 +126,55 @@ def _outside_strings(raw: bytes) -> bytes:
 
 
 def _depth_problem(raw: bytes) -> Problem:
-    line, column = position(raw, json_faults.too_deep_at(raw, MAX_DEPTH))
+    line, column = position(raw, _too_deep_at(raw))
     return Problem(f"nested deeper than {MAX_DEPTH} levels", line, column)
+
+
+# -- exact positions of faults: slow, only for documents known to be invalid -----------------------
+
+
+def _too_deep_at(raw: bytes) -> int:
+    """Offset of the bracket that opens one level too many."""
+    depth = 0
+    for token in re.finditer(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', raw, re.DOTALL):
+        if token[0] in (b"[", b"{"):
+            depth += 1
+            if depth > MAX_DEPTH:
+                return token.start()
+        elif token[0] in (b"]", b"}"):
+            depth -= 1
+    raise AssertionError("the text is not that deep")
+
+
+def _find_duplicate(raw: bytes) -> tuple[Path, int]:
+    """Path and offset of the first repeated key. Slow and exact: only for a text known to have one."""
+    path: list[str | int] = []  # the key or index each open container stands at
+    seen: list[set[str] | None] = []  # keys so far; None for an array
+    token = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")([ \t\r\n]*:)?|[\[\]{},]', re.DOTALL)
+    for match in token.finditer(raw):
+        text = match[0]
+        if text == b"{":
+            seen.append(set())
+            path.append("")
+        elif text == b"[":
+            seen.append(None)
+            path.append(0)
+        elif text in (b"}", b"]"):
+            seen.pop()
+            path.pop()
+        elif text == b",":
+            last = path[-1]
+            if isinstance(last, int):
+                path[-1] = last + 1
+        elif match[2] is not None:
+            key = orjson.loads(match[1])
+            keys = seen[-1]
+            assert keys is not None
+            path[-1] = key
+            if key in keys:
+                return tuple(path), match.start()
+            keys.add(key)
+    raise AssertionError("the text repeats no key")
 
 
 # -- positions -------------------------------------------------------------------------------------
@@ -150,8 +192,8 @@ def locate(raw: bytes, path: Path, aliases: Mapping[str, str] | None = None) -> 
 
     `aliases` names the other spelling under which the text may hold a key.
     """
-    start = len(raw) - len(raw.lstrip(_WHITESPACE))
-    end = len(raw.rstrip(_WHITESPACE))
+    start = len(raw) - len(raw.lstrip(WHITESPACE))
+    end = len(raw.rstrip(WHITESPACE))
     for step in path:
         spans = _spans(raw, start, end) or {}
         found = spans.get(step) or spans.get((aliases or {}).get(str(step), step))
@@ -200,7 +242,7 @@ def members(raw: bytes, start: int = 0, end: int | None = None) -> list[JsonMemb
         match = _KEY.match(raw, at)
         assert match is not None
         value_end = match.end() + len(memoryview(value))
-        chunk_end = value_end if raw[value_end] in b",}" else _skip_space(raw, value_end)
+        chunk_end = value_end if raw[value_end] in b",}" else skip_space(raw, value_end)
         found.append(JsonMember(key, at, match.end(), value_end, chunk_end))
         at = chunk_end + 1
     return found
@@ -212,14 +254,14 @@ def elements(raw: bytes, start: int = 0, end: int | None = None) -> list[tuple[i
     found: list[tuple[int, int]] = []
     at = raw.index(b"[", start) + 1
     for value in values:
-        begin = _skip_space(raw, at)
+        begin = skip_space(raw, at)
         stop = begin + len(memoryview(value))
         found.append((begin, stop))
-        at = _skip_space(raw, stop) + 1
+        at = skip_space(raw, stop) + 1
     return found
 
 
-def _skip_space(raw: bytes, at: int) -> int:
+def skip_space(raw: bytes, at: int) -> int:
     match = _SPACE.match(raw, at)
     assert match is not None
     return match.end()
@@ -259,183 +301,3 @@ def _serde_floats(text: bytes) -> bytes:
         return text
     # orjson writes 1e+16 where serde writes 1e16.
     return _STRING_OR_EXPONENT.sub(lambda m: m[1] or b"e", text)
-
-
-# -- splicing --------------------------------------------------------------------------------------
-
-
-def splice(
-    raw: bytes, before: Mapping[str, Any], after: Mapping[str, Any], *, aliases: Mapping[str, str] | None = None
-) -> bytes:
-    """Apply the difference between `before` and `after` to the object in `raw`; all other bytes stay.
-
-    A key missing in `after` is removed. Objects are spliced member by member, arrays element by element.
-    `aliases` names the other spelling under which the text may hold a key.
-    """
-    start = _skip_space(raw, 0)
-    end = len(raw.rstrip(_WHITESPACE))
-    # An empty object at the top is filled as serde would print it: one member a line.
-    return raw[:start] + _splice_object(raw[start:end], before, after, _Style(b"\n", b""), aliases or {}) + raw[end:]
-
-
-def same(one: Any, other: Any) -> bool:
-    """Equality as JSON has it: 1, 1.0 and true are three different texts, so are 0.0 and -0.0; key order
-    means nothing."""
-    if one is other:
-        return True
-    if one != other:
-        return False  # what Python finds different is different; but it finds 1 and True equal
-    if isinstance(one, str):
-        return True
-    if isinstance(one, dict | list) and isinstance(other, dict | list):
-        return _dumps(one) == _dumps(other) or _same_parts(one, other)
-    return type(one) is type(other) and (one != 0 or str(one) == str(other))  # 0.0 and -0.0
-
-
-def _dumps(value: Any) -> bytes | None:
-    try:
-        return orjson.dumps(value)
-    except TypeError:  # an integer over 64 bits, a lone surrogate
-        return None
-
-
-def _same_parts(one: Any, other: Any) -> bool:
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return all(same(value, other[key]) for key, value in one.items())
-    return all(map(same, one, other))
-
-
-class _Style(NamedTuple):
-    """How a container is laid out: white space before each part, and before its closing bracket."""
-
-    lead: bytes
-    tail: bytes
-
-    @property
-    def indent(self) -> bytes | None:
-        """What each line begins with; None if all stands on one line."""
-        newline = self.lead.rfind(b"\n")
-        return self.lead[newline + 1 :] if newline >= 0 else None
-
-
-def _splice_value(raw: bytes, before: Any, after: Any, style: _Style, aliases: Mapping[str, str]) -> bytes:
-    if isinstance(before, dict) and isinstance(after, dict) and raw[:1] == b"{":
-        return _splice_object(raw, before, after, style, aliases)
-    if isinstance(before, list) and isinstance(after, list) and before and after and raw[:1] == b"[":
-        spans = elements(raw)
-        if len(spans) == len(before):
-            return _splice_array(raw, spans, before, after, aliases)
-    return _render_as(after, style)
-
-
-def _splice_object(
-    raw: bytes, before: Mapping[str, Any], after: Mapping[str, Any], outer: _Style, aliases: Mapping[str, str]
-) -> bytes:
-    old = members(raw)
-    style = _object_style(raw, old, outer)
-    present = {m.key for m in old}
-    spelled = _spelled({**before, **after}, present, aliases)
-    changed = {spelled[k]: v for k, v in after.items() if k not in before or not same(before[k], v)}
-    removed = {spelled[k] for k in before if k not in after}
-    if not changed and not removed:
-        return raw
-    originals: dict[str, Any] = {}
-    for key, value in before.items():
-        originals.setdefault(spelled[key], value)
-    chunks: dict[str, bytes] = {}
-    for m in old:
-        if m.key in removed:
-            continue
-        if m.key in changed:
-            value = _splice_value(raw[m.start : m.end], originals.get(m.key), changed[m.key], style, aliases)
-            chunks[m.key] = raw[m.chunk_start : m.start] + value
-        else:
-            chunks[m.key] = raw[m.chunk_start : m.end]
-        if m is not old[-1]:
-            chunks[m.key] += raw[m.end : m.chunk_end]
-    kept = list(chunks)
-    is_spaced = style.indent is not None or bool(old and raw[old[0].start - 1 : old[0].start] == b" ")
-    colon = b": " if is_spaced else b":"
-    added = {key: value for key, value in changed.items() if key not in present}
-    for key, value in added.items():
-        chunks[key] = style.lead + render_compact(key) + colon + _render_as(value, style)
-    order = _order(kept, added.keys(), [spelled[k] for k in after])
-    return _join(b"{", [chunks[k] for k in order], style.tail, b"}")
-
-
-def _spelled(keys: Mapping[str, Any], present: set[str], aliases: Mapping[str, str]) -> dict[str, str]:
-    """Each key as the text spells it. A free map may hold both spellings: there they are two keys."""
-    spelled = {k: k for k in keys}
-    for name, alias in aliases.items():
-        if name in keys and alias not in keys and alias in present and name not in present:
-            spelled[name] = alias
-    return spelled
-
-
-def _order(kept: list[str], added: Collection[str], wanted: list[str]) -> list[str]:
-    """What was there as it was, and each new key behind the nearest that the declared order puts in front of it.
-
-    In one pass: an object may have a hundred thousand new members.
-    """
-    known, leader = set(kept), None
-    followers: dict[str | None, list[str]] = {}
-    for key in wanted:
-        if key in known:
-            leader = key
-        elif key in added:
-            followers.setdefault(leader, []).append(key)
-    return [*followers.get(None, ()), *(k for key in kept for k in (key, *followers.get(key, ())))]
-
-
-def _splice_array(
-    raw: bytes, spans: list[tuple[int, int]], before: list[Any], after: list[Any], aliases: Mapping[str, str]
-) -> bytes:
-    style = _Style(raw[1 : spans[0][0]], raw[spans[-1][1] : -1])
-    shorter = min(len(before), len(after))
-    head = next((i for i in range(shorter) if not same(before[i], after[i])), shorter)
-    rest = shorter - head
-    tail = next((i for i in range(rest) if not same(before[-1 - i], after[-1 - i])), rest)
-    parts: list[bytes] = []
-    for i, value in enumerate(after):
-        if i < head:
-            parts.append(_lead(raw, spans, i) + raw[slice(*spans[i])])
-        elif i >= len(after) - tail:
-            j = i - len(after)  # counted from the end, in both
-            parts.append(_lead(raw, spans, len(before) + j) + raw[slice(*spans[j])])
-        elif i < len(before) - tail:
-            spliced = _splice_value(raw[slice(*spans[i])], before[i], value, style, aliases)
-            parts.append(_lead(raw, spans, i) + spliced)
-        else:
-            parts.append(style.lead + _render_as(value, style))
-    return _join(b"[", parts, style.tail, b"]")
-
-
-def _lead(raw: bytes, spans: list[tuple[int, int]], i: int) -> bytes:
-    if i == 0:
-        return raw[1 : spans[0][0]]
-    between = raw[spans[i - 1][1] : spans[i][0]]
-    return between[between.index(b",") + 1 :]
-
-
-def _object_style(raw: bytes, old: list[JsonMember], outer: _Style) -> _Style:
-    if not old:
-        indent = outer.indent
-        return _Style(b"", b"") if indent is None else _Style(b"\n" + indent + b"  ", b"\n" + indent)
-    first = old[0]
-    lead = raw[first.chunk_start : _skip_space(raw, first.chunk_start)]
-    if len(old) > 1:  # `{"a": 1, "b": 2}`: the second member tells about the space after a comma
-        second = old[1].chunk_start
-        lead = raw[second : _skip_space(raw, second)]
-    return _Style(lead, raw[old[-1].end : old[-1].chunk_end])
-
-
-def _render_as(value: Any, style: _Style) -> bytes:
-    return render_indented(value, style.indent)
-
-
-def _join(opening: bytes, parts: list[bytes], tail: bytes, closing: bytes) -> bytes:
-    if not parts:
-        return opening + closing
-    return opening + b",".join(parts) + tail + closing

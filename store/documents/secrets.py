@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from store.documents import json_text
+from store.documents.json_splice import splice
 from store.errors import InvalidContent, Problem
 
 KEY = "api_key"
@@ -45,7 +46,7 @@ def without_keys(document: dict[str, Any]) -> dict[str, Any]:
 def without_api_keys(raw: bytes, document: dict[str, Any]) -> bytes:
     """The text without the keys that its document carries, every other byte kept."""
     clean = without_keys(document)
-    return raw if clean is document else json_text.splice(raw, document, clean)
+    return raw if clean is document else splice(raw, document, clean)
 
 
 def reject_api_keys(raw: bytes, document: Mapping[str, Any], name: str) -> None:

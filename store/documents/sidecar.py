@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from store.documents import json_text
+from store.documents.json_splice import same, splice
 from store.documents.secrets import without_keys
-from store.model.session import ALIASES, MIRRORED, Session, mirror_text
+from store.model.mirrored_fields import MIRRORED, mirror_text
+from store.model.record import ALIASES
+from store.model.session import Session
 
 AUTHORITY = "_bamboo_main_authority"
 # What newer Bamboos keep in session.json alone.
@@ -63,13 +65,13 @@ def sidecar_of(raw: bytes, document: Mapping[str, Any]) -> bytes:
     state = plane.get("agent_runtime_state")
     if isinstance(state, dict) and state.get("children"):
         plane["agent_runtime_state"] = {**state, "children": {}}
-    return json_text.splice(raw, document, plane)
+    return splice(raw, document, plane)
 
 
 def apply_changes_to_sidecar(side: bytes, old: Mapping[str, Any], new: Mapping[str, Any]) -> bytes:
     """The sidecar after session.json changed from `old` to `new`: what differs is carried, the rest stays."""
     before, after = (_with_maps(_with_task_names(control_plane(document))) for document in (old, new))
-    return json_text.splice(side, before, after, aliases=ALIASES)
+    return splice(side, before, after, aliases=ALIASES)
 
 
 def _with_maps(plane: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +112,7 @@ def complete_api_changes(loaded: Mapping[str, Any], session: Session) -> dict[st
     """
     complete_control_changes(loaded, session)
     now = without_keys(session.model_dump(warnings=False))
-    if json_text.same(loaded["messages"], now["messages"]):
+    if same(loaded["messages"], now["messages"]):
         now["messages"] = loaded["messages"]  # one and the same: whoever compares them again is done at once
     elif was_edited(loaded["messages"], now["messages"]):
         _clear_derived(loaded, now, session)
@@ -137,7 +139,7 @@ def _keep_mirrors(loaded: Mapping[str, Any], session: Session) -> None:
     before = loaded.get("runtime_metadata") or {}
     now = session.runtime_metadata.model_dump(warnings=False) if session.runtime_metadata else {}
     for name, key in MIRRORED.items():
-        if json_text.same(before.get(name), now.get(name)):
+        if same(before.get(name), now.get(name)):
             continue
         if session.metadata.get(key) != loaded.get("metadata", {}).get(key):
             continue  # the caller has set the mirror himself
@@ -152,7 +154,7 @@ def was_edited(before: list[Any], after: list[Any]) -> bool:
     """Whether a message that was there is gone or says something else. Appending edits nothing."""
     if len(after) < len(before):
         return True
-    return any(not json_text.same(_content_of(b), _content_of(a)) for b, a in zip(before, after, strict=False))
+    return any(not same(_content_of(b), _content_of(a)) for b, a in zip(before, after, strict=False))
 
 
 def _content_of(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +164,7 @@ def _content_of(message: Mapping[str, Any]) -> dict[str, Any]:
 def _clear_derived(loaded: Mapping[str, Any], now: Mapping[str, Any], session: Session) -> None:
     """Only what the caller left as it was: who compresses writes messages and summary in one save."""
     for name in DERIVED:
-        if json_text.same(loaded.get(name), now.get(name)):
+        if same(loaded.get(name), now.get(name)):
             setattr(session, name, [] if name == "compression_events" else None)
     if session.metadata.get(_PREVIOUS_RESPONSE) == loaded.get("metadata", {}).get(_PREVIOUS_RESPONSE):
         session.metadata.pop(_PREVIOUS_RESPONSE, None)

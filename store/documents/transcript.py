@@ -17,7 +17,7 @@ from urllib.parse import quote
 import orjson
 
 from store.documents import attachment_names
-from store.model.session import IndexEntry
+from store.model.index_entry import IndexEntry
 
 RENDERER_VERSION = 1
 

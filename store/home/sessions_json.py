@@ -23,7 +23,7 @@ from store.disk.file import File, Stamp
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent, Problem
 from store.home.bamboo_server import BambooServer, is_ours
-from store.model.session import IndexEntry
+from store.model.index_entry import IndexEntry
 from store.model.timestamp import Timestamp
 
 log = logging.getLogger("grovefs.store")

@@ -22,8 +22,8 @@ from store.errors import NotFound
 from store.index import fulltext
 from store.index.database import Database
 from store.layout import Location
+from store.model.index_entry import IndexEntry
 from store.model.preview import Preview
-from store.model.session import IndexEntry
 from store.model.timestamp import Timestamp
 
 Order = Literal["updated", "created", "title", "messages"]

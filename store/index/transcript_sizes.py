@@ -16,7 +16,7 @@ from store.documents import display_names, transcript
 from store.documents.transcript import PieceSize
 from store.index.schema import SHIFT
 from store.layout import Location
-from store.model.session import IndexEntry
+from store.model.index_entry import IndexEntry
 
 PLACE = (1 << SHIFT) - 1
 Source = str | dict[str, Any]  # a session's summary, or a message

@@ -1,46 +1,23 @@
-"""The records of a store: Session and everything in it, and its entry in the index.
+"""Session: one conversation with everything stored in session.json and runtime.json.
 
-One import for all of them; the parts live in messages, tasks, budget, runtime_state and mirrors.
-A record accepts exactly what the owning agent would load (rule 6), keeps what it does not know
-(rule 5), and `model_dump()` gives exactly the members that agent would write, in its order. Loading
-invents nothing that a rewrite would then add: the rewriter compares two dumps and splices what differs.
+Session accepts exactly what the owning agent would load (rule 6) and keeps unknown members
+(rule 5). `model_dump()` returns exactly the members that agent would write, in its order.
+Loading adds no members: a save compares two dumps and splices the difference, so an added
+member would be written.
 
-FORMATS A.2 and C.2. Pure but for the clock, which new messages and changed sessions are stamped from.
+Pure, except for the clock that sets the timestamps of new messages and changed sessions.
 """
 
 from typing import Any, Literal, Self
 
-import orjson
 from pydantic import AliasChoices, ConfigDict, Field, PrivateAttr
 
-from store.model.budget import (
-    BudgetStrategy,
-    CompressionEvent,
-    ConversationSummary,
-    HybridStrategy,
-    PromptSnapshot,
-    TokenBudget,
-    TokenBudgetUsage,
-    WindowStrategy,
-)
-from store.model.message import (
-    FunctionCall,
-    ImageOcrLine,
-    ImageOcrResult,
-    ImageUrl,
-    Message,
-    MessagePart,
-    Phase,
-    Role,
-    ToolCall,
-    cut_tool_output,
-)
+from store.model.budget import CompressionEvent, ConversationSummary, PromptSnapshot, TokenBudget, TokenBudgetUsage
+from store.model.message import Message, cut_tool_output
 from store.model.mirrored_fields import (
-    MIRRORED,
     MetadataField,
     MirroredField,
     SessionRuntimeMetadata,
-    mirror_text,
     parse_flag,
     parse_messages,
     parse_names,
@@ -48,73 +25,9 @@ from store.model.mirrored_fields import (
 )
 from store.model.preview import Preview
 from store.model.record import ALIASES, U32, U64, AliasedRecord, Missing, OmitEmpty, Opt, Record
-from store.model.runtime_state import (
-    AgentRuntimeState,
-    Checkpoint,
-    LlmState,
-    MemoryState,
-    PermissionMode,
-    PlanModeState,
-    PromptState,
-    RoundState,
-    SuspensionState,
-    ToolsState,
-    WaitingForBash,
-    WaitingForChildren,
-)
-from store.model.tasks import TaskBlocker, TaskEvidence, TaskItem, TaskList, TaskStatus, TaskTransition
+from store.model.runtime_state import AgentRuntimeState, PermissionMode
+from store.model.tasks import TaskItem, TaskList, TaskStatus
 from store.model.timestamp import Timestamp
-
-__all__ = [
-    "ALIASES",
-    "MIRRORED",
-    "AgentRuntimeState",
-    "BudgetStrategy",
-    "Checkpoint",
-    "CompressionEvent",
-    "ConversationSummary",
-    "FunctionCall",
-    "HybridStrategy",
-    "ImageOcrLine",
-    "ImageOcrResult",
-    "ImageUrl",
-    "IndexEntry",
-    "LlmState",
-    "MemoryState",
-    "Message",
-    "MessagePart",
-    "PendingQuestion",
-    "PermissionMode",
-    "Phase",
-    "PlanModeState",
-    "PromptSnapshot",
-    "PromptState",
-    "ProviderModelRef",
-    "ReasoningEffort",
-    "Record",
-    "Role",
-    "RoundState",
-    "Session",
-    "SessionKind",
-    "SessionRuntimeMetadata",
-    "SuspensionState",
-    "TaskBlocker",
-    "TaskEvidence",
-    "TaskItem",
-    "TaskList",
-    "TaskStatus",
-    "TaskTransition",
-    "Timestamp",
-    "TokenBudget",
-    "TokenBudgetUsage",
-    "ToolCall",
-    "ToolsState",
-    "WaitingForBash",
-    "WaitingForChildren",
-    "WindowStrategy",
-    "cut_tool_output",
-    "mirror_text",
-]
 
 SessionKind = Literal["root", "child"]
 ReasoningEffort = Literal["low", "medium", "high", "xhigh", "max"]
@@ -328,112 +241,3 @@ class Session(AliasedRecord):
 
     def _touch(self) -> None:
         self.updated_at = Timestamp.after(self.updated_at)
-
-
-class IndexEntry(Record):
-    """What the index says of a session: one value of `sessions` in sessions.json."""
-
-    id: str
-    kind: SessionKind
-    rel_path: str
-    title: str
-    title_version: U64 = 0
-    title_generated: Missing[bool] = None
-    pinned: bool
-    parent_session_id: str | None = None  # the only member that is written as null
-    root_session_id: str
-    spawn_depth: U32
-    model: str = ""
-    model_ref: Opt[ProviderModelRef] = None
-    reasoning_effort: Opt[ReasoningEffort] = None
-    workspace_path: Opt[str] = None
-    project_id: Opt[str] = None
-    gold_config_json: Opt[str] = None
-    created_by_schedule_id: Opt[str] = None
-    created_by_connect_key: Opt[str] = None
-    schedule_run_id: Opt[str] = None
-    created_at: Timestamp
-    updated_at: Timestamp
-    last_activity_at: Timestamp
-    message_count: U64
-    has_attachments: bool
-    has_pending_question: bool = False
-    plan_mode: Opt[PlanModeState] = None
-    bypass_permissions: bool = False
-    permission_mode: Missing[PermissionMode] = None
-    last_run_status: Opt[str] = None
-    last_run_error: Opt[str] = None
-    token_usage: Opt[TokenBudgetUsage] = None
-    subagent_type: Opt[str] = None
-    lifecycle: Opt[str] = None
-    resident_name: Opt[str] = None
-    placement: Opt[Any] = None
-
-    @classmethod
-    def of(
-        cls,
-        session: Session,
-        *,
-        location_id: str,
-        rel_path: str,
-        kind: SessionKind,
-        root_id: str,
-        message_count: int,
-        has_attachments: bool,
-    ) -> Self:
-        """The entry of `session`. Its identity is where it lies, whatever the document says (rule 9)."""
-        metadata = session.metadata
-        state = session.agent_runtime_state
-        entry = cls(
-            id=location_id,
-            kind=kind,
-            rel_path=rel_path,
-            title=session.title,
-            title_version=session.title_version,
-            pinned=session.pinned,
-            parent_session_id=session.parent_session_id,
-            root_session_id=root_id,
-            spawn_depth=session.spawn_depth,
-            model=session.model,
-            model_ref=session.model_ref,
-            reasoning_effort=session.reasoning_effort,
-            workspace_path=_unless_blank(session.workspace_path),
-            project_id=_unless_blank(session.project_id),
-            gold_config_json=_unless_blank(metadata.get("gold_config")),
-            created_by_schedule_id=_unless_blank(metadata.get("created_by_schedule_id")),
-            created_by_connect_key=_unless_blank(metadata.get("created_by_connect_key")),
-            schedule_run_id=_unless_blank(metadata.get("schedule_run_id")),
-            created_at=session.created_at,
-            updated_at=session.updated_at,
-            last_activity_at=session.updated_at,
-            message_count=message_count,
-            has_attachments=has_attachments,
-            has_pending_question=session.has_pending_question(),
-            plan_mode=state.plan_mode if state else None,
-            bypass_permissions=state.bypass_permissions if state else False,
-            last_run_status=_unless_blank(session.last_run_status),
-            last_run_error=_unless_blank(session.last_run_error),
-            token_usage=session.token_usage,
-            subagent_type=_unless_blank(session.subagent_type),
-            lifecycle=_unless_blank(metadata.get("lifecycle")),
-            resident_name=_unless_blank(metadata.get("resident_name")),
-            placement=_parse_object(metadata.get("placement")),
-        )
-        # Assigned, not passed: they may be absent from an entry but are never null in one.
-        entry.title_generated = session.title_generated
-        if state and state.permission_mode is not None:
-            entry.permission_mode = state.effective_permission_mode()
-        return entry
-
-
-def _unless_blank(text: str | None) -> str | None:
-    """Untrimmed, but only if something remains after trimming."""
-    return text if text and text.strip() else None
-
-
-def _parse_object(text: str | None) -> dict[str, Any] | None:
-    try:
-        value = orjson.loads(text) if text else None
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None

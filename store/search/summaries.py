@@ -16,8 +16,9 @@ from store.commit.session_reader import with_load_state
 from store.errors import Busy, Corrupt
 from store.index.catalog import Filter, Order
 from store.layout import Location
+from store.model.index_entry import IndexEntry
 from store.model.preview import Preview
-from store.model.session import NEW_TITLE, IndexEntry, Session
+from store.model.session import NEW_TITLE, Session
 from store.model.timestamp import Timestamp
 
 log = logging.getLogger("grovefs.store")

@@ -24,7 +24,7 @@ from store.index import fulltext, transcript_sizes
 from store.index.catalog import Version, unpack_version
 from store.index.schema import SHIFT
 from store.layout import Location
-from store.model.session import IndexEntry
+from store.model.index_entry import IndexEntry
 
 T = TypeVar("T")
 

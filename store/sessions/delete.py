@@ -21,7 +21,7 @@ from store.disk.rejects import Rejects
 from store.disk.trash import TrashSlot
 from store.errors import AlreadyExists, Busy, Corrupt, NotFound, Protected
 from store.layout import Location
-from store.model.session import IndexEntry
+from store.model.index_entry import IndexEntry
 from store.path_kinds import classify_path
 from store.sessions import prune_plan
 from store.sessions.prune_plan import CleanupMode, CleanupResult, Plan

@@ -16,7 +16,7 @@ from store.commit.core import Core
 from store.errors import Busy
 from store.index.database import now_ns
 from store.layout import Location
-from store.model.session import IndexEntry
+from store.model.index_entry import IndexEntry
 from store.sessions import prune_plan
 from store.sessions.delete import DeleteOperations
 from store.sessions.prune_plan import Keep, PrunedTree, PrunePlan

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from store.layout import Location
-from store.model.session import IndexEntry
+from store.model.index_entry import IndexEntry
 from store.model.timestamp import Timestamp
 
 CleanupMode = Literal["all", "empty", "children"]

@@ -15,7 +15,7 @@ from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
 from store.documents import document as documents
-from store.documents import gc_pause, json_text, secrets, sidecar
+from store.documents import json_text, secrets, sidecar
 from store.documents.document import Document, parse_document
 from store.errors import Conflict, InvalidContent, InvalidName, Problem
 from store.index.catalog import Version
@@ -55,7 +55,7 @@ class PutOperation:
         path = location.path(name)
         document = parse_document(raw, path, limit=self.core.limit_bytes)
         secrets.reject_api_keys(raw, document.data, path)
-        with self.core.locked(location), gc_pause.gc_paused(len(raw)):
+        with self.core.locked(location):
             snapshot = self.core.read(location)
             current = snapshot.main if name == layout.SESSION else snapshot.side
             if current is not None and current.data == raw:

@@ -19,6 +19,7 @@ from store.commit.journal import Commit
 from store.commit.to_trash import NOTHING_KEPT, TrashPart, to_trash
 from store.disk.file import File, NewFile
 from store.documents import json_text
+from store.documents.json_splice import splice
 from store.errors import Corrupt, InvalidContent, NotFound, Problem
 from store.index.catalog import WriteOptions
 from store.layout import ARTIFACTS, TRACES, VERIFICATION, Location
@@ -192,7 +193,7 @@ def spliced(raw: bytes, before: Any, after: Any, new: bytes) -> bytes:
     if not before:
         return new if after else raw
     if isinstance(before, dict):
-        return json_text.splice(raw, before, after)
+        return splice(raw, before, after)
     # Only objects are spliced, so the array is made a member of one; and that is taken off again.
     head, tail = b'{"":', b"}"
-    return json_text.splice(head + raw + tail, {"": before}, {"": after})[len(head) : -len(tail)]
+    return splice(head + raw + tail, {"": before}, {"": after})[len(head) : -len(tail)]

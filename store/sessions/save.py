@@ -25,11 +25,14 @@ from store.disk.file import NewFile
 from store.documents import append_offsets, json_text, secrets, sidecar
 from store.documents import document as documents
 from store.documents.document import Document, parse_document
+from store.documents.json_splice import same, splice
 from store.errors import Conflict, InvalidContent, NotFound, Problem
 from store.index.catalog import CatalogRow
 from store.index.change_feed import What
 from store.layout import Location
-from store.model.session import ALIASES, Message, Session, cut_tool_output
+from store.model.message import Message, cut_tool_output
+from store.model.record import ALIASES
+from store.model.session import Session
 from store.model.timestamp import Timestamp
 
 
@@ -111,7 +114,7 @@ class SaveOperations:
                 raise conflict_error(location, origin)
             origin = load_state_of(session_reader.parse(snapshot))
         now = sidecar.complete_api_changes(origin.dump, session)
-        if json_text.same(origin.dump, now):
+        if same(origin.dump, now):
             return
         refuse_shortening(location, origin.dump, session, shorten=shorten)
         session.updated_at = now["updated_at"] = next_updated_at(origin, session.updated_at)
@@ -128,7 +131,7 @@ class SaveOperations:
 
     def _row_to_keep(self, snapshot: DocumentPair, before: list[Any], after: list[Any]) -> CatalogRow | None:
         """The session's row, if that and all its search rows stay right because no message changes."""
-        if not json_text.same(before, after):
+        if not same(before, after):
             return None
         row = self.core.index.find(snapshot.location)
         return row if row is not None and row.version == snapshot.version else None
@@ -174,7 +177,7 @@ class SaveOperations:
 
     def _rewrite_side(self, session: Session, location: Location, origin: LoadState) -> None:
         before = sidecar.control_plane(origin.dump)
-        if json_text.same(before, sidecar.control_plane(_dumped(session, without_messages=True))):
+        if same(before, sidecar.control_plane(_dumped(session, without_messages=True))):
             return
         session.updated_at = next_updated_at(origin, session.updated_at)
         now = _dumped(session, without_messages=True)
@@ -249,7 +252,7 @@ class SaveOperations:
         now = Timestamp.after(latest)
         parts, moved = append_offsets.splice_messages(main.data, row.anchors, added, now)
         json_text.check_size(sum(map(len, parts)), location.path(layout.SESSION), self.core.limit_bytes)
-        new_side = json_text.splice(side.data, {"updated_at": old_side["updated_at"]}, {"updated_at": now})
+        new_side = splice(side.data, {"updated_at": old_side["updated_at"]}, {"updated_at": now})
         entry = row.entry.model_copy(
             update={
                 "message_count": row.entry.message_count + len(added),
@@ -313,7 +316,7 @@ def _dumped(session: Session, *, without_messages: bool = False) -> dict[str, An
 
 
 def _spliced(raw: bytes, before: dict[str, Any], after: dict[str, Any]) -> bytes:
-    return _rendering(lambda: json_text.splice(raw, before, after, aliases=ALIASES))
+    return _rendering(lambda: splice(raw, before, after, aliases=ALIASES))
 
 
 def _rendering(render: Callable[[], bytes], name: str = layout.SESSION) -> bytes:

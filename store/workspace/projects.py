@@ -22,6 +22,7 @@ from store.commit.journal import Commit
 from store.commit.to_trash import to_trash
 from store.disk.file import NewFile, Stamp
 from store.documents import json_text
+from store.documents.json_splice import splice
 from store.errors import Conflict, Corrupt, InvalidContent, InvalidName, NotFound, ReadOnly
 from store.index.catalog import Version, WriteOptions
 from store.layout import PROJECTS, Location
@@ -179,7 +180,7 @@ class Projects:
             raw = file.data if file else json_text.render_strict(payload_members(entry), path)
             if file is not None and not self._derived.says(member, file, entry):
                 data = json_text.parse(raw, path, limit=self.core.limit_bytes)
-                raw = json_text.splice(raw, data, {**data, **payload_members(entry)})
+                raw = splice(raw, data, {**data, **payload_members(entry)})
             self._put(member, raw, entry=entry)
 
     def remove_child(self, key: str, parent: str, child_id: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from store import Store
-from store.model.session import IndexEntry
+from store.model.index_entry import IndexEntry
 from tests.builders import make_session
 from tests.mount.conftest import Mount, wait_until
 from tests.mount.test_basics import edit, title

@@ -26,7 +26,7 @@ from store import (
     Timestamp,
 )
 from store.disk.file import Stamp
-from store.model.session import CompressionEvent, ConversationSummary
+from store.model.budget import CompressionEvent, ConversationSummary
 from tests.builders import NINE_DIGITS, files_below, make_document, make_session, read_json
 
 

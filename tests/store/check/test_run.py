@@ -14,7 +14,7 @@ import pytest
 from store import BambooAtWork, Location, Message, Report, Session, Store
 from store.check.finding import NOTES, Finding, Kind
 from store.check.fulltext import Parity
-from store.model.session import ImageUrl, MessagePart
+from store.model.message import ImageUrl, MessagePart
 from tests.builders import files_below, location_of, make_document, make_session, read_json
 
 UUID = "0b8d5f1d-2c11-4c0e-9a5e-7d3c1f0e6a51"

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from store.documents import append_offsets, json_text
 from store.documents.document import parse_document
+from store.documents.json_splice import same
 from store.model.timestamp import Timestamp
 from tests.builders import NINE_DIGITS, make_document
-from tests.store.documents.test_json_text import LAYOUTS, rewrite
+from tests.store.documents.json_samples import LAYOUTS, rewrite
 
 NOW = Timestamp("2026-06-21T00:00:00Z")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=10) | st.sampled_from(["]", "[", '"]', "\\", "\n"])
@@ -45,7 +46,7 @@ def check_append(raw: bytes, added: list[dict[str, Any]]) -> bytes:
     parts, moved = append_offsets.splice_messages(raw, found, added, NOW)
     new = b"".join(parts)
     result = parse_document(new, "session.json")
-    assert json_text.same(result.data, {**main.data, "messages": main.data["messages"] + added, "updated_at": NOW})
+    assert same(result.data, {**main.data, "messages": main.data["messages"] + added, "updated_at": NOW})
     assert list(result.data) == list(main.data)
     assert append_offsets.find(result) == moved
     assert append_offsets.still_valid(new, moved)

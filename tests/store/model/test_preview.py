@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.model.preview import TITLE_COLUMNS, Preview, characters, is_answer, is_question, make_title, shorten
+from store.model.preview import Preview, is_answer, is_question, make_title
 
 
 def user(content: str, **members: Any) -> dict[str, Any]:
@@ -52,30 +51,6 @@ def test_marks_stay_with_their_letter() -> None:
     assert make_title(user(letter * 61)) == letter * 59 + "…"
 
 
-@pytest.mark.parametrize(
-    ("piece", "width"),
-    [
-        ("👩‍👩‍👧‍👦", 2),  # a family, joined
-        ("👍🏽", 2),  # a skin tone
-        ("🇯🇵", 2),  # two letters are a flag
-        ("❤️", 2),  # a heart asked to be an emoji
-        ("각", 2),  # a syllable of three jamo
-        ("कि", 2),  # a vowel sign beside its letter
-        ("ﬁ", 1),
-    ],
-)
-def test_what_is_seen_as_one_character_is_not_cut(piece: str, width: int) -> None:
-    """Whatever it is made of, it is there whole or not at all."""
-    assert sum(columns for _, columns in characters(piece)) == width
-    title = shorten(piece * 61, TITLE_COLUMNS)
-    assert title == piece * (59 // width) + "…"
-
-
-def test_two_flags_are_not_read_as_one_long_one() -> None:
-    """Every two letters make a flag."""
-    assert [piece for piece, _ in characters("🇯🇵🇰🇷")] == ["🇯🇵", "🇰🇷"]
-
-
 def test_what_turns_text_around_is_left_out() -> None:
     """A title must not rearrange the list it stands in; control characters go too."""
     assert make_title(user("\ufeffab\u202ecd\x1b[31m\u2069")) == "abcd[31m"
@@ -92,15 +67,6 @@ def test_a_long_message_is_not_looked_through() -> None:
     """Ten million letters in one line, or ten million blanks before the first one."""
     assert make_title(user("x" * 10_000_000)) == "x" * 59 + "…"
     assert make_title(user(" " * 10_000_000 + "x")) == "x"
-
-
-@given(st.text())
-def test_a_title_is_never_too_wide_and_begins_as_the_text_does(text: str) -> None:
-    """Whatever was typed."""
-    title = shorten(text, TITLE_COLUMNS)
-    assert sum(width for _, width in characters(title)) <= TITLE_COLUMNS
-    assert title == text or text.startswith(title[:-1])
-    assert "".join(piece for piece, _ in characters(text)) == text
 
 
 @given(st.text())

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from store import EmptyQuery, InvalidQuery, Location, Message, Session, Store, Timestamp, ToolCall
 from store.documents.search_text import SNIPPET_CHARS, message_text, snippet
 from store.index import fulltext
-from store.model.session import ConversationSummary, FunctionCall, ImageOcrLine, ImageOcrResult, ImageUrl, MessagePart
+from store.model.budget import ConversationSummary
+from store.model.message import FunctionCall, ImageOcrLine, ImageOcrResult, ImageUrl, MessagePart
 from store.search.query import LONGEST_BYTES, parse_query
 from tests.builders import location_of, make_session
 from tests.store.tables import dump_tables

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from store import Conflict, Location, Message, NotFound, Session, Store, Timestamp
+from store.model.budget import ConversationSummary
 from store.model.message import ImageUrl, MessagePart
-from store.model.session import ConversationSummary
 from tests.builders import make_document, make_session
 from tests.store.documents.test_transcript import messages as random_messages
 from tests.store.documents.test_transcript import texts

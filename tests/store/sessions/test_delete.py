@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from store import AlreadyExists, BambooAtWork, Location, Message, NotFound, Protected, Session, Store
 from store.commit.session_reader import entry_of
 from store.disk.trash import TrashExpiry
-from store.model.session import IndexEntry
+from store.model.index_entry import IndexEntry
 from store.path_kinds import classify_path
 from store.sessions.prune_plan import CleanupMode, Plan, ancestors, descendants, plan_cleanup
 from tests.builders import files_below, make_session, read_json

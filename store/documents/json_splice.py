@@ -1,0 +1,201 @@
+"""Splice: change the members of a JSON text that differ, and keep every other byte. Pure.
+
+`splice` applies the difference between two values to a text. Members that did not change keep
+their bytes, position and formatting, whether known or not (rule 5). An API save splices the
+difference between the dump at load and the dump now. The same function applies an edit of
+session.json to the sidecar, which makes it a three-way merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from store.documents.json_text import (
+    WHITESPACE,
+    JsonMember,
+    elements,
+    members,
+    render_compact,
+    render_indented,
+    skip_space,
+)
+
+
+def splice(
+    raw: bytes, before: Mapping[str, Any], after: Mapping[str, Any], *, aliases: Mapping[str, str] | None = None
+) -> bytes:
+    """Apply the difference between `before` and `after` to the object in `raw`; all other bytes stay.
+
+    A key missing in `after` is removed. Objects are spliced member by member, arrays element by element.
+    `aliases` names the other spelling under which the text may hold a key.
+    """
+    start = skip_space(raw, 0)
+    end = len(raw.rstrip(WHITESPACE))
+    # An empty object at the top is filled as serde would print it: one member a line.
+    return raw[:start] + _splice_object(raw[start:end], before, after, _Style(b"\n", b""), aliases or {}) + raw[end:]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equality as JSON has it: 1, 1.0 and true are three different texts, so are 0.0 and -0.0; key order
+    means nothing."""
+    if one is other:
+        return True
+    if one != other:
+        return False  # what Python finds different is different; but it finds 1 and True equal
+    if isinstance(one, str):
+        return True
+    if isinstance(one, dict | list) and isinstance(other, dict | list):
+        return _dumps(one) == _dumps(other) or _same_parts(one, other)
+    return type(one) is type(other) and (one != 0 or str(one) == str(other))  # 0.0 and -0.0
+
+
+def _dumps(value: Any) -> bytes | None:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # an integer over 64 bits, a lone surrogate
+        return None
+
+
+def _same_parts(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return all(same(value, other[key]) for key, value in one.items())
+    return all(map(same, one, other))
+
+
+class _Style(NamedTuple):
+    """How a container is laid out: white space before each part, and before its closing bracket."""
+
+    lead: bytes
+    tail: bytes
+
+    @property
+    def indent(self) -> bytes | None:
+        """What each line begins with; None if all stands on one line."""
+        newline = self.lead.rfind(b"\n")
+        return self.lead[newline + 1 :] if newline >= 0 else None
+
+
+def _splice_value(raw: bytes, before: Any, after: Any, style: _Style, aliases: Mapping[str, str]) -> bytes:
+    if isinstance(before, dict) and isinstance(after, dict) and raw[:1] == b"{":
+        return _splice_object(raw, before, after, style, aliases)
+    if isinstance(before, list) and isinstance(after, list) and before and after and raw[:1] == b"[":
+        spans = elements(raw)
+        if len(spans) == len(before):
+            return _splice_array(raw, spans, before, after, aliases)
+    return _render_as(after, style)
+
+
+def _splice_object(
+    raw: bytes, before: Mapping[str, Any], after: Mapping[str, Any], outer: _Style, aliases: Mapping[str, str]
+) -> bytes:
+    old = members(raw)
+    style = _object_style(raw, old, outer)
+    present = {m.key for m in old}
+    spelled = _spelled({**before, **after}, present, aliases)
+    changed = {spelled[k]: v for k, v in after.items() if k not in before or not same(before[k], v)}
+    removed = {spelled[k] for k in before if k not in after}
+    if not changed and not removed:
+        return raw
+    originals: dict[str, Any] = {}
+    for key, value in before.items():
+        originals.setdefault(spelled[key], value)
+    chunks: dict[str, bytes] = {}
+    for m in old:
+        if m.key in removed:
+            continue
+        if m.key in changed:
+            value = _splice_value(raw[m.start : m.end], originals.get(m.key), changed[m.key], style, aliases)
+            chunks[m.key] = raw[m.chunk_start : m.start] + value
+        else:
+            chunks[m.key] = raw[m.chunk_start : m.end]
+        if m is not old[-1]:
+            chunks[m.key] += raw[m.end : m.chunk_end]
+    kept = list(chunks)
+    is_spaced = style.indent is not None or bool(old and raw[old[0].start - 1 : old[0].start] == b" ")
+    colon = b": " if is_spaced else b":"
+    added = {key: value for key, value in changed.items() if key not in present}
+    for key, value in added.items():
+        chunks[key] = style.lead + render_compact(key) + colon + _render_as(value, style)
+    order = _order(kept, added.keys(), [spelled[k] for k in after])
+    return _join(b"{", [chunks[k] for k in order], style.tail, b"}")
+
+
+def _spelled(keys: Mapping[str, Any], present: set[str], aliases: Mapping[str, str]) -> dict[str, str]:
+    """Each key as the text spells it. A free map may hold both spellings: there they are two keys."""
+    spelled = {k: k for k in keys}
+    for name, alias in aliases.items():
+        if name in keys and alias not in keys and alias in present and name not in present:
+            spelled[name] = alias
+    return spelled
+
+
+def _order(kept: list[str], added: Collection[str], wanted: list[str]) -> list[str]:
+    """What was there as it was, and each new key behind the nearest that the declared order puts in front of it.
+
+    In one pass: an object may have a hundred thousand new members.
+    """
+    known, leader = set(kept), None
+    followers: dict[str | None, list[str]] = {}
+    for key in wanted:
+        if key in known:
+            leader = key
+        elif key in added:
+            followers.setdefault(leader, []).append(key)
+    return [*followers.get(None, ()), *(k for key in kept for k in (key, *followers.get(key, ())))]
+
+
+def _splice_array(
+    raw: bytes, spans: list[tuple[int, int]], before: list[Any], after: list[Any], aliases: Mapping[str, str]
+) -> bytes:
+    style = _Style(raw[1 : spans[0][0]], raw[spans[-1][1] : -1])
+    shorter = min(len(before), len(after))
+    head = next((i for i in range(shorter) if not same(before[i], after[i])), shorter)
+    rest = shorter - head
+    tail = next((i for i in range(rest) if not same(before[-1 - i], after[-1 - i])), rest)
+    parts: list[bytes] = []
+    for i, value in enumerate(after):
+        if i < head:
+            parts.append(_lead(raw, spans, i) + raw[slice(*spans[i])])
+        elif i >= len(after) - tail:
+            j = i - len(after)  # counted from the end, in both
+            parts.append(_lead(raw, spans, len(before) + j) + raw[slice(*spans[j])])
+        elif i < len(before) - tail:
+            spliced = _splice_value(raw[slice(*spans[i])], before[i], value, style, aliases)
+            parts.append(_lead(raw, spans, i) + spliced)
+        else:
+            parts.append(style.lead + _render_as(value, style))
+    return _join(b"[", parts, style.tail, b"]")
+
+
+def _lead(raw: bytes, spans: list[tuple[int, int]], i: int) -> bytes:
+    if i == 0:
+        return raw[1 : spans[0][0]]
+    between = raw[spans[i - 1][1] : spans[i][0]]
+    return between[between.index(b",") + 1 :]
+
+
+def _object_style(raw: bytes, old: list[JsonMember], outer: _Style) -> _Style:
+    if not old:
+        indent = outer.indent
+        return _Style(b"", b"") if indent is None else _Style(b"\n" + indent + b"  ", b"\n" + indent)
+    first = old[0]
+    lead = raw[first.chunk_start : skip_space(raw, first.chunk_start)]
+    if len(old) > 1:  # `{"a": 1, "b": 2}`: the second member tells about the space after a comma
+        second = old[1].chunk_start
+        lead = raw[second : skip_space(raw, second)]
+    return _Style(lead, raw[old[-1].end : old[-1].chunk_end])
+
+
+def _render_as(value: Any, style: _Style) -> bytes:
+    return render_indented(value, style.indent)
+
+
+def _join(opening: bytes, parts: list[bytes], tail: bytes, closing: bytes) -> bytes:
+    if not parts:
+        return opening + closing
+    return opening + b",".join(parts) + tail + closing

@@ -1,0 +1,49 @@
+"""Aliases: both spellings of a member are read, one is written."""
+
+from store.model.record import ALIASES
+from store.model.session import Session
+from store.model.tasks import TaskItem
+from tests.store.model.samples import MINIMAL, NOW, errors_of, make_session
+
+
+def test_aliases_are_read_and_written_by_name() -> None:
+    """todo_list, activeForm and ref are read; the dump has the names of today."""
+    items = [
+        {
+            "id": "1",
+            "description": "d",
+            "status": "pending",
+            "activeForm": "doing",
+            "evidence": [{"summary": "s", "ref": "a.rs:1"}],
+        }
+    ]
+    todo = {"session_id": "s", "title": "T", "items": items, "created_at": NOW, "updated_at": NOW}
+    session = make_session(todo_list=todo)
+    assert session.task_list is not None
+    item = session.task_list.items[0]
+    assert (item.active_form, item.evidence[0].reference) == ("doing", "a.rs:1")
+    dump = session.model_dump()
+    assert "todo_list" not in dump
+    assert dump["task_list"]["items"][0]["active_form"] == "doing"
+    assert dump["task_list"]["items"][0]["evidence"][0]["reference"] == "a.rs:1"
+    assert ALIASES == {"task_list": "todo_list", "active_form": "activeForm", "reference": "ref"}
+
+
+def test_both_spellings_at_once_are_a_duplicate() -> None:
+    """Name and alias together are refused where serde says "duplicate field"."""
+    assert errors_of(Session, {**MINIMAL, "task_list": None, "todo_list": None}) == [()]
+    item = {"id": "1", "description": "d", "status": "pending", "activeForm": "a", "active_form": "a"}
+    assert errors_of(TaskItem, item) == [()]
+    evidence = [{"summary": "s", "ref": "a", "reference": "a"}]
+    proven = {"id": "1", "description": "d", "status": "pending", "evidence": evidence}
+    assert errors_of(TaskItem, proven) == [("evidence", 0)]
+
+
+def test_errors_below_an_alias_name_the_spelling_in_the_text() -> None:
+    """The path of an error can be walked in the document as it is written."""
+    assert errors_of(Session, {**MINIMAL, "todo_list": {"items": 1}})[0][0] == "todo_list"
+
+
+def test_an_alias_of_another_record_is_just_unknown() -> None:
+    """`ref` means something in evidence only."""
+    assert make_session(ref="x").model_dump()["ref"] == "x"

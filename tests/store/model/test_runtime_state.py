@@ -1,0 +1,82 @@
+"""AgentRuntimeState: accepted values, defaults and permission modes."""
+
+from typing import Any
+
+import pytest
+
+from store.model.runtime_state import AgentRuntimeState
+from store.model.session import Session
+from tests.store.model.samples import NOW, SAMPLE, errors_of
+
+
+def test_new_runtime_state_is_what_an_older_agent_can_read() -> None:
+    """Every number that a 6.20 agent requires is there, and nothing newer."""
+    assert AgentRuntimeState.new("run").model_dump() == {
+        **SAMPLE["agent_runtime_state"],
+        "run_id": "run",
+        "status": "idle",
+        "round": dict.fromkeys(SAMPLE["agent_runtime_state"]["round"], 0),
+        "tools": {"schemas_resolved": False, "disabled_tool_count": 0, "active_tool_calls": 0},
+    }
+
+
+def test_runtime_state_of_two_members_loads() -> None:
+    """version and run_id are enough."""
+    state = AgentRuntimeState.model_validate({"version": 1, "run_id": "r"})
+    assert state == AgentRuntimeState.new("r")
+
+
+@pytest.mark.parametrize("round_", [{}, {"current_round": 1}, {"max_rounds": None}, {"total_tool_calls": 2}])
+def test_whatever_is_missing_from_a_round_stays_missing(round_: dict[str, Any]) -> None:
+    """Versions disagree about a round, so nothing in it is required and nothing is supplied."""
+    state = AgentRuntimeState.model_validate({"version": 1, "run_id": "r", "round": round_})
+    assert state.round.model_dump() == {key: value for key, value in round_.items() if value is not None}
+
+
+def test_old_children_lists_are_kept() -> None:
+    """Dropping them is not the record's business."""
+    children = {"active_children": 1, "active_ids": ["c"]}
+    state = AgentRuntimeState.model_validate({"version": 1, "run_id": "r", "children": children})
+    assert state.model_dump()["children"] == children
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"status": "sleeping"},
+        {"round": None},
+        {"children": None},
+        {"tools": {}},
+        {"permission_mode": "yolo"},
+        {"permission_mode": None},
+        {"stop_hook_forced_continuations": 256},
+        {"waiting_for_children": {"wait_for": "some", "registered_at": NOW}},
+        {"plan_mode": {"entered_at": NOW, "pre_permission_mode": "default", "status": "dreaming"}},
+        {"suspension": {"reason": "r"}},
+        {"checkpoints": [{}]},
+    ],
+)
+def test_bad_runtime_states_are_refused(bad: dict[str, Any]) -> None:
+    """Rule 6, inside the runtime state."""
+    assert errors_of(AgentRuntimeState, {"version": 1, "run_id": "r", **bad})
+
+
+def test_permission_mode_and_its_older_form_agree() -> None:
+    """bypass_permissions alone means bypass; setting a mode sets both; the default is not written."""
+    session = Session.new("s")
+    assert session.effective_permission_mode() == "default"
+    session.set_permission_mode("default")
+    assert session.agent_runtime_state is None
+    session.set_permission_mode("auto")
+    state = session.agent_runtime_state
+    assert state is not None
+    assert (state.permission_mode, state.bypass_permissions) == ("auto", True)
+    assert session.effective_permission_mode() == "auto"
+    session.set_permission_mode("default")
+    assert state.bypass_permissions is False
+    assert "permission_mode" not in state.model_dump()
+    state.bypass_permissions = True
+    assert session.effective_permission_mode() == "bypass"
+    state.permission_mode = "default"
+    assert session.effective_permission_mode() == "bypass"
+    assert "permission_mode" not in state.model_dump()
