@@ -1,16 +1,17 @@
-"""A demo home: a dozen varied sessions of the last two weeks, made through the store's own API.
+"""Create the demo home: a dozen varied sessions of the last two weeks, written through the store's API.
 
-The same ids, texts and distances in time each time; only message ids and the present moment differ.
+Ids, texts and time offsets are the same in every run; only message ids and the current time differ.
 """
 
 from __future__ import annotations
 
+import struct
 import sys
 import time
+import zlib
 
 import orjson
 
-from fusefs.cli.png import png
 from store import (
     AgentRuntimeState,
     InboxMessage,
@@ -26,14 +27,14 @@ from store.model.message import FunctionCall, ImageUrl, MessagePart
 
 OAK, BIRCH = "oak-large", "birch-mini"
 DAY_S = 86_400
-MIDNIGHT_S = time.time_ns() // 10**9 // DAY_S * DAY_S  # of today, in UTC
-# Shaped like a key, and none: what someone pasted and should not have. In two halves, so that no scanner is alarmed.
+MIDNIGHT_S = time.time_ns() // 10**9 // DAY_S * DAY_S  # the start of today, UTC
+# Looks like a GitHub token but is not valid. Split in two, to keep secret scanners from reporting this file.
 LEAKED = "ghp_" + "0Grove1Demo2" * 3
-LATENCIES = (61, 70, 66, 142, 180, 171, 69), (58, 61, 60, 63, 59, 62, 57)  # of a week, twice
+LATENCIES_MS = (61, 70, 66, 142, 180, 171, 69), (58, 61, 60, 63, 59, 62, 57)  # one week before, one after
 
 
 def moment(days_ago: int, clock: str) -> int:
-    """The second at which a clock showed `hh:mm`, some days ago."""
+    """The Unix time of `hh:mm` UTC some days ago."""
     hours, minutes = map(int, clock.split(":"))
     return MIDNIGHT_S - days_ago * DAY_S + hours * 3600 + minutes * 60
 
@@ -43,7 +44,7 @@ def stamp(second: int) -> Timestamp:
 
 
 class Talk:
-    """A conversation as it goes on: each thing said half a minute after the one before."""
+    """Builds a conversation; each message is half a minute later than the previous one."""
 
     def __init__(self, session: Session, title: str, started_s: int, status: str | None = "completed") -> None:
         self.session = session
@@ -63,7 +64,7 @@ class Talk:
         return message
 
     def say(self, *turns: str) -> Talk:
-        """The user and the assistant in turn, whoever was not last."""
+        """Add messages, alternating between user and assistant."""
         for text in turns:
             is_users = self.session.messages[-1].role != "user"
             self.add(Message.user(text) if is_users else Message.assistant(text))
@@ -74,7 +75,7 @@ class Talk:
         return self
 
     def use(self, tool: str, arguments: dict[str, str], output: str, *, success: bool = True) -> Talk:
-        """A tool is called and answers; the step goes into the trajectory too."""
+        """Add a tool call and its result, also to the trajectory."""
         call = ToolCall(
             id=f"call_{len(self.session.messages)}",
             type="function",
@@ -104,7 +105,7 @@ class Talk:
         return self.session
 
     def _use_tokens(self, store: Store) -> None:
-        """One record for each answer: what came before is read from the cache."""
+        """Write one usage record per answer; earlier messages count as cached input."""
         cached = 0
         for message in self.session.messages:
             fresh = 40 + len(message.content) // 4
@@ -132,36 +133,53 @@ def child(id: str, parent: Session, kind: str, title: str, started_s: int) -> Ta
     return Talk(session, title, started_s)
 
 
+def bar_chart_png(values: tuple[int, ...], bar: int = 40, gap: int = 16) -> bytes:
+    """A bar chart as an RGB image."""
+    width, height = gap + len(values) * (bar + gap), max(values) + 2 * gap
+    white, green = b"\xff\xff\xff", b"\x3a\x7d\x44"
+    rows = []
+    for y in range(height):
+        columns = [green if height - gap - value <= y < height - gap else white for value in values]
+        rows.append(b"\0" + white * gap + b"".join(column * bar + white * gap for column in columns))
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits per channel, RGB
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(b"".join(rows))), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(kind, data) for kind, data in chunks)
+
+
+def png_chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
 # -- the sessions ----------------------------------------------------------------------------------------
 
 
 def fix_login(store: Store) -> None:
-    """A root with two children and a grandchild; in a project, with steps."""
+    """A root with two children and a grandchild, in a project, with a trajectory."""
     talk = root("fix-login", "Fix the blank login page", 1, "09:12")
     talk.session.workspace_path, talk.session.project_id = "/home/me/src/shop", "shop"
     talk.say("The login page is blank since Tuesday. Can you find out why?", "I'll look at the page first.")
     talk.use("Read", {"path": "src/login.tsx"}, "export function Login() { return <Form onSubmit={redirect}/> }\n")
     talk.use("Bash", {"command": "git log --oneline -3"}, "4f1c2aa Redirect before the cookie is set\n9be01d7 Tidy\n")
-    talk.answer("There is a race condition between the session cookie and the redirect: who is redirected first, sees")
-    talk.session.messages[-1].content += " a blank page. Commit 4f1c2aa brought it."
-    talk.say("Please mend it, and let someone review it.")
+    talk.answer("There is a race condition between the session cookie and the redirect: if the redirect is first, the")
+    talk.session.messages[-1].content += " page stays blank. Commit 4f1c2aa introduced it."
+    talk.say("Please fix it, and have it reviewed.")
     login = talk.save(store)
     child("login-plan", login, "plan", "Plan the fix", talk.at_s).say(
-        "Plan the fix.", "1. Wait for the cookie. 2. Redirect. 3. A test that is slow on purpose."
+        "Plan the fix.", "1. Wait for the cookie. 2. Redirect. 3. Add a test with a slow network."
     ).save(store)
     review = child("login-review", login, "review", "Review the patch", talk.at_s + 600)
-    review.say("Review the patch.", "It waits for the cookie now; I let the tests run.").save(store)
+    review.say("Review the patch.", "It waits for the cookie now. Running the tests.").save(store)
     tests = child("login-review-tests", review.session, "test", "Run the tests", talk.at_s + 900)
     tests.use("Bash", {"command": "npm test"}, "42 passed, 0 failed\n").answer("All 42 pass.").save(store)
 
 
 def draw_chart(store: Store) -> None:
-    """Pictures that a viewer opens: in attachments/, and as links in the transcript."""
-    days = [stamp(moment(ago, "00:00"))[:10] for ago in range(10, 3, -1)]
-    talk = root("draw-chart", "Draw the latency chart 📈", 3, "14:30").say("Plot last week's latencies, twice.")
-    pictures = [png(dict(zip(days, ms, strict=True)), "ms per day") for ms in LATENCIES]
-    drawn = [store.attach(talk.session, picture, "image/png") for picture in pictures]
-    reply = talk.add(Message.assistant("Here they are: before the fix, and after it."))
+    """Images in attachments/, linked from the transcript."""
+    talk = root("draw-chart", "Draw the latency chart 📈", 3, "14:30").say(
+        "Plot the latencies of last week and of this week."
+    )
+    drawn = [store.attach(talk.session, bar_chart_png(values), "image/png") for values in LATENCIES_MS]
+    reply = talk.add(Message.assistant("Here they are: before the fix and after it."))
     reply.content_parts = [MessagePart(type="image_url", image_url=ImageUrl(url=one.url)) for one in drawn]
     talk.save(store)
 
@@ -177,16 +195,21 @@ def flaky_deploy(store: Store) -> None:
 
 
 def wire_up_ci(store: Store) -> None:
-    """Someone pasted a key: `grovefs check --secrets` finds it."""
+    """A pasted token, which `grovefs check --secrets` finds."""
     talk = root("wire-up-ci", "Wire up the nightly build", 5, "11:05", model=BIRCH)
-    talk.say("Here is the token for the build: " + LEAKED, "Thank you. I'll put it into the vault, not into a file.")
+    talk.say("Here is the token for the build: " + LEAKED, "Thank you. I'll store it in the vault, not in a file.")
     talk.use("Bash", {"command": "vault put ci token=" + LEAKED}, "stored\n").save(store)
 
 
 def small_ones(store: Store) -> None:
     rules = root("house-rules", "House rules for this project", 12, "08:00", model=BIRCH)
     rules.session.pinned = True
-    rules.say("How do we name branches?", "topic/short-words, always.", "And commits?", "Imperative, fifty letters.")
+    rules.say(
+        "How do we name branches?",
+        "topic/short-words, always.",
+        "And commits?",
+        "Imperative, at most fifty characters.",
+    )
     rules.save(store)
     root("nihongo", "日本語の質問", 8, "19:20").say(
         "吾輩は猫である。続きは？", "名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
@@ -204,9 +227,9 @@ def small_ones(store: Store) -> None:
 
 
 def which_database(store: Store) -> None:
-    """It waits for an answer."""
+    """A session that is waiting for an answer."""
     talk = root("which-database", "Choose a database", 2, "13:15", status="suspended")
-    talk.say("Which database shall we take for the orders?")
+    talk.say("Which database should we use for the orders?")
     question = "PostgreSQL or SQLite?"
     options = ["PostgreSQL", "SQLite"]
     talk.use("AskUser", {"question": question}, "waiting for the user\n")
@@ -217,19 +240,19 @@ def which_database(store: Store) -> None:
 
 
 def nightly_triage(store: Store) -> None:
-    """A run that goes on: `grovefs tail -f nightly-triage`. A message waits in its mailbox."""
+    """A running session, for `grovefs tail -f nightly-triage`, with a message in its mailbox."""
     talk = root("nightly-triage", "Triage the new issues", 0, "00:00", status="running")
     talk.session.agent_runtime_state = AgentRuntimeState.new("run-7")
-    talk.say("Go through the new issues, and label them.")
+    talk.say("Go through the new issues and label them.")
     for number, title in enumerate(("Crash on empty input", "Typo in the manual", "Slow on Mondays"), 311):
         talk.use("Issue", {"number": str(number)}, f"{title}\n")
-    talk.answer("311 is a bug, 312 belongs to the manual, 313 needs a profile. Going on with 314.")
+    talk.answer("311 is a bug, 312 is about the manual, 313 needs a profile. Continuing with 314.")
     talk.save(store)
     store.mail.at("nightly-triage").deliver(InboxMessage.new("house-rules", "steer", {"text": "label typos as docs"}))
 
 
 def port_the_parser(store: Store) -> None:
-    """A long one, of a few MB."""
+    """A long session of a few MB."""
     talk = root("port-the-parser", "Port the parser to Rust", 10, "07:30")
     talk.say("Let's port the parser, file by file.", "I am ready.")
     talk.at_s -= 60
@@ -242,7 +265,7 @@ def port_the_parser(store: Store) -> None:
 
 
 def documents(store: Store) -> None:
-    """What agents remember and people note."""
+    """State documents: an agent's memory and a user's notes."""
     store.state.save_json("memory/facts", "style", {"prefers": "short answers", "language": "en"})
     store.state.save_markdown("notes", "today", "# Today\n\n- ask about the database\n- look at the failed deploy\n")
 
@@ -256,4 +279,4 @@ def fill(store: Store) -> None:
 if __name__ == "__main__":
     with Store.open(sys.argv[1]) as opened:
         fill(opened)
-        print(f"made {opened.count()} sessions to look at")
+        print(f"created {opened.count()} demo sessions")
