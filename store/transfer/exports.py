@@ -172,11 +172,11 @@ class Exports:
                 with self.core.locked(location):  # so that both documents are of one version
                     items = [*bamboo_home.read_session(source, location.dir, location)]
                 for item in items:
-                    report(_taken(target, item) if isinstance(item, SessionDraft) else item)
+                    report(_save_copy(target, item) if isinstance(item, SessionDraft) else item)
 
 
-def _taken(target: Imports, draft: SessionDraft) -> ImportOutcome | ImportProblem:
+def _save_copy(target: Imports, draft: SessionDraft) -> ImportOutcome | ImportProblem:
     try:
-        return target.take(draft)
+        return target.save_draft(draft)
     except (InvalidName, Corrupt) as error:
         return ImportProblem(draft.path, None, f"{error}; not exported")

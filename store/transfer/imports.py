@@ -27,11 +27,12 @@ from store.errors import Busy, Corrupt, InvalidContent, InvalidName, Problem
 from store.layout import Location
 from store.path_kinds import PathKind, classify_path
 from store.sessions import artifacts
+from store.transfer.digests import HashedChunks
 from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, SourceFile, StateDocument
 from store.transfer.formats.source import Source
 from store.workspace.state import State
 
-Verdict = Literal["new", "updated", "unchanged", "kept"]
+ImportState = Literal["new", "updated", "unchanged", "kept"]
 Progress = Callable[[int, int], None]
 
 
@@ -39,7 +40,7 @@ class ImportOutcome(NamedTuple):
     """What became of one session. `reason` says why one was kept as it is here."""
 
     location: Location
-    state: Verdict
+    state: ImportState
     path: str
     reason: str | None = None
 
@@ -50,7 +51,7 @@ class ImportSummary:
 
     format: str
     source: str
-    counts: Counter[Verdict] = field(default_factory=Counter)
+    counts: Counter[ImportState] = field(default_factory=Counter)
     problems: list[ImportProblem] = field(default_factory=list)
 
 
@@ -84,9 +85,9 @@ class Imports:
 
         with Source(path) as source:
             chosen = registry.get_format(format) if format else registry.recognise(source)
-            summary = ImportSummary(chosen.name, source.shown(source.name or ""))
+            summary = ImportSummary(chosen.name, source.display_path(source.name or ""))
             total = source.total_bytes(chosen.base) if progress else 0
-            for item in self._take_all(source, chosen, dry_run=dry_run):
+            for item in self._import_all(source, chosen, dry_run=dry_run):
                 if isinstance(item, ImportProblem):
                     summary.problems.append(item)
                 else:
@@ -97,19 +98,19 @@ class Imports:
                     progress(min(source.done_bytes, total), total)
             return summary
 
-    def _take_all(self, source: Source, format: Format, *, dry_run: bool) -> Iterator[ImportOutcome | ImportProblem]:
+    def _import_all(self, source: Source, format: Format, *, dry_run: bool) -> Iterator[ImportOutcome | ImportProblem]:
         seen: dict[Location, str] = {}
         for found in format.iter_records(source):
             if isinstance(found, ImportProblem):
                 yield found
             elif isinstance(found, StateDocument):
-                yield self._take_state(found, dry_run=dry_run)
+                yield self._import_state(found, dry_run=dry_run)
             else:
-                yield from self._take_tree(found, seen, dry_run=dry_run)
+                yield from self._import_tree(found, seen, dry_run=dry_run)
         for link in sorted(source.links):
-            yield ImportProblem(source.shown(link), None, "a link; links are not followed")
+            yield ImportProblem(source.display_path(link), None, "a link; links are not followed")
 
-    def _take_tree(
+    def _import_tree(
         self, tree: SessionTree, seen: dict[Location, str], *, dry_run: bool
     ) -> Iterator[ImportOutcome | ImportProblem]:
         """The root first, that no child is ever without it; but where it is here already, the children
@@ -118,25 +119,27 @@ class Imports:
         if location in seen:
             text = f"session {location} was in {seen[location]} already; this one is skipped"
             yield ImportProblem(tree.root.path, None, text)
-            yield from map(_without_root, tree.children)
+            yield from map(_skipped_with_root, tree.children)
             return
         is_new = self.core.disk.stat(location.path(layout.SESSION)) is None
         if not is_new:
-            yield from self._take_children(tree.children, seen, dry_run=dry_run)
-        root = self._try(tree.root, seen, dry_run=dry_run)
+            yield from self._import_children(tree.children, seen, dry_run=dry_run)
+        root = self._import_draft(tree.root, seen, dry_run=dry_run)
         yield root
         if is_new and isinstance(root, ImportProblem):
-            yield from map(_without_root, tree.children)
+            yield from map(_skipped_with_root, tree.children)
         elif is_new:
-            yield from self._take_children(tree.children, seen, dry_run=dry_run)
+            yield from self._import_children(tree.children, seen, dry_run=dry_run)
 
-    def _take_children(
+    def _import_children(
         self, children: Iterable[SessionDraft | ImportProblem], seen: dict[Location, str], *, dry_run: bool
     ) -> Iterator[ImportOutcome | ImportProblem]:
         for child in children:
-            yield child if isinstance(child, ImportProblem) else self._try(child, seen, dry_run=dry_run)
+            yield child if isinstance(child, ImportProblem) else self._import_draft(child, seen, dry_run=dry_run)
 
-    def _try(self, draft: SessionDraft, seen: dict[Location, str], *, dry_run: bool) -> ImportOutcome | ImportProblem:
+    def _import_draft(
+        self, draft: SessionDraft, seen: dict[Location, str], *, dry_run: bool
+    ) -> ImportOutcome | ImportProblem:
         if draft.location in seen:
             twin = seen[draft.location]
             return ImportProblem(
@@ -144,11 +147,11 @@ class Imports:
             )
         seen[draft.location] = draft.path
         try:
-            return self.take(draft, dry_run=dry_run)
+            return self.save_draft(draft, dry_run=dry_run)
         except (InvalidContent, InvalidName, Corrupt, Busy) as error:
             return ImportProblem(draft.path, None, f"session {draft.location} is skipped: {error}")
 
-    def _take_state(self, found: StateDocument, *, dry_run: bool) -> ImportOutcome | ImportProblem:
+    def _import_state(self, found: StateDocument, *, dry_run: bool) -> ImportOutcome | ImportProblem:
         """A document that is not here yet. It has no receipt: one that says something else here is kept."""
         place = classify_path(found.path)
         if place.kind not in (PathKind.STATE_JSON, PathKind.STATE_TEXT) or place.location is None:
@@ -171,7 +174,7 @@ class Imports:
 
     # -- one session -----------------------------------------------------------------------------------
 
-    def take(self, draft: SessionDraft, *, dry_run: bool = False) -> ImportOutcome:
+    def save_draft(self, draft: SessionDraft, *, dry_run: bool = False) -> ImportOutcome:
         """Save a draft, if it is new or has grown. Raises if it could not be loaded afterwards."""
         if not dry_run:
             self.core.check_writable()
@@ -182,7 +185,7 @@ class Imports:
         receipt = _Receipt(draft.format, draft.source_id, files)
         with self.core.locked(location):
             snapshot = self.core.read(location)
-            state, reason = self._judge(draft, receipt, snapshot)
+            state, reason = self._decide(draft, receipt, snapshot)
             if state in ("new", "updated") and not dry_run:
                 self._commit(draft, receipt, snapshot, main, side)
         return ImportOutcome(location, state, draft.path, reason)
@@ -203,8 +206,8 @@ class Imports:
             return main, sidecar.sidecar_of(main.raw, main.data)
         return main, _without_keys(draft.side, draft.location.path(layout.RUNTIME), limit).raw
 
-    def _judge(self, draft: SessionDraft, receipt: _Receipt, snapshot: DocumentPair) -> tuple[Verdict, str | None]:
-        known = self._receipt(draft.location)
+    def _decide(self, draft: SessionDraft, receipt: _Receipt, snapshot: DocumentPair) -> tuple[ImportState, str | None]:
+        known = self._load_receipt(draft.location)
         came = known.files if known else {}
         added = {file.name: receipt.files[file.name] for file in draft.files if file.name not in came}
         foreign = self._changed(draft.location, added, absent_ok=True)
@@ -222,7 +225,7 @@ class Imports:
             return "kept", f"{changed} was changed here since it was imported; the source has changed too"
         if foreign:
             return "kept", f"{foreign} was made here; the source has another by now"
-        lost = _lost(snapshot.main.data, draft)
+        lost = _count_lost(snapshot.main.data, draft)
         if lost:
             return "kept", f"{lost} of the messages here are no longer in the source"
         return "updated", None
@@ -235,7 +238,7 @@ class Imports:
                 return name
         return None
 
-    def _receipt(self, location: Location) -> _Receipt | None:
+    def _load_receipt(self, location: Location) -> _Receipt | None:
         file = self.core.disk.read(location.path(layout.RECEIPT), 64 * 1024 * 1024)
         try:
             found: Any = orjson.loads(file.data) if file else None
@@ -246,10 +249,10 @@ class Imports:
     def _commit(
         self, draft: SessionDraft, receipt: _Receipt, snapshot: DocumentPair, main: Document, side: bytes
     ) -> None:
-        known = self._receipt(draft.location)
+        known = self._load_receipt(draft.location)
         written = dict(receipt.files)
         beside = [
-            self._new_file(draft.location, file.name, _noting(file, written))
+            self._new_file(draft.location, file.name, _recording_digest(file, written))
             for file in draft.files
             if known is None or known.files.get(file.name) != receipt.files[file.name]
         ]
@@ -272,7 +275,7 @@ def _without_keys(raw: bytes, path: str, limit: int) -> Document:
     return document if clean == raw else parse_document(clean, path, limit=limit)
 
 
-def _without_root(child: SessionDraft | ImportProblem) -> ImportProblem:
+def _skipped_with_root(child: SessionDraft | ImportProblem) -> ImportProblem:
     if isinstance(child, ImportProblem):
         return child
     return ImportProblem(child.path, None, f"session {child.location} is skipped, because its root is")
@@ -289,13 +292,11 @@ def _digests(draft: SessionDraft) -> dict[str, str]:
         raise InvalidContent(str(error.filename), Problem(error.strerror or str(error))) from None
 
 
-def _noting(file: SourceFile, digests: dict[str, str]) -> Iterator[bytes]:
+def _recording_digest(file: SourceFile, digests: dict[str, str]) -> Iterator[bytes]:
     """A file's pieces; its digest is noted when the last has been taken."""
-    digest = hashlib.sha256()
-    for piece in file.read():
-        digest.update(piece)
-        yield piece
-    digests[file.name] = digest.hexdigest()
+    hashed = HashedChunks(file.read())
+    yield from hashed
+    digests[file.name] = hashed.hexdigest()
 
 
 def _check_name(name: str) -> None:
@@ -307,7 +308,7 @@ def _check_name(name: str) -> None:
         raise InvalidName(f"{name!r} is not for an importer to write")
 
 
-def _lost(here: bytes, draft: SessionDraft) -> int:
+def _count_lost(here: bytes, draft: SessionDraft) -> int:
     """How many messages are here that the draft has not."""
     have, get = (orjson.loads(raw)["messages"] for raw in (here, draft.main))
     if any("id" not in message for message in (*have, *get)):

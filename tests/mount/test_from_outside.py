@@ -130,7 +130,7 @@ def test_a_home_that_is_mounted_is_backed_up_and_restored_beside_the_mount(mount
     assert (mounted.path / "search/from the child").exists()
     refused = grovefs("backup", "--home", mounted.home, mounted.sessions / "root/backup")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    assert "lies in a mount of GroveFS" in refused.stderr
+    assert "is inside a GroveFS mount" in refused.stderr
 
 
 def test_a_tree_that_rsync_made_of_a_mount_can_be_restored(mounted: Mount, place: Path) -> None:

@@ -1,14 +1,15 @@
-"""Restore: what a backup holds, brought back through the store's own commits, so that index and search follow.
+"""Restore a backup through the store's own commits, which also update index and search.
 
-Everything that is to be restored is checked against the manifest before the first byte is written here. A session comes
-back as one: its documents, attachments, logs and records in one commit, with their times. One that is newer here stays
-as it is unless told; what is replaced goes to the trash. What lies here and not in the backup is left alone. Mail comes
-back only with a session that was gone: who has read a message shall not read it again. Done twice, nothing happens.
+Every file to restore is verified against the manifest before the first write. A session is restored as a whole:
+documents, attachments, logs and records in one commit, with their times. A session that is newer in the home is kept
+unless `overwrite` is set; replaced files go to the trash. Files that only the home has are left alone.
+
+Mail is restored only with a session that did not exist: a message must not be received twice. Repeating a restore
+changes nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -31,39 +32,39 @@ from store.layout import Location
 from store.namespace.dispatch import Dispatcher
 from store.path_kinds import PathInfo, PathKind
 from store.sessions import artifacts
-from store.transfer.backup import tree as backup_tree
-from store.transfer.backup.selection import RestoreFile, Selection, holdings
-from store.transfer.backup.tree import BackupTree, Damage, Progress
+from store.transfer.backup.selection import RestoreFile, Selection, files_by_unit
+from store.transfer.backup.tree import BackupTree, Damage, Progress, check_not_nested, open_backup, read_link
 from store.transfer.backup.units import location_of, unit_of
+from store.transfer.digests import sha256_of
 
-Verdict = Literal["restored", "same", "kept", "skipped"]
+RestoreState = Literal["restored", "same", "kept", "skipped"]
 
 
 class RestoreOutcome(NamedTuple):
-    """What became of a session, or of another file of the home; `reason` says why it was not restored."""
+    """The result for one session or one other file; `reason` says why it was not restored."""
 
     name: str
-    state: Verdict
+    state: RestoreState
     reason: str | None = None
 
 
 class DamagedBackup(Corrupt):
-    """Files of a backup are not what was backed up; nothing was restored."""
+    """Files of a backup differ from its manifest; nothing was restored."""
 
-    def __init__(self, place: Path, damages: list[Damage]) -> None:
+    def __init__(self, path: Path, damages: list[Damage]) -> None:
         self.damages = damages
-        count = f"{len(damages)} files are" if len(damages) > 1 else f"{damages[0].path} is"
-        super().__init__(str(place), Problem(f"{count} not what was backed up; nothing was restored"))
+        files = f"{len(damages)} files are" if len(damages) > 1 else f"{damages[0].path} is"
+        super().__init__(str(path), Problem(f"{files} damaged; nothing was restored"))
 
 
 @dataclass
 class RestoreSummary:
-    """What a restore did."""
+    """The result of a restore."""
 
     source: str
     has_manifest: bool
-    counts: Counter[Verdict] = field(default_factory=Counter)
-    damages: list[Damage] = field(default_factory=list)  # whose sessions were skipped
+    counts: Counter[RestoreState] = field(default_factory=Counter)
+    damages: list[Damage] = field(default_factory=list)  # the units of these files were skipped
 
 
 @dataclass(frozen=True)
@@ -83,26 +84,26 @@ class Restores:
         progress: Progress | None = None,
         report: Callable[[RestoreOutcome], None] | None = None,
     ) -> RestoreSummary:
-        """Bring back all of a backup, or the sessions that are named, each with those below it.
+        """Restore all of a backup, or the named sessions with their descendants.
 
-        `overwrite` also replaces what is newer here; `skip_damaged` restores what is whole of a damaged backup;
-        `report` is told of each session and file when it is done.
+        `overwrite` also replaces files that are newer in the home. `skip_damaged` restores the undamaged units of a
+        damaged backup. `report` is called for each session and file when it is done.
         """
         if not dry_run:
             self.core.check_writable()
-        backup_tree.check_apart(Path(source).expanduser().absolute(), self.core.home)
-        with backup_tree.reading(source) as tree:
-            units = holdings(tree)
-            chosen = Selection(self.core, tree, units).choose(names)
-            summary = RestoreSummary(str(tree.place), tree.has_manifest)
+        check_not_nested(Path(source).expanduser().absolute(), self.core.home)
+        with open_backup(source) as tree:
+            units = files_by_unit(tree)
+            chosen = Selection(self.core, tree, units).select_units(names)
+            summary = RestoreSummary(str(tree.path), tree.has_manifest)
             bar = _RestoreProgress(progress, sum(wanted.size for unit in chosen for wanted in units[unit]))
             summary.damages = self._check(tree, [w.path for unit in chosen for w in units[unit]], bar)
             if summary.damages and not skip_damaged:
-                raise DamagedBackup(tree.place, summary.damages)
+                raise DamagedBackup(tree.path, summary.damages)
             broken = {unit_of(damage.path) for damage in summary.damages}
             work = RestoreRun(self, tree, overwrite=overwrite, dry_run=dry_run)
             for unit in chosen:
-                outcomes = [_broken(unit)] if unit in broken else work.unit(unit, units[unit])
+                outcomes = [_damaged_outcome(unit)] if unit in broken else work.restore_unit(unit, units[unit])
                 for outcome in outcomes:
                     work.done[outcome.name] = outcome.state
                     summary.counts[outcome.state] += 1
@@ -112,15 +113,15 @@ class Restores:
             return summary
 
     def _check(self, tree: BackupTree, paths: list[str], bar: _RestoreProgress) -> list[Damage]:
-        """Every file by its hash, before anything is touched. A plain tree has nothing to be checked against."""
+        """Verify every digest before anything is written. A plain tree has no digests."""
         if not tree.has_manifest:
             bar.add(bar.half)
             return []
-        return list(tree.damages(paths, lambda done, total: bar.show(done)))
+        return list(tree.iter_damages(paths, lambda done, total: bar.show(done)))
 
 
 class _RestoreProgress:
-    """Bytes checked, and then bytes restored."""
+    """Progress in bytes: every byte counts once when verified and once when restored."""
 
     def __init__(self, progress: Progress | None, half: int) -> None:
         self.half = half
@@ -136,8 +137,8 @@ class _RestoreProgress:
             self._progress(done, 2 * self.half)
 
 
-def _broken(unit: str) -> RestoreOutcome:
-    return RestoreOutcome(_name(unit), "skipped", "its copy is damaged")
+def _damaged_outcome(unit: str) -> RestoreOutcome:
+    return RestoreOutcome(_name(unit), "skipped", "the copy is damaged")
 
 
 def _name(unit: str) -> str:
@@ -147,58 +148,58 @@ def _name(unit: str) -> str:
 
 @dataclass(frozen=True)
 class RestoreRun:
-    """One restore, unit by unit."""
+    """One run of a restore, unit by unit."""
 
     restores: Restores
     tree: BackupTree
     overwrite: bool = field(kw_only=True)
     dry_run: bool = field(kw_only=True)
-    done: dict[str, Verdict] = field(default_factory=dict)
+    done: dict[str, RestoreState] = field(default_factory=dict)
 
     @property
     def core(self) -> Core:
         return self.restores.core
 
-    def unit(self, unit: str, files: list[RestoreFile]) -> Iterator[RestoreOutcome]:
+    def restore_unit(self, unit: str, files: list[RestoreFile]) -> Iterator[RestoreOutcome]:
         location = location_of(unit)
         try:
             if location is not None and any(w.path == location.path(layout.SESSION) for w in files):
                 layout.check_location(location)
                 rootless = self._missing_root(location)
-                yield rootless or self._session(location, files)
+                yield rootless or self._restore_session(location, files)
                 return
         except (InvalidContent, InvalidName, Corrupt, Busy) as error:
             yield RestoreOutcome(_name(unit), "skipped", str(error))
             return
         for wanted in files:
             try:
-                yield self._file(wanted)
+                yield self._restore_file(wanted)
             except (InvalidContent, InvalidName, Corrupt, Busy) as error:
                 yield RestoreOutcome(wanted.path, "skipped", str(error))
 
     # -- a session -----------------------------------------------------------------------------------------
 
     def _missing_root(self, location: Location) -> RestoreOutcome | None:
-        """No child is ever without its root."""
+        """The outcome for a child whose root is neither present nor restored; None otherwise."""
         root = Location(location.root)
-        if location == root or self.done.get(str(root)) == "restored":  # as a dry run has it
+        if location == root or self.done.get(str(root)) == "restored":  # also in a dry run
             return None
         if self.core.disk.stat(root.path(layout.SESSION)) is not None:
             return None
-        return RestoreOutcome(str(location), "skipped", f"its root {root} was not restored")
+        return RestoreOutcome(str(location), "skipped", f"its root session {root} was not restored")
 
-    def _session(self, location: Location, files: list[RestoreFile]) -> RestoreOutcome:
+    def _restore_session(self, location: Location, files: list[RestoreFile]) -> RestoreOutcome:
         by_path = {wanted.path: wanted for wanted in files}
         main_at = by_path.pop(location.path(layout.SESSION))
         side_at = by_path.pop(location.path(layout.RUNTIME), None)
-        main = self._document(location, main_at)
-        side, note = self._side(location, side_at, main)
+        main = self._load_document(location, main_at)
+        side, note = self._load_sidecar(location, side_at, main)
         with self.core.locked(location):
             snapshot = self.core.read(location)
             differing = [
                 wanted
                 for wanted in by_path.values()
-                if _belongs(wanted, is_new=snapshot.main is None) and not self._is_same(wanted)
+                if _comes_with_session(wanted, is_new=snapshot.main is None) and not self._is_same(wanted)
             ]
             if not differing and _matches(snapshot, main, side if side_at else None):
                 return RestoreOutcome(str(location), "same")
@@ -209,12 +210,12 @@ class RestoreRun:
                 self._commit(snapshot, main, side, main_at, side_at, differing)
         return RestoreOutcome(str(location), "restored", note)
 
-    def _document(self, location: Location, wanted: RestoreFile) -> Document:
-        """A document that may be committed here, byte for byte; but a key that it carries stays behind."""
+    def _load_document(self, location: Location, wanted: RestoreFile) -> Document:
+        """Load a document byte for byte and validate it. API keys in it are removed."""
         if wanted.link is not None:
-            raise Corrupt(wanted.path, Problem("a link; links are not followed"))
+            raise Corrupt(wanted.path, Problem("is a link; links are not followed"))
         limit = self.core.limit_bytes
-        document = parse_document(b"".join(self.tree.sure_chunks(wanted.path)), wanted.path, limit=limit)
+        document = parse_document(b"".join(self.tree.verified_chunks(wanted.path)), wanted.path, limit=limit)
         flaw = documents.identity_problem(document, location)
         if flaw is not None:
             raise InvalidContent(wanted.path, flaw)
@@ -222,20 +223,22 @@ class RestoreRun:
         clean = secrets.without_api_keys(document.raw, document.data)
         return document if clean == document.raw else parse_document(clean, wanted.path, limit=limit)
 
-    def _side(self, location: Location, wanted: RestoreFile | None, main: Document) -> tuple[Document, str | None]:
-        """The sidecar; where there is none, or none that can be read, one that says what session.json says."""
+    def _load_sidecar(
+        self, location: Location, wanted: RestoreFile | None, main: Document
+    ) -> tuple[Document, str | None]:
+        """Load the sidecar. A missing or unreadable one is derived from session.json; the note says so."""
         note = None
         try:
             if wanted is not None:
-                return self._document(location, wanted), None
+                return self._load_document(location, wanted), None
         except (InvalidContent, Corrupt) as error:
-            note = f"its {layout.RUNTIME} could not be read, and was made anew: {error}"
+            note = f"{layout.RUNTIME} was unreadable and was rebuilt: {error}"
         return parse_document(sidecar.sidecar_of(main.raw, main.data), location.path(layout.RUNTIME)), note
 
     def _newer_document(
         self, snapshot: DocumentPair, main: Document, side: Document, main_at: RestoreFile, side_at: RestoreFile | None
     ) -> str | None:
-        """Why the session here is newer than its copy; None if it is not, or cannot be read."""
+        """Why the session in the home is newer than its copy; None if it is not, or is unreadable."""
         if snapshot.main is None or _matches(snapshot, main, side if side_at else None):
             return None
         try:
@@ -245,10 +248,10 @@ class RestoreRun:
         there = sidecar.overlay(main.record, side.record)
         if here.updated_at.ns != there.updated_at.ns:
             is_newer = here.updated_at.ns > there.updated_at.ns
-            return f"it was changed here at {here.updated_at}, the copy is of {there.updated_at}" if is_newer else None
+            return f"updated at {here.updated_at}; the copy is from {there.updated_at}" if is_newer else None
         times = [file.stamp.mtime_ns for file in (snapshot.main, snapshot.side) if file is not None]
         if max(times) > max(at.mtime_ns for at in (main_at, side_at) if at is not None):
-            return "its files were written here since they were backed up"
+            return "its files were modified after the backup"
         return None
 
     def _newer_file(self, differing: list[RestoreFile]) -> str | None:
@@ -272,7 +275,7 @@ class RestoreRun:
             about = (side_at.mtime_ns, side_at.mode) if side_at else (None, None)
             files.append(NewFile(location.path(layout.RUNTIME), [side.raw], snapshot.side, *about))
         documents = [NewFile(location.path(layout.SESSION), [main.raw], snapshot.main)]
-        kept = _to_trash(location, [*files, *documents], {side.raw, main.raw})
+        kept = _trash_copies(location, [*files, *documents], {side.raw, main.raw})
         record = sidecar.overlay(main.record, side.record)
         self.restores.commits.commit_session(
             snapshot, main, record, None, "saved", kept=[*kept, *files], mtime_ns=main_at.mtime_ns, mode=main_at.mode
@@ -283,56 +286,56 @@ class RestoreRun:
 
     def _check_record(self, wanted: RestoreFile) -> None:
         if wanted.place.kind is PathKind.RECORD:
-            raw = b"".join(self.tree.sure_chunks(wanted.path))
+            raw = b"".join(self.tree.verified_chunks(wanted.path))
             artifacts.parse_record(wanted.place.name, raw, wanted.path, limit=self.core.limit_bytes)
 
     # -- single files --------------------------------------------------------------------------------------
 
     def _new_file(self, wanted: RestoreFile) -> NewFile:
-        """With the bytes that it replaces: a commit that fails half-way puts them back."""
+        """The file to write, with the content it replaces: a commit that fails halfway restores that."""
         present = self.core.disk.read(wanted.path)
         mode = present.mode if present else wanted.mode
-        return NewFile(wanted.path, self.tree.sure_chunks(wanted.path), present, wanted.mtime_ns, mode)
+        return NewFile(wanted.path, self.tree.verified_chunks(wanted.path), present, wanted.mtime_ns, mode)
 
     def _is_same(self, wanted: RestoreFile) -> bool:
         info = self.core.disk.stat(wanted.path)
         if info is None:
             return False
         if wanted.link is not None:
-            return os.path.islink(self.core.home / wanted.path) and self._link_here(wanted) == wanted.link
+            return os.path.islink(self.core.home / wanted.path) and self._read_link(wanted) == wanted.link
         present = self.core.disk.stat_file(wanted.path)
-        return present is not None and present.stamp.size == wanted.size and self._digests_agree(wanted)
+        return present is not None and present.stamp.size == wanted.size and self._digests_match(wanted)
 
-    def _link_here(self, wanted: RestoreFile) -> str:
-        return backup_tree.read_link(self.core.disk, wanted.path)
+    def _read_link(self, wanted: RestoreFile) -> str:
+        return read_link(self.core.disk, wanted.path)
 
-    def _digests_agree(self, wanted: RestoreFile) -> bool:
+    def _digests_match(self, wanted: RestoreFile) -> bool:
         item = self.tree.manifest.files.get(wanted.path)
-        there = item.sha256 if item else _digest(self.tree.chunks(wanted.path))
-        return _digest(self.core.disk.iter_chunks(wanted.path)) == there
+        there = item.sha256 if item else sha256_of(self.tree.chunks(wanted.path))
+        return sha256_of(self.core.disk.iter_chunks(wanted.path)) == there
 
     def _reason_to_keep(self, wanted: RestoreFile) -> str | None:
-        """Why a file that differs here stays; None if nothing speaks for it."""
+        """Why a file that differs in the home is kept; None if it may be replaced."""
         info = self.core.disk.stat(wanted.path)
         if info is None:
             return None
         if self.core.disk.stat_file(wanted.path) is None or wanted.link is not None:
-            return f"something else is at {wanted.path}"
-        return f"{wanted.path} was changed here since it was backed up" if info.st_mtime_ns > wanted.mtime_ns else None
+            return f"{wanted.path} is not a plain file here"
+        return f"{wanted.path} was modified after the backup" if info.st_mtime_ns > wanted.mtime_ns else None
 
-    def _file(self, wanted: RestoreFile) -> RestoreOutcome:
-        """A state document, a payload, or a foreign file; by itself."""
+    def _restore_file(self, wanted: RestoreFile) -> RestoreOutcome:
+        """Restore a single file: a state document, a project payload, mail, or a foreign file."""
         place = wanted.place
         if place.kind is PathKind.DERIVED:
-            return RestoreOutcome(wanted.path, "same")  # it follows by itself
+            return RestoreOutcome(wanted.path, "same")  # rebuilt from the files it is derived from
         if wanted.link is not None and place.kind is not PathKind.FOREIGN:
-            return RestoreOutcome(wanted.path, "skipped", "a link; nothing of ours can be one")
+            return RestoreOutcome(wanted.path, "skipped", "is a link; only foreign files may be links")
         if self._is_same(wanted):
             return RestoreOutcome(wanted.path, "same")
         why = self._reason_to_keep(wanted)
         is_read_mail = place.kind is PathKind.MESSAGE and self._has_owner(place)
         if is_read_mail or (why is not None and not self.overwrite):
-            return RestoreOutcome(wanted.path, "kept", why or "its session is here, and has had its mail")
+            return RestoreOutcome(wanted.path, "kept", why or "session exists; mail is not restored")
         if not self.dry_run:
             self._put(place, wanted)
         return RestoreOutcome(wanted.path, "restored")
@@ -345,9 +348,9 @@ class RestoreRun:
         if wanted.link is not None:
             return self._put_link(wanted)
         if place.kind in (PathKind.PAYLOAD, PathKind.STATE_JSON, PathKind.STATE_TEXT, PathKind.MESSAGE):
-            data = b"".join(self.tree.sure_chunks(wanted.path))
+            data = b"".join(self.tree.verified_chunks(wanted.path))
             if self.core.disk.stat_file(wanted.path) is not None:
-                self.restores.parts.remove(place)  # to the trash
+                self.restores.parts.remove(place)  # moves it to the trash
             self.restores.parts.put(place, data, mode=wanted.mode, mtime_ns=wanted.mtime_ns)
             return
         directory = wanted.path.rpartition("/")[0]
@@ -358,9 +361,9 @@ class RestoreRun:
         self.restores.parts.notify_changed(place)
 
     def _put_link(self, wanted: RestoreFile) -> None:
-        """A link is made again as it was, where nothing is; it is never followed."""
+        """Recreate a link where nothing exists. It is never followed."""
         if self.core.disk.stat(wanted.path) is not None:
-            raise Corrupt(wanted.path, Problem("something else is here; the link was not restored"))
+            raise Corrupt(wanted.path, Problem("exists and is not the link in the backup; the link was not restored"))
         directory = wanted.path.rpartition("/")[0]
         self.core.disk.make_dirs(directory)
         with self.core.disk.open_dir(directory) as parent:
@@ -369,27 +372,20 @@ class RestoreRun:
             os.utime(wanted.place.name, ns=times, dir_fd=parent, follow_symlinks=False)
 
 
-def _belongs(wanted: RestoreFile, *, is_new: bool) -> bool:
-    """Whether a file comes back with its session: mail only with a new one, and nothing of ours is a link."""
+def _comes_with_session(wanted: RestoreFile, *, is_new: bool) -> bool:
+    """Whether a file is restored with its session: mail only with a new session, links only if foreign."""
     kind = wanted.place.kind
     return kind is PathKind.FOREIGN if wanted.link is not None else is_new or kind is not PathKind.MESSAGE
 
 
-def _to_trash(location: Location, files: Iterable[NewFile], same: set[bytes]) -> list[NewFile]:
-    """What is replaced, as it goes to the trash, from where it can be had back."""
+def _trash_copies(location: Location, files: Iterable[NewFile], same: set[bytes]) -> list[NewFile]:
+    """Copies of the files that are replaced, in a new trash slot from which they can be restored."""
     replaced = [(file.path, file.like) for file in files if file.like is not None and file.like.data not in same]
     return to_trash(location, "replaced by a restore", copied=replaced, numbered=True).files
 
 
 def _matches(snapshot: DocumentPair, main: Document, side: Document | None) -> bool:
-    """Whether the documents here say the very same; `side` is None where the backup has no sidecar."""
+    """Whether the documents in the home are identical; `side` is None if the backup has no sidecar."""
     if snapshot.main is None or snapshot.main.data != main.raw:
         return False
     return side is None or (snapshot.side is not None and snapshot.side.data == side.raw)
-
-
-def _digest(pieces: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()

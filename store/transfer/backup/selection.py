@@ -1,7 +1,7 @@
-"""What a backup holds, and what of it is meant: all, or the sessions that a person names, each with those below it.
+"""Select the units of a backup to restore: all, or the sessions named by the user with their descendants.
 
-A name is an id, `root/child`, a unique beginning of either, or a title, as everywhere; but it is looked for in the
-backup, not in the home: who restores a session has mostly none of it left.
+Names (an id, `root/child`, a unique prefix of either, or a title) are resolved against the backup, not the home: a
+session that is restored is usually missing from the home.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from store.disk import rejects
 from store.errors import Ambiguous, Corrupt, InvalidName, NotFound, Problem
 from store.layout import Location
 from store.path_kinds import PathInfo, classify_path
-from store.transfer.backup import tree as backup_tree
-from store.transfer.backup.tree import BackupTree
-from store.transfer.backup.units import files_of, iter_units, location_of, unit_of
+from store.transfer.backup.tree import BackupTree, read_link
+from store.transfer.backup.units import iter_units, location_of, scan_unit, unit_of
 
-PERMISSIONS = 0o777  # no file of another disk becomes set-user-ID here
+PERMISSIONS = 0o777  # a restored file never becomes set-user-ID
 
 
 class RestoreFile(NamedTuple):
-    """A file of the backup, and where it belongs."""
+    """A file of the backup to restore."""
 
     path: str
     size: int
@@ -39,30 +38,30 @@ class RestoreFile(NamedTuple):
         return classify_path(self.path)
 
 
-def holdings(tree: BackupTree) -> dict[str, list[RestoreFile]]:
-    """What a backup holds by unit, in order; sessions.json is not restored but made anew."""
+def files_by_unit(tree: BackupTree) -> dict[str, list[RestoreFile]]:
+    """The files of a backup by unit, sorted. sessions.json is left out: it is rebuilt, not restored."""
     found: dict[str, list[RestoreFile]] = {}
-    for wanted in sorted(_listed(tree) if tree.has_manifest else _walked(tree)):
+    for wanted in sorted(_iter_manifest(tree) if tree.has_manifest else _iter_directories(tree)):
         if wanted.path != layout.INDEX_EXPORT:
             found.setdefault(unit_of(wanted.path), []).append(wanted)
     return dict(sorted(found.items()))
 
 
-def _listed(tree: BackupTree) -> Iterator[RestoreFile]:
+def _iter_manifest(tree: BackupTree) -> Iterator[RestoreFile]:
     for path, item in tree.manifest.files.items():
         yield RestoreFile(path, item.size, item.mtime_ns, item.mode & PERMISSIONS, item.link)
 
 
-def _walked(tree: BackupTree) -> Iterator[RestoreFile]:
-    """The files of a plain tree; what a mount shows of refused documents is none."""
-    closed: dict[str, str] = {}
-    for unit in iter_units(tree.disk, closed):
-        for path, seen in files_of(tree.disk, unit)[0].items():
+def _iter_directories(tree: BackupTree) -> Iterator[RestoreFile]:
+    """The files of a plain tree, without the files a mount shows for rejected writes."""
+    unreadable: dict[str, str] = {}
+    for unit in iter_units(tree.disk, unreadable):
+        for path, seen in scan_unit(tree.disk, unit)[0].items():
             if not path.endswith((rejects.REJECTED, rejects.REASON)):
-                link = backup_tree.read_link(tree.disk, path) if seen.is_link else None
+                link = read_link(tree.disk, path) if seen.is_link else None
                 yield RestoreFile(path, seen.stamp.size, seen.stamp.mtime_ns, seen.mode & PERMISSIONS, link)
-    for path, why in closed.items():
-        raise Corrupt(str(tree.place / path), Problem(f"it cannot be looked into: {why}; nothing was restored"))
+    for path, why in unreadable.items():
+        raise Corrupt(str(tree.path / path), Problem(f"cannot read the directory: {why}; nothing was restored"))
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,8 @@ class Selection:
     tree: BackupTree
     units: Collection[str]
 
-    def choose(self, names: Iterable[str]) -> list[str]:
-        """The units that are named; all, if none is."""
+    def select_units(self, names: Iterable[str]) -> list[str]:
+        """The units of the named sessions and their descendants; all units without names."""
         wanted = [self._resolve(name) for name in names]
         if not wanted:
             return list(self.units)
@@ -97,7 +96,7 @@ class Selection:
                 raise Ambiguous(name, map(str, found))
             if found:
                 return found[0]
-        raise NotFound(f"there is no session {name!r} in {self.tree.place}; nothing was restored")
+        raise NotFound(f"there is no session {name!r} in {self.tree.path}; nothing was restored")
 
     def _by_beginning(self, here: list[Location], name: str) -> list[Location]:
         root, slash, child = name.partition("/")
@@ -112,7 +111,7 @@ class Selection:
         return [layout.parse_location(name) or Location(name) for name in found]
 
     def _below(self, location: Location) -> list[str]:
-        """A session and its descendants: of a root all in its directory, of a child those that name it as parent."""
+        """A session and its descendants: for a root all in its directory, for a child those that name it as parent."""
         tree = [at for at in self._locations() if at.root == location.root]
         if location.child is None:
             return [at.dir for at in tree]
@@ -126,14 +125,16 @@ class Selection:
         try:
             document = orjson.loads(b"".join(self.tree.chunks(location.path(layout.SESSION))))
             parent = document.get("parent_session_id")
-        except (ValueError, AttributeError, Corrupt):  # that it cannot be read is told when it is restored
+        except (ValueError, AttributeError, Corrupt):  # reported when the session itself is restored
             return None
         return parent if isinstance(parent, str) else None
 
     def _require_root(self, location: Location, chosen: set[str]) -> None:
         root = Location(location.root)
         if root.dir not in chosen and self.core.disk.stat(root.path(layout.SESSION)) is None:
-            raise NotFound(f"{location} belongs to {root}, which is not here; nothing was restored. Restore {root}")
+            raise NotFound(
+                f"{location} needs its root {root}, which does not exist; nothing was restored. Restore {root}"
+            )
 
 
 def _folded(title: str) -> str:

@@ -1,16 +1,16 @@
-"""A backup on disk: the files under their own names, a manifest, and what makes an interrupted run harmless.
+"""A backup on disk: the files under their own paths, a manifest, and a journal.
 
-The one law: at every moment the manifest, with the journal applied, tells what the backup holds, and each file in it
-is whole. New files gather under `.grovefs-backup/tmp/`; when those of some sessions are complete and synced, one line
-in the journal names them all; only then are they moved to their names. Recovery is redo. Who reads does not write: a
-file whose move is outstanding is read from where it lies, so a backup on a read-only disk can be used all the same.
+Invariant: the manifest with the journal applied always describes the content of the backup, and every file in it is
+complete. New files are written to `.grovefs-backup/tmp/`. When the files of some sessions are complete and synced, one
+journal line names them all. Only then are they renamed to their paths. Recovery redoes the journal.
+
+Readers never write. They read a file whose rename is pending from tmp/, so a backup on a read-only disk is usable.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import stat
@@ -25,6 +25,7 @@ from store.disk.file_io import iter_chunks
 from store.errors import Busy, Corrupt, InvalidName, NotFound, Problem
 from store.transfer.backup import manifest
 from store.transfer.backup.manifest import Manifest
+from store.transfer.digests import HashedChunks
 
 PRIVATE = ".grovefs-backup"
 TMP = f"{PRIVATE}/tmp"
@@ -35,14 +36,14 @@ Progress = Callable[[int, int], None]
 
 
 class Damage(NamedTuple):
-    """A file of a backup that is not what the manifest says."""
+    """A file of a backup that differs from the manifest."""
 
     path: str
     reason: str
 
 
 class BackupTree:
-    """A backup as one reads it. One without a manifest is a plain tree, of which only the names are known."""
+    """A backup open for reading. Without a manifest it is a plain tree: only names, sizes and times are known."""
 
     disk: Disk
     manifest: Manifest
@@ -50,17 +51,17 @@ class BackupTree:
 
     def __init__(self, place: Path, step: Step = no_step) -> None:
         self.disk = Disk(place, step=step)
-        self._outstanding: dict[str, str] = {}  # path → where it still lies
+        self._pending_moves: dict[str, str] = {}  # path → its current path under tmp/
         self._lock: int | None = None
         try:
-            self._lock = self._locked()
+            self._lock = self._take_lock()
             self._read()
         except BaseException:
             self.close()
             raise
 
     @property
-    def place(self) -> Path:
+    def path(self) -> Path:
         return self.disk.home
 
     def __enter__(self) -> Self:
@@ -74,57 +75,57 @@ class BackupTree:
             os.close(self._lock)
         self.disk.close()
 
-    def _locked(self) -> int | None:
-        """Nobody writes meanwhile. Where there is no lock to be had nobody can write either."""
+    def _take_lock(self) -> int | None:
+        """Take a shared lock, which excludes writers. A missing or unreadable lock file means there is no writer."""
         try:
             fd = self.disk.open_to_read(LOCK)
         except (OSError, Corrupt):
             return None
-        return flock(fd, fcntl.LOCK_SH, self.place)
+        return lock_or_raise(fd, fcntl.LOCK_SH, self.path)
 
     def _read(self) -> None:
         file = self.disk.read(manifest.NAME)
         self.has_manifest = file is not None or self.disk.stat(JOURNAL) is not None
-        self.manifest = manifest.parse(file.data, str(self.place / manifest.NAME)) if file else Manifest()
+        self.manifest = manifest.parse(file.data, str(self.path / manifest.NAME)) if file else Manifest()
         try:
             for line in self._journal():
                 self._apply(line)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Corrupt(str(self.place / JOURNAL), Problem(f"this was not written by GroveFS: {error}")) from None
+            raise Corrupt(str(self.path / JOURNAL), Problem(f"not written by GroveFS: {error}")) from None
 
     def _apply(self, line: dict[str, Any]) -> None:
-        """What was announced holds, moved or not."""
+        """Apply a journal line to the manifest, whether or not its files have been renamed yet."""
         for path in line["gone"]:
             self.manifest.files.pop(manifest.check_path(path), None)
         for name in line["forgotten"]:
             self.manifest.sessions.pop(name, None)
         self.manifest.home = str(line["home"])
         self.manifest.files |= manifest.parse_files(line["files"])
-        self.manifest.sessions |= manifest.parse_notes(line["sessions"])
+        self.manifest.sessions |= manifest.parse_sessions(line["sessions"])
         moves = {path: temp for temp, path in line["moves"] if self.disk.stat(temp) is not None}
-        self._outstanding.update(moves)
+        self._pending_moves.update(moves)
 
     def _journal(self) -> list[dict[str, Any]]:
-        """The lines that were written to the end: of another one nothing has been done yet."""
+        """The complete lines of the journal. Nothing has been moved yet for an incomplete one."""
         file = self.disk.read(JOURNAL)
         lines = file.data.splitlines(keepends=True) if file else []
         found = []
         for line in lines:
             if line.endswith(b"\n"):
-                with suppress(ValueError):  # a hole that a loss of power left: nothing of it was done either
+                with suppress(ValueError):  # zeros after a power loss; nothing was moved for that line either
                     found.append(json.loads(line))
         return found
 
     # -- reading -------------------------------------------------------------------------------------------
 
-    def where(self, path: str) -> str:
-        """Where a file lies now."""
-        return self._outstanding.get(path, path)
+    def current_path(self, path: str) -> str:
+        """The path a file is stored at now: its own, or one under tmp/ while its rename is pending."""
+        return self._pending_moves.get(path, path)
 
     def chunks(self, path: str) -> Iterator[bytes]:
         """A file piece by piece. What is not a plain file is Corrupt; links are not followed."""
         try:
-            fd = self.disk.open_to_read(self.where(path))
+            fd = self.disk.open_to_read(self.current_path(path))
             try:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
                     raise Corrupt(path, Problem("not a plain file"))
@@ -132,41 +133,39 @@ class BackupTree:
             finally:
                 os.close(fd)
         except FileNotFoundError:
-            raise Corrupt(path, Problem("it is missing")) from None
-        except OSError as error:  # of the backup's disk, not of the home's: its own file's fault
+            raise Corrupt(path, Problem("missing")) from None
+        except OSError as error:  # from the backup's disk, not the home's: only this file is affected
             raise Corrupt(path, Problem(error.strerror or str(error))) from error
 
-    def sure_chunks(self, path: str) -> Iterator[bytes]:
-        """The same, checked against the manifest while it is read: Corrupt at its end if it is another file."""
-        digest = hashlib.sha256()
-        for chunk in self.chunks(path):
-            digest.update(chunk)
-            yield chunk
+    def verified_chunks(self, path: str) -> Iterator[bytes]:
+        """The same, verified while reading: raises Corrupt at the end if the digest differs from the manifest."""
+        hashed = HashedChunks(self.chunks(path))
+        yield from hashed
         item = self.manifest.files.get(path)
-        if item is not None and digest.hexdigest() != item.sha256:
-            raise Corrupt(str(self.place / path), Problem("its bytes are not those that were backed up"))
+        if item is not None and hashed.hexdigest() != item.sha256:
+            raise Corrupt(str(self.path / path), Problem("content differs from what was backed up"))
 
-    def damage(self, path: str) -> Damage | None:
-        """What is wrong with a file of the manifest; None if it is as it was backed up."""
+    def find_damage(self, path: str) -> Damage | None:
+        """The damage of a file in the manifest; None if it is unchanged since it was backed up."""
         item = self.manifest.files[path]
         try:
             if item.link is not None:
-                said = read_link(self.disk, self.where(path))
-                return None if said == item.link else Damage(path, "the link says something else")
-            for _ in self.sure_chunks(path):
+                said = read_link(self.disk, self.current_path(path))
+                return None if said == item.link else Damage(path, "the link has another target")
+            for _ in self.verified_chunks(path):
                 pass
         except Corrupt as error:
             return Damage(path, error.problem.reason)
-        except OSError as error:  # no link there
+        except OSError as error:  # not a link
             return Damage(path, error.strerror or str(error))
         return None
 
-    def damages(self, paths: Iterable[str], progress: Progress | None = None) -> Iterator[Damage]:
-        """Every file that is not what the manifest says; progress is in bytes."""
+    def iter_damages(self, paths: Iterable[str], progress: Progress | None = None) -> Iterator[Damage]:
+        """Yield every file that differs from the manifest; progress is in bytes."""
         sizes = {path: self.manifest.files[path].size for path in paths}
         done, total = 0, sum(sizes.values())
         for path, size in sizes.items():
-            found = self.damage(path)
+            found = self.find_damage(path)
             if found is not None:
                 yield found
             done += size
@@ -174,20 +173,20 @@ class BackupTree:
                 progress(done, total)
 
 
-# -- where a backup may be -------------------------------------------------------------------------------------
+# -- the directory of a backup -------------------------------------------------------------------------------------
 
 
-def check_apart(place: Path, home: Path) -> None:
-    """A backup inside the home would back itself up, and one around it would be in its own way."""
+def check_not_nested(place: Path, home: Path) -> None:
+    """Raise InvalidName if one contains the other: such a backup would copy itself, or overwrite the home."""
     dest, source = place.resolve(), home.resolve()
     if dest == source or source in dest.parents:
-        raise InvalidName(f"{place} lies inside the home {home}; a backup belongs elsewhere, best on another disk")
+        raise InvalidName(f"{place} is inside the home {home}; use a directory outside it, preferably on another disk")
     if dest in source.parents:
-        raise InvalidName(f"the home {home} lies inside {place}; a backup belongs elsewhere, best on another disk")
+        raise InvalidName(f"the home {home} is inside {place}; use a directory outside it, preferably on another disk")
 
 
-def is_grove(place: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> bool:
-    """Whether a directory is shown by a mount of ours, of whatever home."""
+def is_grovefs_mount(place: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Whether a directory is inside a GroveFS mount of any home."""
     device = os.stat(place).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}".encode()
     for line in mountinfo.read_bytes().splitlines():
@@ -198,14 +197,14 @@ def is_grove(place: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> boo
 
 
 @contextmanager
-def reading(source: str | os.PathLike[str]) -> Iterator[BackupTree]:
-    """A backup, or a plain tree that was made by other means."""
+def open_backup(source: str | os.PathLike[str]) -> Iterator[BackupTree]:
+    """Open a backup, or a plain copy of a home without a manifest."""
     place = Path(source).expanduser().absolute()
     if not place.is_dir():
-        raise NotFound(f"there is no backup at {place}")
+        raise NotFound(f"no backup at {place}: no such directory")
     with BackupTree(place) as tree:
         if not tree.has_manifest and not any(tree.disk.stat(part) is not None for part in layout.STORED):
-            raise NotFound(f"{place} is no backup: it has neither {manifest.NAME} nor {layout.SESSIONS}/")
+            raise NotFound(f"{place} is not a backup: it has neither {manifest.NAME} nor {layout.SESSIONS}/")
         yield tree
 
 
@@ -215,12 +214,12 @@ def read_link(disk: Disk, path: str) -> str:
         return os.readlink(name, dir_fd=parent)
 
 
-def flock(fd: int, kind: int, place: Path) -> int:
+def lock_or_raise(fd: int, kind: int, place: Path) -> int:
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except OSError as error:
         os.close(fd)
         if error.errno != errno.EWOULDBLOCK:
             raise
-        raise Busy(f"a backup into {place} is under way, or it is being read; try again when that is done") from None
+        raise Busy(f"the backup at {place} is in use by another process; try again later") from None
     return fd

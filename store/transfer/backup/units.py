@@ -1,7 +1,7 @@
-"""What of a home belongs together, and so is backed up and restored as one: the units of a home.
+"""Backup units: files saved and restored together.
 
-A unit is named by its directory: a session with all that lies in it but the sessions below it, a project, a category
-of state documents; and "sessions", "projects" for the foreign files that lie loose there, "" for sessions.json.
+A unit is named by its directory. It is a session without its children, a project, or a category of state documents.
+The units "sessions" and "projects" hold foreign files directly in those directories, and "" holds sessions.json.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from store.disk.file import Stamp
 from store.errors import Corrupt
 from store.layout import Location
 
-_MAX_LEVELS = 64  # of directories in one unit: deeper ones are nobody's work
+_MAX_LEVELS = 64  # deeper directories are not scanned; no agent writes them
 
 
 class FileSeen(NamedTuple):
-    """A file of a unit as it was seen: a plain one, or a link."""
+    """State of a file or link when its unit was scanned."""
 
     stamp: Stamp
     mode: int
@@ -29,7 +29,7 @@ class FileSeen(NamedTuple):
 
 
 def unit_of(path: str) -> str:
-    """The unit that a file belongs to. Pure."""
+    """The unit a path belongs to. Pure."""
     part, _, _ = path.partition("/")
     if part == layout.SESSIONS:
         found = layout.locate_path(path)
@@ -38,7 +38,7 @@ def unit_of(path: str) -> str:
         location, rest = found
         if rest:
             return location.dir
-        return part if location.child is None else Location(location.root).dir  # a file where a session could be
+        return part if location.child is None else Location(location.root).dir  # a file in place of a session directory
     if part == layout.PROJECTS:
         in_project = layout.locate_project(path)
         return layout.project_location(path.split("/")[1]).dir if in_project and path.count("/") > 1 else part
@@ -46,7 +46,7 @@ def unit_of(path: str) -> str:
 
 
 def lock_of(unit: str) -> Location | None:
-    """Whose lock keeps a unit as it is; None where nothing is written together."""
+    """The location whose lock protects a unit; None for units whose files are written independently."""
     if unit.startswith(f"{layout.SESSIONS}/"):
         return location_of(unit)
     if unit.startswith(f"{layout.PROJECTS}/"):
@@ -55,49 +55,51 @@ def lock_of(unit: str) -> Location | None:
 
 
 def location_of(unit: str) -> Location | None:
-    """The session that a unit is; None for another."""
+    """The session a unit holds; None for other units."""
     found = layout.locate_path(unit) if unit.startswith(f"{layout.SESSIONS}/") else None
     return found[0] if found else None
 
 
-def iter_units(disk: Disk, closed: dict[str, str]) -> Iterator[str]:
-    """Every unit there is, a root before what is below it; "" comes last. `closed` is told of directories that could
-    not be looked into, and why: of what is in them nobody knows that it is gone."""
+def iter_units(disk: Disk, unreadable: dict[str, str]) -> Iterator[str]:
+    """Yield every unit, a root before its children, "" last.
+
+    Directories that cannot be read are added to `unreadable` with the reason: units in them may still exist.
+    """
     for part in layout.STORED:
-        yield from _units_at(disk, part, closed)
+        yield from _units_at(disk, part, unreadable)
     yield ""
 
 
-def _units_at(disk: Disk, directory: str, closed: dict[str, str]) -> Iterator[str]:
+def _units_at(disk: Disk, directory: str, unreadable: dict[str, str]) -> Iterator[str]:
     yield directory
     inner = f"{directory}/{layout.CHILDREN}" if location_of(directory) else directory
     try:
         names = disk.directories(inner)
     except (OSError, Corrupt) as error:
-        closed[inner] = str(error)
+        unreadable[inner] = str(error)
         return
     for name in names:
         below = f"{inner}/{name}"
         if unit_of(f"{below}/x") == below:
-            yield from _units_at(disk, below, closed)
+            yield from _units_at(disk, below, unreadable)
 
 
-def files_of(disk: Disk, unit: str) -> tuple[dict[str, FileSeen], list[str]]:
-    """The files of a unit, and what in it is neither file nor link. What cannot be looked into is an OSError."""
+def scan_unit(disk: Disk, unit: str) -> tuple[dict[str, FileSeen], list[str]]:
+    """The files and links of a unit, and the paths of anything else. An unreadable directory raises OSError."""
     if not unit:
         info = disk.stat(layout.INDEX_EXPORT)
         return ({layout.INDEX_EXPORT: _seen(info)} if info and stat.S_ISREG(info.st_mode) else {}), []
     found: dict[str, FileSeen] = {}
     others: list[str] = []
-    waiting = [unit]
-    while waiting:
-        directory = waiting.pop()
-        # Backwards, `new` before `cur`: a message that moves on meanwhile is seen twice, and never not at all.
+    pending = [unit]
+    while pending:
+        directory = pending.pop()
+        # Reverse order, `new` before `cur`: a message that moves meanwhile is seen twice rather than missed.
         for name, info in sorted(disk.scan(directory), reverse=True):
             path = f"{directory}/{name}"
             if stat.S_ISDIR(info.st_mode):
                 if unit_of(f"{path}/x") == unit and path.count("/") < _MAX_LEVELS:
-                    waiting.append(path)
+                    pending.append(path)
             elif layout.is_leftover(name) or name.startswith(".grovefs-probe-"):
                 continue
             elif stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode):

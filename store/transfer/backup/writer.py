@@ -1,7 +1,8 @@
-"""Writing a backup: new files gather, are announced in one line, and only then take their names.
+"""Write a backup: copy files to tmp/, journal them, then rename them to their paths.
 
-Who is killed in between leaves a backup that is what the announcements say, see `store.backup_tree`: the next run
-begins by doing what was announced and letting go of what was not. One writes at a time.
+A run that is killed leaves a backup in the state that manifest and journal describe, see `store.transfer.backup.tree`.
+The next run first completes the moves in the journal and deletes files that are not in it. An exclusive lock
+admits one writer at a time.
 """
 
 from __future__ import annotations
@@ -22,59 +23,66 @@ from store.disk.file_io import write_all
 from store.errors import Corrupt, InvalidName, NotEmpty, NotFound
 from store.transfer.backup import manifest
 from store.transfer.backup.manifest import BackupFile, BackupSession
-from store.transfer.backup.tree import JOURNAL, PRIVATE, TMP, BackupTree, check_apart, flock, is_grove
+from store.transfer.backup.tree import (
+    JOURNAL,
+    PRIVATE,
+    TMP,
+    BackupTree,
+    check_not_nested,
+    is_grovefs_mount,
+    lock_or_raise,
+)
+from store.transfer.digests import HashedChunks
 
-HARMLESS = ("lost+found",)  # what a new disk holds
+IGNORED_NAMES = ("lost+found",)  # present on a newly formatted disk
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Move(NamedTuple):
-    """A file that is complete, and where it belongs."""
+    """A complete file under tmp/ and its final path."""
 
     temp: str
     path: str
 
 
 class BackupWriter(BackupTree):
-    """A backup that is being made or brought up to date, by one alone."""
+    """A backup open for writing, under an exclusive lock."""
 
     def __init__(self, place: Path, step: Step = no_step) -> None:
         super().__init__(place, step)
         self._number = 0
-        self._redo()
+        self._recover()
 
-    def _locked(self) -> int | None:
+    def _take_lock(self) -> int | None:
         self.disk.make_dirs(TMP)
         with self.disk.open_dir(PRIVATE) as parent:
             fd = os.open("lock", _CREATE, 0o600, dir_fd=parent)
-        return flock(fd, fcntl.LOCK_EX, self.place)
+        return lock_or_raise(fd, fcntl.LOCK_EX, self.path)
 
-    def _redo(self) -> None:
-        """Finish what an interrupted run has announced, and let go of what it has not."""
+    def _recover(self) -> None:
+        """Complete the moves that an interrupted run has journaled, and delete all other temporary files."""
         if self.disk.stat(JOURNAL) is not None:
             gone = [path for line in self._journal() for path in line["gone"] if path not in self.manifest.files]
             self._remove(gone)
-            self._move(Move(temp, path) for path, temp in self._outstanding.items())
-            self._outstanding.clear()
-            self.seal()
+            self._move(Move(temp, path) for path, temp in self._pending_moves.items())
+            self._pending_moves.clear()
+            self.write_manifest()
         for entry in self.disk.entries(TMP):
             self.disk.remove_tree(f"{TMP}/{entry.name}")
 
     # -- writing -------------------------------------------------------------------------------------------
 
     def write(self, chunks: Iterable[bytes], mode: int, mtime_ns: int) -> tuple[str, str]:
-        """A new file under tmp/, not synced yet; returns its path and its digest."""
-        temp = self._temp()
-        digest = hashlib.sha256()
+        """Write a new file under tmp/ without syncing it; return its path and its digest."""
+        temp = self._new_temp()
+        hashed = HashedChunks(chunks)
         self.disk.step("backup-write")
         with self.disk.open_dir(TMP) as parent:
             fd = os.open(temp.rpartition("/")[2], _CREATE | os.O_EXCL, 0o600, dir_fd=parent)
         try:
-            for chunk in chunks:
-                digest.update(chunk)
-                write_all(fd, [chunk])
-            with suppress(PermissionError):  # a filesystem without modes: the manifest knows them
+            write_all(fd, hashed)
+            with suppress(PermissionError):  # the filesystem has no modes; the manifest stores them
                 os.fchmod(fd, mode)
             os.utime(fd, ns=(mtime_ns, mtime_ns))
         except BaseException:
@@ -82,21 +90,21 @@ class BackupWriter(BackupTree):
             raise
         finally:
             os.close(fd)
-        return temp, digest.hexdigest()
+        return temp, hashed.hexdigest()
 
     def write_link(self, text: str) -> str:
-        temp = self._temp()
+        temp = self._new_temp()
         self.disk.step("backup-write")
         with self.disk.open_dir(TMP) as parent:
             os.symlink(text, temp.rpartition("/")[2], dir_fd=parent)
         return temp
 
-    def _temp(self) -> str:
+    def _new_temp(self) -> str:
         self._number += 1
         return f"{TMP}/{os.getpid()}-{self._number}"
 
-    def digest(self, temp: str) -> str:
-        """What a new file says when it is read back, from the disk itself where the kernel lets go of it."""
+    def read_back_digest(self, temp: str) -> str:
+        """The digest of a new file as read back, from the disk itself if the kernel drops the cached pages."""
         fd = self.disk.open_to_read(temp)
         with os.fdopen(fd, "rb") as file:
             os.fsync(fd)
@@ -114,18 +122,18 @@ class BackupWriter(BackupTree):
         gone: list[str],
         forgotten: list[str],
     ) -> None:
-        """Some sessions in one step: announced first, then moved to their names."""
+        """Apply one batch: sync the new files, journal the moves, then rename the files into place."""
         self._sync_all("backup-sync")
         line = {
             "home": self.manifest.home,
             "moves": moves,
-            "files": {path: item.as_json() for path, item in files.items()},
+            "files": {path: item.to_json() for path, item in files.items()},
             "sessions": {name: note._asdict() for name, note in sessions.items()},
             "gone": gone,
             "forgotten": forgotten,
         }
-        self._announce(json.dumps(line).encode() + b"\n")
-        self._remove(gone)  # first: a file may come where a directory was
+        self._append_journal(json.dumps(line).encode() + b"\n")
+        self._remove(gone)  # first: a new file may replace a removed directory
         self._move(moves)
         for path in gone:
             self.manifest.files.pop(path, None)
@@ -134,7 +142,7 @@ class BackupWriter(BackupTree):
         self.manifest.files |= files
         self.manifest.sessions |= sessions
 
-    def _announce(self, line: bytes) -> None:
+    def _append_journal(self, line: bytes) -> None:
         self.disk.step("backup-announce")
         with self.disk.open_dir(PRIVATE) as parent:
             fd = os.open("journal.jsonl", _CREATE | os.O_APPEND, 0o600, dir_fd=parent)
@@ -147,30 +155,30 @@ class BackupWriter(BackupTree):
     def _move(self, moves: Iterable[Move]) -> None:
         for temp, path in moves:
             if "/" in path:
-                self._make_way(path.rpartition("/")[0])
-            self._clear_way(path)
+                self._make_parents(path.rpartition("/")[0])
+            self._remove_directory_at(path)
             self.disk.move(temp, path)
 
-    def _make_way(self, directory: str) -> None:
-        """Its directories. Where the home has one now and had a file before, that file goes first."""
+    def _make_parents(self, directory: str) -> None:
+        """Create the parent directories. A file at the path of one is removed: the home has a directory there now."""
         parts = directory.split("/")
-        for length in range(2, len(parts) + 1):  # "sessions" itself may be a link: that is not for us to remove
+        for length in range(2, len(parts) + 1):  # "sessions" itself may be a link that the user made
             way = "/".join(parts[:length])
             info = self.disk.stat(way)
             if info is not None and not stat.S_ISDIR(info.st_mode):
                 self.disk.remove(way)
         self.disk.make_dirs(directory)
 
-    def _clear_way(self, path: str) -> None:
-        """A directory where a file is to be: the home has it no more."""
+    def _remove_directory_at(self, path: str) -> None:
+        """Remove a directory at the path of a new file: the home no longer has it."""
         info = self.disk.stat(path)
         if info is not None and stat.S_ISDIR(info.st_mode):
             self.disk.remove_tree(path)
 
     def _remove(self, paths: Iterable[str]) -> None:
-        """Files that the home has no more, and the directories they leave empty."""
+        """Remove files that the home no longer has, and the directories they leave empty."""
         for path in paths:
-            with suppress(Corrupt):  # something else has taken its directory's place
+            with suppress(Corrupt):  # its directory has been replaced by something else
                 self.disk.remove(path)
             directory = path.rpartition("/")[0]
             while "/" in directory and self._remove_empty(directory):
@@ -181,14 +189,14 @@ class BackupWriter(BackupTree):
         try:
             with self.disk.open_dir(above) as parent:
                 os.rmdir(name, dir_fd=parent)
-        except (OSError, Corrupt):  # it holds something, or is gone already
+        except (OSError, Corrupt):  # not empty, or already removed
             return False
         return True
 
-    def seal(self) -> None:
-        """The manifest says it all now: the journal is no longer needed."""
-        self._sync_all("backup-sync")  # the moves must last before the journal goes
-        temp = self._temp()
+    def write_manifest(self) -> None:
+        """Write the manifest and delete the journal, which it supersedes."""
+        self._sync_all("backup-sync")  # the moves must be durable before the journal is deleted
+        temp = self._new_temp()
         self.disk.step("backup-manifest")
         with self.disk.open_dir(TMP) as parent:
             fd = os.open(temp.rpartition("/")[2], _CREATE | os.O_EXCL, 0o600, dir_fd=parent)
@@ -202,29 +210,29 @@ class BackupWriter(BackupTree):
         self.disk.sync_dirs([PRIVATE])
 
     def _sync_all(self, name: str) -> None:
-        """All new files at once: a sync for each of many small ones would take most of a backup's time."""
+        """Sync the whole filesystem once: one fsync per small file would take most of a backup's time."""
         self.disk.step(name)
         with self.disk.open_dir("") as fd:
             if _libc.syncfs(fd):
                 number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number), str(self.place))
+                raise OSError(number, os.strerror(number), str(self.path))
 
 
-def new_writer(dest: str | os.PathLike[str], home: Path, step: Step = no_step) -> BackupWriter:
-    """A backup at `dest`, begun or gone on with; each reason not to is one line, and nothing was written."""
+def open_writer(dest: str | os.PathLike[str], home: Path, step: Step = no_step) -> BackupWriter:
+    """Open the backup at `dest`, or create one. An unsuitable `dest` raises before anything is written."""
     place = Path(dest).expanduser().absolute()
-    check_apart(place, home)
+    check_not_nested(place, home)
     if not place.exists():
         if not place.parent.is_dir():
-            raise NotFound(f"there is no directory {place.parent}; is the disk mounted?")
-        if is_grove(place.parent):
-            raise InvalidName(f"{place} lies in a mount of GroveFS; a backup belongs on another disk")
+            raise NotFound(f"no such directory: {place.parent}; is the disk mounted?")
+        if is_grovefs_mount(place.parent):
+            raise InvalidName(f"{place} is inside a GroveFS mount; use a directory on another disk")
         place.mkdir(0o700)
     if not place.is_dir():
         raise InvalidName(f"{place} is not a directory")
-    if is_grove(place):
-        raise InvalidName(f"{place} lies in a mount of GroveFS; a backup belongs on another disk")
-    names = {entry.name for entry in os.scandir(place)} - {*HARMLESS}
+    if is_grovefs_mount(place):
+        raise InvalidName(f"{place} is inside a GroveFS mount; use a directory on another disk")
+    names = {entry.name for entry in os.scandir(place)} - {*IGNORED_NAMES}
     if names and not names & {manifest.NAME, PRIVATE}:
-        raise NotEmpty(f"{place} is not empty, and no backup; nothing was written. Name an empty or a new directory")
+        raise NotEmpty(f"{place} is not empty and not a backup; nothing was written. Use a new or empty directory")
     return BackupWriter(place, step)

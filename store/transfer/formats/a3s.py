@@ -18,15 +18,15 @@ from store.model.timestamp import Timestamp
 from store.transfer.formats.anthropic_blocks import add_results, read_blocks
 from store.transfer.formats.coerce import (
     BadRecord,
-    a_text,
-    an_object,
-    keys_of,
+    as_dict,
+    as_str,
+    find_keys,
     line_of,
     make_id,
     make_title,
-    moment,
     parse,
-    record_flaw,
+    parse_time,
+    record_problem,
 )
 from store.transfer.formats.importer import (
     Format,
@@ -41,10 +41,10 @@ from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Source
 
 NAME = "a3s"
-_SEALED = b"A3SE"
+_ENCRYPTED_MAGIC = b"A3SE"
 _V1 = "v1/sessions"
 _ROLES = ("user", "assistant", "system", "tool")
-_PLACED = {"id", "messages", "created_at", "updated_at", "model_name"}
+_MAPPED = {"id", "messages", "created_at", "updated_at", "model_name"}
 
 
 def _files(source: Source) -> list[str]:
@@ -57,8 +57,8 @@ def _files(source: Source) -> list[str]:
 def recognise(source: Source) -> int | None:
     if source.name is None and source.is_dir(_V1) and _files(source):
         return 90
-    for raw in source.smallest(_files(source)):
-        keys = keys_of(raw)
+    for raw in source.iter_samples(_files(source)):
+        keys = find_keys(raw)
         if {"id", "config", "messages"} <= keys or {"schema_version", "session"} <= keys:
             return 90
     return None
@@ -85,13 +85,13 @@ def _look(source: Source, path: str) -> SourceSession | ImportProblem:
         _, session = _parse(source.read(path))
     except (BadRecord, InvalidContent, OSError) as error:
         return read_problem(source, path, error)
-    parent = a_text(session.get("parent_id")) or a_text(an_object(session.get("config")).get("parent_id"))
+    parent = as_str(session.get("parent_id")) or as_str(as_dict(session.get("config")).get("parent_id"))
     return SourceSession(path, session["id"], parent or None)
 
 
 def _parse(raw: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     """A snapshot and the session in it; of the first layout, an empty snapshot and the session."""
-    if raw.startswith(_SEALED):
+    if raw.startswith(_ENCRYPTED_MAGIC):
         raise BadRecord("it is encrypted, and only A3S has the key")
     record = parse(raw).value
     if not isinstance(record, dict):
@@ -111,7 +111,7 @@ def _parse(raw: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _read(source: Source, one: SourceSession, location: Location, depth: int) -> Iterator[SessionDraft | ImportProblem]:
-    shown = source.shown(one.path)
+    shown = source.display_path(one.path)
     try:
         raw = source.read(one.path)
         snapshot, session = _parse(raw)
@@ -126,10 +126,10 @@ def _read(source: Source, one: SourceSession, location: Location, depth: int) ->
         at = (("session",) if snapshot else ()) + flaw
         yield ImportProblem(shown, line_of(raw, at), f"{json_text.render_path(at)}: no message; the session is skipped")
         return
-    if _fill(builder, session):
+    if _apply_session(builder, session):
         yield ImportProblem(shown, None, "an API key was left out; GroveFS stores none")
-    yield from _put_records(source, builder, one, snapshot)
-    yield builder.draft(fallback=Timestamp.from_ns(source.mtime_ns(one.path)))
+    yield from _add_records(source, builder, one, snapshot)
+    yield builder.build(fallback=Timestamp.from_ns(source.mtime_ns(one.path)))
 
 
 def _add_messages(builder: SessionBuilder, messages: list[Any]) -> tuple[str | int, ...] | None:
@@ -144,29 +144,29 @@ def _add_messages(builder: SessionBuilder, messages: list[Any]) -> tuple[str | i
         placed = (
             {"role", "content", "reasoning_content"} if role == message["role"] else {"content", "reasoning_content"}
         )
-        rest = {**{key: value for key, value in message.items() if key not in placed}, **said.rest()}
+        rest = {**{key: value for key, value in message.items() if key not in placed}, **said.unmapped()}
         id = f"message-{number}"
         add_results(builder, said, id, None, rest=rest, raw=b"")
-        if said.results and not (said.texts or said.parts or said.calls or said.thoughts):
+        if said.results and not (said.texts or said.parts or said.calls or said.thinking):
             continue
         members = said.members()
         if isinstance(message.get("reasoning_content"), str):
             members["reasoning"] = members["reasoning"] or message["reasoning_content"]
-        builder.add(role, said.content, id=id, rest={} if said.results else rest, **members)
+        builder.add_message(role, said.content, id=id, rest={} if said.results else rest, **members)
     return None
 
 
-def _fill(builder: SessionBuilder, session: dict[str, Any]) -> bool:
+def _apply_session(builder: SessionBuilder, session: dict[str, Any]) -> bool:
     """All that is not a message; True if a secret had to be left out."""
-    config, llm = an_object(session.get("config")), an_object(session.get("llm_config"))
-    builder.title = make_title(a_text(config.get("name")))
-    builder.model = a_text(session.get("model_name")) or a_text(llm.get("model"))
-    builder.workspace = a_text(config.get("workspace"))
-    builder.saw(moment(session.get("created_at")))
-    builder.saw(moment(session.get("updated_at")))
+    config, llm = as_dict(session.get("config")), as_dict(session.get("llm_config"))
+    builder.title = make_title(as_str(config.get("name")))
+    builder.model = as_str(session.get("model_name")) or as_str(llm.get("model"))
+    builder.workspace = as_str(config.get("workspace"))
+    builder.add_time(parse_time(session.get("created_at")))
+    builder.add_time(parse_time(session.get("updated_at")))
     found_secret = False
     for key, value in session.items():
-        if key in _PLACED:
+        if key in _MAPPED:
             continue
         if isinstance(value, dict) and "api_key" in value:
             found_secret |= bool(value["api_key"])
@@ -174,7 +174,7 @@ def _fill(builder: SessionBuilder, session: dict[str, Any]) -> bool:
         if key == "api_key":
             found_secret = True
             continue
-        builder.note(key, value)
+        builder.add_metadata(key, value)
     return found_secret
 
 
@@ -185,7 +185,7 @@ _EMBEDDED = {"trace_events": layout.TRACES, "verification_reports": layout.VERIF
 _KEPT = ("run_records", "subagent_tasks")
 
 
-def _put_records(
+def _add_records(
     source: Source, builder: SessionBuilder, one: SourceSession, snapshot: dict[str, Any]
 ) -> Iterator[ImportProblem]:
     """What the snapshot holds; and what lies in files of its own, where the snapshot holds nothing of it."""
@@ -195,15 +195,15 @@ def _put_records(
         embedded[layout.ARTIFACTS] = {"artifacts": snapshot["artifacts"], **({"retained_uris": uris} if uris else {})}
     embedded |= {f"{layout.ATTACHMENTS}/{key}.json": snapshot[key] for key in _KEPT if snapshot.get(key)}
     for name, value in embedded.items():
-        yield from _put(builder, name, json_text.render(value), source.shown(one.path))
+        yield from _add_record(builder, name, json_text.render(value), source.display_path(one.path))
     for path, name in _fragments(one).items():
         if name not in embedded and source.is_file(path):
             try:
                 data = source.read(path)
             except (OSError, InvalidContent) as error:
-                yield ImportProblem(source.shown(path), None, str(error))
+                yield ImportProblem(source.display_path(path), None, str(error))
             else:
-                yield from _put(builder, name, data, source.shown(path))
+                yield from _add_record(builder, name, data, source.display_path(path))
 
 
 def _fragments(one: SourceSession) -> dict[str, str]:
@@ -216,13 +216,13 @@ def _fragments(one: SourceSession) -> dict[str, str]:
     return found | {f"{base}artifacts/{stem}/artifacts.json": layout.ARTIFACTS}
 
 
-def _put(builder: SessionBuilder, name: str, data: bytes, shown: str) -> Iterator[ImportProblem]:
+def _add_record(builder: SessionBuilder, name: str, data: bytes, shown: str) -> Iterator[ImportProblem]:
     """A record in its place; one that nobody could read there is reported, and kept as an attachment."""
-    flaw = record_flaw(name, data) if name in layout.RECORDS else None
+    flaw = record_problem(name, data) if name in layout.RECORDS else None
     if flaw is not None:
         yield ImportProblem(shown, flaw.line, f"{flaw.reason}: no {name}; kept as an attachment")
         name = f"{layout.ATTACHMENTS}/unreadable-{name}"
-    builder.put(name, lambda: (data,))
+    builder.add_file(name, lambda: (data,))
 
 
 FORMAT = Format(NAME, "an A3S Code session store, not encrypted", recognise, iter_records)

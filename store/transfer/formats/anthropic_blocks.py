@@ -8,11 +8,11 @@ from typing import Any
 
 from store.documents import json_text
 from store.model.timestamp import Timestamp
-from store.transfer.formats.coerce import a_text, an_object
+from store.transfer.formats.coerce import as_dict, as_str
 from store.transfer.formats.session_builder import SessionBuilder
 
 # How a message's parts follow each other where nothing need be said of it.
-_USUAL = ("thinking", "text", "image", "tool_use")
+_DEFAULT_ORDER = ("thinking", "text", "image", "tool_use")
 
 
 @dataclass
@@ -21,11 +21,11 @@ class BlockContent:
 
     texts: list[str] = field(default_factory=list)
     parts: list[dict[str, Any]] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
+    thinking: list[str] = field(default_factory=list)
     signatures: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
-    others: dict[str, Any] = field(default_factory=dict)
+    unknown: dict[str, Any] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
 
     @property
@@ -36,19 +36,19 @@ class BlockContent:
         """What a message has beside its content; None where there is nothing."""
         plain = all(part["type"] == "text" for part in self.parts) and len(self.parts) < 2
         return {
-            "reasoning": "\n\n".join(self.thoughts) or None,
+            "reasoning": "\n\n".join(self.thinking) or None,
             "reasoning_signature": self.signatures[0] if len(self.signatures) == 1 else None,
             "content_parts": None if plain else self.parts,
             "tool_calls": self.calls or None,
         }
 
-    def rest(self) -> dict[str, Any]:
+    def unmapped(self) -> dict[str, Any]:
         rest: dict[str, Any] = {}
-        if self.others:
-            rest["blocks"] = self.others
+        if self.unknown:
+            rest["blocks"] = self.unknown
         if len(self.signatures) > 1:
             rest["signatures"] = self.signatures
-        ranks = [_USUAL.index(kind) for kind in self.order if kind in _USUAL]
+        ranks = [_DEFAULT_ORDER.index(kind) for kind in self.order if kind in _DEFAULT_ORDER]
         if ranks != sorted(ranks):
             rest["order"] = self.order
         return rest
@@ -61,23 +61,23 @@ def read_blocks(content: Any, builder: SessionBuilder) -> BlockContent:
         said.texts.append(content)
         return said
     if not isinstance(content, list):
-        said.others["content"] = content
+        said.unknown["content"] = content
         return said
     for place, block in enumerate(content):
-        kind = a_text(an_object(block).get("type"))
-        if not _take(said, kind, block, builder):
-            said.others[str(place)] = block
+        kind = as_str(as_dict(block).get("type"))
+        if not _add_block(said, kind, block, builder):
+            said.unknown[str(place)] = block
         said.order.append(kind)
     return said
 
 
-def _take(said: BlockContent, kind: str, block: Any, builder: SessionBuilder) -> bool:
+def _add_block(said: BlockContent, kind: str, block: Any, builder: SessionBuilder) -> bool:
     if kind == "text" and isinstance(block.get("text"), str):
         said.texts.append(block["text"])
         said.parts.append({"type": "text", "text": block["text"]})
         return set(block) == {"type", "text"}
     if kind == "thinking" and isinstance(block.get("thinking"), str):
-        said.thoughts.append(block["thinking"])
+        said.thinking.append(block["thinking"])
         if isinstance(block.get("signature"), str):
             said.signatures.append(block["signature"])
         return set(block) <= {"type", "thinking", "signature"}
@@ -88,12 +88,12 @@ def _take(said: BlockContent, kind: str, block: Any, builder: SessionBuilder) ->
         said.results.append(block)
         return True
     if kind == "image":
-        return _take_image(said, block, builder)
+        return _add_image(said, block, builder)
     return False
 
 
-def _take_image(said: BlockContent, block: dict[str, Any], builder: SessionBuilder) -> bool:
-    source = an_object(block.get("source"))
+def _add_image(said: BlockContent, block: dict[str, Any], builder: SessionBuilder) -> bool:
+    source = as_dict(block.get("source"))
     url: str | None = None
     if source.get("type") == "base64":
         url = builder.attach_base64(source.get("data"), source.get("media_type"))
@@ -120,8 +120,8 @@ def add_results(
         failed = left.pop("is_error", None)
         if not isinstance(failed, bool | None):
             left["is_error"] = failed
-        own = {**inner.rest(), **left, **({} if number else rest)}
-        builder.add(
+        own = {**inner.unmapped(), **left, **({} if number else rest)}
+        builder.add_message(
             "tool",
             inner.content,
             id=f"{id}:{number}" if number else id,

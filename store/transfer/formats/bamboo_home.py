@@ -17,7 +17,7 @@ from store.documents import secrets
 from store.documents.document import Document, parse_document
 from store.errors import InvalidContent, Problem
 from store.layout import Location
-from store.transfer.formats.coerce import digest, keys_of, make_id, record_flaw
+from store.transfer.formats.coerce import digest, find_keys, make_id, record_problem
 from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, SourceFile, read_problem
 from store.transfer.formats.source import Source
 
@@ -32,31 +32,31 @@ def _join(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
 
 
-def _trees(source: Source) -> list[str]:
+def _tree_dirs(source: Source) -> list[str]:
     """Directories of roots; one without a session.json may still hold children."""
     base = _base(source)
     paths = [_join(base, name) for name in source.directories(base) if not name.startswith(".")]
     return [path for path in paths if source.is_file(f"{path}/{layout.SESSION}") or source.is_dir(f"{path}/children")]
 
 
-def _flat(source: Source) -> list[str]:
+def _flat_files(source: Source) -> list[str]:
     base = _base(source)
     names = [entry.name for entry in source.entries(base) if entry.is_file and entry.name.endswith(".json")]
     return [_join(base, name) for name in names if not name.startswith(".") and name != layout.INDEX_EXPORT]
 
 
 def recognise(source: Source) -> int | None:
-    if any(source.is_file(f"{path}/{layout.SESSION}") for path in _trees(source)):
+    if any(source.is_file(f"{path}/{layout.SESSION}") for path in _tree_dirs(source)):
         return 85
-    for raw in source.smallest(_flat(source)):
-        keys = keys_of(raw)
+    for raw in source.iter_samples(_flat_files(source)):
+        keys = find_keys(raw)
         if {"id", "messages", "created_at", "updated_at"} <= keys and "config" not in keys:
             return 60
     return None
 
 
 def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
-    for path in _trees(source):
+    for path in _tree_dirs(source):
         yield from _read_tree(source, path)
     yield from _read_flat(source)
 
@@ -69,7 +69,9 @@ def _read_tree(source: Source, path: str) -> Iterator[SessionTree | ImportProble
     below = f"{path}/{layout.CHILDREN}"
     children = [f"{below}/{name}" for name in source.directories(below)]
     if not source.is_file(f"{path}/{layout.SESSION}"):
-        yield ImportProblem(source.shown(path), None, f"no {layout.SESSION}; skipped with {len(children)} children")
+        yield ImportProblem(
+            source.display_path(path), None, f"no {layout.SESSION}; skipped with {len(children)} children"
+        )
         return
     for item in read_session(source, path, root):
         if isinstance(item, SessionDraft):
@@ -77,7 +79,7 @@ def _read_tree(source: Source, path: str) -> Iterator[SessionTree | ImportProble
             return
         yield item
     for child in children:
-        yield ImportProblem(source.shown(child), None, "skipped, because its root is")
+        yield ImportProblem(source.display_path(child), None, "skipped, because its root is")
 
 
 def _read_children(source: Source, paths: list[str], root: Location) -> Iterator[SessionDraft | ImportProblem]:
@@ -85,7 +87,7 @@ def _read_children(source: Source, paths: list[str], root: Location) -> Iterator
         if source.is_file(f"{path}/{layout.SESSION}"):
             yield from read_session(source, path, Location(root.root, make_id(NAME, path.rpartition("/")[2])))
         else:
-            yield ImportProblem(source.shown(path), None, f"no {layout.SESSION}; skipped")
+            yield ImportProblem(source.display_path(path), None, f"no {layout.SESSION}; skipped")
 
 
 def read_session(source: Source, path: str, location: Location) -> Iterator[SessionDraft | ImportProblem]:
@@ -96,11 +98,11 @@ def read_session(source: Source, path: str, location: Location) -> Iterator[Sess
         yield main
         return
     if secrets.find_api_key(main.data):
-        yield ImportProblem(source.shown(main_path), None, "an API key was left out; GroveFS stores none")
-    side, files = _read_side(source, path, location)
+        yield ImportProblem(source.display_path(main_path), None, "an API key was left out; GroveFS stores none")
+    side, files = _read_sidecar(source, path, location)
     if isinstance(side, ImportProblem):
         yield side
-    beside = _SidecarFiles(source, path, location)
+    beside = _OtherFiles(source, path, location)
     yield from beside.problems
     yield SessionDraft(
         location=location,
@@ -108,7 +110,7 @@ def read_session(source: Source, path: str, location: Location) -> Iterator[Sess
         side=side.raw if isinstance(side, Document) else None,
         format=NAME,
         source_id=main.record.id,
-        path=source.shown(main_path),
+        path=source.display_path(main_path),
         files=(*beside.files, *files),
     )
 
@@ -131,90 +133,96 @@ def _read_document(source: Source, path: str, location: Location) -> Document | 
 def _problem(source: Source, path: str, error: InvalidContent) -> ImportProblem:
     flaw = error.problem
     return ImportProblem(
-        source.shown(path), flaw.line, f"{flaw.field + ': ' if flaw.field else ''}{flaw.reason}; skipped"
+        source.display_path(path), flaw.line, f"{flaw.field + ': ' if flaw.field else ''}{flaw.reason}; skipped"
     )
 
 
-class _Side(NamedTuple):
+class _SidecarRead(NamedTuple):
     found: Document | ImportProblem | None
     kept: tuple[SourceFile, ...] = ()
 
 
-def _read_side(source: Source, path: str, location: Location) -> _Side:
+def _read_sidecar(source: Source, path: str, location: Location) -> _SidecarRead:
     """The sidecar; one that cannot be read is kept as an attachment, and the session has a new one."""
     side_path = f"{path}/{layout.RUNTIME}"
     if not source.is_file(side_path):
-        return _Side(None)
+        return _SidecarRead(None)
     found = _read_document(source, side_path, location)
     if isinstance(found, Document) and found.data["messages"]:
-        found = ImportProblem(source.shown(side_path), None, "the sidecar holds messages; kept as an attachment")
+        found = ImportProblem(source.display_path(side_path), None, "the sidecar holds messages; kept as an attachment")
     if isinstance(found, Document):
-        return _Side(found)
-    kept = SourceFile(f"{layout.ATTACHMENTS}/unreadable-runtime.json", lambda: source.chunks(side_path))
-    return _Side(found, (kept,))
+        return _SidecarRead(found)
+    kept = SourceFile(f"{layout.ATTACHMENTS}/unreadable-runtime.json", lambda: source.iter_chunks(side_path))
+    return _SidecarRead(found, (kept,))
 
 
-class _SidecarFiles:
+class _OtherFiles:
     """Everything else in a session's directory."""
 
     def __init__(self, source: Source, path: str, location: Location) -> None:
         self.problems: list[ImportProblem] = []
         self.files: list[SourceFile] = []
-        for found in source.files(path):
+        for found in source.iter_files(path):
             name = found.removeprefix(f"{path}/")
-            if self._is_other(name):
+            if self._is_excluded(name):
                 continue
             if name.startswith(f"{layout.CHILDREN}/"):
                 if location.child is not None:
-                    self.problems.append(ImportProblem(source.shown(found), None, "a child has no children/; skipped"))
+                    self.problems.append(
+                        ImportProblem(source.display_path(found), None, "a child has no children/; skipped")
+                    )
                 continue
-            name = self._fit(source, found, self._readable(source, found, name))
-            self.files.append(SourceFile(name, lambda found=found: source.chunks(found)))  # type: ignore[misc]
+            name = self._unicode_name(source, found, self._name_of_record(source, found, name))
+            self.files.append(SourceFile(name, lambda found=found: source.iter_chunks(found)))  # type: ignore[misc]
 
-    def _is_other(self, name: str) -> bool:
+    def _is_excluded(self, name: str) -> bool:
         return name in (*layout.DOCUMENTS, layout.RECEIPT) or layout.is_leftover(name)
 
-    def _readable(self, source: Source, path: str, name: str) -> str:
+    def _name_of_record(self, source: Source, path: str, name: str) -> str:
         """A record that nobody could read in its place is kept as an attachment."""
         if name not in layout.RECORDS:
             return name
         try:
-            flaw = record_flaw(name, source.read(path))
+            flaw = record_problem(name, source.read(path))
         except (OSError, InvalidContent) as error:
             flaw = Problem(str(error))
         if flaw is None:
             return name
-        self.problems.append(ImportProblem(source.shown(path), flaw.line, f"{flaw.reason}; kept as an attachment"))
+        self.problems.append(
+            ImportProblem(source.display_path(path), flaw.line, f"{flaw.reason}; kept as an attachment")
+        )
         return f"{layout.ATTACHMENTS}/unreadable-{name}"
 
-    def _fit(self, source: Source, path: str, name: str) -> str:
+    def _unicode_name(self, source: Source, path: str, name: str) -> str:
         """A name that is not Unicode cannot be written down in any document."""
         try:
             name.encode()
             return name
         except UnicodeEncodeError:
-            self.problems.append(ImportProblem(source.shown(path), None, "its name is not Unicode; it gets another"))
+            self.problems.append(
+                ImportProblem(source.display_path(path), None, "its name is not Unicode; it gets another")
+            )
             return f"{layout.ATTACHMENTS}/{digest(name)}.bin"
 
 
 # -- flat files ------------------------------------------------------------------------------------------------
 
 
-class _Flat(NamedTuple):
+class _FlatSession(NamedTuple):
     path: str
     id: str
     root: str | None  # of a child
 
 
 def _read_flat(source: Source) -> Iterator[SessionTree | ImportProblem]:
-    found: list[_Flat] = []
-    for path in _flat(source):
-        document = _read_foreign(source, path)
+    found: list[_FlatSession] = []
+    for path in _flat_files(source):
+        document = _parse_flat(source, path)
         if isinstance(document, ImportProblem):
             yield document
             continue
         record = document.record
-        found.append(_Flat(path, record.id, record.root_session_id if record.kind == "child" else None))
+        found.append(_FlatSession(path, record.id, record.root_session_id if record.kind == "child" else None))
     source.done_bytes = 0
     roots = {flat.id for flat in found if flat.root is None}
     for flat in found:
@@ -228,26 +236,28 @@ def _read_flat(source: Source) -> Iterator[SessionTree | ImportProblem]:
                 yield SessionTree(item, _read_flat_children(source, [f for f in found if f.root == flat.id], root.root))
 
 
-def _read_flat_children(source: Source, below: list[_Flat], root: str) -> Iterator[SessionDraft | ImportProblem]:
+def _read_flat_children(source: Source, below: list[_FlatSession], root: str) -> Iterator[SessionDraft | ImportProblem]:
     for flat in below:
         yield from _read_flat_session(source, flat, Location(root, make_id(NAME, flat.id)))
 
 
-def _read_flat_session(source: Source, flat: _Flat, location: Location) -> Iterator[SessionDraft | ImportProblem]:
+def _read_flat_session(
+    source: Source, flat: _FlatSession, location: Location
+) -> Iterator[SessionDraft | ImportProblem]:
     main = _read_document(source, flat.path, location)
     if isinstance(main, ImportProblem):
         yield main
         return
     files: list[SourceFile] = []
     if location.child is None and flat.root is not None:  # a child whose root is gone: what it said of it is kept
-        files.append(SourceFile(f"{layout.ATTACHMENTS}/original.json", lambda: source.chunks(flat.path)))
+        files.append(SourceFile(f"{layout.ATTACHMENTS}/original.json", lambda: source.iter_chunks(flat.path)))
     events = flat.path.removesuffix(".json") + ".jsonl"
     if source.is_file(events):
-        files.append(SourceFile(f"{layout.ATTACHMENTS}/events.jsonl", lambda: source.chunks(events)))
-    yield SessionDraft(location, main.raw, NAME, flat.id, source.shown(flat.path), files=tuple(files))
+        files.append(SourceFile(f"{layout.ATTACHMENTS}/events.jsonl", lambda: source.iter_chunks(events)))
+    yield SessionDraft(location, main.raw, NAME, flat.id, source.display_path(flat.path), files=tuple(files))
 
 
-def _read_foreign(source: Source, path: str) -> Document | ImportProblem:
+def _parse_flat(source: Source, path: str) -> Document | ImportProblem:
     """A flat file, as it is: only it says who the session is."""
     try:
         return parse_document(source.read(path), path)

@@ -19,7 +19,7 @@ from store.documents import attachment_names
 from store.errors import InvalidContent
 from store.layout import Location
 from store.model.timestamp import Timestamp
-from store.transfer.formats.coerce import BadRecord, a_list, a_text, an_object, make_id, make_title, moment, parse
+from store.transfer.formats.coerce import BadRecord, as_dict, as_list, as_str, make_id, make_title, parse, parse_time
 from store.transfer.formats.conversation_tree import Chain, ConversationNodes
 from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, read_problem
 from store.transfer.formats.json_array_stream import BrokenArray, Element, iter_elements
@@ -51,9 +51,9 @@ def recognise(source: Source) -> int | None:
 def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
     assets = _find_assets(source)
     for name in _exports(source):
-        shown = source.shown(name)
+        shown = source.display_path(name)
         try:
-            for element in iter_elements(source.chunks(name)):
+            for element in iter_elements(source.iter_chunks(name)):
                 source.done_bytes += len(element.data)
                 yield from _ChatConversation(source, shown, element, assets).read()
         except BrokenArray as error:
@@ -65,7 +65,7 @@ def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
 def _find_assets(source: Source) -> dict[str, str]:
     """The files that came along, by the id that messages call them by."""
     found: dict[str, str] = {}
-    for path in source.files():
+    for path in source.iter_files():
         match = _ASSET.match(path.rpartition("/")[2])
         if match:
             found.setdefault(match[1], path)
@@ -92,7 +92,7 @@ class _ChatConversation:
             record = parse(self.element.data).value
             if not isinstance(record, dict) or not isinstance(record.get("mapping"), dict):
                 raise BadRecord("no conversation: an object with a mapping is expected")
-            name = a_text(record.get("conversation_id")) or a_text(record.get("id"))
+            name = as_str(record.get("conversation_id")) or as_str(record.get("id"))
             if not name:
                 raise BadRecord("the conversation has no id")
         except BadRecord as error:
@@ -110,21 +110,21 @@ class _ChatConversation:
         self.main = chains[0]
         builders = {id(chain): self._builder(name, chain) for chain in chains}
         root = builders[id(self.main)]
-        _describe(root, record)
+        _apply_record(root, record)
         for key, node in record["mapping"].items():
             if key not in good:
-                root.keep(orjson.dumps({key: node}))
+                root.keep_raw(orjson.dumps({key: node}))
                 self._report(f"node {key}: an object is expected; skipped, and kept in records.jsonl")
         for chain in chains:
             builder = builders[id(chain)]
             for node in chain.nodes:
-                self._add(builder, node, nodes.nodes[node])
+                self._add_node(builder, node, nodes.nodes[node])
             if chain is not self.main:
                 self._connect(builder, chain, builders)
         used = [builder for builder in builders.values() if builder.messages or builder is root]
         ids = frozenset(message["id"] for builder in used for message in builder.messages)
-        at = moment(record.get("create_time")) or Timestamp.from_ns(0)
-        return [builder.draft(fallback=at, moved=ids) for builder in used]
+        at = parse_time(record.get("create_time")) or Timestamp.from_ns(0)
+        return [builder.build(fallback=at, moved=ids) for builder in used]
 
     def _report(self, text: str) -> None:
         self.problems.append(ImportProblem(self.shown, self.element.line, text))
@@ -138,9 +138,9 @@ class _ChatConversation:
 
     def _connect(self, builder: SessionBuilder, chain: Chain, builders: dict[int, SessionBuilder]) -> None:
         """A branch's parent: the nearest chain above it that says something."""
-        above = chain.above
-        while above is not None and above.above is not None and not builders[id(above)].messages:
-            above = above.above
+        above = chain.parent
+        while above is not None and above.parent is not None and not builders[id(above)].messages:
+            above = above.parent
         if above is not None:
             builder.parent = builders[id(above)].location.id
         builder.depth = chain.depth
@@ -148,37 +148,37 @@ class _ChatConversation:
 
     # -- one node ------------------------------------------------------------------------------------------
 
-    def _add(self, builder: SessionBuilder, key: str, node: dict[str, Any]) -> None:
+    def _add_node(self, builder: SessionBuilder, key: str, node: dict[str, Any]) -> None:
         message = node.get("message")
         if message is None:
             return
         if not isinstance(message, dict) or not isinstance(message.get("content"), dict):
-            builder.keep(orjson.dumps({key: node}))
+            builder.keep_raw(orjson.dumps({key: node}))
             self._report(f"node {key}: no message; skipped, and kept in records.jsonl")
             return
-        author = an_object(message.get("author"))
+        author = as_dict(message.get("author"))
         role = author.get("role") if author.get("role") in _ROLES else "user"
         rest = {k: v for k, v in message.items() if k not in ("id", "create_time", "author", "content")}
         rest["author"] = {k: v for k, v in author.items() if not (k == "role" and v == role)}
         rest["parent"] = node.get("parent")
         content = _ChatContent(self, builder, message["content"])
-        rest["content"] = content.rest
-        at = moment(message.get("create_time"))
+        rest["content"] = content.unmapped
+        at = parse_time(message.get("create_time"))
         if at is None:
             rest["create_time"] = message.get("create_time")
-        builder.add(
+        builder.add_message(
             str(role),
             content.text,
-            id=a_text(message.get("id")) or key,
+            id=as_str(message.get("id")) or key,
             at=at,
             rest={k: v for k, v in rest.items() if v not in (None, {}, [])},
             reasoning=content.reasoning or None,
             content_parts=content.parts if any(part["type"] != "text" for part in content.parts) else None,
         )
-        model = a_text(an_object(message.get("metadata")).get("model_slug"))
+        model = as_str(as_dict(message.get("metadata")).get("model_slug"))
         builder.model = model or builder.model
 
-    def stored(self, builder: SessionBuilder, pointer: str) -> str | None:
+    def store_asset(self, builder: SessionBuilder, pointer: str) -> str | None:
         """An attachment for what a pointer points to; None if it did not come with the export."""
         match = _ASSET.match(pointer.rpartition("//")[2])
         path = self.assets.get(match[1]) if match else None
@@ -187,19 +187,19 @@ class _ChatConversation:
         try:
             data = self.source.read(path)
         except (OSError, InvalidContent) as error:
-            self.problems.append(ImportProblem(self.source.shown(path), None, str(error)))
+            self.problems.append(ImportProblem(self.source.display_path(path), None, str(error)))
             return None
-        return builder.attach(data, _MIMES.guess_type(path)[0] or _sniffed(data))
+        return builder.attach(data, _MIMES.guess_type(path)[0] or _guess_mime(data))
 
 
-def _describe(builder: SessionBuilder, record: dict[str, Any]) -> None:
-    builder.title = make_title(a_text(record.get("title")))
-    builder.model = a_text(record.get("default_model_slug"))
-    builder.saw(moment(record.get("create_time")))
-    builder.saw(moment(record.get("update_time")))
+def _apply_record(builder: SessionBuilder, record: dict[str, Any]) -> None:
+    builder.title = make_title(as_str(record.get("title")))
+    builder.model = as_str(record.get("default_model_slug"))
+    builder.add_time(parse_time(record.get("create_time")))
+    builder.add_time(parse_time(record.get("update_time")))
     for key, value in record.items():
         if key not in ("mapping", "title", "create_time", "update_time") and value not in (None, [], {}, ""):
-            builder.note(key, value)
+            builder.add_metadata(key, value)
 
 
 class _ChatContent:
@@ -207,29 +207,31 @@ class _ChatContent:
 
     def __init__(self, conversation: _ChatConversation, builder: SessionBuilder, content: dict[str, Any]) -> None:
         self.parts: list[dict[str, Any]] = []
-        self.reasoning = "\n\n".join(_thought(thought) for thought in a_list(content.get("thoughts")))
-        self.rest = {k: v for k, v in content.items() if v is not None and not (k == "content_type" and v == "text")}
+        self.reasoning = "\n\n".join(_render_thought(thought) for thought in as_list(content.get("thoughts")))
+        self.unmapped = {
+            k: v for k, v in content.items() if v is not None and not (k == "content_type" and v == "text")
+        }
         if isinstance(content.get("parts"), list):
-            whole = [self._take(conversation, builder, part) for part in content["parts"]]
+            whole = [self._add_part(conversation, builder, part) for part in content["parts"]]
             if all(whole):
-                del self.rest["parts"]
+                del self.unmapped["parts"]
             return
         for key in _TEXT_KEYS:
             if isinstance(content.get(key), str):
                 self.parts.append({"type": "text", "text": content[key]})
-                del self.rest[key]
+                del self.unmapped[key]
                 return
 
-    def _take(self, conversation: _ChatConversation, builder: SessionBuilder, part: Any) -> bool:
+    def _add_part(self, conversation: _ChatConversation, builder: SessionBuilder, part: Any) -> bool:
         """One part; True if nothing of it is left to keep."""
         if isinstance(part, str):
             self.parts.append({"type": "text", "text": part})
             return True
-        pointer = a_text(an_object(part).get("asset_pointer"))
+        pointer = as_str(as_dict(part).get("asset_pointer"))
         if pointer:
-            url = conversation.stored(builder, pointer) or pointer
+            url = conversation.store_asset(builder, pointer) or pointer
             self.parts.append({"type": "image_url", "image_url": {"url": url}})
-        elif isinstance(an_object(part).get("text"), str):
+        elif isinstance(as_dict(part).get("text"), str):
             self.parts.append({"type": "text", "text": part["text"]})
         return False
 
@@ -238,11 +240,11 @@ class _ChatContent:
         return "\n\n".join(part["text"] for part in self.parts if part["type"] == "text")
 
 
-def _thought(thought: Any) -> str:
-    return "\n".join(filter(None, (a_text(an_object(thought).get(key)) for key in ("summary", "content"))))
+def _render_thought(thought: Any) -> str:
+    return "\n".join(filter(None, (as_str(as_dict(thought).get(key)) for key in ("summary", "content"))))
 
 
-def _sniffed(data: bytes) -> str:
+def _guess_mime(data: bytes) -> str:
     """Newer exports call every file .dat."""
     signs = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
     return next((mime for sign, mime in signs.items() if data.startswith(sign)), attachment_names.OCTETS)

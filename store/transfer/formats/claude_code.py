@@ -18,7 +18,7 @@ from store.errors import InvalidContent
 from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.formats.anthropic_blocks import add_results, read_blocks
-from store.transfer.formats.coerce import BadRecord, a_text, an_object, make_id, make_title, moment, parse
+from store.transfer.formats.coerce import BadRecord, as_dict, as_str, make_id, make_title, parse, parse_time
 from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, read_problem
 from store.transfer.formats.session_builder import SessionBuilder, parse_line
 from store.transfer.formats.source import Line, Source
@@ -27,8 +27,8 @@ NAME = "claude-code"
 _AGENT = "agent-"
 # The same in nearly every line of a session: kept once, and with a message only where it is another.
 _ENVELOPE = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint", "slug", "isSidechain", "agentId")
-_PLACED = {"type", "uuid", "timestamp", "message"}
-_RECOGNISED_BY = (b'"sessionId"', b'"leafUuid"', b'"parentUuid"', b'"isSidechain"')
+_MAPPED = {"type", "uuid", "timestamp", "message"}
+_SIGNATURE_KEYS = (b'"sessionId"', b'"leafUuid"', b'"parentUuid"', b'"isSidechain"')
 
 
 # -- where the sessions are -----------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def recognise(source: Source) -> int | None:
 
 def _is_record(line: bytes) -> bool:
     """Not parsed: the head of a file may end in the middle of its first line."""
-    return line.startswith(b"{") and any(key in line for key in _RECOGNISED_BY)
+    return line.startswith(b"{") and any(key in line for key in _SIGNATURE_KEYS)
 
 
 # -- a session and what belongs to it --------------------------------------------------------------------
@@ -82,7 +82,7 @@ def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
     for directory in _projects(source):
         names = _transcripts(source, directory)
         roots = [name for name in names if not name.startswith(_AGENT)]
-        beside = _agents_beside(source, directory, [name for name in names if name.startswith(_AGENT)])
+        beside = _find_agent_files(source, directory, [name for name in names if name.startswith(_AGENT)])
         for name in roots:
             stem = name.removesuffix(".jsonl")
             yield from _read_tree(source, directory, stem, beside.pop(stem, []))
@@ -91,7 +91,7 @@ def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
                 yield from _read_tree(source, directory, agent.stem, [])
 
 
-def _agents_beside(source: Source, directory: str, names: list[str]) -> dict[str, list[_Agent]]:
+def _find_agent_files(source: Source, directory: str, names: list[str]) -> dict[str, list[_Agent]]:
     """Sub-agents that lie beside their sessions, by the session they name."""
     found: dict[str, list[_Agent]] = {}
     for name in names:
@@ -99,7 +99,7 @@ def _agents_beside(source: Source, directory: str, names: list[str]) -> dict[str
         session = ""
         for line in source.head(path).splitlines():
             try:
-                session = a_text(an_object(orjson.loads(line)).get("sessionId"))
+                session = as_str(as_dict(orjson.loads(line)).get("sessionId"))
             except orjson.JSONDecodeError:
                 continue
             if session:
@@ -115,14 +115,14 @@ def _read_tree(
     reader = _ClaudeReader(source, path, Location(make_id(NAME, stem)), stem)
     yield from reader.read()
     if not reader.lines:
-        yield ImportProblem(source.shown(path), None, "there is no record in it")
+        yield ImportProblem(source.display_path(path), None, "there is no record in it")
         return
-    below = [*source.files(_join(directory, stem))] if source.is_dir(_join(directory, stem)) else []
+    below = [*source.iter_files(_join(directory, stem))] if source.is_dir(_join(directory, stem)) else []
     inside = [path for path in below if _is_agent(path)]
     for other in (path for path in below if not _is_agent(path)):
         name = other.removeprefix(_join(directory, stem) + "/")
-        reader.root.attach_as(name, lambda other=other: source.chunks(other))  # type: ignore[misc]
-    agents = [*agents, *(_agent_inside(source, path) for path in inside)]
+        reader.root.attach_file(name, lambda other=other: source.iter_chunks(other))  # type: ignore[misc]
+    agents = [*agents, *(_read_agent_meta(source, path) for path in inside)]
     yield SessionTree(reader.draft(), _read_children(source, reader, agents))
 
 
@@ -131,41 +131,41 @@ def _is_agent(path: str) -> bool:
     return name.startswith(_AGENT) and name.endswith(".jsonl")
 
 
-def _agent_inside(source: Source, path: str) -> _Agent:
+def _read_agent_meta(source: Source, path: str) -> _Agent:
     meta: Any = None
     with suppress(OSError, BadRecord, InvalidContent):  # it is an attachment too, so nothing of it is lost
         meta = parse(source.read(path.removesuffix(".jsonl") + ".meta.json")).value
-    return _Agent(path, path.rpartition("/")[2].removesuffix(".jsonl"), an_object(meta))
+    return _Agent(path, path.rpartition("/")[2].removesuffix(".jsonl"), as_dict(meta))
 
 
 def _read_children(source: Source, root: _ClaudeReader, agents: list[_Agent]) -> Iterator[SessionDraft | ImportProblem]:
     fallback = root.fallback()
     for child in root.sidechains.values():
-        yield child.draft(fallback=fallback)
+        yield child.build(fallback=fallback)
     stems = {agent.stem for agent in agents}
     for agent in agents:
         location = Location(root.location.root, make_id(NAME, agent.stem))
         reader = _ClaudeReader(source, agent.path, location, agent.stem)
         yield from reader.read()
-        _introduce(reader.root, agent.meta, stems)
+        _apply_agent_meta(reader.root, agent.meta, stems)
         if reader.lines:
             yield reader.draft()
         else:
-            yield ImportProblem(source.shown(agent.path), None, "there is no record in it")
+            yield ImportProblem(source.display_path(agent.path), None, "there is no record in it")
 
 
-def _introduce(child: SessionBuilder, meta: dict[str, Any], stems: set[str]) -> None:
+def _apply_agent_meta(child: SessionBuilder, meta: dict[str, Any], stems: set[str]) -> None:
     """What is known of a sub-agent beside its lines."""
-    child.title = make_title(a_text(meta.get("description"))) or child.title
-    child.subagent_type = a_text(meta.get("agentType")) or None
-    above = f"{_AGENT}{a_text(meta.get('parentAgentId'))}"
+    child.title = make_title(as_str(meta.get("description"))) or child.title
+    child.subagent_type = as_str(meta.get("agentType")) or None
+    above = f"{_AGENT}{as_str(meta.get('parentAgentId'))}"
     if above in stems:
         child.parent = make_id(NAME, above)
     depth = meta.get("spawnDepth")
     if isinstance(depth, int) and not isinstance(depth, bool) and 0 < depth < 1000:
         child.depth = depth
     if meta:
-        child.note("agent", meta)
+        child.add_metadata("agent", meta)
 
 
 # -- the lines of one file ---------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class _ClaudeReader:
         self.location = location
         self.lines = 0
         self.sidechains = {}
-        self.root = SessionBuilder(NAME, location, source.shown(path), stem)
+        self.root = SessionBuilder(NAME, location, source.display_path(path), stem)
         self._titles: list[tuple[str, str]] = []  # of which message, and the title
         self._custom = ""
         self._chains: dict[str, str] = {}  # uuid of a line in a sidechain → the sidechain
@@ -194,9 +194,9 @@ class _ClaudeReader:
         return Timestamp.from_ns(self.source.mtime_ns(self.path))
 
     def read(self) -> Iterator[ImportProblem]:
-        shown = self.source.shown(self.path)
+        shown = self.source.display_path(self.path)
         try:
-            for line in self.source.lines(self.path):
+            for line in self.source.iter_lines(self.path):
                 self.lines += 1
                 try:
                     self._read_line(line)
@@ -210,14 +210,14 @@ class _ClaudeReader:
         raw, record, exact = parse_line(self.root, line)
         builder = self._builder_for(record)
         if not exact:
-            builder.keep(raw)
-        self._take(builder, record, raw, line.number)
+            builder.keep_raw(raw)
+        self._add_record(builder, record, raw, line.number)
 
     def _builder_for(self, record: dict[str, Any]) -> SessionBuilder:
         """A sidechain's own builder for its lines; sub-agents in files of their own are whole sessions."""
         if self.location.child is not None or record.get("isSidechain") is not True or self._is_agent_file():
             return self.root
-        uuid, parent, agent = (a_text(record.get(key)) for key in ("uuid", "parentUuid", "agentId"))
+        uuid, parent, agent = (as_str(record.get(key)) for key in ("uuid", "parentUuid", "agentId"))
         chain = f"{_AGENT}{agent}" if agent else self._chains.get(parent) or f"sidechain-{uuid}"
         self._chains[uuid] = chain
         if chain not in self.sidechains:
@@ -228,20 +228,20 @@ class _ClaudeReader:
     def _is_agent_file(self) -> bool:
         return self.root.source_id.startswith(_AGENT)
 
-    def _take(self, builder: SessionBuilder, record: dict[str, Any], raw: bytes, number: int) -> None:
-        kind, at = record.get("type"), moment(record.get("timestamp"))
+    def _add_record(self, builder: SessionBuilder, record: dict[str, Any], raw: bytes, number: int) -> None:
+        kind, at = record.get("type"), parse_time(record.get("timestamp"))
         envelope = self._envelopes.setdefault(builder.location.id, {})
         for key in _ENVELOPE:
             if key in record:
                 envelope.setdefault(key, record[key])
-        builder.saw(at)
-        self._uuids.add(a_text(record.get("uuid")))
+        builder.add_time(at)
+        self._uuids.add(as_str(record.get("uuid")))
         message = record.get("message")
         if kind in ("user", "assistant") and isinstance(message, dict):
-            self._take_message(builder, record, message, at, raw, number)
+            self._add_message(builder, record, message, at, raw, number)
         elif kind == "system" and isinstance(record.get("content"), str):
-            rest = _rest(record, envelope, _PLACED | {"content"})
-            builder.add(
+            rest = _unmapped(record, envelope, _MAPPED | {"content"})
+            builder.add_message(
                 "system",
                 record["content"],
                 id=_id(record, number),
@@ -250,16 +250,16 @@ class _ClaudeReader:
                 raw=raw,
             )
         else:
-            self._take_note(record)
-            builder.keep(raw)
+            self._read_title(record)
+            builder.keep_raw(raw)
 
-    def _take_note(self, record: dict[str, Any]) -> None:
+    def _read_title(self, record: dict[str, Any]) -> None:
         if record.get("type") == "summary":
-            self._titles.append((a_text(record.get("leafUuid")), a_text(record.get("summary"))))
+            self._titles.append((as_str(record.get("leafUuid")), as_str(record.get("summary"))))
         elif record.get("type") in ("custom-title", "ai-title"):
-            self._custom = a_text(record.get("customTitle")) or a_text(record.get("aiTitle")) or self._custom
+            self._custom = as_str(record.get("customTitle")) or as_str(record.get("aiTitle")) or self._custom
 
-    def _take_message(
+    def _add_message(
         self,
         builder: SessionBuilder,
         record: dict[str, Any],
@@ -269,7 +269,7 @@ class _ClaudeReader:
         number: int,
     ) -> None:
         said = read_blocks(message.get("content"), builder)
-        rest = {**_rest(record, self._envelopes[builder.location.id], _PLACED), **said.rest()}
+        rest = {**_unmapped(record, self._envelopes[builder.location.id], _MAPPED), **said.unmapped()}
         inner = {key: value for key, value in message.items() if key not in ("role", "content")}
         if message.get("role") != record["type"]:
             inner["role"] = message.get("role")
@@ -279,11 +279,11 @@ class _ClaudeReader:
             rest["timestamp"] = record["timestamp"]
         id = _id(record, number)
         add_results(builder, said, id, at, rest=rest, raw=raw)
-        if said.results and not (said.texts or said.parts or said.calls or said.thoughts):
+        if said.results and not (said.texts or said.parts or said.calls or said.thinking):
             return
         own = {} if said.results else rest
-        builder.add(record["type"], said.content, id=id, at=at, rest=own, raw=raw, **said.members())
-        model = a_text(message.get("model"))
+        builder.add_message(record["type"], said.content, id=id, at=at, rest=own, raw=raw, **said.members())
+        model = as_str(message.get("model"))
         if record["type"] == "assistant" and model and not model.startswith("<"):
             builder.model = model
 
@@ -292,16 +292,16 @@ class _ClaudeReader:
         self.root.title = make_title(self._custom or (known[-1] if known else "")) or self.root.title
         for builder in (self.root, *self.sidechains.values()):
             envelope = self._envelopes.get(builder.location.id, {})
-            builder.workspace = a_text(envelope.get("cwd"))
-            builder.note("envelope", envelope or None)
-        return self.root.draft(fallback=self.fallback())
+            builder.workspace = as_str(envelope.get("cwd"))
+            builder.add_metadata("envelope", envelope or None)
+        return self.root.build(fallback=self.fallback())
 
 
 def _id(record: dict[str, Any], number: int) -> str:
-    return a_text(record.get("uuid")) or f"line-{number}"
+    return as_str(record.get("uuid")) or f"line-{number}"
 
 
-def _rest(record: dict[str, Any], envelope: dict[str, Any], placed: set[str]) -> dict[str, Any]:
+def _unmapped(record: dict[str, Any], envelope: dict[str, Any], placed: set[str]) -> dict[str, Any]:
     return {
         key: value
         for key, value in record.items()

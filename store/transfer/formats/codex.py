@@ -16,7 +16,7 @@ from store.documents import attachment_names
 from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.formats.anthropic_blocks import make_call
-from store.transfer.formats.coerce import BadRecord, a_list, a_text, an_object, json_text, make_id, moment, parse
+from store.transfer.formats.coerce import BadRecord, as_dict, as_list, as_str, make_id, parse, parse_time, to_text
 from store.transfer.formats.importer import (
     Format,
     ImportProblem,
@@ -45,26 +45,26 @@ class _Thread(SourceSession):
 def _rollouts(source: Source) -> list[str]:
     base = "sessions" if source.name is None and source.is_dir("sessions") else ""
     archived = "archived_sessions" if source.name is None and source.is_dir("archived_sessions") else ""
-    found = [*source.files(base), *(source.files(archived) if archived and base else ())]
+    found = [*source.iter_files(base), *(source.iter_files(archived) if archived and base else ())]
     return [path for path in found if path.rpartition("/")[2].startswith("rollout-") and path.endswith(".jsonl")]
 
 
 def recognise(source: Source) -> int | None:
-    return 95 if any(_introduced(source, path) for path in _rollouts(source)) else None
+    return 95 if any(_find_meta(source, path) for path in _rollouts(source)) else None
 
 
-def _introduced(source: Source, path: str) -> dict[str, Any] | None:
+def _find_meta(source: Source, path: str) -> dict[str, Any] | None:
     """What a file says of its session: the first line that does."""
     try:
-        for line in source.lines(path):
+        for line in source.iter_lines(path):
             if line.number > 20:
                 break
             try:
-                record = an_object(parse(line.data or b"").value)
+                record = as_dict(parse(line.data or b"").value)
             except BadRecord:
                 continue
             if record.get("type") == "session_meta":
-                return an_object(record.get("payload"))
+                return as_dict(record.get("payload"))
             if "type" not in record and isinstance(record.get("id"), str):
                 return record
     except OSError:
@@ -72,20 +72,20 @@ def _introduced(source: Source, path: str) -> dict[str, Any] | None:
     return None
 
 
-def _thread(source: Source, path: str) -> _Thread:
-    meta = _introduced(source, path) or {}
+def _read_thread(source: Source, path: str) -> _Thread:
+    meta = _find_meta(source, path) or {}
     name = path.rpartition("/")[2].removeprefix("rollout-").removesuffix(".jsonl")
-    parent = a_text(_spawn(meta).get("parent_thread_id")) or a_text(meta.get("parent_thread_id"))
-    return _Thread(path, a_text(meta.get("id")) or name, parent or None, meta)
+    parent = as_str(_spawn_record(meta).get("parent_thread_id")) or as_str(meta.get("parent_thread_id"))
+    return _Thread(path, as_str(meta.get("id")) or name, parent or None, meta)
 
 
-def _spawn(meta: dict[str, Any]) -> dict[str, Any]:
+def _spawn_record(meta: dict[str, Any]) -> dict[str, Any]:
     """How a thread came to be, if another one spawned it."""
-    return an_object(an_object(an_object(meta.get("source")).get("subagent")).get("thread_spawn"))
+    return as_dict(as_dict(as_dict(meta.get("source")).get("subagent")).get("thread_spawn"))
 
 
 def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
-    return iter_trees(source, NAME, (_thread(source, path) for path in _rollouts(source)), _read)
+    return iter_trees(source, NAME, (_read_thread(source, path) for path in _rollouts(source)), _read)
 
 
 # -- one file --------------------------------------------------------------------------------------------
@@ -93,14 +93,14 @@ def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
 
 def _read(source: Source, thread: _Thread, location: Location, depth: int) -> Iterator[SessionDraft | ImportProblem]:
     """Its problems, then its draft."""
-    shown = source.shown(thread.path)
+    shown = source.display_path(thread.path)
     builder = SessionBuilder(NAME, location, shown, thread.id)
     if location.child is not None and thread.parent is not None:
         builder.parent, builder.depth = make_id(NAME, thread.parent), depth
-    _take_meta(builder, thread.meta)
+    _apply_meta(builder, thread.meta)
     lines = 0
     try:
-        for line in source.lines(thread.path):
+        for line in source.iter_lines(thread.path):
             lines += 1
             try:
                 _read_line(builder, line)
@@ -110,46 +110,44 @@ def _read(source: Source, thread: _Thread, location: Location, depth: int) -> It
         yield read_problem(source, thread.path, error)
         return
     if lines:
-        yield builder.draft(fallback=Timestamp.from_ns(source.mtime_ns(thread.path)))
+        yield builder.build(fallback=Timestamp.from_ns(source.mtime_ns(thread.path)))
     else:
         yield ImportProblem(shown, None, "there is no record in it")
 
 
-def _take_meta(builder: SessionBuilder, meta: dict[str, Any]) -> None:
-    builder.saw(moment(meta.get("timestamp")))
-    builder.workspace = a_text(meta.get("cwd"))
-    role = a_text(
-        an_object(an_object(an_object(meta.get("source")).get("subagent")).get("thread_spawn")).get("agent_role")
-    )
+def _apply_meta(builder: SessionBuilder, meta: dict[str, Any]) -> None:
+    builder.add_time(parse_time(meta.get("timestamp")))
+    builder.workspace = as_str(meta.get("cwd"))
+    role = as_str(as_dict(as_dict(as_dict(meta.get("source")).get("subagent")).get("thread_spawn")).get("agent_role"))
     builder.subagent_type = role or None
     for key in ("originator", "cli_version", "model_provider", "git", "forked_from_id", "parent_thread_id"):
-        builder.note(key, meta.get(key))
+        builder.add_metadata(key, meta.get(key))
 
 
 def _read_line(builder: SessionBuilder, line: Line) -> None:
     raw, record, exact = parse_line(builder, line)
-    at = moment(record.get("timestamp"))
-    builder.saw(at)
+    at = parse_time(record.get("timestamp"))
+    builder.add_time(at)
     is_wrapped = isinstance(record.get("payload"), dict)
     item = record["payload"] if is_wrapped and record.get("type") == "response_item" else record
     if is_wrapped and record.get("type") == "turn_context":
-        builder.model = a_text(record["payload"].get("model")) or builder.model
-    taken = (not is_wrapped or item is not record) and _take_item(builder, item, at, line)
+        builder.model = as_str(record["payload"].get("model")) or builder.model
+    taken = (not is_wrapped or item is not record) and _add_item(builder, item, at, line)
     if not taken or not exact:
-        builder.keep(raw)
+        builder.keep_raw(raw)
 
 
-def _take_item(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:
+def _add_item(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:
     """One item of the conversation as a message; False if it is none."""
-    kind = a_text(item.get("type"))
+    kind = as_str(item.get("type"))
     if kind == "message":
-        return _take_message(builder, item, at, line)
+        return _add_message(builder, item, at, line)
     if kind == "reasoning":
-        return _take_reasoning(builder, item, at, line)
+        return _add_reasoning(builder, item, at, line)
     if kind in _CALLS:
-        return _take_call(builder, item, kind, at, line)
+        return _add_call(builder, item, kind, at, line)
     if kind.endswith("_output") and isinstance(item.get("call_id"), str):
-        return _take_output(builder, item, at, line)
+        return _add_output(builder, item, at, line)
     return False
 
 
@@ -166,16 +164,16 @@ def _add(
     rest = {key: value for key, value in item.items() if key not in placed}
     if rest == {"type": "message"}:
         rest = {}
-    builder.add(role, content, id=f"line-{line.number}", at=at, rest=rest, raw=line.data, **members)
+    builder.add_message(role, content, id=f"line-{line.number}", at=at, rest=rest, raw=line.data, **members)
     return True
 
 
-def _take_message(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:
-    role = _ROLES.get(a_text(item.get("role")))
+def _add_message(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:
+    role = _ROLES.get(as_str(item.get("role")))
     if role is None or not isinstance(item.get("content"), list | str):
         return False
     said = _CodexContent(builder, item["content"])
-    placed = ["content"] if said.is_whole else []
+    placed = ["content"] if said.is_complete else []
     if item["role"] == role:
         placed.append("role")
     return _add(builder, role, said.text, item, at, line, *placed, content_parts=said.content_parts)
@@ -186,18 +184,18 @@ class _CodexContent:
 
     def __init__(self, builder: SessionBuilder, content: list[Any] | str) -> None:
         self.parts: list[dict[str, Any]] = []
-        self.is_whole = True
+        self.is_complete = True
         for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
-            self.is_whole &= self._take(builder, an_object(part))
+            self.is_complete &= self._add_part(builder, as_dict(part))
 
-    def _take(self, builder: SessionBuilder, part: dict[str, Any]) -> bool:
+    def _add_part(self, builder: SessionBuilder, part: dict[str, Any]) -> bool:
         if isinstance(part.get("text"), str):
             self.parts.append({"type": "text", "text": part["text"]})
             return set(part) <= {"type", "text"}
         url = part.get("image_url")
         if not isinstance(url, str):
             return False
-        self.parts.append({"type": "image_url", "image_url": {"url": _stored(builder, url)}})
+        self.parts.append({"type": "image_url", "image_url": {"url": _store_image(builder, url)}})
         return set(part) <= {"type", "image_url"}
 
     @property
@@ -210,7 +208,7 @@ class _CodexContent:
         return None if is_plain else self.parts
 
 
-def _stored(builder: SessionBuilder, url: str) -> str:
+def _store_image(builder: SessionBuilder, url: str) -> str:
     """A `data:` URL as an attachment; any other as it is."""
     header, comma, data = url.partition(",")
     if not (comma and header.lower().startswith("data:") and ";base64" in header.lower()):
@@ -218,29 +216,29 @@ def _stored(builder: SessionBuilder, url: str) -> str:
     return builder.attach_base64(data, header[5:].partition(";")[0] or attachment_names.OCTETS) or url
 
 
-def _take_reasoning(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:
-    parts = [*a_list(item.get("summary")), *a_list(item.get("content"))]
-    text = "\n\n".join(a_text(an_object(part).get("text")) for part in parts)
+def _add_reasoning(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:
+    parts = [*as_list(item.get("summary")), *as_list(item.get("content"))]
+    text = "\n\n".join(as_str(as_dict(part).get("text")) for part in parts)
     return _add(builder, "assistant", "", item, at, line, reasoning=text or None)
 
 
-def _take_call(builder: SessionBuilder, item: dict[str, Any], kind: str, at: Timestamp | None, line: Line) -> bool:
-    id = a_text(item.get("call_id")) or a_text(item.get("id")) or f"call-{line.number}"
-    call = make_call(id, a_text(item.get("name")) or kind.removesuffix("_call"), item.get(_CALLS[kind], ""))
+def _add_call(builder: SessionBuilder, item: dict[str, Any], kind: str, at: Timestamp | None, line: Line) -> bool:
+    id = as_str(item.get("call_id")) or as_str(item.get("id")) or f"call-{line.number}"
+    call = make_call(id, as_str(item.get("name")) or kind.removesuffix("_call"), item.get(_CALLS[kind], ""))
     return _add(builder, "assistant", "", item, at, line, "call_id", "name", _CALLS[kind], tool_calls=[call])
 
 
-def _take_output(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:
+def _add_output(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:
     output = item.get("output")
-    inner = an_object(output)
+    inner = as_dict(output)
     content = inner.get("content", output)
     said = _CodexContent(builder, content) if isinstance(content, list | str) else None
     success = inner.get("success")
-    is_whole = said is not None and said.is_whole and set(inner) <= {"content", "success"}
+    is_whole = said is not None and said.is_complete and set(inner) <= {"content", "success"}
     return _add(
         builder,
         "tool",
-        said.text if said else json_text(content) if content is not None else "",
+        said.text if said else to_text(content) if content is not None else "",
         item,
         at,
         line,

@@ -22,7 +22,7 @@ from store.model import preview
 from store.model.timestamp import Timestamp
 from store.sessions import artifacts
 
-MAX_LEVELS = 100  # of a foreign record; a document allows 127, and a record stands some levels down in it
+MAX_NESTING = 100  # of a foreign record; a document allows 127, and a record stands some levels down in it
 _KEY = re.compile(rb'"(\w{1,40})"\s*:')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_INT, _MIN_INT = 2**64 - 1, -(2**63)
@@ -47,8 +47,8 @@ def parse(raw: bytes) -> Parsed:
         value, exact = orjson.loads(raw), True
     except orjson.JSONDecodeError as error:
         value, exact = _parse_leniently(raw, error), False
-    if raw.count(b"[") + raw.count(b"{") > MAX_LEVELS and is_too_deep(value):
-        raise BadRecord(f"nested deeper than {MAX_LEVELS} levels")
+    if raw.count(b"[") + raw.count(b"{") > MAX_NESTING and is_too_deep(value):
+        raise BadRecord(f"nested deeper than {MAX_NESTING} levels")
     return Parsed(value, exact)
 
 
@@ -58,13 +58,13 @@ def _parse_leniently(raw: bytes, error: orjson.JSONDecodeError) -> Any:
     if b"\\u" not in raw:
         raise reason
     try:
-        value = json.loads(raw, parse_constant=_refuse, parse_int=_parse_int, parse_float=_parse_float)
+        value = json.loads(raw, parse_constant=_reject_constant, parse_int=_parse_int, parse_float=_parse_float)
         return without_surrogates(value)
     except (ValueError, RecursionError):
         raise reason from None
 
 
-def _refuse(constant: str) -> Any:
+def _reject_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
@@ -92,7 +92,7 @@ def without_surrogates(value: Any) -> Any:
     return value
 
 
-def is_too_deep(value: Any, limit: int = MAX_LEVELS) -> bool:
+def is_too_deep(value: Any, limit: int = MAX_NESTING) -> bool:
     """Level by level, because a recursion would end where the nesting is worst."""
     level = [value]
     for _ in range(limit + 1):
@@ -106,10 +106,10 @@ def _parts(container: dict[str, Any] | list[Any]) -> list[Any]:
     return list(container.values()) if isinstance(container, dict) else container
 
 
-def keys_of(raw: bytes) -> set[str]:
+def find_keys(raw: bytes) -> set[str]:
     """The members of the object in `raw`, for recognising a format; of one that is cut off, all keys in it."""
     try:
-        return set(an_object(parse(raw).value))
+        return set(as_dict(parse(raw).value))
     except BadRecord:
         return {key.decode() for key in _KEY.findall(raw)} if raw.lstrip().startswith(b"{") else set()
 
@@ -126,25 +126,25 @@ def line_of(raw: bytes, path: tuple[str | int, ...]) -> int | None:
 # -- single values -----------------------------------------------------------------------------------------
 
 
-def an_object(value: Any) -> dict[str, Any]:
+def as_dict(value: Any) -> dict[str, Any]:
     """The object, or an empty one in place of anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def a_list(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def a_text(value: Any) -> str:
+def as_str(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def json_text(value: Any) -> str:
+def to_text(value: Any) -> str:
     """A value as metadata can hold it: texts as they are, the rest as JSON."""
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def moment(value: Any) -> Timestamp | None:
+def parse_time(value: Any) -> Timestamp | None:
     """An instant from RFC 3339, with or without its zone (then UTC), or from seconds since 1970."""
     if isinstance(value, str):
         for text in (value, f"{value}Z"):
@@ -161,7 +161,7 @@ def moment(value: Any) -> Timestamp | None:
         return None
 
 
-def record_flaw(name: str, data: bytes) -> Problem | None:
+def record_problem(name: str, data: bytes) -> Problem | None:
     """Why a text cannot be the record of that name (artifacts.json and the like); None if it can."""
     try:
         artifacts.parse_record(name, data, name)

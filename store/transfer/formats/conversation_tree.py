@@ -18,7 +18,7 @@ class Chain:
     """Nodes that follow each other; `above` is the line it branches off, None for the path that counts."""
 
     nodes: list[str]
-    above: Chain | None = None
+    parent: Chain | None = None
     depth: int = 0
 
 
@@ -34,13 +34,13 @@ class ConversationNodes:
             self.children.setdefault(self._parent(id), []).append(id)
         for parent, ids in self.children.items():
             if parent is not None:
-                ids.sort(key=self._places(parent))
+                ids.sort(key=self._child_order(parent))
 
     def _parent(self, id: str) -> str | None:
         parent = self.nodes[id].get("parent")
         return parent if isinstance(parent, str) and parent in self.nodes else None
 
-    def _places(self, parent: str) -> Any:
+    def _child_order(self, parent: str) -> Any:
         """The order in which a parent lists its children; those it does not list come last."""
         listed = self.nodes[parent].get("children")
         names = [id for id in listed if isinstance(id, str)] if isinstance(listed, list) else []
@@ -51,7 +51,7 @@ class ConversationNodes:
         """From the beginning to `current`; if that is no node, along the latest of every choice."""
         if not isinstance(current, str) or current not in self.nodes:
             tops = self.children.get(None, [])
-            return self._line_from(tops[0], set()) if tops else []
+            return self._follow(tops[0], set()) if tops else []
         path: list[str] = []
         seen: set[str] = set()
         at: str | None = current
@@ -65,28 +65,28 @@ class ConversationNodes:
         """The path that counts, then all branches, each after the one it branches off."""
         main = Chain(self.path_to(current))
         chains, taken = [main], set(main.nodes)
-        self._branch_off(main, chains, taken)
+        self._add_branches(main, chains, taken)
         for node in self.nodes:  # what hangs on nothing, or on itself
             if node not in taken:
-                self._branch_off(self._branch(node, main, chains, taken), chains, taken)
+                self._add_branches(self._add_branch(node, main, chains, taken), chains, taken)
         return chains
 
-    def _branch_off(self, chain: Chain, chains: list[Chain], taken: set[str]) -> None:
+    def _add_branches(self, chain: Chain, chains: list[Chain], taken: set[str]) -> None:
         waiting = deque([chain])
         while waiting:
             above = waiting.popleft()
             for node in above.nodes:
                 for child in self.children.get(node, []):
                     if child not in taken:
-                        waiting.append(self._branch(child, above, chains, taken))
+                        waiting.append(self._add_branch(child, above, chains, taken))
 
-    def _branch(self, start: str, above: Chain, chains: list[Chain], taken: set[str]) -> Chain:
-        chain = Chain(self._line_from(start, taken), above, above.depth + 1)
+    def _add_branch(self, start: str, above: Chain, chains: list[Chain], taken: set[str]) -> Chain:
+        chain = Chain(self._follow(start, taken), above, above.depth + 1)
         taken.update(chain.nodes)
         chains.append(chain)
         return chain
 
-    def _line_from(self, start: str, taken: set[str]) -> list[str]:
+    def _follow(self, start: str, taken: set[str]) -> list[str]:
         """A node and what follows it, the latest where there is a choice."""
         line: list[str] = []
         seen: set[str] = set()

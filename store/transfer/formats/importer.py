@@ -7,13 +7,13 @@ What it cannot read it yields as a problem, by file and line, and goes on.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from store.errors import InvalidContent
 from store.layout import Location
+from store.transfer.digests import sha256_of
 from store.transfer.formats.coerce import BadRecord, make_id
 from store.transfer.formats.source import Source
 
@@ -34,9 +34,9 @@ class ImportProblem(NamedTuple):
 def read_problem(source: Source, path: str, error: BadRecord | InvalidContent | OSError) -> ImportProblem:
     """The problem for a file that could not be read or parsed."""
     if isinstance(error, OSError):
-        return ImportProblem(source.shown(path), None, error.strerror or str(error))
+        return ImportProblem(source.display_path(path), None, error.strerror or str(error))
     line = error.line if isinstance(error, BadRecord) else None
-    return ImportProblem(source.shown(path), line, f"{error}; skipped")
+    return ImportProblem(source.display_path(path), line, f"{error}; skipped")
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,7 @@ class SourceFile:
         return cls(name, lambda: (data,))
 
     def digest(self) -> str:
-        digest = hashlib.sha256()
-        for piece in self.read():
-            digest.update(piece)
-        return digest.hexdigest()
+        return sha256_of(self.read())
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class Format:
     """A foreign format. `recognise` says how sure it is of a source, 1 to 100, or None."""
 
     name: str
-    about: str
+    description: str
     recognise: Callable[[Source], int | None]
     iter_records: Callable[[Source], Iterator[SessionTree | StateDocument | ImportProblem]]
     base: str = ""  # the directory that holds the sessions, where the source is the agent's whole home

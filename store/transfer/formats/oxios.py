@@ -20,14 +20,14 @@ from store.model.timestamp import Timestamp
 from store.sessions.logs import TrajectoryStep
 from store.transfer.formats.coerce import (
     BadRecord,
-    a_text,
-    an_object,
-    keys_of,
+    as_dict,
+    as_str,
+    find_keys,
     line_of,
     make_id,
     make_title,
-    moment,
     parse,
+    parse_time,
 )
 from store.transfer.formats.importer import (
     Format,
@@ -43,7 +43,7 @@ from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Source
 
 NAME = "oxios"
-_PLACED = {
+_MAPPED = {
     "id",
     "user_messages",
     "agent_responses",
@@ -52,7 +52,7 @@ _PLACED = {
     "created_at",
     "updated_at",
 }
-_PLACED |= {"user_id", "active_persona_id", "project_id", "metadata", "parent_session_id"}
+_MAPPED |= {"user_id", "active_persona_id", "project_id", "metadata", "parent_session_id"}
 
 
 def _sessions(source: Source) -> list[str]:
@@ -62,8 +62,8 @@ def _sessions(source: Source) -> list[str]:
 
 
 def recognise(source: Source) -> int | None:
-    for raw in source.smallest(_sessions(source)):
-        if {"id", "user_id"} <= (keys := keys_of(raw)) and keys & {"user_messages", "agent_responses"}:
+    for raw in source.iter_samples(_sessions(source)):
+        if {"id", "user_id"} <= (keys := find_keys(raw)) and keys & {"user_messages", "agent_responses"}:
             return 90
     return None
 
@@ -76,15 +76,15 @@ def iter_records(source: Source) -> Iterator[SessionTree | StateDocument | Impor
 
 def _state(source: Source) -> Iterator[StateDocument | ImportProblem]:
     """Every other document of the workspace: memory, agents, schedules. Not what git and others keep there."""
-    for path in source.files():
+    for path in source.iter_files():
         category, _, name = path.rpartition("/")
         hidden = any(part.startswith(".") for part in path.split("/"))
         if hidden or category in ("", "sessions") or not name.endswith((".json", ".md")):
             continue
         try:
-            yield StateDocument(f"{layout.STATE}/{path}", source.read(path), source.shown(path))
+            yield StateDocument(f"{layout.STATE}/{path}", source.read(path), source.display_path(path))
         except (OSError, InvalidContent) as error:
-            yield ImportProblem(source.shown(path), None, str(error))
+            yield ImportProblem(source.display_path(path), None, str(error))
 
 
 def _look(source: Source, path: str) -> SourceSession | ImportProblem:
@@ -92,7 +92,7 @@ def _look(source: Source, path: str) -> SourceSession | ImportProblem:
         record = parse(source.read(path)).value
         if not isinstance(record, dict) or not isinstance(record.get("id"), str):
             raise BadRecord("no session: an object with an id is expected")
-        return SourceSession(path, record["id"], a_text(record.get("parent_session_id")) or None)
+        return SourceSession(path, record["id"], as_str(record.get("parent_session_id")) or None)
     except (BadRecord, InvalidContent, OSError) as error:
         return read_problem(source, path, error)
 
@@ -107,53 +107,53 @@ class _OxiosProblem(BadRecord):
 
 
 def _read(source: Source, one: SourceSession, location: Location, depth: int) -> Iterator[SessionDraft | ImportProblem]:
-    shown = source.shown(one.path)
+    shown = source.display_path(one.path)
     raw = b""
     try:
         raw = source.read(one.path)
-        record = an_object(parse(raw).value)
+        record = as_dict(parse(raw).value)
         builder = SessionBuilder(NAME, location, shown, one.id)
         if location.child is not None and one.parent is not None:
             builder.parent, builder.depth = make_id(NAME, one.parent), depth
-        fallback = _fill(builder, record)
+        fallback = _apply_record(builder, record)
     except _OxiosProblem as error:
         yield ImportProblem(shown, line_of(raw, error.path), f"{error}; the session is skipped")
     except (BadRecord, InvalidContent, OSError) as error:
         yield read_problem(source, one.path, error)
     else:
-        yield builder.draft(fallback=fallback)
+        yield builder.build(fallback=fallback)
 
 
-def _fill(builder: SessionBuilder, record: dict[str, Any]) -> Timestamp:
-    created, updated = (_time(record, key) for key in ("created_at", "updated_at"))
-    builder.saw(created)
-    builder.saw(updated)
-    said = [_said(record, "user_messages", "user"), _said(record, "agent_responses", "assistant")]
-    for one in _merged(*said):
-        builder.add(one.role, one.content, id=one.id, at=one.at, rest=one.rest)
-    metadata = an_object(record.get("metadata"))
-    builder.title = make_title(a_text(metadata.get("title")))
-    builder.project_id = a_text(record.get("project_id")) or a_text(metadata.get("project_id")) or None
+def _apply_record(builder: SessionBuilder, record: dict[str, Any]) -> Timestamp:
+    created, updated = (_get_time(record, key) for key in ("created_at", "updated_at"))
+    builder.add_time(created)
+    builder.add_time(updated)
+    said = [_read_messages(record, "user_messages", "user"), _read_messages(record, "agent_responses", "assistant")]
+    for one in _merge_by_time(*said):
+        builder.add_message(one.role, one.content, id=one.id, at=one.at, rest=one.rest)
+    metadata = as_dict(record.get("metadata"))
+    builder.title = make_title(as_str(metadata.get("title")))
+    builder.project_id = as_str(record.get("project_id")) or as_str(metadata.get("project_id")) or None
     for key in ("user_id", "active_persona_id"):
-        if a_text(record.get(key)):
+        if as_str(record.get(key)):
             builder.metadata[key] = record[key]
-    builder.note("metadata", metadata or None)
-    builder.note("fields", {key: value for key, value in record.items() if key not in _PLACED} or None)
+    builder.add_metadata("metadata", metadata or None)
+    builder.add_metadata("fields", {key: value for key, value in record.items() if key not in _MAPPED} or None)
     if builder.location.child is None:
-        builder.note("parent_session_id", record.get("parent_session_id"))
-    _put_lines(builder, record, "trajectory_steps", layout.TRAJECTORY)
-    _put_lines(builder, record, "reasoning_records", f"{layout.ATTACHMENTS}/reasoning.jsonl")
+        builder.add_metadata("parent_session_id", record.get("parent_session_id"))
+    _add_jsonl(builder, record, "trajectory_steps", layout.TRAJECTORY)
+    _add_jsonl(builder, record, "reasoning_records", f"{layout.ATTACHMENTS}/reasoning.jsonl")
     return created
 
 
-def _time(record: dict[str, Any], key: str, *above: str | int) -> Timestamp:
-    at = moment(record.get(key)) if isinstance(record.get(key), str) else None
+def _get_time(record: dict[str, Any], key: str, *above: str | int) -> Timestamp:
+    at = parse_time(record.get(key)) if isinstance(record.get(key), str) else None
     if at is None:
         raise _OxiosProblem("a time is expected", *above, key)
     return at
 
 
-class _OxiosContent(NamedTuple):
+class _OxiosMessage(NamedTuple):
     role: str
     id: str
     content: str
@@ -161,21 +161,21 @@ class _OxiosContent(NamedTuple):
     rest: dict[str, Any]
 
 
-def _said(record: dict[str, Any], key: str, role: str) -> list[_OxiosContent]:
+def _read_messages(record: dict[str, Any], key: str, role: str) -> list[_OxiosMessage]:
     entries = record.get(key, [])
     if not isinstance(entries, list):
         raise _OxiosProblem("an array is expected", key)
-    found: list[_OxiosContent] = []
+    found: list[_OxiosMessage] = []
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict) or not isinstance(entry.get("content"), str):
             raise _OxiosProblem("a text is expected", key, number, "content")
         rest = {k: v for k, v in entry.items() if k not in ("content", "timestamp") and v is not None}
-        at = _time(entry, "timestamp", key, number)
-        found.append(_OxiosContent(role, f"{role}-{number}", entry["content"], at, rest))
+        at = _get_time(entry, "timestamp", key, number)
+        found.append(_OxiosMessage(role, f"{role}-{number}", entry["content"], at, rest))
     return found
 
 
-def _merged(asked: list[_OxiosContent], answered: list[_OxiosContent]) -> Iterator[_OxiosContent]:
+def _merge_by_time(asked: list[_OxiosMessage], answered: list[_OxiosMessage]) -> Iterator[_OxiosMessage]:
     """By time, each list in its own order, and a question before an answer of the same moment."""
     i = j = 0
     while i < len(asked) or j < len(answered):
@@ -187,7 +187,7 @@ def _merged(asked: list[_OxiosContent], answered: list[_OxiosContent]) -> Iterat
             j += 1
 
 
-def _put_lines(builder: SessionBuilder, record: dict[str, Any], key: str, name: str) -> None:
+def _add_jsonl(builder: SessionBuilder, record: dict[str, Any], key: str, name: str) -> None:
     """A list beside the messages, one entry a line."""
     entries = record.get(key, [])
     if not isinstance(entries, list):
@@ -200,7 +200,7 @@ def _put_lines(builder: SessionBuilder, record: dict[str, Any], key: str, name: 
             raise _OxiosProblem(first["msg"], key, number, *first["loc"]) from None
     if entries:
         data = b"".join(json_text.render_compact(entry) + b"\n" for entry in entries)
-        builder.put(name, lambda: (data,))
+        builder.add_file(name, lambda: (data,))
 
 
 FORMAT = Format(NAME, "an oxios workspace: ~/.oxios/workspace", recognise, iter_records, base="sessions")

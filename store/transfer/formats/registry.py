@@ -21,8 +21,8 @@ def recognise(source: Source) -> Format:
     """The format that is surest of a source."""
     sure = [(confidence, format) for format in FORMATS if (confidence := format.recognise(source)) is not None]
     if not sure:
-        known = "\n".join(f"  {format.name:12} {format.about}" for format in FORMATS)
+        known = "\n".join(f"  {format.name:12} {format.description}" for format in FORMATS)
         raise NotFound(
-            f"no known sessions at {source.shown(source.name or '')}; nothing was changed. Known are\n{known}"
+            f"no known sessions at {source.display_path(source.name or '')}; nothing was changed. Known are\n{known}"
         )
     return max(sure, key=lambda pair: pair[0])[1]

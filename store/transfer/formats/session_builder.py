@@ -20,12 +20,12 @@ from store.documents import attachment_names
 from store.documents import json_text as codec
 from store.layout import Location
 from store.model.timestamp import Timestamp
-from store.transfer.formats.coerce import BadRecord, json_text, make_title, parse, without_surrogates
+from store.transfer.formats.coerce import BadRecord, make_title, parse, to_text, without_surrogates
 from store.transfer.formats.importer import SessionDraft, SourceFile
 from store.transfer.formats.source import MAX_LINE_BYTES, Line
 
 RECORDS = "records"
-CARRIED_BYTES = 32 * 1024  # of a record's rest beside a message; more goes to records.jsonl
+MAX_UNMAPPED_BYTES = 32 * 1024  # of a record's rest beside a message; more goes to records.jsonl
 
 
 class SessionBuilder:
@@ -53,7 +53,7 @@ class SessionBuilder:
 
     # -- messages --------------------------------------------------------------------------------------
 
-    def add(
+    def add_message(
         self,
         role: str,
         content: str,
@@ -73,7 +73,7 @@ class SessionBuilder:
             message["created_at"] = at
             self._times.append(at)
         if rest:
-            message["metadata"] = {self.format: self._carried(rest, raw)}
+            message["metadata"] = {self.format: self._unmapped(rest, raw)}
         self.messages.append(message)
 
     def _unique(self, wanted: str) -> str:
@@ -85,20 +85,20 @@ class SessionBuilder:
         self._ids.add(unique)
         return unique
 
-    def _carried(self, rest: dict[str, Any], raw: bytes | None) -> Any:
-        if raw is None or len(raw) <= CARRIED_BYTES or len(orjson.dumps(rest)) <= CARRIED_BYTES:
+    def _unmapped(self, rest: dict[str, Any], raw: bytes | None) -> Any:
+        if raw is None or len(raw) <= MAX_UNMAPPED_BYTES or len(orjson.dumps(rest)) <= MAX_UNMAPPED_BYTES:
             return rest
-        self.keep(raw)
+        self.keep_raw(raw)
         return {"record": len(self._records), "kept_in": f"{layout.ATTACHMENTS}/{RECORDS}.jsonl"}
 
-    def saw(self, at: Timestamp | None) -> None:
+    def add_time(self, at: Timestamp | None) -> None:
         """Something happened then, though it is no message."""
         if at is not None:
             self._times.append(at)
 
     # -- what lies beside ------------------------------------------------------------------------------
 
-    def keep(self, raw: bytes) -> None:
+    def keep_raw(self, raw: bytes) -> None:
         """A record that has no place, byte for byte."""
         self._records.append(raw)
 
@@ -106,7 +106,7 @@ class SessionBuilder:
         """An attachment, named after its bytes; returns what a message refers to it by."""
         name = hashlib.sha256(data).hexdigest()[:32]
         extension = attachment_names.mime_to_extension(mime) or "bin"
-        self.put(f"{layout.ATTACHMENTS}/{name}.{extension}", lambda: (data,))
+        self.add_file(f"{layout.ATTACHMENTS}/{name}.{extension}", lambda: (data,))
         return attachment_names.reference(self.location.id, name)
 
     def attach_base64(self, text: Any, mime: Any) -> str | None:
@@ -117,7 +117,7 @@ class SessionBuilder:
             return None
         return self.attach(data, mime if isinstance(mime, str) else attachment_names.OCTETS)
 
-    def attach_as(self, name: str, read: Callable[[], Iterable[bytes]]) -> str:
+    def attach_file(self, name: str, read: Callable[[], Iterable[bytes]]) -> str:
         """An attachment under a name of its own, which may be any file's; returns its reference."""
         stem, dot, extension = name.rpartition(".")
         if not dot or not stem or not extension.isalnum() or not extension.isascii():
@@ -125,24 +125,24 @@ class SessionBuilder:
         plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in stem)[:80].strip("-") or "file"
         if plain != stem:  # two names may become one
             plain = f"{plain}-{hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()[:8]}"
-        self.put(f"{layout.ATTACHMENTS}/{plain}.{extension.lower()}", read)
+        self.add_file(f"{layout.ATTACHMENTS}/{plain}.{extension.lower()}", read)
         return attachment_names.reference(self.location.id, plain)
 
-    def put(self, name: str, read: Callable[[], Iterable[bytes]]) -> None:
+    def add_file(self, name: str, read: Callable[[], Iterable[bytes]]) -> None:
         self._files[name] = SourceFile(name, read)
 
     # -- the end ---------------------------------------------------------------------------------------
 
-    def note(self, key: str, value: Any) -> None:
+    def add_metadata(self, key: str, value: Any) -> None:
         """Keep a value with the session; None and "" say nothing."""
         if value is not None and value != "":
-            self.metadata[f"{self.format}.{key}"] = json_text(value)
+            self.metadata[f"{self.format}.{key}"] = to_text(value)
 
-    def draft(self, *, fallback: Timestamp, moved: Iterable[str] = ()) -> SessionDraft:
+    def build(self, *, fallback: Timestamp, moved: Iterable[str] = ()) -> SessionDraft:
         """The session as it shall be saved; `fallback` is its time if the source names none. Uses the builder up."""
         if self._records:
             data = b"\n".join(self._records) + b"\n"
-            self.put(f"{layout.ATTACHMENTS}/{RECORDS}.jsonl", lambda: (data,))
+            self.add_file(f"{layout.ATTACHMENTS}/{RECORDS}.jsonl", lambda: (data,))
         main = codec.render(self._document(fallback))
         self.messages, self._records = [], []  # a long session is not held twice
         return SessionDraft(
@@ -159,7 +159,7 @@ class SessionBuilder:
         times = sorted(self._times, key=lambda at: at.ns) or [fallback]
         document: dict[str, Any] = {
             "id": self.location.id,
-            "title": self.title or self._first_words(),
+            "title": self.title or self._derive_title(),
             "pinned": False,
             "title_version": 0,
             "metadata_version": 0,
@@ -175,9 +175,9 @@ class SessionBuilder:
             "updated_at": times[-1],
             "model": self.model,
         }
-        return document | self._control(document)
+        return document | self._metadata_members(document)
 
-    def _control(self, document: dict[str, Any]) -> dict[str, Any]:
+    def _metadata_members(self, document: dict[str, Any]) -> dict[str, Any]:
         """What both `runtime_metadata` and its older mirror in `metadata` say."""
         runtime = {
             "subagent_type": self.subagent_type,
@@ -193,7 +193,7 @@ class SessionBuilder:
             control["workspace"] = self.workspace
         return control
 
-    def _first_words(self) -> str:
+    def _derive_title(self) -> str:
         """A title from the first thing a person said, or else anyone; what begins with `<` was said by a program."""
         said = [m["content"] for m in self.messages if m["content"].strip()]
         asked = [m["content"] for m in self.messages if m["role"] == "user" and m["content"].strip()]
@@ -217,6 +217,6 @@ def parse_line(builder: SessionBuilder, line: Line) -> ParsedLine:
         if not isinstance(record, dict):
             raise BadRecord("expected an object")
     except BadRecord as error:
-        builder.keep(line.data)
+        builder.keep_raw(line.data)
         raise BadRecord(f"{error}; kept as raw text in {RECORDS}.jsonl") from None
     return ParsedLine(line.data, record, exact)

@@ -21,8 +21,8 @@ from store.errors import Corrupt, InvalidContent, NotFound, Problem
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_LEVELS = 32  # directories below each other; deeper is not where any agent keeps sessions
-_CHUNK = 1024 * 1024
-_WHOLE_BYTES = 4 * 1024 * 1024  # of a file that is only to be recognised
+_CHUNK_BYTES = 1024 * 1024
+_SAMPLE_BYTES = 4 * 1024 * 1024  # of a file that is only to be recognised
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -76,14 +76,14 @@ class Source:
         self.links |= {f"{path}/{entry.name}" if path else entry.name for entry in found if entry.is_symlink}
         return found
 
-    def files(self, path: str = "", levels: int = MAX_LEVELS) -> Iterator[str]:
+    def iter_files(self, path: str = "", levels: int = MAX_LEVELS) -> Iterator[str]:
         """Every plain file below a directory, in the order of names, so that two runs see the same."""
         for entry in self.entries(path):
             below = f"{path}/{entry.name}" if path else entry.name
             if entry.is_file:
                 yield below
             elif entry.is_dir and levels > 1:
-                yield from self.files(below, levels - 1)
+                yield from self.iter_files(below, levels - 1)
 
     def directories(self, path: str = "") -> list[str]:
         return [entry.name for entry in self.entries(path) if entry.is_dir]
@@ -112,16 +112,16 @@ class Source:
 
     def total_bytes(self, base: str) -> int:
         """How much there is to read, below `base` if there is such a directory."""
-        return sum(self.size(path) for path in self.files(base if self.is_dir(base) else ""))
+        return sum(self.size(path) for path in self.iter_files(base if self.is_dir(base) else ""))
 
-    def shown(self, path: str) -> str:
+    def display_path(self, path: str) -> str:
         """A path as it can be printed and stored: names that are not Unicode are made so."""
         return os.fsencode(str(self.root / path)).decode(errors="replace")
 
     # -- reading ---------------------------------------------------------------------------------------
 
     @contextmanager
-    def opened(self, path: str) -> Iterator[BinaryIO]:
+    def open_file(self, path: str) -> Iterator[BinaryIO]:
         """A plain file. A link, a pipe or a directory in its place is an OSError, and nothing hangs."""
         directory, _, name = path.rpartition("/")
         try:
@@ -129,14 +129,14 @@ class Source:
                 fd = os.open(name, _READ, dir_fd=parent)
         except Corrupt as error:
             raise OSError(errno.ELOOP, str(error), path) from None
-        with os.fdopen(fd, "rb", buffering=_CHUNK) as file:
+        with os.fdopen(fd, "rb", buffering=_CHUNK_BYTES) as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise OSError(errno.EINVAL, "not a plain file", path)
             yield file
 
     def read(self, path: str, limit: int = 256 * 1024 * 1024) -> bytes:
         """A file whole, up to a limit."""
-        with self.opened(path) as file:
+        with self.open_file(path) as file:
             data = file.read(limit + 1)
         if len(data) > limit:
             raise InvalidContent(path, Problem(f"over the limit of {limit} bytes"))
@@ -146,24 +146,24 @@ class Source:
     def head(self, path: str, size: int = 64 * 1024) -> bytes:
         """How a file begins: enough to recognise it by."""
         try:
-            with self.opened(path) as file:
+            with self.open_file(path) as file:
                 return file.read(size)
         except OSError:
             return b""
 
-    def smallest(self, paths: Iterable[str], count: int = 5) -> Iterator[bytes]:
+    def iter_samples(self, paths: Iterable[str], count: int = 5) -> Iterator[bytes]:
         """Some files out of many, the cheapest: what they hold says what they all are. Of a large one, its head."""
         for path in sorted(paths, key=self.size)[:count]:
-            yield self.head(path, _WHOLE_BYTES)
+            yield self.head(path, _SAMPLE_BYTES)
 
-    def chunks(self, path: str) -> Iterator[bytes]:
-        with self.opened(path) as file:
-            while chunk := file.read(_CHUNK):
+    def iter_chunks(self, path: str) -> Iterator[bytes]:
+        with self.open_file(path) as file:
+            while chunk := file.read(_CHUNK_BYTES):
                 yield chunk
 
-    def lines(self, path: str) -> Iterator[Line]:
+    def iter_lines(self, path: str) -> Iterator[Line]:
         """The lines of a file that are not blank, one at a time."""
-        with self.opened(path) as file:
+        with self.open_file(path) as file:
             number = 0
             while line := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
@@ -175,7 +175,7 @@ class Source:
                     yield Line(number, line.rstrip(b"\r\n"))
 
     def _skip_line(self, file: BinaryIO) -> None:
-        while piece := file.readline(_CHUNK):
+        while piece := file.readline(_CHUNK_BYTES):
             self.done_bytes += len(piece)
             if piece.endswith(b"\n"):
                 return

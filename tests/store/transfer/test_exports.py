@@ -117,7 +117,7 @@ def test_a_damaged_session_is_reported_and_the_rest_exported(home: Path, tmp_pat
         told: list[ImportOutcome | ImportProblem] = []
         with Store.open(tmp_path / "bamboo", background=False) as other:
             store.exports.copy(store.exports.select(), other.imports, told.append)
-        assert [type(item).__name__ for item in told] == ["Outcome", "Problem"]
+        assert [type(item).__name__ for item in told] == ["ImportOutcome", "ImportProblem"]
 
 
 def test_a_link_in_the_place_of_a_file_is_replaced_not_followed(filled: Store, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_what_is_newer_here_is_said_and_kept(home: Path, dest: Path, here: Run) 
         store.append("other", [Message.user("precious")])
     result = here(home, "restore", str(dest))
     assert result.returncode == 1
-    assert result.stdout.startswith("newer here: kept\tother\tit was changed here at ")
+    assert result.stdout.startswith("newer here: kept\tother\tupdated at ")
     assert result.stdout.endswith("0 restored, 2 same, 1 kept, 0 skipped; --overwrite replaces what was kept\n")
     told = json.loads(here(home, "restore", "--json", str(dest)).stdout)
     assert told["counts"] == {"restored": 0, "same": 2, "kept": 1, "skipped": 0}
@@ -110,11 +110,11 @@ def test_damage_is_named_and_exits_with_1(home: Path, dest: Path, tmp_path: Path
     spoil(dest / "sessions/other/session.json")
     result = here(home, "backup", "--check", str(dest))
     assert (result.returncode, result.stdout) == (1, f"{dest}: 1 file damaged\n")
-    said = "damaged: sessions/other/session.json: its bytes are not those that were backed up\n"
+    said = "damaged: sessions/other/session.json: content differs from what was backed up\n"
     assert result.stderr == said
     result = here(tmp_path / "second", "restore", str(dest))
     assert result.returncode == 1
-    assert result.stderr == said + f"grovefs: {dest}: sessions/other/session.json is not what was backed up; " + (
+    assert result.stderr == said + f"grovefs: {dest}: sessions/other/session.json is damaged; " + (
         "nothing was restored\n"
     )
     result = here(tmp_path / "second", "restore", "--skip-damaged", str(dest))

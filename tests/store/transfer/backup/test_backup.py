@@ -154,7 +154,7 @@ def test_what_is_spoiled_or_lost_here_takes_no_good_copy_with_it(
     for _ in range(2):
         summary = store.backups.run(dest, verify=True, keep_deleted=keep_deleted)
         assert [problem.path for problem in summary.problems] == ["sessions/other"]
-        assert "its copy of before stays" in summary.problems[0].reason
+        assert "the previous copy is kept" in summary.problems[0].reason
         assert (summary.gone_sessions, summary.gone_files) == (0, 0)
         assert files_below(dest / "sessions/other") == good
     assert not check(dest)
@@ -289,7 +289,7 @@ def test_a_backup_lies_apart_from_the_home(store: Store, tmp_path: Path) -> None
 def test_a_directory_with_other_things_in_it_is_left_alone(store: Store, dest: Path) -> None:
     dest.mkdir()
     (dest / "photo.jpg").write_text("mine")
-    with pytest.raises(NotEmpty, match="not empty, and no backup"):
+    with pytest.raises(NotEmpty, match="not empty and not a backup"):
         store.backup(dest)
     assert [path.name for path in dest.iterdir()] == ["photo.jpg"]
 
@@ -311,9 +311,9 @@ def test_two_at_once_are_refused(store: Store, dest: Path) -> None:
     store.backup(dest)
     with (dest / ".grovefs-backup/lock").open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(Busy, match="under way"):
+        with pytest.raises(Busy, match="in use by another process"):
             store.backup(dest)
-        with pytest.raises(Busy, match="under way"):
+        with pytest.raises(Busy, match="in use by another process"):
             check(dest)
 
 
@@ -322,7 +322,7 @@ def test_another_home_does_not_take_the_place_of_this_one(store: Store, dest: Pa
     store.backup(dest)
     with Store.open(tmp_path / "second", background=False) as second:
         second.save(make_session("s"))
-        with pytest.raises(Conflict, match="holds a backup of"):
+        with pytest.raises(Conflict, match="is a backup of"):
             second.backup(dest)
         assert (dest / "sessions/root/session.json").exists()
         second.backup(dest, force=True)
@@ -334,7 +334,7 @@ def test_a_home_that_is_suddenly_empty_does_not_empty_its_backup(store: Store, d
     store.backup(dest)
     store.delete("root")
     store.delete("other")
-    with pytest.raises(Conflict, match="no session in"):
+    with pytest.raises(Conflict, match="has no sessions"):
         store.backup(dest)
     assert (dest / "sessions/root/session.json").exists()
     assert store.backup(dest, force=True).sessions == 0
@@ -345,9 +345,9 @@ def test_a_mount_of_ours_is_known_by_the_kernels_list(tmp_path: Path) -> None:
     number = f"{os.major(device)}:{os.minor(device)}"
     mountinfo = tmp_path / "mountinfo"
     mountinfo.write_text(f"36 35 {number} / /mnt rw,noatime - fuse.grovefs grovefs rw\n")
-    assert tree.is_grove(tmp_path, mountinfo)
+    assert tree.is_grovefs_mount(tmp_path, mountinfo)
     mountinfo.write_text(f"36 35 {number} / /mnt rw,noatime - ext4 /dev/sda rw\n36 35 0:1 / / rw - fuse.grovefs x rw\n")
-    assert not tree.is_grove(tmp_path, mountinfo)
+    assert not tree.is_grovefs_mount(tmp_path, mountinfo)
 
 
 # -- while others write ----------------------------------------------------------------------------------------

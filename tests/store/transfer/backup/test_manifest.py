@@ -62,7 +62,7 @@ def test_a_manifest_has_a_file_a_line() -> None:
 def test_a_path_that_is_none_of_a_home_is_refused(path: str) -> None:
     item = BackupFile(1, 2, 0o600, "ab", Stamp(1, 2, 3, 4))
     text = b"".join(manifest.render(Manifest("/h", files={path: item})))
-    with pytest.raises(Corrupt, match="no file of a home"):
+    with pytest.raises(Corrupt, match="not a path in a home"):
         manifest.parse(text)
 
 
@@ -71,8 +71,8 @@ def test_a_path_that_is_none_of_a_home_is_refused(path: str) -> None:
     [
         (b"{", "Expecting"),
         (b"[]", "indices"),
-        (b'{"format": "tar"}', "no manifest"),
-        (b'{"format": "grovefs-backup", "version": 2}', "use a newer one"),
+        (b'{"format": "tar"}', "not a backup manifest"),
+        (b'{"format": "grovefs-backup", "version": 2}', "use a newer GroveFS"),
         (b'{"format": "grovefs-backup", "version": 1}', "'home' is missing"),
         (b"\xff", "utf-8"),
         (b'{"a":' * 100_000, "recursion"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from store.disk.disk import Disk
-from store.transfer.backup.units import files_of, iter_units, location_of, lock_of, unit_of
+from store.transfer.backup.units import iter_units, location_of, lock_of, scan_unit, unit_of
 
 FILES = {
     "sessions.json": "",
@@ -47,7 +47,7 @@ def test_a_file_belongs_to_one_unit(path: str, unit: str) -> None:
 def test_every_file_is_found_in_its_unit_and_in_no_other(home: Path) -> None:
     disk = Disk(home)
     closed: dict[str, str] = {}
-    found = {path: unit for unit in iter_units(disk, closed) for path in files_of(disk, unit)[0]}
+    found = {path: unit for unit in iter_units(disk, closed) for path in scan_unit(disk, unit)[0]}
     disk.close()
     assert found == FILES
     assert not closed
@@ -68,7 +68,7 @@ def test_pipes_are_named_and_links_are_not_followed(home: Path, tmp_path: Path) 
     (home / "sessions/r/away").symlink_to("/etc")
     (home / "sessions/linked").symlink_to(home / "sessions/r")
     disk = Disk(home)
-    files, others = files_of(disk, "sessions/r")
+    files, others = scan_unit(disk, "sessions/r")
     units = list(iter_units(disk, {}))
     disk.close()
     assert others == ["sessions/r/pipe"]

@@ -159,6 +159,6 @@ def test_every_node_is_in_exactly_one_chain(mapping: dict[str, dict[str, Any]], 
     """Circles, orphans, children that their parents deny: whatever the mapping says."""
     chains = ConversationNodes(mapping).chains(current)
     assert sorted(node for chain in chains for node in chain.nodes) == sorted(mapping)
-    assert all(chain.above in chains[:i] for i, chain in enumerate(chains) if i)
+    assert all(chain.parent in chains[:i] for i, chain in enumerate(chains) if i)
     if isinstance(current, str) and current in mapping:
         assert chains[0].nodes[-1] == current
