@@ -24,8 +24,9 @@ from store.index.catalog import Version
 from store.layout import ARTIFACTS, TRACES, VERIFICATION, Location
 from store.model.index_entry import IndexEntry
 from store.model.session import Session
-from store.sessions import artifacts, prune_plan
+from store.sessions import artifacts
 from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
+from store.sessions.delete import descendants
 from store.sessions.records import rendered, with_statuses
 from store.sessions.save import (
     check_rendered,
@@ -121,7 +122,7 @@ class MemoryStore:
             if location is None:
                 return False
             entries = {loc: held.entry for loc, held in self._held.items() if loc.root == location.root}
-            going = [location, *prune_plan.descendants(location, entries)]
+            going = [location, *descendants(location, entries)]
             if location.child is None:
                 going = list(entries)
             pinned = [loc for loc in going if entries[loc].pinned]

@@ -37,9 +37,9 @@ from store.search.results import EmptyQuery, Hit
 from store.search.summaries import SessionSummary
 from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationCheck, VerificationReport
 from store.sessions.attachments import Attachment
+from store.sessions.cleanup import CleanupResult, Plan
 from store.sessions.logs import StepRange, TrajectoryStep
-from store.sessions.prune import AutoPrune
-from store.sessions.prune_plan import CleanupResult, Keep, Plan, PrunePlan
+from store.sessions.prune import AutoPrune, Keep, PrunePlan
 from store.store import Store
 from store.transfer.backup.restore import DamagedBackup
 from store.workspace.mail_message import InboxMessage, SeenIds

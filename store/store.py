@@ -40,8 +40,8 @@ from store.search.results import Hit, find
 from store.search.summaries import SessionSummary
 from store.search.usage import Prices, Usage, gather
 from store.sessions.attachments import Attachment
+from store.sessions.cleanup import CleanupMode, CleanupResult, Plan
 from store.sessions.fork import ForkOperation
-from store.sessions.prune_plan import CleanupMode, CleanupResult, Plan
 from store.sessions.put import OnConflict
 from store.transfer.backup.backup import BackupSummary
 from store.transfer.backup.restore import RestoreSummary
@@ -175,7 +175,7 @@ class Store(OpenHome):
 
     def delete(self, session_id: str, *, force: bool = False) -> bool:
         """Delete a session and its descendants; False for an unknown id, Protected if one is pinned."""
-        return self._remover.delete(session_id, force=force)
+        return self._deleter.delete(session_id, force=force)
 
     def deleted(self) -> list[TrashSlot]:
         """What was deleted in the last seven days, the newest first."""
@@ -183,11 +183,11 @@ class Store(OpenHome):
 
     def undelete(self, name: str) -> list[Location]:
         """Have a deletion back, by its name in `deleted()`."""
-        return self._remover.undelete(name)
+        return self._deleter.undelete(name)
 
     def empty_trash(self) -> int:
         """Erase for good what was deleted; returns how many slots went."""
-        return self._remover.empty_trash()
+        return self._deleter.empty_trash()
 
     def clear(self, session_id: str) -> bool:
         """Keep only a session's first system message; False for an unknown id."""
@@ -196,14 +196,14 @@ class Store(OpenHome):
 
     def plan_cleanup(self, mode: CleanupMode, *, keep_pinned: bool = True) -> Plan:
         """What `cleanup` would delete, to be shown first."""
-        return self._remover.plan_cleanup(mode, keep_pinned=keep_pinned)
+        return self._cleanup.plan(mode, keep_pinned=keep_pinned)
 
     def cleanup(
         self, mode: CleanupMode | Plan, *, keep_pinned: bool = True, progress: Progress | None = None
     ) -> CleanupResult:
         """Delete all sessions, the empty ones, or all children; or exactly what a plan says."""
         plan = mode if isinstance(mode, Plan) else self.plan_cleanup(mode, keep_pinned=keep_pinned)
-        return self._remover.apply(plan, progress)
+        return self._cleanup.apply(plan, progress)
 
     def reset(self) -> None:
         """For development: every session is gone for good, with index and trash."""

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from store import AgentRuntimeState, Hit, Location, Message, Session
+from store import AgentRuntimeState, Hit, Location, Message, Session, Store
 
 NINE_DIGITS = "2026-06-20T08:15:30.123456789Z"
 
@@ -52,3 +52,18 @@ def files_below(home: Path) -> dict[str, bytes]:
     bases = {home / "sessions": home / "sessions", home / "projects": home, home / "state": home}
     found = [(p, base) for part, base in bases.items() for p in sorted(part.rglob("*")) if p.is_file()]
     return {str(p.relative_to(base)): p.read_bytes() for p, base in found}
+
+
+def make_grove(store: Store) -> Store:
+    """Root r with children a, b; a1 below a, a2 below a1; and another root q with a child k."""
+    for root in ("r", "q"):
+        store.save(make_session(root, title=f"root {root}"))
+    for id, parent in (("a", "r"), ("b", "r"), ("a1", "a"), ("a2", "a1"), ("k", "q")):
+        above = store.load(parent)
+        assert above is not None
+        child = Session.new_child_of(id, above, "m", f"child {id}")
+        for text in ("one", f"unique-{id}"):
+            child.add_message(Message.user(text))
+        store.save(child)
+    store.attach("a1", b"picture", "image/png")
+    return store

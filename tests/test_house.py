@@ -28,7 +28,7 @@ SURFACE = {
     *["disk.disk", "disk.file", "disk.file_io", "disk.rejects", "disk.trash"],
     *["documents.display_names", "documents.document", "documents.search_text", "documents.transcript"],
     *["index.catalog", "search.browse", "search.query", "search.results", "search.transcripts", "search.usage"],
-    *["search.grep.grep", "sessions.deletions", "sessions.prune_plan"],
+    *["search.grep.grep", "sessions.deletions", "sessions.cleanup"],
     *["workspace.agent_records", "workspace.projects", "workspace.state"],
     *["transfer.backup.backup", "transfer.backup.restore", "transfer.backup.tree"],
     *["transfer.formats.importer", "transfer.imports", "check.health"],

@@ -37,6 +37,7 @@ from store.search.grep.maintenance import TrigramIndex
 from store.search.summaries import Summaries
 from store.search.transcripts import Transcripts
 from store.sessions.attachments import Attachments
+from store.sessions.cleanup import Cleanup
 from store.sessions.delete import DeleteOperations
 from store.sessions.logs import Logs, Trajectory
 from store.sessions.ownership import Ownership
@@ -190,9 +191,10 @@ class OpenHome:
         self.records = Records(self._core, commits)
         self.trajectory = Trajectory(self._core, self._logs)
         self._summaries = Summaries(self._core)
-        self._remover = DeleteOperations(self._core)
+        self._deleter = DeleteOperations(self._core)
         self._expiry = TrashExpiry(self._disk)
-        self.pruner = Pruner(self._core, self._remover)
+        self._cleanup = Cleanup(self._core, self._deleter)
+        self.pruner = Pruner(self._core, self._deleter)
         self.mail = Mailboxes(self._core, commits)
         self.state = State(self._core, commits)
         self.agents = Agents(self._core, commits, self.state)
@@ -206,7 +208,7 @@ class OpenHome:
             self._attachments,
             self._logs,
             self._putter,
-            self._remover,
+            self._deleter,
             RenameOperation(self._core),
             Rejects(self._disk),
             Dispatcher(self._core, self.mail, self.records, self.state, self.projects, mover),
@@ -271,7 +273,7 @@ class OpenHome:
         while self._core.db.merge_search():
             pass
         self._core.feed.trim()
-        self._remover.purge(self._expiry.names())
+        self._deleter.purge(self._expiry.names())
         if self._auto_prune is not None:
             self.pruner.run_if_due(self._auto_prune)
         self._core.db.checkpoint()

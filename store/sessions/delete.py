@@ -1,16 +1,17 @@
-"""Taking away: delete, clear, clean up, and having it back.
+"""Delete sessions, and restore them from the trash.
 
-Nothing is erased at once: what goes is moved to the trash in one commit, together with its rows.
+A deletion moves session directories to the trash and removes their index rows in one commit.
+Files are erased only when their slot expires or the trash is emptied.
 """
 
 from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from store import layout
 from store.commit.core import Core
@@ -23,20 +24,24 @@ from store.errors import AlreadyExists, Busy, Corrupt, NotFound, Protected
 from store.layout import Location
 from store.model.index_entry import IndexEntry
 from store.path_kinds import classify_path
-from store.sessions import prune_plan
-from store.sessions.prune_plan import CleanupMode, CleanupResult, Plan
 
 log = logging.getLogger("grovefs.store")
+
+Item = TypeVar("Item")
+Deleted = TypeVar("Deleted")
 
 
 @dataclass(frozen=True)
 class DeleteOperations:
     core: Core
 
-    # -- delete ------------------------------------------------------------------------------------------
+    # -- delete ------------------------------------------------------------------------------------
 
     def delete(self, session_id: str, *, force: bool = False) -> bool:
-        """A session with all its descendants; Protected if one of them is pinned, unless forced."""
+        """Delete a session and its descendants. Raises Protected if one is pinned, unless forced.
+
+        Returns False for an unknown id.
+        """
         self.core.check_writable()
         location = self.core.locate(session_id)
         if location is None:
@@ -47,79 +52,94 @@ class DeleteOperations:
     def _delete(self, location: Location, *, force: bool) -> bool:
         if self.core.disk.stat(location.dir) is None:
             return False
-        going = self._with_descendants(location)
+        deleted = self._with_descendants(location)
         if not force:
-            self._refuse_pinned(location, going)
+            self._require_unpinned(location, deleted)
         # A root's directory contains its descendants; those of a child are its siblings on disk.
-        moved = [location] if location.child is None else going
-        self._run(location, moved, going)
+        self._run(location, [location] if location.child is None else deleted, deleted)
         return True
 
     def delete_one(self, location: Location) -> None:
-        """Only the session that is named; what descends from it stays, and `check` will find it."""
+        """Delete a session without its descendants, as rmdir does. `check` reports the orphans."""
         self.core.check_writable()
         with self.core.locked_tree(location.root):
-            self._refuse_pinned(location, [location])
+            self._require_unpinned(location, [location])
             self._run(location, [location], [location])
+
+    def delete_if(
+        self, location: Location, is_agreed: Callable[[dict[Location, IndexEntry], list[Location]], bool]
+    ) -> list[Location]:
+        """Delete a session and its descendants if `is_agreed`, called under the lock of the tree, says so.
+
+        `is_agreed` gets the current entries of the tree and the sessions that would be deleted.
+        Returns the deleted sessions.
+        """
+        with self.core.locked_tree(location.root):
+            deleted = self._with_descendants(location)
+            if not is_agreed(self._entries(location.root), deleted):
+                return []
+            return deleted if self._delete(location, force=True) else []
 
     def _with_descendants(self, location: Location) -> list[Location]:
         for known in {
             *self.core.index.tree(location.root),
             *self._children_in(location.root, Location(location.root).dir),
         }:
-            self.core.refresh(known)  # an edit behind our back may have pinned one, or made a new one
-        entries = {loc: row.entry for loc in self.core.index.tree(location.root) if (row := self.core.index.find(loc))}
-        below = prune_plan.descendants(location, entries)
-        if location.child is None:  # those that cannot be read go too
+            self.core.refresh(known)  # a direct edit on disk may have pinned or added a session
+        below = descendants(location, self._entries(location.root))
+        if location.child is None:  # includes unreadable sessions, which have no entry
             below = [other for other in self.core.index.tree(location.root) if other != location]
         return [location, *below]
 
+    def _entries(self, root: str) -> dict[Location, IndexEntry]:
+        return {loc: row.entry for loc in self.core.index.tree(root) if (row := self.core.index.find(loc))}
+
     def _children_in(self, root: str, directory: str) -> list[Location]:
-        """The descendants of a root, whose directory may lie in the trash."""
+        """Descendants of a root found in its directory, which may be in the trash."""
         try:
             found = self.core.disk.directories(f"{directory}/{layout.CHILDREN}")
-        except Corrupt:  # a link of that name leads to nobody's children
+        except Corrupt:  # children/ is a symlink: not followed
             return []
         return layout.children_among(root, found)
 
-    def _refuse_pinned(self, location: Location, going: Sequence[Location]) -> None:
-        pinned = [p for p in self.core.index.pinned_in(location.root) if p in going]
+    def _require_unpinned(self, location: Location, deleted: Sequence[Location]) -> None:
+        pinned = [p for p in self.core.index.pinned_in(location.root) if p in deleted]
         if not pinned:
             return
-        which = "it is pinned" if pinned[0] == location else f"{pinned[0]}, which would go with it, is pinned"
+        which = "it is pinned" if pinned[0] == location else f"its descendant {pinned[0]} is pinned"
         raise Protected(f"{location} was not deleted: {which}. Unpin it, or force the deletion")
 
-    def _run(self, location: Location, moved: Sequence[Location], going: Sequence[Location]) -> None:
+    def _run(self, location: Location, moved: Sequence[Location], deleted: Sequence[Location]) -> None:
         def finish(db: Any) -> None:
-            for gone in going:
-                self.core.index.forget(db, gone)
-            self.core.feed.add(db, going, "deleted")
+            for each in deleted:
+                self.core.index.forget(db, each)
+            self.core.feed.add(db, deleted, "deleted")
 
         row = self.core.index.find(location)
         title = row.entry.title if row else None
-        part = to_trash(location, "deleted", moved=[gone.dir for gone in moved], title=title, numbered=True)
-        commit = Commit(location, part.files, part.moves, part.dirs, touched=going, whole_tree=True)
+        part = to_trash(location, "deleted", moved=[each.dir for each in moved], title=title, numbered=True)
+        commit = Commit(location, part.files, part.moves, part.dirs, touched=deleted, whole_tree=True)
         self.core.journal.run(commit, finish)
-        for gone in going:
-            Rejects(self.core.disk).clear_all(gone)
+        for each in deleted:
+            Rejects(self.core.disk).clear_all(each)
         self.core.on_commit()
 
-    # -- undelete ------------------------------------------------------------------------------------------
+    # -- undelete ----------------------------------------------------------------------------------
 
     def undelete(self, name: str) -> list[Location]:
-        """Put back what a slot of the trash holds; refused where something lies in its place by now."""
+        """Restore the contents of a trash slot. Raises AlreadyExists if an original path is in use."""
         self.core.check_writable()
         slot = next((d for d in trash.deleted(self.core.disk) if d.name == name), None)
         if slot is None:
-            raise NotFound(f"there is nothing named {name!r} in the trash")
+            raise NotFound(f"nothing named {name!r} in the trash")
         restored = self._contents(slot)
         if not restored:
-            raise NotFound(f"{name!r} in the trash belongs to no session")
+            raise NotFound(f"{name!r} in the trash does not belong to a session; nothing was restored")
         with self.core.locked_tree(restored[0].root):
-            self._put_back(slot, restored)
+            self._restore(slot, restored)
         return restored
 
-    def _put_back(self, slot: TrashSlot, restored: list[Location]) -> None:
+    def _restore(self, slot: TrashSlot, restored: list[Location]) -> None:
         displaced: list[str] = []
         for original, _ in slot.moves:
             self._require_parent_session(original)
@@ -142,19 +162,19 @@ class DeleteOperations:
         self.core.journal.run(commit, finish)
         try:
             self.core.disk.remove_tree(f"{layout.TRASH}/{slot.name}")
-        except OSError as error:  # everything is back; an empty slot goes when its days are over
-            log.info("an emptied slot stays in the trash: %s", error)
+        except OSError as error:  # everything is restored; the empty slot expires
+            log.info("cannot remove the empty trash slot %s: %s", slot.name, error)
 
     def _has_no_files(self, path: str) -> bool:
-        """A directory in which there is nothing but directories: what was left behind, not what was made."""
+        """Whether a directory contains nothing but directories: remains of a deletion, not new data."""
         try:
             entries = self.core.disk.entries(path)
-        except Corrupt:  # no directory at all
+        except Corrupt:  # not a directory
             return False
         return all(entry.is_dir and self._has_no_files(f"{path}/{entry.name}") for entry in entries)
 
     def _require_parent_session(self, original: str) -> None:
-        """What belongs into a session's directory cannot come back before that session."""
+        """A child, or a file of a session, cannot be restored while that session is in the trash."""
         place = layout.locate_path(original)
         if place is None:
             return
@@ -162,14 +182,14 @@ class DeleteOperations:
         is_itself = not place[1] and place[0].child is None
         in_trash = any(d.session_id == str(above) and d.what == "deleted" for d in trash.deleted(self.core.disk))
         if not is_itself and in_trash and self.core.disk.stat(above.path(layout.SESSION)) is None:
-            raise NotFound(f"session {above}, to which {original} belongs, is gone; have that back first")
+            raise NotFound(f"{original} belongs to session {above}, which was deleted; restore it first")
 
     def _contents(self, slot: TrashSlot) -> list[Location]:
-        """The sessions in a slot: those that were named, and the descendants in a root's directory."""
+        """The sessions in a slot: those its info.json names, and the descendants of a root."""
         found: list[Location] = []
         for original, kept in slot.moves:
             place = layout.locate_path(original)
-            if place is None:  # of another part of the home
+            if place is None:  # mail, state or a project
                 other = classify_path(original).location
                 found += [other] if other is not None else []
                 continue
@@ -178,8 +198,10 @@ class DeleteOperations:
                 found += self._children_in(place[0].root, kept)
         return list(dict.fromkeys(found))
 
+    # -- purge -------------------------------------------------------------------------------------
+
     def empty_trash(self) -> int:
-        """Erase all slots, each alone with whom it belongs to: nobody is just having it back."""
+        """Erase all slots, each under the lock of its tree: it may be being restored just now."""
         self.core.check_writable()
         slots = trash.deleted(self.core.disk)
         for slot in slots:
@@ -187,7 +209,7 @@ class DeleteOperations:
         return len(slots)
 
     def purge(self, names: Iterable[str]) -> None:
-        """Erase slots; one with which somebody is at work, another time."""
+        """Erase slots. A slot whose tree is locked is skipped; the next call erases it."""
         for name in names:
             with suppress(Busy):
                 self._purge_slot(name, timeout_s=0)
@@ -198,39 +220,42 @@ class DeleteOperations:
         with self.core.locked_tree(owners[0].root, timeout_s=timeout_s) if owners else nullcontext():
             self.core.disk.remove_tree(f"{layout.TRASH}/{name}")
 
-    # -- cleanup -----------------------------------------------------------------------------------------------
 
-    def plan_cleanup(self, mode: CleanupMode, *, keep_pinned: bool) -> Plan:
-        return prune_plan.plan_cleanup(self.core.index.all_entries(), mode, keep_pinned=keep_pinned)
+def ancestors(location: Location, known: Mapping[Location, IndexEntry]) -> set[Location]:
+    """The chain of parents, and the root, whose directory contains every descendant."""
+    if location.child is None:
+        return set()
+    found = {Location(location.root)}
+    entry = known.get(location)
+    while entry is not None and entry.parent_session_id not in (None, location.root):
+        parent = Location(location.root, entry.parent_session_id)
+        if parent in found:  # a cycle, made by editing the documents
+            break
+        found.add(parent)
+        entry = known.get(parent)
+    return found
 
-    def apply(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> CleanupResult:
-        """Carry out a plan; what has become pinned, or is no longer empty, since it was made is spared."""
-        self.core.check_writable()
-        gone: set[Location] = set()
-        doomed = set(plan.to_delete)
-        for done, location in enumerate(sorted(plan.to_delete, key=lambda loc: (loc.root, loc.child or ""))):
-            if location not in gone:
-                gone.update(self._apply_one(location, plan, doomed))
-            if progress is not None:
-                progress(done + 1, len(plan.to_delete))
-        return CleanupResult(len(gone), sorted(location.id for location in gone))
 
-    def _apply_one(self, location: Location, plan: Plan, doomed: set[Location]) -> list[Location]:
-        def is_agreed(known: dict[Location, IndexEntry], going: list[Location]) -> bool:
-            still = prune_plan.plan_cleanup(known.items(), plan.mode, keep_pinned=plan.keep_pinned)
-            # What was not in the plan when a person agreed to it is not deleted by it either.
-            return all(loc in doomed and loc in still.to_delete for loc in going)
+def descendants(location: Location, known: Mapping[Location, IndexEntry]) -> list[Location]:
+    """All sessions below one, at any depth: deleting it deletes them too."""
+    if location.child is None:
+        return [other for other in known if other.root == location.root and other != location]
+    return [other for other in known if other != location and location in ancestors(other, known)]
 
-        return self.delete_if(location, is_agreed)
 
-    def delete_if(
-        self, location: Location, is_agreed: Callable[[dict[Location, IndexEntry], list[Location]], bool]
-    ) -> list[Location]:
-        """Delete a session if that is still wanted, seen alone with its tree: its entries, and which would go."""
-        with self.core.locked_tree(location.root):
-            going = self._with_descendants(location)
-            tree = self.core.index.tree(location.root)
-            known = {loc: row.entry for loc in tree if (row := self.core.index.find(loc))}
-            if not is_agreed(known, going):
-                return []
-            return going if self._delete(location, force=True) else []
+def apply_plan(
+    items: Sequence[Item],
+    delete: Callable[[Item], Sequence[Deleted]],
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Deleted]:
+    """Carry out a plan item by item and return what was deleted.
+
+    A plan may be old. `delete` checks under a lock that the item is still as planned; if not, it
+    deletes nothing and returns nothing.
+    """
+    deleted: list[Deleted] = []
+    for done, item in enumerate(items, 1):
+        deleted += delete(item)
+        if progress is not None:
+            progress(done, len(items))
+    return deleted

@@ -1,7 +1,7 @@
-"""Agent records, `state/agents/<id>.json` (FORMATS F.3), and how old ones go: by a plan, in batches, to the trash.
+"""Agent records, `state/agents/<id>.json`: pruning them by age and number.
 
-Of a record only `created_at` matters here. One that cannot be read, or does not say when it was made, is never pruned.
-A batch is one commit: after a crash all of it is gone, or none.
+Only `created_at` of a record matters here. A record that cannot be parsed or has no valid
+`created_at` is never pruned. Records are moved to the trash in batches, one commit per batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from store.errors import Corrupt
 from store.index import fulltext
 from store.index.database import now_ns
 from store.model.timestamp import Timestamp
-from store.sessions.prune_plan import Keep, age_reason
+from store.sessions.delete import apply_plan
+from store.sessions.prune import Keep, expired
 from store.workspace.state import State
 
 CATEGORY = "agents"
@@ -33,7 +34,7 @@ class AgentRecord(NamedTuple):
     name: str
     path: str
     created_at: Timestamp
-    stamp: Stamp  # of the file as it was looked at
+    stamp: Stamp  # of the version that was read
 
 
 class AgentToDelete(NamedTuple):
@@ -43,20 +44,19 @@ class AgentToDelete(NamedTuple):
 
 @dataclass(frozen=True)
 class AgentPlan:
-    """Records that may go, the oldest first."""
+    """Records to delete, oldest first."""
 
     to_delete: tuple[AgentToDelete, ...]
-    unreadable: tuple[str, ...]  # which stay, whatever they are
+    unreadable: tuple[str, ...]  # always kept
     kept: int
 
 
 def plan_agents(records: Sequence[AgentRecord], keep: Keep, now: int, unreadable: Sequence[str] = ()) -> AgentPlan:
-    """What is beyond the newest, or older than the days, by when it was made. Pure."""
+    """Plan to delete the records beyond the limits of `keep`, by creation time. Pure."""
     ordered = sorted(records, key=lambda record: (record.created_at.ns, record.name), reverse=True)
-    reasons = [age_reason(place, r.created_at, keep, now, "made {} days ago") for place, r in enumerate(ordered)]
-    found = reversed([*zip(ordered, reasons, strict=True)])
-    doomed = [AgentToDelete(record, reason) for record, reason in found if reason is not None]
-    return AgentPlan(tuple(doomed), tuple(unreadable), len(records) - len(doomed))
+    found = expired(ordered, lambda record: record.created_at, keep, now, "created {} days ago")
+    to_delete = tuple(AgentToDelete(record, reason) for record, reason in found)
+    return AgentPlan(to_delete, tuple(unreadable), len(records) - len(to_delete))
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class Agents:
     state: State
 
     def plan(self, keep: Keep) -> AgentPlan:
-        """What would go; nothing is changed."""
+        """What `apply` would delete. Changes nothing."""
         records, unreadable = [], []
         for name in dict.fromkeys(self.state.names(CATEGORY)):
             path = f"{layout.STATE}/{CATEGORY}/{name}.json"
             stamp = self.core.disk.stamp(path)
             if stamp is None:
-                continue  # markdown of that name
+                continue  # a Markdown document of that name
             created_at = self._created_at(name)
             if created_at is None:
                 unreadable.append(name)
@@ -90,30 +90,31 @@ class Agents:
     def apply(
         self, plan: AgentPlan, *, batch: int = BATCH, progress: Callable[[int, int], None] | None = None
     ) -> list[str]:
-        """Carry a plan out; the names of those that went. One that changed since is left alone."""
+        """Delete the records of a plan, except those that changed since. Returns the names of the deleted."""
         self.core.check_writable()
-        gone: list[str] = []
-        for done, some in enumerate(_batches(plan.to_delete, batch)):
-            gone += self._delete([doomed.record for doomed in some])
+        records = [planned.record for planned in plan.to_delete]
+        size = max(batch, 1)
+        batches = [records[start : start + size] for start in range(0, len(records), size)]
+
+        def report(done: int, total: int) -> None:
             if progress is not None:
-                progress(min((done + 1) * batch, len(plan.to_delete)), len(plan.to_delete))
-        return gone
+                progress(min(done * size, len(records)), len(records))
+
+        return apply_plan(batches, self._delete, report)
 
     def _delete(self, records: Sequence[AgentRecord]) -> list[str]:
         location = layout.state_location(CATEGORY)
         with self.core.locked(location):
-            same = [record for record in records if self.core.disk.stamp(record.path) == record.stamp]
-            if same:
-                paths = [record.path for record in same]
-                part = to_trash(location, "agent records pruned", moved=paths, numbered=True)
+            unchanged = [record for record in records if self.core.disk.stamp(record.path) == record.stamp]
+            if unchanged:
+                self._commit([record.path for record in unchanged])
+        return [record.name for record in unchanged]
 
-                def follow(db: apsw.Connection) -> None:
-                    for path in paths:
-                        fulltext.remove_document(db, path)
+    def _commit(self, paths: Sequence[str]) -> None:
+        def update(db: apsw.Connection) -> None:
+            for path in paths:
+                fulltext.remove_document(db, path)
 
-                self.commits.run(Commit(location, part.files, part.moves, part.dirs), follow, "state")
-        return [record.name for record in same]
-
-
-def _batches(doomed: Sequence[AgentToDelete], size: int) -> list[Sequence[AgentToDelete]]:
-    return [doomed[start : start + size] for start in range(0, len(doomed), max(size, 1))]
+        location = layout.state_location(CATEGORY)
+        part = to_trash(location, "agent records pruned", moved=paths, numbered=True)
+        self.commits.run(Commit(location, part.files, part.moves, part.dirs), update, "state")

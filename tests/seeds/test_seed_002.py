@@ -34,7 +34,7 @@ import time
 from pathlib import Path
 
 from store import Keep, Message, Session, Store, Timestamp
-from store.sessions.prune_plan import DAY_NS
+from store.sessions.prune import DAY_NS
 
 
 def new_session(id: str, user_id: str, *messages: str, hours_old: float = 0) -> Session:

@@ -20,7 +20,7 @@ from fusefs.cli.app import (
     resolve_all,
 )
 from store import Location, Protected, Store
-from store.sessions.prune_plan import CleanupMode
+from store.sessions.cleanup import CleanupMode
 
 
 @app.command("rm")

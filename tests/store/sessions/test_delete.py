@@ -2,50 +2,19 @@
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from store import AlreadyExists, BambooAtWork, Location, Message, NotFound, Protected, Session, Store
-from store.commit.session_reader import entry_of
 from store.disk.trash import TrashExpiry
-from store.model.index_entry import IndexEntry
 from store.path_kinds import classify_path
-from store.sessions.prune_plan import CleanupMode, Plan, ancestors, descendants, plan_cleanup
-from tests.builders import files_below, make_session, read_json
+from tests.builders import files_below, make_grove, make_session, read_json
 
 
 @pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    """As the usual one, but without waiting for the disk: what is lost with the power is not the question here."""
-    with Store.open(home, background=False, durability="normal") as opened:
-        yield opened
-        report = opened.check()
-        assert report.is_clean, "\n".join(map(str, report.findings))
-
-
-@pytest.fixture
-def grove(store: Store) -> Store:
-    """Root r with children a, b; a1 below a, a2 below a1; and another root q with a child k."""
-    return plant(store)
-
-
-def plant(store: Store) -> Store:
-    for root in ("r", "q"):
-        store.save(make_session(root, title=f"root {root}"))
-    for id, parent in (("a", "r"), ("b", "r"), ("a1", "a"), ("a2", "a1"), ("k", "q")):
-        above = store.load(parent)
-        assert above is not None
-        child = Session.new_child_of(id, above, "m", f"child {id}")
-        for text in ("one", f"unique-{id}"):
-            child.add_message(Message.user(text))
-        store.save(child)
-    store.attach("a1", b"picture", "image/png")
-    return store
+def store(fast_store: Store) -> Store:
+    return fast_store
 
 
 def ids(store: Store) -> set[str]:
@@ -103,7 +72,8 @@ def test_pinned_session_protects_itself_and_its_ancestors(grove: Store, pinned: 
     """Refused, with a reason that names the pinned one, and nothing changed; forced, it goes."""
     pin(grove, pinned)
     before = files_below(grove.home)
-    with pytest.raises(Protected, match="it is pinned" if pinned == deleted else f"{pinned}, which would go with it"):
+    which = "it is pinned" if pinned == deleted else f"its descendant r/{pinned} is pinned"
+    with pytest.raises(Protected, match=which):
         grove.delete(deleted)
     assert files_below(grove.home) == before
     assert grove.delete(deleted, force=True)
@@ -214,7 +184,7 @@ def test_child_cannot_come_back_before_its_root(grove: Store) -> None:
     grove.delete("b")
     child = last_slot(grove)
     grove.delete("r")
-    with pytest.raises(NotFound, match="have that back first"):
+    with pytest.raises(NotFound, match="restore it first"):
         grove.undelete(child)
     root = next(slot.name for slot in grove.deleted() if slot.session_id == "r")
     grove.undelete(root)
@@ -242,7 +212,7 @@ def age(store: Store, name: str, days: float) -> str:
 
 def test_trash_is_emptied_after_seven_days(home: Path) -> None:
     """On opening, what was deleted eight days ago is gone for good; six days are still there."""
-    grove = plant(Store.open(home, background=False))
+    grove = make_grove(Store.open(home, background=False))
     grove.delete("a2")
     old = age(grove, last_slot(grove), days=8)
     grove.delete("k")
@@ -314,9 +284,9 @@ def test_single_files_fill_the_trash_only_so_far(store: Store) -> None:
         store.names.remove_file(classify_path(f"sessions/s1/attachments/{kept.id}.png"))
     found = [slot.name for slot in store.deleted()]
     assert TrashExpiry(store._disk).names() == []
-    store._remover.purge(TrashExpiry(store._disk, kept_bytes=2_500).names())
+    store._deleter.purge(TrashExpiry(store._disk, kept_bytes=2_500).names())
     assert [slot.name for slot in store.deleted()] == [*found[:2], found[4]]
-    store._remover.purge(TrashExpiry(store._disk, kept_bytes=500).names())
+    store._deleter.purge(TrashExpiry(store._disk, kept_bytes=500).names())
     assert [slot.session_id for slot in store.deleted()] == ["s2"]
 
 
@@ -380,7 +350,7 @@ def test_attachments_do_not_come_back_to_a_session_that_is_gone(talked: Store) -
     attachments = last_slot(talked)
     talked.delete("s1")
     session = last_slot(talked)
-    with pytest.raises(NotFound, match="have that back first"):
+    with pytest.raises(NotFound, match="restore it first"):
         talked.undelete(attachments)
     talked.undelete(session)
     talked.undelete(attachments)
@@ -392,100 +362,6 @@ def test_clear_keeps_the_conversation_in_the_trash(store: Store) -> None:
     store.clear("s1")
     assert [d.what for d in store.deleted()] == ["cleared"]
     assert read_json(store.home / "sessions/s1/session.json")["messages"] == []
-
-
-# -- cleanup --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def mixed(store: Store) -> Store:
-    """full (with empty child e1, full child f1), hollow (empty, with full child f2), bare (empty, with empty e2)."""
-    for root, messages in (("full", 3), ("hollow", 1), ("bare", 0)):
-        store.save(make_session(root, messages=messages))
-    for id, root, messages in (("e1", "full", 1), ("f1", "full", 2), ("f2", "hollow", 2), ("e2", "bare", 1)):
-        child = Session.new_child(id, root, "m", id)
-        for i in range(messages):
-            child.add_message(Message.user(f"m{i}"))
-        store.save(child)
-    return store
-
-
-@pytest.mark.parametrize(
-    ("mode", "doomed"),
-    [
-        ("all", {"full", "hollow", "bare", "e1", "f1", "f2", "e2"}),
-        ("empty", {"e1", "bare", "e2"}),
-        ("children", {"e1", "f1", "f2", "e2"}),
-    ],
-)
-def test_cleanup_deletes_what_its_plan_says(mixed: Store, mode: CleanupMode, doomed: set[str]) -> None:
-    """The plan can be shown first; `empty` spares an empty root with a child that holds something."""
-    plan = mixed.plan_cleanup(mode)
-    assert set(plan.session_ids) == doomed
-    assert plan.session_ids == sorted(plan.session_ids)
-    everyone = ids(mixed)
-    result = mixed.cleanup(mode)
-    assert result.deleted_session_ids == sorted(doomed)
-    assert result.deleted_count == len(doomed)
-    assert ids(mixed) == everyone - doomed
-    assert mixed.cleanup(mode).deleted_count == 0
-
-
-def test_cleanup_keeps_pinned_sessions_and_their_ancestors(grove: Store) -> None:
-    """A pinned grandchild protects child and root, at any depth."""
-    pin(grove, "a2")
-    assert grove.cleanup("children").deleted_session_ids == ["b", "k"]
-    assert grove.cleanup("all").deleted_session_ids == ["q"]
-    assert ids(grove) == {"r", "a", "a1", "a2"}
-
-
-@pytest.mark.parametrize("mode", ["all", "children"])
-def test_cleanup_may_take_pinned_ones_too(grove: Store, mode: CleanupMode) -> None:
-    """keep_pinned=False means it."""
-    pin(grove, "a2")
-    grove.cleanup(mode, keep_pinned=False)
-    assert ids(grove) == (set() if mode == "all" else {"r", "q"})
-
-
-def test_pinned_root_does_not_protect_its_children(grove: Store) -> None:
-    """Only ancestors are protected."""
-    pin(grove, "r")
-    assert grove.cleanup("all").deleted_session_ids == ["a", "a1", "a2", "b", "k", "q"]
-    assert ids(grove) == {"r"}
-
-
-def test_old_plan_spares_what_was_pinned_since(grove: Store) -> None:
-    """A plan is looked at again, session by session."""
-    plan = grove.plan_cleanup("all")
-    pin(grove, "a1")
-    assert grove.cleanup(plan).deleted_session_ids == ["a2", "b", "k", "q"]
-    assert ids(grove) == {"r", "a", "a1"}
-
-
-def test_old_plan_spares_what_is_no_longer_empty(mixed: Store) -> None:
-    """A child that got messages since keeps itself and its root."""
-    plan = mixed.plan_cleanup("empty")
-    mixed.append("e2", [Message.user("more"), Message.user("and more")])
-    assert mixed.cleanup(plan).deleted_session_ids == ["e1"]
-    assert {"bare", "e2"} <= ids(mixed)
-
-
-def test_old_plan_does_not_delete_what_came_since(grove: Store) -> None:
-    """What nobody agreed to delete is not deleted, and neither is its root."""
-    plan = grove.plan_cleanup("all")
-    grove.save(Session.new_child("later", "q", "m", "later"))
-    assert "q" not in grove.cleanup(plan).deleted_session_ids
-    assert ids(grove) == {"q", "later"}
-
-
-def test_cleanup_tells_its_progress_and_goes_to_the_trash(mixed: Store) -> None:
-    """Each deletion can be undone."""
-    seen: list[tuple[int, int]] = []
-    mixed.cleanup("empty", progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
-    for slot in mixed.deleted():
-        mixed.undelete(slot.name)
-    assert len(ids(mixed)) == 7
 
 
 def test_nothing_is_removed_while_bamboo_is_at_work(grove: Store) -> None:
@@ -503,72 +379,3 @@ def test_nothing_is_removed_while_bamboo_is_at_work(grove: Store) -> None:
         with pytest.raises(BambooAtWork):
             attempt()
     assert len(ids(grove)) == 6
-
-
-# -- plans, as a property --------------------------------------------------------------------------------
-
-
-@st.composite
-def forests(draw: st.DrawFn) -> dict[Location, IndexEntry]:
-    """Roots with children whose parents are any session of the tree, themselves or nobody; some pinned."""
-    known: dict[Location, IndexEntry] = {}
-    for root in range(draw(st.integers(1, 3))):
-        here = Location(f"r{root}")
-        names = [f"c{i}" for i in range(draw(st.integers(0, 6)))]
-        known[here] = entry(here, None, draw)
-        for name in names:
-            parent = draw(st.sampled_from([here.root, here.root, *names, "nobody"]))
-            known[Location(here.root, name)] = entry(Location(here.root, name), parent, draw)
-    return known
-
-
-def entry(location: Location, parent: str | None, draw: Any) -> IndexEntry:
-    session = Session.new(location.id)
-    session.pinned = draw(st.sampled_from([False, False, True]))
-    session.parent_session_id = parent
-    return entry_of(session, location, draw(st.integers(0, 3)), has_attachments=False)
-
-
-def parents_of(location: Location, known: dict[Location, IndexEntry]) -> Iterator[Location]:
-    """Written again, plainly: up to the root, or until it goes in circles."""
-    if location.child is None:
-        return
-    yield Location(location.root)
-    seen: set[Location] = set()
-    here: Location | None = location
-    while here is not None and here not in seen:
-        seen.add(here)
-        found = known.get(here)
-        parent = found.parent_session_id if found else None
-        here = Location(location.root, parent) if parent and parent != location.root else None
-        if here is not None:
-            yield here
-
-
-@given(forests(), st.sampled_from(["all", "empty", "children"]), st.booleans())
-@settings(deadline=None)
-def test_no_plan_dooms_what_must_stay(known: dict[Location, IndexEntry], mode: CleanupMode, keep_pinned: bool) -> None:
-    """Nothing pinned and no ancestor of it; with `empty` nothing that holds something; all the rest."""
-    plan = plan_cleanup(known.items(), mode, keep_pinned=keep_pinned)
-    assert isinstance(plan, Plan)
-    doomed = set(plan.to_delete)
-    must_stay = {
-        loc
-        for loc, found in known.items()
-        if (keep_pinned and found.pinned) or (mode == "empty" and found.message_count > 1)
-    }
-    must_stay |= {above for loc in must_stay for above in parents_of(loc, known)}
-    wanted = {loc for loc in known if mode != "children" or loc.child is not None}
-    assert doomed == wanted - must_stay
-
-
-@given(forests())
-@settings(deadline=None)
-def test_descendants_and_ancestors_are_two_sides(known: dict[Location, IndexEntry]) -> None:
-    """Who lies below whom is answered the same from both ends."""
-    for one in known:
-        below = descendants(one, known)
-        assert one not in below
-        for other in known:
-            if other != one:
-                assert (other in below) == (one in ancestors(other, known))

@@ -10,7 +10,7 @@ import pytest
 
 from store import Keep, Store, Timestamp
 from store.disk.file import Stamp
-from store.sessions.prune_plan import DAY_NS
+from store.sessions.prune import DAY_NS
 from store.workspace.agent_records import AgentRecord, plan_agents
 
 NOW_NS = 1_000 * DAY_NS
@@ -35,8 +35,8 @@ def test_the_oldest_go_by_age_and_by_number() -> None:
     records = [record("a", 1), record("b", 50), record("c", 40), record("d", 2)]
     by_age = plan_agents(records, Keep(days=30), NOW_NS)
     assert [(d.record.name, d.reason) for d in by_age.to_delete] == [
-        ("b", "made 50 days ago"),
-        ("c", "made 40 days ago"),
+        ("b", "created 50 days ago"),
+        ("c", "created 40 days ago"),
     ]
     by_number = plan_agents(records, Keep(newest=1), NOW_NS)
     assert [d.record.name for d in by_number.to_delete] == ["b", "c", "d"]

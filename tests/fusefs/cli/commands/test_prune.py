@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from store import Store, Timestamp
-from store.sessions.prune_plan import DAY_NS
+from store.sessions.prune import DAY_NS
 from tests.builders import files_below, make_session
 from tests.fusefs.cli.test_cli import grovefs
 
@@ -88,7 +88,10 @@ def test_agent_records_are_pruned_in_the_same_way(home: Path) -> None:
             store.state.save_json("agents", f"a{number}", {"id": f"a{number}", "created_at": moment})
         store.state.save_json("agents", "odd", [])
     shown = grovefs(home, "prune", "--agents", "--days", "30", "--dry-run").stdout.splitlines()
-    assert [line.split("\t")[1:] for line in shown[:2]] == [["a2", "made 60 days ago"], ["a1", "made 50 days ago"]]
+    assert [line.split("\t")[1:] for line in shown[:2]] == [
+        ["a2", "created 60 days ago"],
+        ["a1", "created 50 days ago"],
+    ]
     assert shown[2].startswith("spared: odd:")
     assert shown[3] == "2 agent records would go, 1 spared, 1 kept"
     assert grovefs(home, "prune", "--agents", "--days", "30").returncode == 2
