@@ -34,7 +34,7 @@ from store.model.index_entry import IndexEntry
 from store.model.message import Message
 from store.model.session import Session
 from store.model.timestamp import Timestamp
-from store.search.query import parse_query
+from store.search.query import Query, parse_query
 from store.search.resolve import NameResolver
 from store.search.results import Hit, find
 from store.search.summaries import SessionSummary
@@ -279,14 +279,16 @@ class Store(OpenHome):
         return [(entry.id, entry.last_run_status) for entry in self.children(session_id)]
 
     def search(
-        self, query: str, *, limit: int = 20, by_session: bool = False, snippets: int | None = None
+        self, query: str | Query, *, limit: int = 20, by_session: bool = False, snippets: int | None = None
     ) -> list[Hit]:
-        """What matches, best first: messages, titles, state documents; `by_session` one hit for each session.
+        """Search messages, titles and state documents, best match first; `by_session`: one hit per session.
 
-        Words, "phrases", prefix*, OR, -not, (groups) and filters; any text is a query, see `store.query`. Only
-        the first so many hits get `snippets`; None: all.
+        Words, "phrases", prefix*, OR, -not, (groups) and filters; any string is a query, see `store.search.query`.
+        `parse_query(text)` gives a Query with hints about likely mistakes. `snippets`: how many of the hits get a
+        snippet; None means all.
         """
-        return find(self._core, parse_query(query), limit, by_session=by_session, snippets=snippets)
+        parsed = query if isinstance(query, Query) else parse_query(query)
+        return find(self._core, parsed, limit, by_session=by_session, snippets=snippets)
 
     def changes(self, since: Cursor | None = None) -> Changes:
         """What was committed after a cursor, in order, a page at a time; None: nothing yet, and a cursor."""

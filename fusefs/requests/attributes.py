@@ -78,7 +78,7 @@ def _item_s(item: Item) -> float:
 def _made(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
     item = node.item
     assert item is not None
-    mode = _MODES[type(item)] | (stat.S_IWUSR if isinstance(item, VirtualDir) and item.is_open else 0)
+    mode = _MODES[type(item)] | (stat.S_IWUSR if isinstance(item, VirtualDir) and item.is_writable else 0)
     attrs.st_mode = mode if isinstance(item, VirtualLink) else mode & ~(0o777 & ~node.shown_to)
     attrs.st_nlink = 2 if isinstance(item, VirtualDir) else 1
     attrs.st_uid, attrs.st_gid = os.geteuid(), os.getegid()

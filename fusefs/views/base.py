@@ -1,7 +1,7 @@
-"""What a view is made of: the one shape of everything that exists only in the mount.
+"""The interface of views: directories, links and files that exist only in the mount.
 
-A view answers for the paths below its own top; "" is the top itself. Whatever it shows states its exact size
-without being rendered, and one name can be looked at without making up the whole listing.
+A view serves the paths below its own top directory; "" is the top directory itself. Every file
+states its exact size without being rendered. Looking up one name does not list its directory.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from store.errors import Generated
 @dataclass(frozen=True, slots=True)
 class VirtualDir:
     mtime_ns: int
-    is_open: bool = False  # whether items may be moved in and out: the kernel asks the mode before it asks us
-    is_fixed: bool = False  # it stays as it is for as long as the mount does
+    is_writable: bool = False  # links may be moved in and out; the kernel checks the mode before it asks us
+    is_fixed: bool = False  # never changes while mounted
 
 
 @dataclass(frozen=True, slots=True)
 class VirtualLink:
-    target: str  # relative, so that it leads into sessions/ wherever the mount is
+    target: str  # relative, to lead into sessions/ wherever the mount is
     mtime_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class VirtualFile:
-    """A file that is made when it is read. Equal `version`, equal bytes: exactly `size` of them."""
+    """A file rendered on read. An equal `version` means equal bytes, exactly `size` of them."""
 
     size: int
     mtime_ns: int
     version: str
-    render: Callable[[], bytes]  # may be slow, and is called in a thread; other than `size` bytes: it changed since
-    is_cacheable: bool = True  # False: made anew at every look, so the kernel is not to remember it
+    render: Callable[[], bytes]  # may be slow; runs in a worker thread; another length means the source changed
+    is_cacheable: bool = True  # False: rendered at every lookup, so the kernel must not cache it
 
 
 Item = VirtualDir | VirtualLink | VirtualFile
@@ -45,16 +45,16 @@ class View(ABC):
 
     @abstractmethod
     def find(self, path: str) -> Item | None:
-        """What a path leads to: a short indexed read. None if there is nothing."""
+        """Look up a path with a short indexed read; None if it does not exist."""
 
     @abstractmethod
     def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
-        """What a directory lists, each name once; never documents read for it. Called in a thread."""
+        """List a directory, each name once, without reading documents. Runs in a worker thread."""
 
     def is_slow(self, path: str) -> bool:
-        """Whether to find this may take more than a moment: then it is done in a thread."""
+        """Whether `find` may take long for this path, and must run in a worker thread."""
         return False
 
     def move(self, source: str, target: str) -> None:
-        """What `mv` of an item means, where it means anything."""
-        raise Generated(f"{source} is a view and cannot be changed")
+        """Apply `mv` of an item, in views where that has a meaning."""
+        raise Generated(f"{source} is a generated view and cannot be changed")

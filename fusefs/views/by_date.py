@@ -1,4 +1,4 @@
-"""views/by-date/YYYY/MM/DD/: sessions by the day, in UTC, on which they were last updated."""
+"""views/by-date/YYYY/MM/DD/: sessions by the UTC day of their last update."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _PERIOD = re.compile(r"(\d{4})(?:/(\d\d)(?:/(\d\d))?)?")
 
 
 class Period(NamedTuple):
-    """A year, a month or a day: from a moment up to another."""
+    """A year, a month or a day, as a half-open interval."""
 
-    name: str  # the last part of its path
+    name: str  # last component of its path
     start_ns: int
     stop_ns: int
 
@@ -35,7 +35,7 @@ class ByDate(Links):
             return None
         if len(parts) == 4:
             return self.link(between(period.start_ns, period.stop_ns), parts[3], 5)
-        newest = self.shelves.find_newest(between(period.start_ns, period.stop_ns))
+        newest = self.browser.find_newest(between(period.start_ns, period.stop_ns))
         return self.folder(newest) if newest is not None else None
 
     def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
@@ -43,20 +43,20 @@ class ByDate(Links):
         if path.count("/") == 2 and period is not None:
             yield from self.links(between(period.start_ns, period.stop_ns), 5)
         elif not path or period is not None:
-            yield from self._parts(path, period)
+            yield from self._periods(path, period)
 
-    def _parts(self, path: str, whole: Period | None) -> Iterator[tuple[str, VirtualDir]]:
-        """The years, months or days in which something was last updated; from one the index leads to the next."""
-        at_ns = self.shelves.find_next(whole.start_ns if whole else -(2**63))
+    def _periods(self, path: str, whole: Period | None) -> Iterator[tuple[str, VirtualDir]]:
+        """The years, months or days with sessions in them. Each step is one index lookup, so gaps cost nothing."""
+        at_ns = self.browser.find_next(whole.start_ns if whole else -(2**63))
         while at_ns is not None and (whole is None or at_ns < whole.stop_ns):
-            part = period_at(at_ns, path.count("/") + 1 if path else 0)
-            newest = self.shelves.find_newest(between(part.start_ns, part.stop_ns))
-            yield part.name, self.folder(newest)
-            at_ns = self.shelves.find_next(part.stop_ns)
+            period = period_at(at_ns, path.count("/") + 1 if path else 0)
+            newest = self.browser.find_newest(between(period.start_ns, period.stop_ns))
+            yield period.name, self.folder(newest)
+            at_ns = self.browser.find_next(period.stop_ns)
 
 
 def parse_period(path: str) -> Period | None:
-    """`YYYY`, `YYYY/MM` or `YYYY/MM/DD`; None for what is no part of the calendar."""
+    """`YYYY`, `YYYY/MM` or `YYYY/MM/DD`; None for anything else, also 30 February."""
     match = _PERIOD.fullmatch(path)
     if match is None:
         return None
@@ -69,7 +69,7 @@ def parse_period(path: str) -> Period | None:
 
 
 def period_at(at_ns: int, level: int) -> Period:
-    """The year (0), month (1) or day (2) in which a moment lies."""
+    """The year (level 0), month (1) or day (2) that contains a time."""
     moment = _EPOCH + timedelta(microseconds=at_ns // 1000)
     return _period(
         datetime(moment.year, moment.month if level else 1, moment.day if level > 1 else 1, tzinfo=UTC), level
@@ -87,6 +87,6 @@ def _period(start: datetime, level: int) -> Period:
 
 
 def _ns(moment: datetime) -> int:
-    """Within what the index can hold: it knows the years 1677 to 2262."""
+    """Nanoseconds since 1970, clipped to 64 bits as in the index: the years 1677 to 2262."""
     ns = (moment - _EPOCH) // timedelta(microseconds=1) * 1000
     return max(-(2**63), min(ns, 2**63 - 1))

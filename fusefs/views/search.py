@@ -1,7 +1,7 @@
-"""search/<query>/: links to the sessions found, the best first, and results.md with the places in them.
+"""search/<query>/: links to the sessions that match, best first, and results.md with the matches.
 
-A query's directory is there when it is named; `search/` itself lists none. A slash in a query is written %2F and a
-percent sign %25. What was found is kept while it is asked for, and found again once something was committed.
+A query's directory exists once it is looked up; `search/` itself lists nothing. In a query, write a
+slash as %2F and a percent sign as %25. Results are cached until the next commit.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from fusefs.views.base import Item, View, VirtualDir, VirtualFile, VirtualLink
-from fusefs.views.search_page import PAGE, SHOWN, links_of, render
+from fusefs.views.search_page import MAX_PLACES, PAGE, links_of, render
 from store import Cursor, Store, layout
-from store.search.query import parse_query
+from store.search.query import Query, parse_query
 from store.search.results import EmptyQuery
 
-MOST_SESSIONS = 1_000  # links in a query's directory; results.md says if there are more
-KEPT = 32  # queries whose results are remembered,
-KEPT_S = 60.0  #   and for how long after they were last asked for
-LATE_S = 0.5  # how late links may be while others write: `ls -l` of a thousand must not search a thousand times
+MAX_SESSIONS = 1_000  # links in a query's directory; results.md says if there are more
+MAX_CACHED = 32  # queries
+CACHED_S = 60.0  # after the last lookup
+STALE_S = 0.5  # how old links may be while sessions are written: `ls -l` of 1,000 links must not search 1,000 times
 
 _ESCAPED = re.compile("%(2[Ff5])")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a query leads to, as of a moment."""
+    """The result of a query."""
 
-    cursor: Cursor
+    cursor: Cursor  # position of the change feed before the search
     at_s: float
     links: dict[str, VirtualLink]
     page: VirtualFile
@@ -43,8 +43,8 @@ class Found:
 class SearchView(View):
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._kept: OrderedDict[str, Found] = OrderedDict()  # by query, the one asked for last at the end
-        self._asked_s: dict[str, float] = {}
+        self._cache: OrderedDict[str, Found] = OrderedDict()  # by query, least recently used first
+        self._used_s: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def find(self, path: str) -> Item | None:
@@ -58,7 +58,7 @@ class SearchView(View):
             return self._folder()
         if name == PAGE:
             return self._found(query).page
-        return self._found(query, late_s=LATE_S).links.get(name)
+        return self._found(query, stale_s=STALE_S).links.get(name)
 
     def is_slow(self, path: str) -> bool:
         return "/" in path
@@ -73,52 +73,50 @@ class SearchView(View):
     def _folder(self) -> VirtualDir:
         return VirtualDir(max(self._store.browser.find_newest() or 0, 0))
 
-    # -- what was found ------------------------------------------------------------------------------
+    # -- cached results ------------------------------------------------------------------------------
 
-    def _found(self, query: str, late_s: float = 0.0) -> Found:
+    def _found(self, query: Query, stale_s: float = 0.0) -> Found:
         cursor, now_s = self._store.changes().cursor, time.monotonic()
         with self._lock:
-            known = self._kept.get(query)
-            self._forget(now_s)
-            if known is not None and (known.cursor == cursor or now_s - known.at_s < late_s):
-                self._keep(query, known, now_s)
-                return known
-        found = self._look(query, cursor)
+            cached = self._cache.get(query.text)
+            self._expire(now_s)
+            if cached is not None and (cached.cursor == cursor or now_s - cached.at_s < stale_s):
+                self._put(query.text, cached, now_s)
+                return cached
+        found = self._search(query, cursor)
         with self._lock:
-            self._keep(query, found, now_s)
+            self._put(query.text, found, now_s)
         return found
 
-    def _look(self, query: str, cursor: Cursor) -> Found:
-        """`cursor` was read before: what is committed meanwhile makes the next one look again."""
-        sessions = self._store.search(query, limit=MOST_SESSIONS, by_session=True, snippets=0)
-        places = self._store.search(query, limit=SHOWN)
-        is_all, notes = len(sessions) < MOST_SESSIONS, parse_query(query).notes
-        data = render(query, sessions, places, is_all=is_all, notes=notes).encode(errors="replace")
+    def _search(self, query: Query, cursor: Cursor) -> Found:
+        """`cursor` was read before the search: a commit during the search makes the next lookup search again."""
+        sessions = self._store.search(query, limit=MAX_SESSIONS, by_session=True, snippets=0)
+        places = self._store.search(query, limit=MAX_PLACES)
+        data = render(query, sessions, places, is_all=len(sessions) < MAX_SESSIONS).encode(errors="replace")
         version = blake2b(data, digest_size=8).hexdigest()
         page = VirtualFile(len(data), self._folder().mtime_ns, version, lambda: data, is_cacheable=False)
         return Found(cursor, time.monotonic(), links_of(sessions), page)
 
-    def _keep(self, query: str, found: Found, now_s: float) -> None:
-        self._kept[query] = found
-        self._kept.move_to_end(query)
-        self._asked_s[query] = now_s
-        while len(self._kept) > KEPT:
-            self._drop(next(iter(self._kept)))
+    def _put(self, query: str, found: Found, now_s: float) -> None:
+        self._cache[query] = found
+        self._cache.move_to_end(query)
+        self._used_s[query] = now_s
+        while len(self._cache) > MAX_CACHED:
+            self._drop(next(iter(self._cache)))
 
-    def _forget(self, now_s: float) -> None:
-        """Drop what nobody asked for lately."""
-        while self._kept and now_s - self._asked_s[oldest := next(iter(self._kept))] > KEPT_S:
+    def _expire(self, now_s: float) -> None:
+        while self._cache and now_s - self._used_s[oldest := next(iter(self._cache))] > CACHED_S:
             self._drop(oldest)
 
     def _drop(self, query: str) -> None:
-        del self._kept[query], self._asked_s[query]
+        del self._cache[query], self._used_s[query]
 
 
-def query_of(folder: str) -> str:
-    """The query that a directory's name stands for, if it is one."""
+def query_of(folder: str) -> Query:
+    """The query in a directory's name. Raises EmptyQuery if there is nothing to search for."""
     if len(os.fsencode(folder)) > layout.MAX_NAME_BYTES:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), folder)
-    query = _ESCAPED.sub(lambda found: "%" if found[1] == "25" else "/", folder)
-    if parse_query(query).is_empty:
-        raise EmptyQuery(f"search/{folder} holds nothing to look for; give a word, a phrase or a filter")
+    query = parse_query(_ESCAPED.sub(lambda found: "%" if found[1] == "25" else "/", folder))
+    if query.is_empty:
+        raise EmptyQuery(f"search/{folder}: nothing to search for; give a word, a phrase or a filter")
     return query

@@ -1,4 +1,4 @@
-"""What a search found, as links and as a page to read. Pure."""
+"""Search results as links and as a Markdown page. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from store import Hit, Timestamp
 from store.documents.display_names import MAX_BYTES, clip
 from store.documents.search_text import printable
 from store.documents.transcript import quote_name
+from store.search.query import Query
 
 PAGE = "results.md"
-SHOWN = 100  # places whose text is shown
+MAX_PLACES = 100  # matches shown with a snippet
 UP = "../.."  # from a query's directory to the top of the mount
 
 
 def links_of(hits: Sequence[Hit]) -> dict[str, VirtualLink]:
-    """One for each session or document, named so that they sort the best first."""
+    """One link per session or document. The names sort best first."""
     width = max(2, len(str(len(hits))))
     return {
         clip(f"{number:0{width}}-{hit.name}", MAX_BYTES): VirtualLink(f"{UP}/{hit.path}", max(hit.updated_ns, 0))
@@ -24,11 +25,9 @@ def links_of(hits: Sequence[Hit]) -> dict[str, VirtualLink]:
     }
 
 
-def render(
-    query: str, sessions: Sequence[Hit], places: Sequence[Hit], *, is_all: bool, notes: Sequence[str] = ()
-) -> str:
-    """The best places, under the session each lies in; then the sessions of which nothing is shown."""
-    head = [*_head(query, len(sessions), is_all=is_all), *_hints(notes)]
+def render(query: Query, sessions: Sequence[Hit], places: Sequence[Hit], *, is_all: bool) -> str:
+    """The best matches, grouped by session; then the sessions without a match shown."""
+    head = [*_head(query.text, len(sessions), is_all=is_all), *_hints(query.hints)]
     return "\n".join([*head, *_shown(places), *_others(sessions, places), ""])
 
 
@@ -36,17 +35,16 @@ def _head(query: str, count: int, *, is_all: bool) -> Iterator[str]:
     yield f"# Search: {_line(query)}"
     yield ""
     if not count:
-        yield "Nothing was found."
+        yield "No matches."
     else:
         number = f"{count}" if is_all else f"The first {count}"
-        yield f"{number} found, the best first; a match is in [brackets]."
+        yield f"{number} found, best first. Matches are in [brackets]."
 
 
-def _hints(notes: Sequence[str]) -> Iterator[str]:
-    """What was probably meant otherwise."""
-    if notes:
+def _hints(hints: Sequence[str]) -> Iterator[str]:
+    if hints:
         yield ""
-        yield from (f"Note: {note}{'' if note.endswith('?') else '.'}" for note in notes)
+        yield from (f"Note: {hint}{'' if hint.endswith('?') else '.'}" for hint in hints)
 
 
 def _shown(places: Sequence[Hit]) -> Iterator[str]:
@@ -68,12 +66,12 @@ def _others(sessions: Sequence[Hit], places: Sequence[Hit]) -> Iterator[str]:
     shown = {hit.path for hit in places}
     others = [hit for hit in sessions if hit.path not in shown]
     if others:
-        yield from ("", "## And in", "")
+        yield from ("", "## More sessions", "")
         yield from (f"- {_linked(hit)}" for hit in others)
 
 
 def _linked(hit: Hit) -> str:
-    """A link that resolves in the mount: to the session's directory, or the document."""
+    """A Markdown link, valid inside the mount, to the session's directory or the document."""
     name = str(hit.location or hit.path)
     return f"{_line(hit.title) or 'Untitled'} ([{_line(name)}]({UP}/{quote_name(hit.path)}))"
 
@@ -85,5 +83,5 @@ def _line(text: str) -> str:
 def _time(ns: int | None) -> str:
     try:
         return f", {Timestamp.from_ns(ns)[:16].replace('T', ' ')}" if ns is not None else ""
-    except ValueError:  # no date that a calendar has
+    except ValueError:  # outside the years 1 to 9999
         return ""

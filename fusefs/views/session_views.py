@@ -1,4 +1,4 @@
-"""views/: directories of links into sessions/, each a way to leaf through them."""
+"""views/: directories of links into sessions/, each grouping the sessions in another way."""
 
 from __future__ import annotations
 
@@ -6,13 +6,8 @@ from collections.abc import Iterator
 
 from fusefs.views.base import Item, View, VirtualDir
 from fusefs.views.by_date import ByDate
-from fusefs.views.by_model import ByModel
-from fusefs.views.by_status import ByStatus
-from fusefs.views.by_title import ByTitle
-from fusefs.views.children_of import ChildrenOf
-from fusefs.views.pinned import Pinned
 from fusefs.views.projects import ProjectsView
-from fusefs.views.session_links import Links
+from fusefs.views.session_links import ByModel, ByStatus, ByTitle, ChildrenOf, Links, Pinned
 from store import Generated, Store
 
 
@@ -37,11 +32,11 @@ class ViewsOfSessions(View):
             return
         for name, view in self._views.items():
             item = view.find("")
-            assert item is not None  # the top of a view is always there
+            assert item is not None  # the top directory of a view always exists
             yield name, item
 
     def move(self, source: str, target: str) -> None:
         (view, _, rest), (other, _, new_rest) = source.partition("/"), target.partition("/")
         if view != other or view not in self._views:
-            raise Generated(f"{source} is a view and cannot be changed")
+            raise Generated(f"{source} is a generated view and cannot be changed")
         self._views[view].move(rest, new_rest)

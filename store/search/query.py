@@ -1,22 +1,23 @@
-"""The query language: from what a person typed to an expression for FTS5 and a condition for SQL. Pure.
+"""The query language: parses a query into an FTS5 expression and an SQL condition. Pure.
 
-Any text is a query, for what is not syntax is a word to look for; only what is longer than any question, or
-holds a NUL, is refused. Words rank; filters, and what FTS5 cannot say, are conditions.
+Any string is a query: what is not syntax is a word to search for. Only queries that are too long or
+contain a NUL byte are rejected. Words are ranked by FTS5. Filters, and expressions FTS5 does not
+support, become SQL conditions.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
-from store.documents import search_text as words
+from store.documents.search_text import is_word, prepare_text, printable
 from store.errors import InvalidQuery
 from store.model.timestamp import Timestamp, clip_ns
 
-LONGEST_BYTES = 16_384  # a page of words; more is a file pasted by mistake
+MAX_QUERY_BYTES = 16_384  # longer input is a file pasted by mistake
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+) | (?P<open>\() | (?P<close>\)) | (?P<minus>-(?=\S)) | "(?P<phrase>[^"]*)"?(?P<star>\*)?
@@ -24,20 +25,21 @@ _TOKEN = re.compile(
         (?:"(?P<quoted>[^"]*)"?|(?P<value>[^\s()]+)) | (?P<word>[^\s()"]+)""",
     re.VERBOSE,
 )
-# What the parsers of FTS5 and SQLite bear: a stack of 100 symbols, expressions 1000 deep.
-_DEEPEST_BRACKETS = 6
-_WIDEST_CHAIN = 32
+# Limits of the parsers of FTS5 (a stack of 100 symbols) and SQLite (expressions 1000 deep).
+_MAX_DEPTH = 6
+_MAX_CHAIN = 32
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query taken apart: an FTS5 expression of quoted terms, and SQL for what FTS5 cannot say."""
+    """A parsed query: an FTS5 expression of quoted terms, and SQL for what FTS5 does not support."""
 
-    match: str  # "" if there is none
-    condition: str  # on `texts t`, `sessions s` and `state_documents d`; "" if there is none
-    values: list[Any]  # of the condition
-    words: list[str]  # what a snippet should show; with a * at the end if the word may go on
-    notes: tuple[str, ...] = ()  # what was probably meant otherwise, and how it was read: sentences for people
+    text: str  # as typed
+    match: str = ""  # FTS5 expression
+    condition: str = ""  # SQL, on `texts t`, `sessions s` and `state_documents d`
+    values: list[Any] = field(default_factory=list)  # bound by the condition
+    words: list[str] = field(default_factory=list)  # highlighted in snippets; a prefix ends in *
+    hints: tuple[str, ...] = ()  # likely mistakes and how the query was read, as sentences for the user
 
     @property
     def is_empty(self) -> bool:
@@ -68,30 +70,30 @@ _Node = _Term | _FilterTerm | _Not | _Group
 
 
 def parse_query(text: str) -> Query:
-    """What a text asks for. InvalidQuery for what no person would ask."""
+    """Parse a query. Raises InvalidQuery if it is too long or contains a NUL byte."""
     if not isinstance(text, str):
         raise TypeError(f"query: expected a string, got {type(text).__name__}")
-    clean = text.encode(errors="replace").decode()  # a shell may give bytes that are no UTF-8
-    if len(clean.encode()) > LONGEST_BYTES:
-        raise InvalidQuery(f"the query is too long: over {LONGEST_BYTES} bytes; look for a few words of it")
+    clean = text.encode(errors="replace").decode()  # a shell may pass bytes that are not UTF-8
+    if len(clean.encode()) > MAX_QUERY_BYTES:
+        raise InvalidQuery(f"query too long: more than {MAX_QUERY_BYTES} bytes; search for a few words of it")
     if "\0" in clean:
-        raise InvalidQuery("the query holds a NUL byte, which is no text; leave it out")
+        raise InvalidQuery("the query contains a NUL byte; remove it")
     tokens = [m for m in _TOKEN.finditer(clean) if m.lastgroup != "space"]
-    notes = tuple(dict.fromkeys(note for token in tokens for note in _hints(token)))
-    node = _QueryParser(_without_deep_brackets(tokens)).everything()
+    hints = tuple(dict.fromkeys(hint for token in tokens for hint in _hints(token)))
+    node = _QueryParser(_without_deep_groups(tokens)).parse()
     if node is None:
-        return Query("", "", [], [], notes)
+        return Query(text, hints=hints)
     parts = node.parts if isinstance(node, _Group) and node.joint == "AND" else (node,)
-    # The terms rank; a NOT needs something to be taken from, and without it is a condition too.
+    # Terms are ranked. FTS5 has no unary NOT, so a query of NOTs alone becomes a condition.
     terms, others = _partition(parts)
     match = _match(_group("AND", terms)) or ""
     rest = _group("AND", others) if match else node
     condition, values = _condition(rest) if rest is not None else ("", [])
-    return Query(match, condition, values, list(dict.fromkeys(_words(node))), notes)
+    return Query(text, match, condition, values, list(dict.fromkeys(_words(node))), hints)
 
 
 def _partition(parts: Iterable[_Node]) -> tuple[list[_Node], list[_Node]]:
-    """What FTS5 can say, with or without a NOT before it, and what it cannot."""
+    """Parts that FTS5 supports, possibly negated, and all others."""
     terms: list[_Node] = []
     others: list[_Node] = []
     for part in parts:
@@ -99,29 +101,29 @@ def _partition(parts: Iterable[_Node]) -> tuple[list[_Node], list[_Node]]:
     return terms, others
 
 
-def _without_deep_brackets(tokens: list[re.Match[str]]) -> list[re.Match[str]]:
+def _without_deep_groups(tokens: list[re.Match[str]]) -> list[re.Match[str]]:
     kept: list[re.Match[str]] = []
     depth = 0
     for token in tokens:
         depth += bool(token["open"])
-        if depth <= _DEEPEST_BRACKETS or not (token["open"] or token["close"]):
+        if depth <= _MAX_DEPTH or not (token["open"] or token["close"]):
             kept.append(token)
         depth -= bool(token["close"] and depth)
     return kept
 
 
 class _QueryParser:
-    """Recursive descent over the tokens; None stands for what says nothing."""
+    """Recursive descent over the tokens. None stands for an empty expression."""
 
     def __init__(self, tokens: list[re.Match[str]]) -> None:
         self.tokens = tokens
         self.at = 0
 
-    def everything(self) -> _Node | None:
+    def parse(self) -> _Node | None:
         parts = []
         while self.token is not None:
             parts.append(self.alternatives())
-            self.skip_close()  # a bracket that closes nothing
+            self.skip_close()  # unmatched
         return _group("AND", parts)
 
     @property
@@ -169,9 +171,9 @@ class _QueryParser:
 
 
 def _term(text: str, *, is_prefix: bool) -> _Term | None:
-    # What one letter begins is half of all words: looked for as it is, it would take longer than anyone waits.
+    # A prefix of one letter matches too many words: the search would take too long.
     is_prefix = is_prefix and sum(map(str.isalnum, text)) > 1
-    return _Term(text, is_prefix) if words.is_word(text) else None
+    return _Term(text, is_prefix) if is_word(text) else None
 
 
 def _not(node: _Node) -> _Node:
@@ -179,7 +181,7 @@ def _not(node: _Node) -> _Node:
 
 
 def _group(joint: Joint, found: Iterable[_Node | None]) -> _Node | None:
-    """One node for several. Of NOTs there is at most one: NOT a AND NOT b is NOT (a OR b)."""
+    """Combine nodes into one with at most one NOT: NOT a AND NOT b is NOT (a OR b)."""
     flat: list[_Node] = []
     for node in found:
         if isinstance(node, _Group) and node.joint == joint:
@@ -189,9 +191,9 @@ def _group(joint: Joint, found: Iterable[_Node | None]) -> _Node | None:
     parts: list[_Node] = [node for node in flat if not isinstance(node, _Not)]
     unwanted = [node.part for node in flat if isinstance(node, _Not)]
     if unwanted:
-        together = _group("OR" if joint == "AND" else "AND", unwanted)
-        assert together is not None
-        parts.append(_not(together))
+        combined = _group("OR" if joint == "AND" else "AND", unwanted)
+        assert combined is not None
+        parts.append(_not(combined))
     return _Group(joint, tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
 
 
@@ -206,9 +208,9 @@ def _words(node: _Node, *, wanted: bool = True) -> Iterator[str]:
 
 
 def _match(node: _Node | None) -> str | None:
-    """An FTS5 expression for a node, in brackets unless it is a single term; None if FTS5 has none for it."""
+    """The FTS5 expression of a node, in parentheses unless it is a single term; None if FTS5 does not support it."""
     if isinstance(node, _Term):
-        return '"' + words.prepare_text(node.phrase).replace('"', '""') + '"' + ("*" if node.is_prefix else "")
+        return '"' + prepare_text(node.phrase).replace('"', '""') + '"' + ("*" if node.is_prefix else "")
     if not isinstance(node, _Group):
         return None
     wanted = [_match(part) for part in node.parts if not isinstance(part, _Not)]
@@ -220,7 +222,7 @@ def _match(node: _Node | None) -> str | None:
 
 
 def _condition(node: _Node) -> tuple[str, list[Any]]:
-    """The node as an SQL condition, in brackets, and the values it binds."""
+    """The node as an SQL condition, in parentheses, and the values it binds."""
     match = _match(node)
     if match is not None:
         return "(t.number IN (SELECT rowid FROM search WHERE search MATCH ?))", [match]
@@ -230,21 +232,21 @@ def _condition(node: _Node) -> tuple[str, list[Any]]:
         inner, values = _condition(node.part)
         return f"(NOT {inner})", values
     assert isinstance(node, _Group)
-    terms = _group(node.joint, [part for part in node.parts if _match(part)])  # one look at the index for all
+    terms = _group(node.joint, [part for part in node.parts if _match(part)])  # one MATCH for all terms
     parts = [*([terms] if terms else []), *(part for part in node.parts if not _match(part))]
     conditions = [_condition(part) for part in parts]
     return f"({_chained(node.joint, [c for c, _ in conditions])})", [v for _, bound in conditions for v in bound]
 
 
 def _chained(joint: Joint, parts: Sequence[str | None]) -> str:
-    """`a AND b AND c`, but a long chain as a chain of chains, whose depth no parser minds."""
-    while len(parts) > _WIDEST_CHAIN:
-        rows = [parts[i : i + _WIDEST_CHAIN] for i in range(0, len(parts), _WIDEST_CHAIN)]
+    """`a AND b AND c`; a long chain becomes a chain of chains, to limit the depth of the parse tree."""
+    while len(parts) > _MAX_CHAIN:
+        rows = [parts[i : i + _MAX_CHAIN] for i in range(0, len(parts), _MAX_CHAIN)]
         parts = [f"({_chained(joint, row)})" for row in rows]
     return f" {joint} ".join(part for part in parts if part is not None)
 
 
-# A state document has no session, so every column must say something without one: NOT of nothing is nothing.
+# A state document has no session, so no column may be NULL for it: NOT NULL is NULL, and the row would be lost.
 _FILTERS = {
     "role": "(t.role = lower(?))",
     "kind": "(CASE WHEN t.row < 0 THEN 'state' WHEN s.child = '' THEN 'root' ELSE 'child' END = lower(?))",
@@ -271,7 +273,7 @@ _ANY_PRECISION = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?")
 
 
 def _moment(text: str) -> int:
-    """A date, an instant, or the beginning of one, in UTC; what is neither lies at the beginning of time."""
+    """Nanoseconds of a date, a time, or a prefix of one, in UTC; 0 for anything else."""
     return _find_moment(text) or 0
 
 
@@ -283,25 +285,25 @@ def _find_moment(text: str) -> int | None:
         return None
 
 
-# -- what was probably meant otherwise -------------------------------------------------------------------
-# Any text is a query, so nothing is refused here; but who mistypes a filter is to hear more than "nothing found".
+# -- hints for likely mistakes -----------------------------------------------------------------------------
+# Any string is a query, so nothing is rejected here. But a mistyped filter deserves more than "nothing found".
 
 ROLES = ("system", "user", "assistant", "tool")
 KINDS = ("root", "child", "state")
-# What agents say of a last run. It is free text, so others may be right as well.
+# Values that agents use for the last run. The field is free text, so other values can be correct.
 STATUSES = ("completed", "error", "running", "suspended", "cancelled", "pending", "skipped")
 _YES, _NO = ("1", "true", "yes"), ("0", "false", "no")
-# `foo:bar`, but no URL, no `std::vector`, no time or port: those are plainly words.
+# `foo:bar`, but not URLs, `std::vector`, times or ports, which are plainly words.
 _LIKE_A_FILTER = re.compile(r"([A-Za-z_]+):(?![/:\\\d])(.*)")
-_LONGEST_QUOTED = 40  # characters of what was typed: a note is one line
+_MAX_QUOTED = 40  # characters of the query in a hint, which is one line
 
 
 def _hints(token: re.Match[str]) -> Iterator[str]:
     if '"' in token[0] and not token[0].endswith(('"', '"*')):
-        behind = _quoted(token["phrase"] or token["quoted"])
-        yield f"the quote before {behind} is not closed; all behind it is one phrase"
+        phrase = _quoted(token["phrase"] or token["quoted"])
+        yield f"unclosed quote before {phrase}; everything after it is read as one phrase"
     elif token[0] == '"':
-        yield "a quote is not closed; there is nothing behind it"
+        yield "unclosed quote with nothing after it"
     if token["filter"]:
         yield from _filter_hints(token["filter"], token["quoted"] or token["value"] or "")
     elif token["word"]:
@@ -311,30 +313,32 @@ def _hints(token: re.Match[str]) -> Iterator[str]:
 def _filter_hints(name: str, value: str) -> Iterator[str]:
     closed = {"role": ROLES, "kind": KINDS}
     if not value:
-        yield f"{name}: has no value; one follows in the same word, as in role:user"
+        yield f"{name}: has no value; write it without a space, as in role:user"
     elif name in closed and value.lower() not in closed[name]:
-        yield f"no {name} is called {_quoted(value)}; there are {', '.join(closed[name])}"
+        yield f"unknown {name} {_quoted(value)}; expected one of {', '.join(closed[name])}"
     elif name == "status" and value.casefold() not in STATUSES:
-        yield f"{_quoted(value)} is no usual status; those are {', '.join(STATUSES)}"
+        yield f"unusual status {_quoted(value)}; common values are {', '.join(STATUSES)}"
     elif name == "pinned" and value.lower() not in (*_YES, *_NO):
-        yield f"pinned: wants yes or no; {_quoted(value)} was read as no"
+        yield f"pinned: expected yes or no, got {_quoted(value)}; read as no"
     elif name in ("before", "after") and _find_moment(value) is None:
-        effect = "nothing lies before it" if name == "before" else "all lies after it"
-        yield f"{name}: wants a date such as 2026-11-16 or 2026-11; {_quoted(value)} is none, and {effect}"
+        effect = "nothing" if name == "before" else "everything"
+        yield f"{name}: expected a date such as 2026-11-16 or 2026-11, got {_quoted(value)}; {effect} matches"
 
 
 def _word_hints(word: str) -> Iterator[str]:
     found = _LIKE_A_FILTER.fullmatch(word)
     if found is not None and found[1] in _FILTERS:
-        yield f"{found[1]}: has no value, and was searched as a word; one follows without a space, as in role:user"
+        yield f"{found[1]}: has no value and was searched as a word; write the value without a space, as in role:user"
     elif found is not None and found[2]:
         near = get_close_matches(found[1].lower(), _FILTERS, 1, 0.75)
-        meant = f"; did you mean {near[0]}:?" if near else f"; filters are {', '.join(f'{name}:' for name in _FILTERS)}"
-        yield f"{_quoted(found[1] + ':')} is no filter, and was searched as words{meant}"
+        advice = (
+            f"; did you mean {near[0]}:?" if near else f"; filters are {', '.join(f'{name}:' for name in _FILTERS)}"
+        )
+        yield f"unknown filter {_quoted(found[1] + ':')}, searched as words{advice}"
     elif word.endswith("*") and sum(map(str.isalnum, word)) == 1:
-        yield f"a prefix has two letters or more; {_quoted(word)} was searched without the star"
+        yield f"a prefix needs at least two letters; {_quoted(word)} was searched without the star"
 
 
 def _quoted(text: str | None) -> str:
-    shown = words.printable(text or "")
-    return repr(shown if len(shown) <= _LONGEST_QUOTED else f"{shown[:_LONGEST_QUOTED]}…")
+    shown = printable(text or "")
+    return repr(shown if len(shown) <= _MAX_QUOTED else f"{shown[:_MAX_QUOTED]}…")

@@ -83,7 +83,7 @@ def find(core: Core, query: Query, limit: int, *, by_session: bool = False, snip
     Only the first so many get `snippets`, for which files are read; None: all.
     """
     if query.is_empty:
-        raise EmptyQuery("the query holds nothing to look for; give a word, a phrase or a filter")
+        raise EmptyQuery("the query contains nothing to search for; give a word, a phrase or a filter")
     asked = SearchRun(core, query)
     found = asked.sessions(limit) if by_session else asked.matches(limit)
     texts = SnippetSource(core)

@@ -48,7 +48,7 @@ def test_walks_through_the_mount_end(mounted: Mount) -> None:
 def test_reading_again_shows_what_changed(mounted: Mount) -> None:
     """By the mount itself at once, by another process too."""
     page = mounted.path / "search/novelty/results.md"
-    assert "Nothing was found" in page.read_text()
+    assert "No matches" in page.read_text()
     with mounted.store() as store:
         store.append("root", [Message.user("a novelty by another")])
         assert "a [novelty] by another" in page.read_text()

@@ -39,11 +39,11 @@ def search(
 
     Example: grovefs search 'condition role:assistant -deploy'
     """
-    text = " ".join(query)
-    for note in parse_query(text).notes:
-        typer.echo(f"grovefs: {note}", err=True)
+    parsed = parse_query(" ".join(query))
+    for hint in parsed.hints:
+        typer.echo(f"grovefs: {hint}", err=True)
     with progress_bar("indexing") as progress, open_store(home, progress) as store:
-        hits = store.search(text, limit=limit, by_session=sessions)
+        hits = store.search(parsed, limit=limit, by_session=sessions)
     if as_json:
         print_json([_record(hit) for hit in hits])
     else:

@@ -82,10 +82,10 @@ def test_what_begins_with_a_minus_is_told_how_to_be_a_word(filled: Path) -> None
 def test_what_a_query_was_probably_meant_to_be_is_said(filled: Path) -> None:
     result = grovefs(filled, "search", "role:bogus", "trees")
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == "grovefs: no role is called 'bogus'; there are system, user, assistant, tool\n"
+    assert result.stderr == "grovefs: unknown role 'bogus'; expected one of system, user, assistant, tool\n"
     result = grovefs(filled, "search", "--json", '"trees')
     assert [hit["location"] for hit in json.loads(result.stdout)] == ["first"]
-    assert result.stderr == "grovefs: the quote before 'trees' is not closed; all behind it is one phrase\n"
+    assert result.stderr == "grovefs: unclosed quote before 'trees'; everything after it is read as one phrase\n"
 
 
 def test_ls_names_a_session_without_a_title_by_its_first_words(filled: Path) -> None:
@@ -180,7 +180,7 @@ def test_search_finds_and_says_where(filled: Path) -> None:
     assert "too long" in long.stderr
     empty = grovefs(filled, "search", "")
     assert empty.returncode == 1
-    assert "nothing to look for" in empty.stderr
+    assert "nothing to search for" in empty.stderr
 
 
 def test_check_exits_as_fsck_does(filled: Path) -> None:

@@ -1,4 +1,4 @@
-"""search/: a query is a directory, what it found are links, and a page says where."""
+"""search/<query>/: links to the sessions found, and results.md with the matches."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fusefs.views import search as views
 from fusefs.views.base import VirtualDir, VirtualFile, VirtualLink
 from fusefs.views.search import SearchView, query_of
 from store import InvalidQuery, Message, Session, Store
+from store.search.query import Query, parse_query
 from tests.builders import make_session
 
 
@@ -32,7 +33,7 @@ def links(view: SearchView, query: str) -> dict[str, str]:
 
 
 def page(view: SearchView, query: str) -> str:
-    """What results.md says; its size and version are those of its bytes."""
+    """The text of results.md. Its stated size must be the number of bytes."""
     item = view.find(f"{query}/results.md")
     assert isinstance(item, VirtualFile)
     data = item.render()
@@ -41,16 +42,31 @@ def page(view: SearchView, query: str) -> str:
     return data.decode()
 
 
-def test_the_page_says_what_was_probably_meant_otherwise(store: Store) -> None:
+def test_page_shows_hints_about_the_query(store: Store) -> None:
     said(store, "s1", "a needle")
     assert page(SearchView(store), "needle roles:user").endswith(
-        "Note: 'roles:' is no filter, and was searched as words; did you mean role:?\n"
+        "Note: unknown filter 'roles:', searched as words; did you mean role:?\n"
     )
     assert "Note" not in page(SearchView(store), "needle role:user")
 
 
-def test_best_session_comes_first_by_a_name_that_says_what_it_is(store: Store) -> None:
-    """Numbers in the order of rank, the title, the id; safe in a shell; leading into sessions/."""
+def test_query_is_parsed_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both searches and the hints use the query parsed at lookup."""
+    said(store, "s1", "a needle")
+    parsed: list[str] = []
+
+    def parse(text: str) -> Query:
+        parsed.append(text)
+        return parse_query(text)
+
+    monkeypatch.setattr(views, "parse_query", parse)
+    monkeypatch.setattr("store.store.parse_query", lambda text: pytest.fail("parsed again"))
+    assert "a [needle]" in page(SearchView(store), "needle")
+    assert parsed == ["needle"]
+
+
+def test_links_sort_best_first(store: Store) -> None:
+    """A name is the rank, the title and the id. It is safe in a shell, and its link leads into sessions/."""
     said(store, "long", "needle " + "hay " * 300, title="Much hay")
     said(store, "short", "needle needle", title="Sharp/things; rm -rf *")
     store.save(Session.new_child("kid", "long", "m", "needle of a child"))
@@ -66,32 +82,32 @@ def test_best_session_comes_first_by_a_name_that_says_what_it_is(store: Store) -
     assert all(name.isprintable() and not set(name) & set(" /;*$") for name in found)
 
 
-def test_every_session_found_has_one_link(store: Store) -> None:
-    """However many of its messages match."""
+def test_each_session_has_one_link(store: Store) -> None:
+    """Also if several of its messages match."""
     for i in range(12):
         said(store, f"s{i}", *["word"] * 3, title="same title")
     view = SearchView(store)
     found = links(view, "word")
     assert sorted(found.values()) == sorted(f"../../sessions/s{i}" for i in range(12))
     assert all(isinstance(view.find(f"word/{name}"), VirtualLink) for name in found)
-    assert view.find("word/13-nobody~s13") is None
+    assert view.find("word/13-absent~s13") is None
 
 
-def test_page_shows_where(store: Store) -> None:
-    """Under each session its places, with what was said; and a count."""
+def test_page_lists_matches_by_session(store: Store) -> None:
+    """With a snippet of each match, and the number of sessions."""
     said(store, "s1", "nothing", "a needle here", "another needle there", title="Haystack")
     text = page(SearchView(store), "needle")
-    assert text.startswith("# Search: needle\n\n1 found, the best first")
+    assert text.startswith("# Search: needle\n\n1 found, best first")
     assert "## Haystack ([s1](../../sessions/s1))" in text
     assert "- message 1, user, " in text
     assert ": a [needle] here\n" in text
     assert "- title: [Haystack]" in page(SearchView(store), "haystack")
-    assert "Nothing was found." in page(SearchView(store), "absent")
+    assert "No matches." in page(SearchView(store), "absent")
     assert names(SearchView(store), "absent") == ["results.md"]
 
 
-def test_reading_again_shows_the_change(store: Store) -> None:
-    """Also what another has changed; and as long as nothing changes, nothing is searched again."""
+def test_results_follow_every_commit(store: Store) -> None:
+    """Without a commit the cached result is used."""
     session = said(store, "s1", "needle one", title="x")
     view = SearchView(store)
     assert "[needle] one" in page(view, "needle")
@@ -105,14 +121,14 @@ def test_reading_again_shows_the_change(store: Store) -> None:
     assert "[needle] one" not in page(view, "needle")
 
 
-def test_links_may_be_a_moment_late_but_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While others write, looking at each of many links does not search for each."""
+def test_links_may_be_stale_for_a_short_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While sessions are written, looking up many links does not search for each of them."""
     said(store, "s1", "needle", title="x")
     view = SearchView(store)
-    searched: list[str] = []
+    searched: list[Query] = []
     search = store.search
 
-    def recorded(query: str, **options: Any) -> object:
+    def recorded(query: Query, **options: Any) -> object:
         searched.append(query)
         return search(query, **options)
 
@@ -120,8 +136,8 @@ def test_links_may_be_a_moment_late_but_no_more(store: Store, monkeypatch: pytes
     for i in range(5):
         store.append("s1", [Message.user(f"more {i}")])
         assert isinstance(view.find("needle/01-x~s1"), VirtualLink)
-    assert len(searched) == 2  # one look: sessions, and places in them
-    monkeypatch.setattr(views, "LATE_S", 0.0)
+    assert len(searched) == 2  # once for sessions, once for matches
+    monkeypatch.setattr(views, "STALE_S", 0.0)
     said(store, "s0", "needle needle", title="better")
     assert view.find("needle/01-x~s1") is None
 
@@ -138,18 +154,18 @@ def test_links_may_be_a_moment_late_but_no_more(store: Store, monkeypatch: pytes
         ("role:user x", "role:user x"),
     ],
 )
-def test_slash_and_percent_are_spelt(store: Store, name: str, query: str) -> None:
-    """The two characters that a name cannot have, or would be ambiguous with."""
-    assert query_of(name) == query
+def test_slash_and_percent_are_escaped(name: str, query: str) -> None:
+    """A name cannot contain a slash; the percent sign starts an escape."""
+    assert query_of(name).text == query
 
 
-def test_path_is_found_by_its_spelling(store: Store) -> None:
+def test_escaped_slash_finds_a_path(store: Store) -> None:
     said(store, "s1", "see src/main.rs for that", title="x")
     assert list(links(SearchView(store), "src%2Fmain.rs").values()) == ["../../sessions/s1"]
 
 
-def test_top_lists_nothing_and_dots_lead_nowhere(store: Store) -> None:
-    """A walk through the mount ends here; what shells, git and editors look for is not a query."""
+def test_top_lists_nothing_and_dot_names_do_not_exist(store: Store) -> None:
+    """A recursive walk ends here. Names that shells, git and editors probe for are not queries."""
     said(store, "s1", "git", title="x")
     view = SearchView(store)
     assert isinstance(view.find(""), VirtualDir)
@@ -163,50 +179,47 @@ def test_top_lists_nothing_and_dots_lead_nowhere(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["***", "AND", "-", '"', "()", "a%00b\0"])
-def test_what_is_no_query_is_refused(store: Store, name: str) -> None:
-    """EINVAL, with the reason, and at once."""
+def test_invalid_query_is_rejected_at_lookup(store: Store, name: str) -> None:
     view = SearchView(store)
     for path in (name, f"{name}/results.md"):
         with pytest.raises(InvalidQuery):
             view.find(path)
 
 
-def test_long_name_is_refused_as_any_filesystem_would(store: Store) -> None:
-    """255 bytes are a name, 256 are not."""
+def test_name_over_255_bytes_fails_with_enametoolong(store: Store) -> None:
     view = SearchView(store)
     assert isinstance(view.find("x" * 255), VirtualDir)
     for name in ("x" * 256, "文" * 86, "x" * 1024):
-        with pytest.raises(OSError, match="too long") as refused:
+        with pytest.raises(OSError, match="too long") as failed:
             view.find(name)
-        assert refused.value.errno == errno.ENAMETOOLONG
+        assert failed.value.errno == errno.ENAMETOOLONG
 
 
-def test_names_that_are_no_text_are_queries_too(store: Store) -> None:
-    """Bytes that are no UTF-8 come from the kernel as surrogates."""
+def test_name_that_is_not_utf8_is_a_query(store: Store) -> None:
+    """Such bytes are decoded as surrogates."""
     said(store, "s1", "needle", title="x")
     name = os.fsdecode(b"needle \xff")
     assert names(SearchView(store), name)[-1] == "results.md"
     assert page(SearchView(store), name).startswith("# Search: needle")
 
 
-def test_results_that_no_one_uses_are_forgotten(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many are kept, and only for so long."""
+def test_cache_is_bounded_in_number_and_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     said(store, "s1", "needle", title="x")
     view = SearchView(store)
     for i in range(100):
         page(view, f"query{i}")
-    assert len(view._kept) == len(view._asked_s) == views.KEPT
-    assert "query99" in view._kept
-    assert "query0" not in view._kept
-    monkeypatch.setattr(views, "KEPT_S", -1.0)
+    assert len(view._cache) == len(view._used_s) == views.MAX_CACHED
+    assert "query99" in view._cache
+    assert "query0" not in view._cache
+    monkeypatch.setattr(views, "CACHED_S", -1.0)
     page(view, "needle")
-    assert list(view._kept) == ["needle"]
+    assert list(view._cache) == ["needle"]
 
 
-def test_of_very_many_the_first_are_listed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the page says that there are more; those without a snippet are still named."""
-    monkeypatch.setattr(views, "MOST_SESSIONS", 4)
-    monkeypatch.setattr(views, "SHOWN", 2)
+def test_results_are_limited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page says that there are more, and also names sessions without a snippet."""
+    monkeypatch.setattr(views, "MAX_SESSIONS", 4)
+    monkeypatch.setattr(views, "MAX_PLACES", 2)
     for i in range(6):
         said(store, f"s{i}", "word", title=f"title {i}")
     view = SearchView(store)
@@ -214,19 +227,17 @@ def test_of_very_many_the_first_are_listed(store: Store, monkeypatch: pytest.Mon
     text = page(view, "word")
     assert "The first 4 found" in text
     assert text.count("[word]") == 2
-    assert "## And in\n\n- title 3 ([s3](../../sessions/s3))" in text
+    assert "## More sessions\n\n- title 3 ([s3](../../sessions/s3))" in text
 
 
-def test_state_documents_are_linked_too(store: Store) -> None:
-    """They lie beside the sessions, and are found with them."""
+def test_state_documents_are_linked(store: Store) -> None:
     store.state.save_markdown("memory", "facts", "the needle")
     view = SearchView(store)
     assert list(links(view, "needle").values()) == ["../../state/memory/facts.md"]
     assert "- document: facts" in page(view, "needle")
 
 
-def test_titles_cannot_break_a_page_or_a_terminal(store: Store) -> None:
-    """Control characters and line breaks are spaces."""
+def test_control_characters_in_titles_become_spaces(store: Store) -> None:
     said(store, "s1", "needle \x1b[31m", title="two\nlines \x1b[0m")
     text = page(SearchView(store), "needle")
     assert "\x1b" not in text

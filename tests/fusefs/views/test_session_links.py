@@ -1,4 +1,4 @@
-"""views/: links that lead to their sessions, complete, current, and found one by one as they are listed."""
+"""views/: links to sessions, complete and current; lookup and listing agree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.fusefs.views.test_transcripts import walk
 
 
 def links(store: Store, below: str = "") -> dict[str, str]:
-    """Every link, and the directory in the home that it leads to."""
+    """Every link and the directory in the home that it points to."""
     found = {}
     for path, item in walk(ViewsOfSessions(store), below).items():
         if isinstance(item, VirtualLink):
@@ -56,8 +56,8 @@ def test_by_title(store: Store) -> None:
     }
 
 
-def test_sessions_that_would_be_called_the_same_are_told_apart(store: Store) -> None:
-    """Same title, ids that begin alike; and one id below two roots."""
+def test_equal_names_get_distinct_suffixes(store: Store) -> None:
+    """Equal titles with similar ids, and one id below two roots."""
     for tail in ("aaaa", "bbbb"):
         root = save(store, f"0b0e9d64-1111-{tail}-3333", title="Twin")
         store.save(Session.new_child_of("c", root, "m", "Same"))
@@ -71,7 +71,7 @@ def test_sessions_that_would_be_called_the_same_are_told_apart(store: Store) -> 
     assert sorted(links(store, "by-title")) == ["by-title/Same~c", "by-title/Twin~0b0e9d64"]
 
 
-def test_by_date_is_the_day_of_the_last_update(store: Store) -> None:
+def test_by_date_uses_the_day_of_the_last_update(store: Store) -> None:
     for name, when in (
         ("a", "2024-02-29T23:59:59.999999999Z"),
         ("b", "2024-03-01T00:00:00Z"),
@@ -145,7 +145,7 @@ def project_of(store: Store, name: str) -> str | None:
 
 
 def test_link_moves_from_project_to_project(store: Store) -> None:
-    """In the documents and in the index, and back out of all projects."""
+    """In the documents and in the index; also out of all projects."""
     for name in ("a", "b"):
         save(store, name, title=name)
     store.move_to_project("b", "p1")
@@ -173,7 +173,7 @@ def test_link_moves_from_project_to_project(store: Store) -> None:
         ("projects/p1/a~a", "projects/none/a~a", NotFound),
     ],
 )
-def test_nothing_else_can_be_moved(store: Store, source: str, target: str, error: type[Exception]) -> None:
+def test_other_moves_are_rejected(store: Store, source: str, target: str, error: type[Exception]) -> None:
     for name in ("a", "b"):
         save(store, name, title=name)
     store.move_to_project("b", "p1")
@@ -183,7 +183,7 @@ def test_nothing_else_can_be_moved(store: Store, source: str, target: str, error
     assert links(store) == before
 
 
-# -- many, and odd ---------------------------------------------------------------------------------------------
+# -- many sessions, odd names --------------------------------------------------------------------------------------
 
 
 @settings(
@@ -194,15 +194,13 @@ def test_nothing_else_can_be_moved(store: Store, source: str, target: str, error
         st.tuples(st.text(max_size=80), st.text(max_size=12), st.none() | st.text(max_size=12)), min_size=1, max_size=6
     )
 )
-def test_every_session_stands_in_every_view_once(
-    tmp_path_factory: Any, found: list[tuple[str, str, str | None]]
-) -> None:
-    """Whatever titles, models and projects say."""
+def test_every_view_lists_every_session_once(tmp_path_factory: Any, found: list[tuple[str, str, str | None]]) -> None:
+    """Whatever the titles, models and projects are."""
     home: Path = tmp_path_factory.mktemp("home")
     with Store.open(home, background=False, durability="normal") as store:
         for i, (title, model, project) in enumerate(found):
             save(store, f"session-number-{i}", title=title, model=model, messages=i % 2)
-            if project and project.strip():  # a blank one is refused
+            if project and project.strip():  # a blank one is rejected
                 store.move_to_project(f"session-number-{i}", project)
         everything = {Location(f"session-number-{i}").dir for i in range(len(found))}
         for view in ("by-title", "by-date", "by-status", "by-model", "projects"):
@@ -212,7 +210,7 @@ def test_every_session_stands_in_every_view_once(
 
 
 def test_listing_reads_no_document(store: Store, home: Path) -> None:
-    """Two hundred sessions whose documents cannot be read any more are still listed."""
+    """Sessions are still listed after their documents have become unreadable."""
     for i in range(200):
         save(store, f"s{i:03}", title=f"Number {i}", messages=1)
     (home / "sessions").rename(home / "elsewhere")
@@ -225,7 +223,7 @@ def test_listing_reads_no_document(store: Store, home: Path) -> None:
 
 
 @pytest.mark.parametrize("at_ns", [-(2**63), -1, 0, 1, 951_782_400 * 10**9, 2**63 - 1])
-def test_periods_hold_the_moment_they_are_of(at_ns: int) -> None:
+def test_period_contains_its_time(at_ns: int) -> None:
     for level in range(3):
         period = period_at(at_ns, level)
         assert period.start_ns <= at_ns <= period.stop_ns

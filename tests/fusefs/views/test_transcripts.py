@@ -1,4 +1,4 @@
-"""transcripts/ as a view: every session once, sizes exact, bytes of the version that was looked at."""
+"""transcripts/: lists every session once, with exact sizes; a page has the bytes of the version looked up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.builders import make_session
 
 
 def walk(view: View, path: str = "") -> dict[str, Item]:
-    """Everything below a path; what is listed is what is found, and nothing is listed twice."""
+    """All items below a path. Checks that listing and lookup agree and that no name is listed twice."""
     found: dict[str, Item] = {}
     for name, item in view.iter_items(path):
         below = f"{path}/{name}" if path else name
@@ -37,7 +37,7 @@ def page(view: View, path: str) -> VirtualFile:
     return item
 
 
-def test_roots_are_pages_and_children_lie_below(store: Store) -> None:
+def test_roots_are_pages_and_children_are_in_directories(store: Store) -> None:
     root = make_session("r", title="The root")
     store.save(root)
     store.save(make_session("plain"))
@@ -49,14 +49,14 @@ def test_roots_are_pages_and_children_lie_below(store: Store) -> None:
 
 
 @pytest.mark.parametrize("path", ["x", "x.md", "r", "r.txt", "r/c.md", "r.md/c.md", "../r.md", ".md", "r/c/d.md", "r/"])
-def test_what_is_not_there_is_not_found(store: Store, path: str) -> None:
+def test_missing_paths_are_not_found(store: Store, path: str) -> None:
     store.save(make_session("r"))
     assert TranscriptsView(store).find(path) is None
     assert list(TranscriptsView(store).iter_items("r")) == []
 
 
-def test_names_do_not_meet(store: Store) -> None:
-    """`a.md` is the page of root `a`; the directory of root `a.md` has to be called otherwise."""
+def test_names_of_pages_and_directories_do_not_collide(store: Store) -> None:
+    """`a.md` is the page of root `a`, so the directory of root `a.md` needs another name."""
     for name in ("a", "a.md", "a.md.d"):
         root = make_session(name)
         store.save(root)
@@ -71,8 +71,8 @@ def test_names_do_not_meet(store: Store) -> None:
     assert page(TranscriptsView(store), "a.md.d/c.md").render().startswith(b"# child of a.md\n")
 
 
-def test_version_follows_every_change(store: Store) -> None:
-    """Equal version, equal bytes; and another version after an append, a title, an attachment that a text links."""
+def test_version_changes_with_every_change(store: Store) -> None:
+    """After an append and after a new title; without a change the version is the same."""
     store.save(make_session("r"))
     view = TranscriptsView(store)
     seen = {page(view, "r.md").version}
@@ -87,8 +87,8 @@ def test_version_follows_every_change(store: Store) -> None:
     assert page(view, "r.md").version in seen
 
 
-def test_page_that_has_been_read_stays_readable_after_an_edit(store: Store) -> None:
-    """From the cache; one that has not is refused, and never shown at another length."""
+def test_rendered_page_stays_readable_after_an_edit(store: Store) -> None:
+    """It comes from the cache. A page not rendered before raises Conflict instead of bytes of another length."""
     store.save(make_session("r"))
     view = TranscriptsView(store)
     read = page(view, "r.md")
@@ -115,15 +115,15 @@ def test_cache_is_bounded(store: Store) -> None:
     assert view._cache.size_bytes == 0
 
 
-def test_sizes_hold_while_someone_appends(store: Store) -> None:
-    """Whoever gets a page gets exactly what was stated, or is told to look again."""
+def test_size_is_exact_during_appends(store: Store) -> None:
+    """A page has exactly the stated size, or rendering raises Conflict."""
     store.save(make_session("r"))
     view = TranscriptsView(store, cache_bytes=0)
     stop = threading.Event()
 
     def append() -> None:
         while not stop.is_set():
-            store.append("r", [Message.user("and on it goes")])
+            store.append("r", [Message.user("one more")])
 
     writer = threading.Thread(target=append)
     writer.start()

@@ -18,7 +18,7 @@ from store.documents.search_text import SNIPPET_CHARS, message_text, snippet
 from store.index import fulltext
 from store.model.budget import ConversationSummary
 from store.model.message import FunctionCall, ImageOcrLine, ImageOcrResult, ImageUrl, MessagePart
-from store.search.query import LONGEST_BYTES, parse_query
+from store.search.query import MAX_QUERY_BYTES, parse_query
 from tests.builders import location_of, make_session
 from tests.store.tables import dump_tables
 
@@ -324,7 +324,7 @@ STRANGE = [
 
 @pytest.mark.parametrize("query", STRANGE, ids=range(len(STRANGE)))
 def test_strange_query_is_legal(shared: Store, query: str) -> None:
-    """It finds what it finds, or holds nothing to look for; it is never an error of syntax."""
+    """It finds what it finds, or holds nothing to search for; it is never an error of syntax."""
     with suppress(EmptyQuery):
         shared.search(query)
 
@@ -348,7 +348,7 @@ LONG = [
 @pytest.mark.parametrize("query", LONG, ids=range(len(LONG)))
 def test_page_of_words_is_legal(shared: Store, query: str) -> None:
     """Someone will paste a whole paragraph, of any shape."""
-    assert len(query.encode()) <= LONGEST_BYTES
+    assert len(query.encode()) <= MAX_QUERY_BYTES
     try:
         shared.search(query)
     except EmptyQuery:
@@ -366,14 +366,14 @@ def test_what_no_person_would_ask_is_refused_with_a_reason(shared: Store, query:
 def test_query_with_nothing_to_look_for_says_so(store: Store) -> None:
     """Signs alone cannot be looked for."""
     for query in ("", '"', "-", "()", "AND", "*", "*** ...", "“”"):
-        with pytest.raises(EmptyQuery, match="nothing to look for"):
+        with pytest.raises(EmptyQuery, match="nothing to search for"):
             store.search(query)
 
 
 @given(st.text() | st.text(alphabet='ab -()"*:\0ORAND文\t😀role:before:2'))
 @settings(deadline=None, max_examples=300)
 def test_no_text_is_an_error(shared: Store, text: str) -> None:
-    """Property: whatever is not NUL finds something, nothing, or says that it holds nothing to look for."""
+    """Property: whatever is not NUL finds something, nothing, or says that it holds nothing to search for."""
     with suppress(InvalidQuery if "\0" in text else EmptyQuery):
         shared.search(text)
 
@@ -888,40 +888,40 @@ def test_message_text_holds_a_text_once() -> None:
     assert message_text(message.model_dump()) == "same\nmore"
 
 
-# -- what was probably meant otherwise -------------------------------------------------------------------
+# -- hints for likely mistakes ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("query", "note"),
+    ("query", "hint"),
     [
-        ("role:bogus", "no role is called 'bogus'; there are system, user, assistant, tool"),
-        ("-kind:leaf", "no kind is called 'leaf'; there are root, child, state"),
-        ("before:nonsense", "before: wants a date such as 2026-11-16 or 2026-11; 'nonsense' is none"),
-        ("after:2026-13", "after: wants a date"),
-        ("pinned:maybe", "pinned: wants yes or no; 'maybe' was read as no"),
-        ("status:eror", "'eror' is no usual status"),
-        ("model:", "model: has no value, and was searched as a word"),
-        ("foo:bar", "'foo:' is no filter, and was searched as words; filters are role:"),
-        ("Role:user", "'Role:' is no filter, and was searched as words; did you mean role:?"),
-        ('say "it all', "the quote before 'it all' is not closed; all behind it is one phrase"),
-        ("a*", "a prefix has two letters or more"),
+        ("role:bogus", "unknown role 'bogus'; expected one of system, user, assistant, tool"),
+        ("-kind:leaf", "unknown kind 'leaf'; expected one of root, child, state"),
+        ("before:nonsense", "before: expected a date such as 2026-11-16 or 2026-11, got 'nonsense'; nothing matches"),
+        ("after:2026-13", "after: expected a date"),
+        ("pinned:maybe", "pinned: expected yes or no, got 'maybe'; read as no"),
+        ("status:eror", "unusual status 'eror'"),
+        ("model:", "model: has no value and was searched as a word"),
+        ("foo:bar", "unknown filter 'foo:', searched as words; filters are role:"),
+        ("Role:user", "unknown filter 'Role:', searched as words; did you mean role:?"),
+        ('say "it all', "unclosed quote before 'it all'; everything after it is read as one phrase"),
+        ("a*", "a prefix needs at least two letters"),
     ],
 )
-def test_what_was_probably_meant_otherwise_is_said(query: str, note: str) -> None:
-    (told,) = parse_query(query).notes
-    assert told.startswith(note)
+def test_likely_mistake_gets_a_hint(query: str, hint: str) -> None:
+    (found,) = parse_query(query).hints
+    assert found.startswith(hint)
 
 
-def test_of_what_is_plain_nothing_is_said() -> None:
+def test_plain_query_gets_no_hint() -> None:
     for query in (
         *("login blank", '"a phrase" -not (a OR b) pre*', "https://x.org/y", "std::vector", "localhost:80", "12:30"),
         *("TypeError: x", "role:USER kind:root pinned:no status:Error before:2026-02 after:2026-01-31T10", "C:\\x"),
         *('title:"two words"', "foo-bar", "it's", "AND", "*", "NEAR(", "🙂", ""),
     ):
-        assert parse_query(query).notes == (), query
+        assert parse_query(query).hints == (), query
 
 
 @given(st.text(max_size=60))
-def test_a_note_is_one_line_whatever_was_typed(query: str) -> None:
+def test_hint_is_one_printable_line(query: str) -> None:
     assume("\0" not in query)
-    assert all(note.isprintable() for note in parse_query(query).notes)
+    assert all(hint.isprintable() for hint in parse_query(query).hints)
