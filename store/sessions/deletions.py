@@ -1,7 +1,7 @@
-"""Deletions as people made them, and what people call them.
+"""Deletions as a user sees them: groups of trash slots, selected by name. Pure.
 
-A filesystem takes a tree away name by name, each into a slot of its own; what went in one go of the same session is one
-deletion to a person, and has a name to people: that of its last slot, the session's id, or its title.
+`rm -r` on a mount deletes a tree file by file, and each file gets a slot. Consecutive deletions
+of one session form one group. It is named by its last slot, the session's id, or its title.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from store.disk.trash import BESIDE, TrashSlot
-from store.errors import Ambiguous, NotFound
+from store.errors import NotFound
+from store.sessions.match_name import match_name, match_one
 
-PAUSE_NS = 10 * 10**9  # between two names that one `rm -r` takes away, on a slow machine
-# A session's directory, and what of it a filesystem takes away by itself.
-_WHOLE = "deleted"
-_SINGLE = ("document deleted", *BESIDE)
-# What something better has taken the place of: nobody means it who wants a session back.
+PAUSE_NS = 10 * 10**9  # longest time between two unlinks of one `rm -r`, on a slow machine
+_WHOLE = "deleted"  # a session's directory
+_SINGLE = ("document deleted", *BESIDE)  # a file in it
+# Reasons of slots whose files were replaced by better ones. A session's name never selects them.
 _REPLACED = (
     *("displaced", "replaced by a restore", "leftover"),
     *("bad sidecar", "sidecar replaced", "unreadable record replaced"),
@@ -24,7 +24,7 @@ _REPLACED = (
 
 
 class DeletionGroup(NamedTuple):
-    """What went in one go: its slots, the last one first, as they have to come back."""
+    """Slots of one deletion, the last first: the order in which they are restored."""
 
     slots: tuple[TrashSlot, ...]
 
@@ -38,7 +38,7 @@ class DeletionGroup(NamedTuple):
 
     @property
     def what(self) -> str:
-        """In words: what happened, and what went along by itself."""
+        """Description of the deletion, with the numbers of children and files that belong to it."""
         if len(self.slots) == 1:
             return self.last.what
         if self.last.what != _WHOLE:
@@ -51,25 +51,25 @@ class DeletionGroup(NamedTuple):
 
 
 def group_deletions(slots: Sequence[TrashSlot]) -> list[DeletionGroup]:
-    """Deletions as people made them, the newest first, of slots in that order. Pure."""
+    """Group slots, given newest first. The groups are ordered by their last slot, newest first."""
     by_root: dict[str, list[TrashSlot]] = {}
     for slot in slots:
         by_root.setdefault(slot.session_id.partition("/")[0], []).append(slot)
-    found = {deletion.last.name: deletion for tree in by_root.values() for deletion in _of_one_tree(tree)}
+    found = {group.last.name: group for tree in by_root.values() for group in _groups_of_tree(tree)}
     return [found[slot.name] for slot in slots if slot.name in found]
 
 
-def _of_one_tree(slots: list[TrashSlot]) -> Iterator[DeletionGroup]:
+def _groups_of_tree(slots: list[TrashSlot]) -> Iterator[DeletionGroup]:
     taken: set[str] = set()
-    for place, last in enumerate(slots):
+    for number, last in enumerate(slots):
         if last.name not in taken:
-            more = tuple(_same_burst((s for s in slots[place + 1 :] if s.name not in taken), last))
+            more = tuple(_same_burst((s for s in slots[number + 1 :] if s.name not in taken), last))
             taken.update(slot.name for slot in more)
             yield DeletionGroup((last, *more))
 
 
 def _same_burst(older: Iterable[TrashSlot], last: TrashSlot) -> Iterator[TrashSlot]:
-    """What was deleted of the same session, and below it, just before, with no pause between."""
+    """Deletions in the same session, and below it, that precede `last` without a pause."""
     if last.what != _WHOLE and last.what not in _SINGLE:
         return
     is_whole, before_ns = last.what == _WHOLE, last.deleted_at_ns
@@ -85,44 +85,40 @@ def _same_burst(older: Iterable[TrashSlot], last: TrashSlot) -> Iterator[TrashSl
         yield slot
 
 
-def find_deletion(deletions: Sequence[DeletionGroup], name: str) -> DeletionGroup:
-    """The one that a person means: by its name in the trash, a path, or as sessions are named everywhere. Of several
-    deletions of one session the latest."""
-    for deletion in deletions:
-        if deletion.last.name == name:
-            return deletion
-    for slot in (slot for deletion in deletions for slot in deletion.slots):
+def find_deletion(groups: Sequence[DeletionGroup], name: str) -> DeletionGroup:
+    """Find a deletion by the name of a slot, an original path, or the name of a session.
+
+    Of several deletions of one session, the latest. Raises NotFound, or Ambiguous if the name
+    matches several sessions.
+    """
+    for group in groups:
+        if group.last.name == name:
+            return group
+    for slot in (slot for group in groups for slot in group.slots):
         if name == slot.name or name in (original for original, _ in slot.moves):
             return DeletionGroup((slot,))
-    named = _called(deletions, name)
-    found = [deletion for deletion in named if deletion.last.what not in _REPLACED]
-    if named and not found:
-        raise NotFound(
-            f"{name!r} was not deleted; the trash only has what was replaced ({named[0].what}), "
-            f"which its own name brings back: `grovefs undelete {named[0].last.name}`"
-        )
-    if not found:
-        raise NotFound(f"there is no {name!r} in the trash; `grovefs trash` lists what is")
-    if len({deletion.last.session_id for deletion in found}) > 1:
-        raise Ambiguous(name, {deletion.last.session_id for deletion in found})
-    return found[0]
+    if name.strip():
+        deleted = [group for group in groups if group.last.what not in _REPLACED]
+        found = match_one(name, deleted, _session_id, _title)
+        if found is not None:
+            return found
+    raise _not_found(groups, name)
 
 
-def _called(deletions: Sequence[DeletionGroup], name: str) -> list[DeletionGroup]:
-    """An id that is there is meant as it stands; else a beginning of one, or a title, in any case."""
-    wanted = _folded(name)
-    if not wanted:
-        return []
-    exact = [d for d in deletions if name in (d.last.session_id, d.last.session_id.rpartition("/")[2])]
-    return exact or [d for d in deletions if _begins(d.last.session_id, name) or _folded(d.last.title) == wanted]
+def _session_id(group: DeletionGroup) -> str:
+    return group.last.session_id
 
 
-def _begins(session_id: str, name: str) -> bool:
-    """Of `root/child` both may be shortened; a plain name is the beginning of an id."""
-    parts, wanted = session_id.split("/"), name.split("/")
-    shown = parts if len(wanted) > 1 else parts[-1:]
-    return len(shown) == len(wanted) and all(map(str.startswith, shown, wanted))
+def _title(group: DeletionGroup) -> str:
+    return group.last.title
 
 
-def _folded(title: str) -> str:
-    return " ".join(title.split()).casefold()
+def _not_found(groups: Sequence[DeletionGroup], name: str) -> NotFound:
+    replaced = match_name(name, groups, _session_id, _title)
+    if not replaced:
+        return NotFound(f"there is no {name!r} in the trash; `grovefs trash` lists its contents")
+    slot = replaced[0].last
+    return NotFound(
+        f"{name!r} was not deleted; the trash only has a replaced version ({slot.what}). "
+        f"To restore that one: `grovefs undelete {slot.name}`"
+    )

@@ -15,9 +15,10 @@ import orjson
 from store import layout
 from store.commit.core import Core
 from store.disk import rejects
-from store.errors import Ambiguous, Corrupt, InvalidName, NotFound, Problem
+from store.errors import Corrupt, NotFound, Problem
 from store.layout import Location
 from store.path_kinds import PathInfo, classify_path
+from store.sessions.match_name import match_one
 from store.transfer.backup.tree import BackupTree, read_link
 from store.transfer.backup.units import iter_units, location_of, scan_unit, unit_of
 
@@ -84,31 +85,15 @@ class Selection:
         return [location for location in map(location_of, self.units) if location is not None]
 
     def _resolve(self, name: str) -> Location:
-        here = self._locations()
-        if not name.strip():
-            raise InvalidName("a session is named by its id, the beginning of it, or its title; this is blank")
-        for found in (
-            [location for location in here if str(location) == name],
-            [location for location in here if location.id == name],
-            [*{*self._by_beginning(here, name), *self._by_title(name)}],
-        ):
-            if len(found) > 1:
-                raise Ambiguous(name, map(str, found))
-            if found:
-                return found[0]
-        raise NotFound(f"there is no session {name!r} in {self.tree.path}; nothing was restored")
+        found = match_one(name, self._locations(), str, self._title)
+        if found is None:
+            raise NotFound(f"there is no session {name!r} in {self.tree.path}; nothing was restored")
+        return found
 
-    def _by_beginning(self, here: list[Location], name: str) -> list[Location]:
-        root, slash, child = name.partition("/")
-        if slash:
-            return [at for at in here if at.child and at.root.startswith(root) and at.child.startswith(child)]
-        return [at for at in here if at.id.startswith(name)]
-
-    def _by_title(self, title: str) -> list[Location]:
-        """As the manifest has it; a plain tree says no titles."""
-        wanted = _folded(title)
-        found = [name for name, note in self.tree.manifest.sessions.items() if _folded(note.title) == wanted]
-        return [layout.parse_location(name) or Location(name) for name in found]
+    def _title(self, location: Location) -> str:
+        """From the manifest; a plain tree has none."""
+        noted = self.tree.manifest.sessions.get(str(location))
+        return noted.title if noted is not None else ""
 
     def _below(self, location: Location) -> list[str]:
         """A session and its descendants: for a root all in its directory, for a child those that name it as parent."""
@@ -135,7 +120,3 @@ class Selection:
             raise NotFound(
                 f"{location} needs its root {root}, which does not exist; nothing was restored. Restore {root}"
             )
-
-
-def _folded(title: str) -> str:
-    return " ".join(title.split()).casefold()

@@ -51,7 +51,7 @@ def test_it_can_be_had_back(emptied: Path, called: str) -> None:
 def test_what_is_not_there_is_one_line_with_the_remedy(emptied: Path) -> None:
     result = grovefs(emptied, "undelete", "nobody")
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == "grovefs: there is no 'nobody' in the trash; `grovefs trash` lists what is\n"
+    assert result.stderr == "grovefs: there is no 'nobody' in the trash; `grovefs trash` lists its contents\n"
 
 
 def test_nothing_is_put_over_what_came_since(emptied: Path) -> None:
