@@ -257,7 +257,7 @@ def measure_export(home: Path, scale: Scale) -> Row:
     with Store.open(home, durability=DURABILITY, background=False) as store:
         session = store.load("benched")
         assert session is not None
-        save, export = saving(store, session), timed(store.export)
+        save, export = saving(store, session), timed(store.maintenance.export_sessions_json)
         samples = [(save(), export())[1] for _ in range(5)]
     return Row(
         f"1  … and its deferred export of {scale.large:,} entries", statistics.median(samples), samples=len(samples)
@@ -271,7 +271,7 @@ def measure_reference(home: Path, directory: Path, scale: Scale) -> list[Row]:
     for durability, sync, target in (("normal", False, fifty), ("full", True, None), ("full", False, None)):
         with Store.open(home, durability=durability) as store:
             session = store.load("benched") or loaded(store, Writer().session("benched", 40 * KB))
-            store.export()
+            store.maintenance.export_sessions_json()
             index = json.loads((home / "sessions.json").read_bytes())
             reference = Reference(directory / f"{durability}-{sync}", session, index, sync=sync)
             ours, theirs = ("fsync" if does else "no fsync" for does in (durability == "full", sync))
@@ -389,7 +389,7 @@ def measure_rebuild(home: Path, scale: Scale, meter: Progress) -> list[Row]:
     with Store.open(home, durability=DURABILITY) as store:
         for _ in range(scale.rebuilds):
             wall, cpu = time.perf_counter(), time.process_time()
-            store.rebuild(lambda *_: meter.advance(task))
+            store.maintenance.rebuild(lambda *_: meter.advance(task))
             # The store's threads may use a second core: a minute of two cores counts as two.
             core_s.append(max(time.perf_counter() - wall, time.process_time() - cpu))
     median_s = statistics.median(core_s)

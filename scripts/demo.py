@@ -119,7 +119,7 @@ class Talk:
                     "output_tokens": fresh,
                     "total_tokens": cached + 900 + fresh,
                 }
-                store.append_token_usage(self.session.id, record)
+                store.usage.append(self.session.id, record)
             cached += fresh
 
 

@@ -142,7 +142,7 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
     gc.freeze()  # imported modules live as long as the daemon: exclude them from collections
     with Store.open(options.home, durability=options.durability, beside_bamboo=options.beside_bamboo) as store:
         if not options.read_only:
-            store.check_writable()
+            store.maintenance.check_writable()
             store.names.create_top_dirs()
         operations = Operations(
             store,

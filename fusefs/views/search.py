@@ -76,7 +76,7 @@ class SearchView(View):
     # -- cached results ------------------------------------------------------------------------------
 
     def _found(self, query: Query, stale_s: float = 0.0) -> Found:
-        cursor, now_s = self._store.changes().cursor, time.monotonic()
+        cursor, now_s = self._store.feed.since().cursor, time.monotonic()
         with self._lock:
             cached = self._cache.get(query.text)
             self._expire(now_s)

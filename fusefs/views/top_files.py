@@ -59,7 +59,7 @@ class TopFiles(View):
         self._files: dict[str, Callable[[], bytes]] = {
             "README.md": README.encode,
             layout.INDEX_EXPORT: self._render_index,
-            ".grovefs/status.json": lambda: _pretty(store.status()),
+            ".grovefs/status.json": lambda: _pretty(store.maintenance.status()),
             ".grovefs/stats.json": lambda: _pretty(stats()),
             ".grovefs/errors.jsonl": store.names.rejects.recent,
             ".grovefs/schema/session.schema.json": lambda: _pretty(Session.model_json_schema()),
@@ -88,9 +88,9 @@ class TopFiles(View):
         return VirtualFile(len(data), self._known[path][1], version, lambda: data, is_cacheable=False)
 
     def _render_index(self) -> bytes:
-        cursor = self._store.changes().cursor
+        cursor = self._store.feed.since().cursor
         if self._index[0] != cursor:
-            self._index = cursor, self._store.render_index()
+            self._index = cursor, self._store.maintenance.render_sessions_json()
         return self._index[1]
 
 

@@ -90,7 +90,7 @@ class Itself(Writer):
     replace = create = edit
 
     def append(self, session: str) -> None:
-        self._store.append_token_usage(session, USAGE)
+        self._store.usage.append(session, USAGE)
 
 
 def _write(path: str, flags: int, raw: bytes) -> None:

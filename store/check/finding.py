@@ -1,4 +1,4 @@
-"""What a check has to say: one finding for each damage, and how it is mended where it can be."""
+"""Findings and reports: the result of a check run."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ Kind = Literal[
     "hard-link",
 ]
 
-# Worth knowing, but nothing is wrong: these do not count as damage.
+# Reported, but not counted as damage.
 NOTES: frozenset[Kind] = frozenset({"foreign-file", "incoming", "set-aside", "hard-link"})
 
 
 @dataclass(frozen=True)
 class Finding:
+    """One damaged or unexpected file or row; `repair` is None if it cannot be repaired automatically."""
+
     kind: Kind
     path: str
     text: str
@@ -48,11 +50,13 @@ class Finding:
         return self.kind not in NOTES and not self.repaired
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.text} [{self.kind}{', mended' if self.repaired else ''}]"
+        return f"{self.path}: {self.text} [{self.kind}{', repaired' if self.repaired else ''}]"
 
 
 @dataclass(frozen=True)
 class Report:
+    """All findings of a run, and the number of sessions checked."""
+
     findings: list[Finding]
     sessions: int
 
@@ -62,7 +66,12 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 clean, 1 all mended, 4 damage left."""
+        """0 clean, 1 all damage repaired, 4 damage left: the codes of fsck(8)."""
         if not self.is_clean:
             return 4
         return 1 if any(f.repaired for f in self.findings) else 0
+
+
+def display_path(path: str) -> str:
+    """A path to print: bytes that are not UTF-8 are replaced."""
+    return path.encode(errors="replace").decode()

@@ -1,8 +1,8 @@
-"""The full-text index against the files: every word of every text, and the place where it stands.
+"""Comparison of the full-text index with the files: every word of every text, and its position.
 
-The index keeps no text that could be compared, so what it should hold is built once more from the files, in a
-database that nobody else sees, and word by word the two are compared by a sum over all places. What differs is
-looked at again, alone with the session: someone may have written meanwhile.
+The index stores no text, so the comparison builds a second full-text index from the files, in a temporary database,
+and compares a checksum over all positions of each word. Sessions whose words differ are compared again under their
+lock, because they may have been written in the meantime.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from store.index.fulltext import SearchRow, last_row
 from store.index.schema import SHIFT, TOKENIZER
 from store.layout import Location
 
-# A word's places as one number; their order does not matter, and SQLite's integers hold the sum of a billion.
+# One checksum for all positions of a word, in any order. SQLite's 64-bit integers hold the sum of a billion positions.
 _SUMS = (
     "SELECT term, count(*), sum((doc * 2654435761 + offset * 40503) % 1000000007) FROM temp.words "
     "GROUP BY term ORDER BY term"
 )
-_MOST_WORDS = 1_000  # looked at again: where so many are wrong, all sessions they lead to are told of
+_MAX_TERMS = 1_000  # differing words examined: with so many wrong, they lead to every damaged session
 
-Place = tuple[int, int]  # number of the text, and which word of it
+WordPosition = tuple[int, int]  # number of the text, and of the word in it
 
 
-class Parity:
-    """Collects what search should say, session by session, and then tells which have it otherwise."""
+class FulltextComparison:
+    """Collects the expected texts session by session, then lists the sessions whose indexed words differ."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._true = apsw.Connection("")  # on disk, but without a name: it may become large
-        self._true.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
-        self._true.execute(f"CREATE VIRTUAL TABLE search USING fts5(text, content='', tokenize=\"{TOKENIZER}\")")
-        self._true.execute("BEGIN")
-        self._expected: dict[int, list[int]] = {}  # by session, the numbers of its texts
-        for db in (self._true, self._core.db.reader):
+        self._expected_db = apsw.Connection("")  # a temporary database on disk: it may become large
+        self._expected_db.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
+        self._expected_db.execute(f"CREATE VIRTUAL TABLE search USING fts5(text, content='', tokenize=\"{TOKENIZER}\")")
+        self._expected_db.execute("BEGIN")
+        self._expected: dict[int, list[int]] = {}  # session key → numbers of its texts
+        for db in (self._expected_db, self._core.db.reader):
             db.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab(main, search, instance)")
 
     def __enter__(self) -> Self:
@@ -49,19 +49,19 @@ class Parity:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._true.close()
+        self._expected_db.close()
 
     def expect(self, key: int, texts: Sequence[SearchRow]) -> None:
-        """The rows of this session stand for these texts. Its lock is held, and the rows are as many."""
+        """Record the texts of a session. The caller holds its lock and has checked that the number of rows matches."""
         numbers = self._numbers(key)
         self._expected[key] = numbers
-        self._true.executemany(
+        self._expected_db.executemany(
             "INSERT INTO search (rowid, text) VALUES (?, ?)",
             [(number, text.indexed()) for number, text in zip(numbers, texts, strict=True)],
         )
 
     def differing(self) -> Iterator[tuple[Location, int]]:
-        """The sessions, with their keys, for which search finds words that are not there, or not those that are."""
+        """Yield the sessions, with their keys, whose indexed words differ from their texts."""
         self._expect_documents()
         terms = self._differing_terms()
         if not terms:
@@ -74,7 +74,7 @@ class Parity:
                 yield location, key
 
     def _expect_documents(self) -> None:
-        """State documents have their words in the same index; whether these are right is not asked here."""
+        """Add the state documents, whose words are in the same index. `check_state` compares them."""
         rows: list[tuple[Any, ...]] = self._core.db.reader.execute(
             "SELECT t.number, d.path, d.title FROM state_documents d JOIN texts t ON t.row = -d.key"
         ).fetchall()
@@ -82,37 +82,37 @@ class Parity:
             try:
                 file = self._core.disk.read(path, self._core.limit_bytes)
             except Corrupt:
-                continue  # the check of state documents tells of it
+                continue  # `check_state` reports it
             text = file.data.decode(errors="replace") if file is not None else ""
-            self._true.execute(
+            self._expected_db.execute(
                 "INSERT INTO search (rowid, text) VALUES (?, ?)", (number, prepare_text(f"{title}\n{text}"))
             )
 
     def _differing_terms(self) -> list[str]:
-        """Words whose places are not the same; both sides come in order, and are read once."""
+        """List the words whose positions differ, by one merge over both sorted indexes."""
         found: list[str] = []
-        true, kept = self._true.execute(_SUMS), self._core.db.reader.execute(_SUMS)
-        a, b = next(true, None), next(kept, None)
-        while (a is not None or b is not None) and len(found) < _MOST_WORDS:
+        expected, indexed = self._expected_db.execute(_SUMS), self._core.db.reader.execute(_SUMS)
+        a, b = next(expected, None), next(indexed, None)
+        while (a is not None or b is not None) and len(found) < _MAX_TERMS:
             if a == b:
-                a, b = next(true, None), next(kept, None)
+                a, b = next(expected, None), next(indexed, None)
             elif b is None or (a is not None and _key(a) < _key(b)):
                 assert a is not None
                 found.append(str(a[0]))
-                a = next(true, None)
+                a = next(expected, None)
             elif a is None or _key(b) < _key(a):
                 found.append(str(b[0]))
-                b = next(kept, None)
+                b = next(indexed, None)
             else:
                 found.append(str(a[0]))
-                a, b = next(true, None), next(kept, None)
+                a, b = next(expected, None), next(indexed, None)
         return found
 
     def _disputed(self, term: str) -> set[int]:
-        return {number for number, _ in _places(self._true, term) ^ _places(self._core.db.reader, term)}
+        return {number for number, _ in _positions(self._expected_db, term) ^ _positions(self._core.db.reader, term)}
 
     def _still_differs(self, key: int, location: Location, terms: Sequence[str]) -> bool:
-        """Alone with the session. One whose rows are others by now was written meanwhile, rows and words together."""
+        """Compare again under the lock. Other row numbers mean the session was written meanwhile, words included."""
         with self._core.locks.session(location):
             numbers = self._numbers(key)
             if numbers != self._expected[key]:
@@ -132,9 +132,9 @@ class Parity:
 
 
 def _key(row: tuple[Any, ...]) -> bytes:
-    """FTS5 has its words in the order of their bytes."""
+    """FTS5 sorts words by their UTF-8 bytes."""
     return str(row[0]).encode()
 
 
-def _places(db: apsw.Connection, term: str) -> set[Place]:
+def _positions(db: apsw.Connection, term: str) -> set[WordPosition]:
     return set(db.execute("SELECT doc, offset FROM temp.words WHERE term = ?", (term,)))

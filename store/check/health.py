@@ -1,6 +1,7 @@
-"""Whether a home works: can be written, has a sound index, has room left. Each proved by doing, not by asking.
+"""Health probes: the home can be written, its index is sound, there is free space.
 
-The trial write leaves nothing behind. What is wrong is a probe that failed, with the reason; a probe never raises.
+Each probe does the real thing instead of reading permissions; the trial write is removed again. A failing probe is a
+result with a reason; a probe never raises.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import apsw
 from store.commit.core import Core
 from store.errors import StoreError
 
-TRIAL_BYTES = 1 << 20  # more than a filesystem could tuck away without taking a block
+TRIAL_BYTES = 1 << 20  # too much for inline storage: the filesystem must allocate blocks
 MIN_FREE_BYTES = 256 << 20
 MIN_FREE_INODES = 1_000
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One thing that was tried."""
+    """The result of one probe."""
 
     name: str
     ok: bool
@@ -31,6 +32,8 @@ class Probe:
 
 @dataclass(frozen=True)
 class Health:
+    """The results of all probes."""
+
     backend: str
     probes: tuple[Probe, ...]
 
@@ -44,11 +47,11 @@ class Health:
 
 
 class ProbeFailed(StoreError):
-    """What a probe found."""
+    """The reason a probe failed."""
 
 
 def probe(name: str, look: Callable[[], str]) -> Probe:
-    """What `look` says, or what went wrong with it."""
+    """Run one probe: its detail, or the error it raised."""
     try:
         return Probe(name, True, look())
     except (StoreError, OSError, apsw.Error) as error:
@@ -58,7 +61,7 @@ def probe(name: str, look: Callable[[], str]) -> Probe:
 def examine(
     core: Core, *, deep: bool = True, min_free_bytes: int = MIN_FREE_BYTES, min_free_inodes: int = MIN_FREE_INODES
 ) -> Health:
-    """Try everything. Not `deep` leaves out reading the whole index, which takes seconds in a large home."""
+    """Run all probes. `deep` reads the whole index, which takes seconds in a large home."""
     probes = (
         probe("writable", lambda: _write(core)),
         probe("index", lambda: _index(core, deep=deep)),
@@ -69,14 +72,14 @@ def examine(
 
 
 def _write(core: Core) -> str:
-    """Write, sync, read back, move to where sessions lie, and take away again."""
+    """Write a file, sync it, read it back, rename a file into sessions/, and remove both."""
     core.check_writable()
     data = os.urandom(TRIAL_BYTES)
     path = core.disk.write_temp([data])
     try:
         file = core.disk.read(path)
         if file is None or file.data != data:
-            raise ProbeFailed("what was written could not be read back")
+            raise ProbeFailed("data read back differs from data written")
     finally:
         core.disk.remove(path)
     core.disk.check_rename_works()
@@ -84,23 +87,25 @@ def _write(core: Core) -> str:
 
 
 def _index(core: Core, *, deep: bool) -> str:
-    core.db.set_meta(health=1)  # it can be written
+    core.db.set_meta(health=1)  # fails if index.db cannot be written
     core.db.probe_tables()
     faults = core.db.integrity_errors() if deep else []
     if faults:
-        raise ProbeFailed(f"index.db is damaged: {faults[0]}; delete it, it is made anew from the sessions")
+        raise ProbeFailed(f"index.db is damaged: {faults[0]}; delete it, it is rebuilt from the sessions")
     damaged = core.index.damaged()
-    unread = f", {len(damaged)} more cannot be read" if damaged else ""
-    return f"{core.index.count()} sessions{unread}{'' if deep else '; not read through'}"
+    unread = f", {len(damaged)} unreadable" if damaged else ""
+    return f"{core.index.count()} sessions{unread}{'' if deep else '; integrity not checked'}"
 
 
 def _commits(core: Core) -> str:
-    """What a crash left is finished first; what is left then cannot be finished."""
+    """Finish interrupted commits; fail if the index update of one still fails."""
     core.recover_all()
     if core.journal.index_failures:
         (root, child), why = next(iter(core.journal.index_failures.items()))
-        raise ProbeFailed(f"{len(core.journal.index_failures)} saved but not indexed, of {root}/{child or ''}: {why}")
-    return "none unfinished"
+        raise ProbeFailed(
+            f"{len(core.journal.index_failures)} commits saved but not indexed, first {root}/{child or ''}: {why}"
+        )
+    return "none pending"
 
 
 def _space(core: Core, min_free_bytes: int, min_free_inodes: int) -> str:
@@ -108,7 +113,7 @@ def _space(core: Core, min_free_bytes: int, min_free_inodes: int) -> str:
     free = disk.f_bavail * disk.f_frsize
     text = f"{free / (1 << 30):.1f} GiB free"
     if free < min_free_bytes:
-        raise ProbeFailed(f"{text}, less than {min_free_bytes / (1 << 30):.1f} GiB")
-    if disk.f_files and disk.f_favail < min_free_inodes:  # some filesystems do not count them
-        raise ProbeFailed(f"room for {disk.f_favail} more files, less than {min_free_inodes}")
+        raise ProbeFailed(f"{text}, minimum {min_free_bytes / (1 << 30):.1f} GiB")
+    if disk.f_files and disk.f_favail < min_free_inodes:  # 0: this filesystem does not count inodes
+        raise ProbeFailed(f"{disk.f_favail} inodes free, minimum {min_free_inodes}")
     return text

@@ -1,7 +1,7 @@
-"""Likely keys and tokens in what is stored, by place. They are counted and named by kind, never printed.
+"""Likely keys and tokens in stored files. Findings name the place and the kind of a secret, never its value.
 
-Every plain file below `sessions/`, `projects/` and `state/` is looked through: JSON value by value, so that a finding
-names the member, logs and all other text line by line.
+Every regular file below `sessions/`, `projects/` and `state/` is searched: JSON value by value, so a finding names the
+member; logs and other text line by line.
 """
 
 from __future__ import annotations
@@ -12,26 +12,27 @@ from collections.abc import Iterator
 import orjson
 
 from store import layout
-from store.check.finding import Finding
+from store.check.context import CheckContext
+from store.check.finding import Finding, display_path
 from store.commit.core import Core
 from store.documents import json_text, secrets
 from store.errors import Corrupt
 
 
-def check_secrets(core: Core) -> Iterator[Finding]:
-    """Each kind once for each place it is found in."""
+def check_secrets(context: CheckContext) -> Iterator[Finding]:
+    """One finding for each kind of secret and place."""
+    core = context.core
     for top in layout.STORED:
         for path in _files(core, top):
             for place, kind in _secrets_in(core, path):
-                shown = path.encode(errors="replace").decode()
-                yield Finding("secret", shown, f"{place}: looks like {kind}")
+                yield Finding("secret", display_path(path), f"{place}: looks like {kind}")
 
 
 def _files(core: Core, directory: str) -> Iterator[str]:
-    """Every plain file in a directory and below, in order."""
+    """Yield every regular file below a directory, in order."""
     try:
         entries = core.disk.entries(directory)
-    except (Corrupt, PermissionError):  # a link, or closed to us: other checks tell of that
+    except (Corrupt, PermissionError):  # a link, or no permission: other checks report it
         return
     for entry in entries:
         path = f"{directory}/{entry.name}"
@@ -61,10 +62,10 @@ def _secrets_in(core: Core, path: str) -> Iterator[tuple[str, str]]:
 def _in_value(value: object) -> Iterator[tuple[str, str]]:
     held = secrets.find_api_key(value) if isinstance(value, dict) else None
     if held is not None:
-        yield json_text.render_path(held), "a key, by its place"
+        yield json_text.render_path(held), "a key, by the name of its member"
     for secret in secrets.find_secrets(value):
         if secret.path != held:
-            yield json_text.render_path(secret.path) or "the whole", secret.kind
+            yield json_text.render_path(secret.path) or "the whole document", secret.kind
 
 
 def _in_lines(text: str) -> Iterator[tuple[str, str]]:

@@ -1,62 +1,67 @@
-"""Does the index of trigrams say too little? Then `grovefs grep` would miss something. Same law as `check`."""
+"""Checks of the trigram index: an entry missing from it would make `grovefs grep` miss a match."""
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
+from store.check.context import CheckContext
 from store.check.finding import Finding
 from store.search.grep import file_stamps
 from store.search.grep.maintenance import FOLDER, TrigramIndex
 from store.search.grep.regex_trigrams import ANY
 from store.search.grep.segments import Damaged, Postings, Segment, candidates
 
-SAMPLE = 200  # files that are read again; all of them would take as long as making the index
+SAMPLE = 200  # files read again; reading all would take as long as building the index
 
 
-def check_trigrams(upkeep: TrigramIndex) -> Iterator[Finding]:
-    """Every segment is read whole; of the files that are known some are read again; none may be out of sight."""
+def check_trigrams(context: CheckContext) -> Iterator[Finding]:
+    """Read every segment, compare a sample of the indexed files, and look for files that are not indexed."""
+    index = context.services.trigrams
     segments: list[Segment] = []
     try:
-        names = [name for (name,) in upkeep.db.reader.execute("SELECT name FROM grep_segments")]
+        names = [name for (name,) in index.db.reader.execute("SELECT name FROM grep_segments")]
         for name in names:
             path = f"{FOLDER}/{name}"
             try:
-                segments.append(Segment(str(upkeep.disk.home / path)))
+                segments.append(Segment(str(index.disk.home / path)))
                 for _ in segments[-1].rows():
                     pass
             except Damaged as error:
-                if _is_named(upkeep, name):  # else it was merged into another meanwhile
-                    yield Finding("trigrams", path, str(error), upkeep.forget_all)
+                if _is_current(index, name):  # else it was merged into another segment meanwhile
+                    yield Finding("trigrams", path, str(error), index.forget_all)
                 return
-        yield from _check_files(upkeep, segments)
+        yield from _check_files(index, segments)
     finally:
         for segment in segments:
             segment.close()
-    yield from _check_folders(upkeep)
+    yield from _check_folders(index)
 
 
-def _is_named(upkeep: TrigramIndex, name: str) -> bool:
-    return upkeep.db.reader.execute("SELECT 1 FROM grep_segments WHERE name = ?", (name,)).fetchone() is not None
+def _is_current(index: TrigramIndex, name: str) -> bool:
+    return index.db.reader.execute("SELECT 1 FROM grep_segments WHERE name = ?", (name,)).fetchone() is not None
 
 
-def _check_files(upkeep: TrigramIndex, segments: list[Segment]) -> Iterator[Finding]:
-    found = upkeep.db.reader.execute("SELECT document, path, stamp FROM grep_files")
+def _check_files(index: TrigramIndex, segments: list[Segment]) -> Iterator[Finding]:
+    found = index.db.reader.execute("SELECT document, path, stamp FROM grep_files")
     rows = [(document, path, stamp) for document, path, stamp in found]
-    there = candidates(ANY, segments)
-    for document, path, _ in [row for row in rows if row[0] not in there][:SAMPLE]:
-        if _is_known(upkeep, document, path):
-            yield Finding("trigrams", os.fsdecode(path), "grep would not find it", _listing(upkeep, path))
+    indexed = candidates(ANY, segments)
+    for document, path, _ in [row for row in rows if row[0] not in indexed][:SAMPLE]:
+        if _is_known(index, document, path):
+            yield Finding(
+                "trigrams", os.fsdecode(path), "grep would not find this file", partial(index.list_changed, [path])
+            )
     sample = random.sample(rows, min(SAMPLE, len(rows)))
     postings = Postings()
     paths: dict[int, bytes] = {}
     for document, path, stamp in sorted(sample):
         try:
-            read = upkeep.read(path)
+            read = index.read(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        if read is not None and read[1] == stamp and document in there:
+        if read is not None and read[1] == stamp and document in indexed:
             postings.add(document, read[0])
             paths[document] = path
     missing: set[int] = set()
@@ -65,31 +70,34 @@ def _check_files(upkeep: TrigramIndex, segments: list[Segment]) -> Iterator[Find
             documents -= segment.find(trigram) or type(documents)()
         missing.update(documents)
     for document in sorted(missing):
-        if _is_known(upkeep, document, paths[document]):
-            text = "grep would not find all that is in it"
-            yield Finding("trigrams", os.fsdecode(paths[document]), text, _listing(upkeep, paths[document]))
+        if _is_known(index, document, paths[document]):
+            text = "grep would miss matches in this file"
+            yield Finding(
+                "trigrams", os.fsdecode(paths[document]), text, partial(index.list_changed, [paths[document]])
+            )
 
 
-def _is_known(upkeep: TrigramIndex, document: int, path: bytes) -> bool:
-    """Looked at again: a merge may have come in between."""
-    found = upkeep.db.reader.execute(
+def _is_known(index: TrigramIndex, document: int, path: bytes) -> bool:
+    """Whether the file is still indexed under this number: a merge may have changed it meanwhile."""
+    found = index.db.reader.execute(
         "SELECT 1 FROM grep_files WHERE document = ?1 AND path = ?2 AND path NOT IN (SELECT path FROM grep_changed)",
         (document, path),
     )
     return found.fetchone() is not None
 
 
-def _check_folders(upkeep: TrigramIndex) -> Iterator[Finding]:
-    """A directory that is as it was when all in it was known, and holds a file that is not."""
-    found = upkeep.db.reader.execute("SELECT path, stamp FROM grep_folders")
+def _check_folders(index: TrigramIndex) -> Iterator[Finding]:
+    """Find files that are not indexed in directories that have not changed since they were scanned."""
+    found = index.db.reader.execute("SELECT path, stamp FROM grep_folders")
     for folder, stamp in [(folder, stamp) for folder, stamp in found]:
-        listed = upkeep.scan_dir(folder)
+        listed = index.scan_dir(folder)
         if listed is None or listed[0] != stamp or stamp == file_stamps.NEVER:
             continue
         for path in listed[1]:
-            if not upkeep.is_listed(path):
-                yield Finding("trigrams", os.fsdecode(path), "grep would not look at it", _listing(upkeep, path))
-
-
-def _listing(upkeep: TrigramIndex, path: bytes) -> Callable[[], None]:
-    return lambda: upkeep.list_changed([path])
+            if not index.is_listed(path):
+                yield Finding(
+                    "trigrams",
+                    os.fsdecode(path),
+                    "grep would not search this file",
+                    partial(index.list_changed, [path]),
+                )

@@ -128,6 +128,19 @@ def with_load_state(loaded: LoadedSession) -> Session:
     return loaded.session
 
 
+def load_sidecar(disk: Disk, location: Location, limit: int) -> Session | None:
+    """Load a session from its sidecar alone, without messages; None if the sidecar is missing or invalid."""
+    main = disk.stamp(location.path(layout.SESSION))
+    side = disk.read(location.path(layout.RUNTIME), limit)
+    document = parse_side(DocumentPair(location, None, side))
+    if side is None or document is None:
+        return None
+    session = document.record
+    dump = session.model_dump()
+    session._origin = LoadState(Version(main, side.stamp), dump, dump, has_side=True, partial=True)
+    return session
+
+
 def facts(disk: Disk, location: Location, main: Document, record: Session, version: Version) -> SessionFacts:
     """What the index keeps of a session. The path, not the document, says who it is."""
     messages: list[dict[str, Any]] = main.data["messages"]

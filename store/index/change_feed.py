@@ -78,7 +78,7 @@ class ChangeFeed:
         """The present end of the feed."""
         return Cursor(self._db.get_meta("epoch", ""), self._last(self._db.reader))
 
-    def since(self, cursor: Cursor | None) -> Changes:
+    def since(self, cursor: Cursor | None = None) -> Changes:
         """At most one page of changes after `cursor`; None starts at the present end."""
         reader = self._db.reader
         reader.execute("BEGIN")  # one snapshot for epoch, floor and rows
@@ -98,7 +98,7 @@ class ChangeFeed:
         finally:
             reader.execute("COMMIT")
 
-    def wait(self, cursor: Cursor, timeout_s: float) -> Changes:
+    def wait(self, cursor: Cursor, timeout_s: float = 1.0) -> Changes:
         """As `since`, but wait up to `timeout_s` for something to come."""
         deadline = time.monotonic() + timeout_s
         reader = self._db.reader

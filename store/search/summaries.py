@@ -21,6 +21,8 @@ from store.model.preview import Preview
 from store.model.session import NEW_TITLE, Session
 from store.model.timestamp import Timestamp
 
+PAGE = 200  # summaries per page by default
+
 log = logging.getLogger("grovefs.store")
 
 
@@ -46,13 +48,25 @@ class SessionSummary(NamedTuple):
 class Summaries:
     core: Core
 
-    def page(self, order: Order, *, descending: bool, limit: int, offset: int, **where: Any) -> list[SessionSummary]:
+    def page(
+        self,
+        *,
+        order: Order = "updated",
+        descending: bool = True,
+        limit: int = PAGE,
+        offset: int = 0,
+        **where: Any,
+    ) -> list[SessionSummary]:
+        """List one page of summaries, with a title from the first user message where none is set.
+
+        Filters are those of `Store.entries`.
+        """
         found = self.core.index.summaries(Filter(**where), order, descending=descending, limit=limit, offset=offset)
         return [summarise(*row) for row in found]
 
-    def iter_changed(self, since: Timestamp) -> Iterator[Session]:
+    def iter_changed(self, since: Timestamp | str) -> Iterator[Session]:
         """Each session that was changed at that moment or since, once, in the order they were changed."""
-        for location in self.core.index.changed_since(since):
+        for location in self.core.index.changed_since(Timestamp(since)):
             try:
                 loaded = self.core.load(location)
             except (Busy, Corrupt) as error:

@@ -89,7 +89,7 @@ def _save(store: Store) -> None:
 
 def _save_and_export(store: Store) -> None:
     store.update("pinned", _retitle)
-    store.export()
+    store.maintenance.export_sessions_json()
 
 
 def _save_runtime(store: Store) -> None:
@@ -144,7 +144,7 @@ def _is_deleted(store: Store, *ids: str) -> bool:
 
 def _is_in_project(store: Store, parent: str, child: str, title: str) -> bool:
     """Whether both indices know it; they agree with each other and with the payloads."""
-    assert store.status()["unfinished"] or not store.projects.stale_files("k")
+    assert store.maintenance.status()["unfinished"] or not store.projects.stale_files("k")
     listed = [entry for entry in store.projects.children("k", parent) if entry.child_id == child]
     assert bool(listed) == (store.projects.resolve("k", child) == ProjectSession("k", parent, child))
     return [entry.title for entry in listed] == [title]
@@ -153,7 +153,7 @@ def _is_in_project(store: Store, parent: str, child: str, title: str) -> bool:
 def _finds(store: Store, word: str, path: str) -> bool:
     """Whether the document is there; search says so too, once the index could be written."""
     is_there = (store.home / path).exists()
-    if not store.status()["unfinished"]:
+    if not store.maintenance.status()["unfinished"]:
         assert (path in [hit.path for hit in store.search(word)]) == is_there, "search and file agree"
     return is_there
 
@@ -269,7 +269,7 @@ SCENARIOS = [
     ),
     Scenario(
         "token usage",
-        lambda s: s.append_token_usage("root", {"input_tokens": 1}),
+        lambda s: s.usage.append("root", {"input_tokens": 1}),
         lambda s: (
             (s.home / "sessions/root/token-usage.jsonl").exists()
             and (s.home / "sessions/root/token-usage.jsonl").read_bytes().endswith(b"}\n")
@@ -332,7 +332,7 @@ SCENARIOS = [
         lambda s: s.records.save_artifacts("pinned", ArtifactSet.of([make_artifact()])),
         lambda s: s.records.load_artifacts("pinned") is not None,
     ),
-    Scenario("prune agent records", lambda s: s.agents.apply(s.agents.plan(Keep(days=30))), _are_agents_pruned),
+    Scenario("prune agent records", lambda s: s.prune.apply(s.prune.plan_agents(Keep(days=30))), _are_agents_pruned),
     Scenario(
         "remove a record",
         lambda s: s.names.remove_file(classify_path("sessions/root/traces.json")),
@@ -341,8 +341,12 @@ SCENARIOS = [
     Scenario("clear", lambda s: s.clear("root"), _is_cleared),
     Scenario("delete root", lambda s: s.delete("root"), lambda s: _is_deleted(s, "root", "child", "grandchild")),
     Scenario("delete child", lambda s: s.delete("child"), lambda s: _is_deleted(s, "child", "grandchild")),
-    Scenario("cleanup", lambda s: s.cleanup("children"), lambda s: _is_deleted(s, "child", "grandchild")),
-    Scenario("undelete", lambda s: s.undelete(s.deleted()[0].name), lambda s: s.load("gone") is not None),
+    Scenario(
+        "cleanup",
+        lambda s: s.prune.apply(s.prune.plan_cleanup("children")),
+        lambda s: _is_deleted(s, "child", "grandchild"),
+    ),
+    Scenario("undelete", lambda s: s.trash.undelete(s.trash.deleted()[0].name), lambda s: s.load("gone") is not None),
     Scenario(
         "rename session",
         lambda s: s.rename("root", "renamed"),
@@ -351,8 +355,10 @@ SCENARIOS = [
     Scenario("rename onto an empty directory", _rename_onto_empty, lambda s: _is_renamed(s)),
     Scenario("fork a tree", lambda s: s.fork("root", "forked"), lambda s: _is_forked(s)),
     Scenario("export", _save_and_export, lambda s: '"new title"' in (s.home / "sessions.json").read_text()),
-    Scenario("rebuild", lambda s: s.rebuild(), lambda s: s.count() == 4),
-    Scenario("migrate", lambda s: s.migrate_sidecars(), lambda s: (s.home / ".runtime_sidecar_migrated").exists()),
+    Scenario("rebuild", lambda s: s.maintenance.rebuild(), lambda s: s.count() == 4),
+    Scenario(
+        "migrate", lambda s: s.maintenance.migrate_sidecars(), lambda s: (s.home / ".runtime_sidecar_migrated").exists()
+    ),
 ]
 
 # In a home that is lived in, and what no announced step tells all of: these are attacked at every system call.

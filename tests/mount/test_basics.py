@@ -165,7 +165,7 @@ def test_deleting_a_directory_deletes_the_session(mounted: Mount) -> None:
     with mounted.store() as store:
         assert store.load("root") is None
         assert [e.id for e in store.entries()] == ["pinned"]
-        assert {d.session_id for d in store.deleted()} >= {"root"}
+        assert {d.session_id for d in store.trash.deleted()} >= {"root"}
 
 
 def test_a_pinned_session_is_not_deleted(mounted: Mount) -> None:
@@ -229,7 +229,7 @@ def test_lines_are_appended_by_mount_and_api_alike(mounted: Mount) -> None:
         for i in range(20):
             with path.open("a") as log:
                 log.write(f'{{"mount": {i}}}\n')
-            store.append_token_usage("root", {"api": i})
+            store.usage.append("root", {"api": i})
     lines = (mounted.home / "sessions/root/token-usage.jsonl").read_text().splitlines()
     assert len(lines) == 40
     assert all(json.loads(line) for line in lines)
@@ -267,7 +267,7 @@ def test_an_attachment_over_two_gigabytes_arrives_whole(mounted: Mount) -> None:
 def test_rm_r_takes_nothing_that_cannot_be_had_back(mounted: Mount) -> None:
     """Conversations, pictures and logs of a whole tree; one name at a time, and back at once."""
     with mounted.store() as store:
-        store.append_token_usage("root", {"input_tokens": 1})
+        store.usage.append("root", {"input_tokens": 1})
     root = mounted.sessions / "root"
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     assert {path.suffix for path in before} == {".json", ".jsonl", ".png"}

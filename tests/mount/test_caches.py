@@ -185,14 +185,14 @@ def test_tail_follows_what_the_api_appends(mounted: Mount, place: Path) -> None:
     """`tail -F` polls on such filesystems, and finds the new size."""
     log = mounted.sessions / "root/token-usage.jsonl"
     with mounted.store() as store:
-        store.append_token_usage("root", {"n": 0})
+        store.usage.append("root", {"n": 0})
     wait_until(log.exists, SOON_S)
     with (place / "seen").open("w") as seen:
         tail = subprocess.Popen(["tail", "-n", "+1", "-F", "-s", "0.1", log], stdout=seen, stderr=subprocess.DEVNULL)
         try:
             with mounted.store() as store:
                 for number in range(1, 6):
-                    store.append_token_usage("root", {"n": number})
+                    store.usage.append("root", {"n": number})
                     time.sleep(0.15)
             wait_until(lambda: (place / "seen").read_text().count("\n") == 6, SOON_S)
         finally:

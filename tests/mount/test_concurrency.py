@@ -145,7 +145,7 @@ def test_readers_see_only_whole_versions(filled: Path, mount_home: MountHome, pl
         session.messages[0].content = "x" * 1_000_000
         session.messages[-1].content = "0"
         store.save(session)
-        cursor = store.changes().cursor
+        cursor = store.feed.since().cursor
     path, stop = mounted.sessions / "big/session.json", place / "stop"
     wait_until(path.exists)
     counts = {IN_PLACE: 400, BY_RENAME: 400, BY_API: 200}
@@ -157,7 +157,7 @@ def test_readers_see_only_whole_versions(filled: Path, mount_home: MountHome, pl
         results = [result_of(other) for other in others]
     assert all(seen > 1 for _, seen in results[1:]), results  # else nobody looked while they wrote
     with mounted.store() as store:
-        committed = [change for change in store.changes(cursor).items if change.location == Location("big")]
+        committed = [change for change in store.feed.since(cursor).items if change.location == Location("big")]
         assert len(committed) >= sum(counts.values())
         assert store.check().is_clean
 

@@ -405,7 +405,7 @@ def test_an_edit_straight_on_the_home_is_seen_within_a_second(mounted: Mount) ->
     assert title(seen) == "In place"
     assert seen.stat().st_size == real.stat().st_size
     with mounted.store() as store:
-        store.sweep()
+        store.maintenance.sweep()
 
 
 # -- no room -----------------------------------------------------------------------------------------------------

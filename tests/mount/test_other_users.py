@@ -41,7 +41,7 @@ def as_user(uid: int, *command: str | Path, **options: object) -> subprocess.Com
 def test_a_home_is_for_its_owner_alone(filled: Path) -> None:
     """Directories are 0700, files 0600, also those of ours."""
     with Store.open(filled, background=False) as store:
-        store.append_token_usage("root", {"n": 1})
+        store.usage.append("root", {"n": 1})
         store.state.save_json("facts", "f", 1)
         store.trigrams.sweep()
         store.trigrams.merge()

@@ -215,7 +215,7 @@ def test_delete_takes_away_what_the_backup_has_not(mounted: Mount, backup: Path)
     assert "Operation not permitted" in result.stderr
     with mounted.store() as store:
         assert {e.id for e in store.entries()} == {"root", "child", "grandchild", "pinned", "later-pinned"}
-        assert "later" in {d.session_id for d in store.deleted()}
+        assert "later" in {d.session_id for d in store.trash.deleted()}
         store.update("later-pinned", lambda s: setattr(s, "pinned", False))
     wait_until(lambda: not json.loads((mounted.sessions / "later-pinned/session.json").read_bytes())["pinned"])
     rsync(*EXACT, "--delete", inside(backup), mounted.sessions)

@@ -774,10 +774,10 @@ def test_what_is_taken_away_and_not_replaced_is_gone(brief: Mount) -> None:
     wait_until(lambda: ids(brief) == {"child", "grandchild", "pinned"})
     assert sorted(os.listdir(path.parent)) == ["attachments", "children", "runtime.json"]
     with brief.store() as store:
-        (slot,) = [d for d in store.deleted() if d.session_id == "root"]
+        (slot,) = [d for d in store.trash.deleted() if d.session_id == "root"]
         kept = [brief.home / kept for _, kept in slot.moves]
         assert [k.read_bytes() for k in kept] == [text]
-        store.undelete(slot.name)
+        store.trash.undelete(slot.name)
     wait_until(path.exists)
     assert path.read_bytes() == text
 
@@ -883,7 +883,7 @@ def test_a_session_renamed_under_its_writer(brief: Mount) -> None:
     path.unlink()
     wait_until(lambda: "root" not in ids(brief), timeout_s=5)
     with brief.store() as store:
-        store.undelete(next(d.name for d in store.deleted() if d.session_id == "root"))
+        store.trash.undelete(next(d.name for d in store.trash.deleted() if d.session_id == "root"))
 
 
 def test_a_pinned_session_renamed_away_is_put_back(brief: Mount) -> None:

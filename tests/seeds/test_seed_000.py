@@ -84,8 +84,8 @@ def test_new_creates_index_file(home: Path) -> None:
 def test_append_token_usage_record_writes_jsonl_in_session_dir(store: Store, home: Path) -> None:
     """Each record is one line in the session's directory, whether or not it came with its newline."""
     store.save(make_session("metered", messages=1, run_id="run-A"))
-    assert store.append_token_usage("metered", '{"round":1,"in":10}')
-    assert store.append_token_usage("metered", '{"round":2,"in":20}\n')
+    assert store.usage.append("metered", '{"round":1,"in":10}')
+    assert store.usage.append("metered", '{"round":2,"in":20}\n')
     text = (home / "sessions/metered/token-usage.jsonl").read_text()
     assert text == '{"round":1,"in":10}\n{"round":2,"in":20}\n'
     assert [json.loads(line)["round"] for line in text.splitlines()] == [1, 2]
@@ -93,7 +93,7 @@ def test_append_token_usage_record_writes_jsonl_in_session_dir(store: Store, hom
 
 def test_append_token_usage_record_is_noop_for_unindexed_session(store: Store, home: Path) -> None:
     """A record for a session that was never saved is not an error, and leaves no file."""
-    assert store.append_token_usage("never-saved", '{"in":10}') is False
+    assert store.usage.append("never-saved", '{"in":10}') is False
     assert store.location("never-saved") is None
     assert not (home / "sessions/never-saved").exists()
 
@@ -172,7 +172,7 @@ def test_migration_backfills_sidecars_for_legacy_sessions(store: Store, home: Pa
         (home / f"sessions/{id}/runtime.json").unlink()
     mains = {id: (home / f"sessions/{id}/session.json").read_bytes() for id in runs}
 
-    assert store.migrate_sidecars() == 2
+    assert store.maintenance.migrate_sidecars() == 2
 
     for id, run_id in runs.items():
         side = read_json(home / f"sessions/{id}/runtime.json")
@@ -183,15 +183,15 @@ def test_migration_backfills_sidecars_for_legacy_sessions(store: Store, home: Pa
     assert loaded is not None
     assert len(loaded.messages) == 3
     assert (home / ".runtime_sidecar_migrated").read_bytes() == b"runtime-sidecar-v1\n"
-    assert store.migrate_sidecars() == 0
+    assert store.maintenance.migrate_sidecars() == 0
 
 
 def test_migration_is_idempotent_and_skips_existing_sidecars(store: Store, home: Path) -> None:
     """What has a sidecar is not migrated, the first time or later."""
     store.save(make_session("new-c", run_id="run-C"))
     before = files_below(home)
-    assert store.migrate_sidecars() == 0
-    assert store.migrate_sidecars() == 0
+    assert store.maintenance.migrate_sidecars() == 0
+    assert store.maintenance.migrate_sidecars() == 0
     assert files_below(home) == before
 
 
@@ -205,7 +205,7 @@ def test_migration_drops_legacy_denormalized_children_from_sidecar(store: Store,
     main.write_bytes(old)
     side.unlink()
 
-    assert store.migrate_sidecars() == 1
+    assert store.maintenance.migrate_sidecars() == 1
 
     text = side.read_text()
     assert "long-gone" not in text
@@ -228,7 +228,10 @@ def test_list_child_run_statuses_filters_by_parent_and_reports_status(store: Sto
     store.save(Session.new_child("elsewhere", "other", "m", "x"))
     store.save(Session.new_child_of("below", done, "m", "a grandchild is not a child"))
 
-    assert sorted(store.child_run_statuses("parent")) == [("done", "completed"), ("waiting", None)]
+    assert sorted((child.id, child.last_run_status) for child in store.children("parent")) == [
+        ("done", "completed"),
+        ("waiting", None),
+    ]
 
 
 @pytest.mark.warns
@@ -243,7 +246,7 @@ def test_load_runtime_control_plane_reads_sidecar_without_messages(store: Store,
     assert control is not None
     assert control.messages == []
     main.write_bytes(kept)
-    store.sweep()
+    store.maintenance.sweep()
 
 
 # -- save, load, list, delete --------------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ def test_mime_to_extension(old_home: Path, store: Store) -> None:
     for mime, extension in expected.items():
         stored = store.attach("session-1", b"bytes", mime)
         assert (old_home / f"sessions/session-1/attachments/{stored.id}.{extension}").read_bytes() == b"bytes"
-        assert store.read_attachment("session-1", stored.id) == (b"bytes", mime)
+        assert store.attachments.read("session-1", stored.id) == (b"bytes", mime)
     with pytest.raises(InvalidContent, match="is not a MIME type"):
         store.attach("session-1", b"bytes", "unknown/type")
 
@@ -284,7 +284,7 @@ def read_as(home: Path, extension: str) -> str:
         entry = store.entry("session-1")
         assert entry is not None
         assert entry.has_attachments
-        found = store.read_attachment("session-1", "a1")
+        found = store.attachments.read("session-1", "a1")
     assert found is not None
     assert found[0] == b"bytes"
     return found[1]

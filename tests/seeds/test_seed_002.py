@@ -48,7 +48,7 @@ def new_session(id: str, user_id: str, *messages: str, hours_old: float = 0) -> 
 
 
 def users(store: Store) -> list[str | None]:
-    return [summary.user_id for summary in store.summaries()]
+    return [summary.user_id for summary in store.summaries.page()]
 
 
 def test_session_creation_and_persistence(store: Store) -> None:
@@ -68,7 +68,7 @@ def test_session_list_sorts_by_updated(store: Store) -> None:
         store.save(new_session(f"s{number}", f"user-{number}", f"Message {number}"))
     assert users(store) == ["user-2", "user-1", "user-0"]
     store.append("s0", [Message.user("again")])
-    summaries = store.summaries()
+    summaries = store.summaries.page()
     assert [s.user_id for s in summaries] == ["user-0", "user-2", "user-1"]
     assert [s.title for s in summaries] == ["Message 0", "Message 2", "Message 1"]
     assert [s.message_count for s in summaries] == [2, 1, 1]
@@ -104,7 +104,7 @@ def test_prune_sessions_by_count(store: Store) -> None:
     """Of five the oldest two go."""
     for number in range(5):
         store.save(new_session(f"s{number}", f"user-{number}", f"Message {number}"))
-    result = store.pruner.apply(store.pruner.plan(Keep(newest=3)))
+    result = store.prune.apply(store.prune.plan(Keep(newest=3)))
     assert len(result.deleted) == 2
     assert users(store) == ["user-4", "user-3", "user-2"]
 
@@ -113,7 +113,7 @@ def test_prune_sessions_by_ttl(store: Store) -> None:
     """What was not changed for a day goes; the rest stays, however many they are."""
     store.save(new_session("s1", "old-user", hours_old=48))
     store.save(new_session("s2", "recent-user", "Hello"))
-    result = store.pruner.apply(store.pruner.plan(Keep(days=1)))
+    result = store.prune.apply(store.prune.plan(Keep(days=1)))
     assert [str(location) for location in result.deleted] == ["s1"]
     assert users(store) == ["recent-user"]
 
@@ -126,8 +126,8 @@ def test_load_sessions_for_promotion_filters_by_cutoff(store: Store, home: Path)
     raw = path.read_bytes()
     path.write_bytes(b"{")
     cutoff = Timestamp.from_ns(time.time_ns() - DAY_NS)
-    assert [session.user_id for session in store.iter_changed(cutoff)] == ["recent-user"]
+    assert [session.user_id for session in store.summaries.iter_changed(cutoff)] == ["recent-user"]
     path.write_bytes(raw)
-    store.sweep()
+    store.maintenance.sweep()
     long_ago = Timestamp.from_ns(time.time_ns() - 365 * DAY_NS)
-    assert [session.user_id for session in store.iter_changed(long_ago)] == ["old-user", "recent-user"]
+    assert [session.user_id for session in store.summaries.iter_changed(long_ago)] == ["old-user", "recent-user"]

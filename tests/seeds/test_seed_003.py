@@ -124,7 +124,7 @@ def refused_and_left(store: Store, path: Path) -> str:
         store.load("test-id")
     assert path.read_bytes() == raw
     shutil.rmtree(path.parent)
-    store.sweep()
+    store.maintenance.sweep()
     return str(refused.value)
 
 

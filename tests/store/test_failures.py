@@ -63,10 +63,7 @@ def test_who_waited_for_an_opener_that_died_recovers_himself(home: Path) -> None
         for i in range(60):
             path = home / f"sessions/s{i}/session.json"
             path.write_bytes(path.read_bytes().replace(b"msg-0", b"edited"))
-        store._opened.db.close()
-        store._disk.close()
-        store._presence.leave()
-        store._closed = True
+        store._home.release()
 
     def die_in_recovery() -> None:
         def progress(done: int, total: int) -> None:
@@ -131,16 +128,16 @@ def test_a_root_and_a_child_deleted_after_it_can_both_be_had_back(store: Store) 
     store.delete("r")
     store.save(Session.new_child_of("c", parent, "m", "t"))
     store.delete("c")
-    child, root = store.deleted()
-    store.undelete(root.name)
-    store.undelete(child.name)
+    child, root = store.trash.deleted()
+    store.trash.undelete(root.name)
+    store.trash.undelete(child.name)
     assert store.load("r/c") is not None
 
 
 def test_an_orphan_that_was_deleted_can_be_had_back(store: Store, home: Path) -> None:
     store.save(Session.new_child("c", "never-saved", "m", "t"))
     store.delete("c")
-    store.undelete(store.deleted()[0].name)
+    store.trash.undelete(store.trash.deleted()[0].name)
     assert store.load("c") is not None
     store.save(make_session("never-saved"))
 
@@ -153,12 +150,12 @@ def test_a_cleared_conversation_can_be_had_back(store: Store) -> None:
     cleared = store.load("s1")
     assert cleared is not None
     assert cleared.messages == []
-    store.undelete(store.deleted()[0].name)
+    store.trash.undelete(store.trash.deleted()[0].name)
     session = store.load("s1")
     assert session is not None
     assert len(session.messages) == 4
-    assert store.read_attachment("s1", attachment.id) is not None
-    assert [d.what for d in store.deleted()] == ["displaced"]
+    assert store.attachments.read("s1", attachment.id) is not None
+    assert [d.what for d in store.trash.deleted()] == ["displaced"]
 
 
 @pytest.mark.warns
@@ -202,7 +199,7 @@ def test_one_unreadable_file_does_not_keep_the_home_shut(home: Path, name: str) 
             os.setuid(65534)
         with Store.open(home, background=False) as store:
             assert store.load("good") is not None
-            assert store.sweep() >= 0
+            assert store.maintenance.sweep() >= 0
             store.check()
 
     child = processes.Process(target=look_as_nobody)
@@ -219,11 +216,11 @@ def test_a_log_line_that_was_refused_is_not_there(store: Store, home: Path) -> N
     blocker = apsw.Connection(str(home / ".grovefs/index.db"))
     blocker.execute("BEGIN IMMEDIATE")
     with pytest.raises(Busy):
-        store.append_token_usage("s1", {"n": 1})
+        store.usage.append("s1", {"n": 1})
     assert not (home / "sessions/s1/token-usage.jsonl").exists()
     blocker.execute("ROLLBACK")
     blocker.close()
-    assert store.append_token_usage("s1", {"n": 1})
+    assert store.usage.append("s1", {"n": 1})
 
 
 def test_nothing_is_attached_to_a_session_that_is_gone(store: Store, home: Path) -> None:
@@ -279,7 +276,7 @@ def test_a_document_of_300_megabytes_is_refused_without_being_read(store: Store,
     with pytest.raises(Corrupt, match="over the limit"):
         store.load("huge")
     (home / "sessions/huge/session.json").unlink()
-    store.sweep()
+    store.maintenance.sweep()
 
 
 def test_an_interrupt_behind_the_last_move_undoes_nothing(home: Path) -> None:
@@ -290,7 +287,7 @@ def test_an_interrupt_behind_the_last_move_undoes_nothing(home: Path) -> None:
 
     with Store.open(home, background=False) as store:
         store.save(make_session(title="old"))
-        move, moved = store._disk.move, []
+        move, moved = store._core.disk.move, []
 
         def interrupted_move(source: str, target: str) -> None:
             move(source, target)
@@ -298,13 +295,13 @@ def test_an_interrupt_behind_the_last_move_undoes_nothing(home: Path) -> None:
             if target.endswith("session.json"):
                 raise Interrupted
 
-        store._disk.move = interrupted_move  # type: ignore[method-assign]
+        store._core.disk.move = interrupted_move  # type: ignore[method-assign]
         session = store.load("s1")
         assert session is not None
         session.title = "new"
         with pytest.raises(Interrupted):
             store.save(session)
-        store._disk.move = move  # type: ignore[method-assign]
+        store._core.disk.move = move  # type: ignore[method-assign]
         again = store.load("s1")
         assert again is not None
         assert again.title == "new"

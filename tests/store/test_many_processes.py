@@ -150,7 +150,7 @@ def test_readers_see_whole_versions_while_writers_write(store: Store, home: Path
 
 def test_a_follower_sees_every_change_once_in_order(store: Store, home: Path) -> None:
     """Rule 7: another process follows the feed and misses nothing, repeats nothing, within a second."""
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
 
     def write() -> None:
         with Store.open(home, background=False) as mine:
@@ -165,7 +165,7 @@ def test_a_follower_sees_every_change_once_in_order(store: Store, home: Path) ->
     deadline = time.monotonic() + DEADLINE_S
     while not (seen and seen[-1][1] == "deleted"):
         assert time.monotonic() < deadline
-        changes = store.wait_changes(cursor, timeout_s=1.0)
+        changes = store.feed.wait(cursor, timeout_s=1.0)
         assert not changes.resync
         seen += [(c.seq, c.what) for c in changes.items]
         for change in changes.items:
@@ -188,8 +188,8 @@ def test_a_killed_writer_leaves_nothing_for_others_to_stumble_over(store: Store,
     for round_ in range(8):
         victim = processes.Process(target=write)
         victim.start()
-        before = store.changes().cursor
-        store.wait_changes(before, timeout_s=10.0)
+        before = store.feed.since().cursor
+        store.feed.wait(before, timeout_s=10.0)
         time.sleep(0.005 * round_)
         assert victim.pid is not None
         os.kill(victim.pid, signal.SIGKILL)
@@ -222,6 +222,6 @@ def test_two_processes_opening_a_new_home_agree(home: Path) -> None:
 def test_the_present_cursor_means_nothing_new(store: Store) -> None:
     """A cursor taken now answers with later changes only."""
     store.save(make_session())
-    changes = store.changes(store.changes().cursor)
+    changes = store.feed.since(store.feed.since().cursor)
     assert (changes.items, changes.resync) == ([], False)
-    assert store.changes(Cursor("another epoch", 0)).resync
+    assert store.feed.since(Cursor("another epoch", 0)).resync

@@ -84,12 +84,12 @@ def test_a_home_that_is_open_to_others_stays_so(home: Path) -> None:
 def test_saving_what_did_not_change_changes_nothing(store: Store, home: Path) -> None:
     """No new version, no new time, nothing in the feed."""
     store.save(make_session())
-    before, cursor = files_below(home), store.changes().cursor
+    before, cursor = files_below(home), store.feed.since().cursor
     version = os.stat(home / "sessions/s1/session.json")
     store.save(load(store))
     assert files_below(home) == before
     assert os.stat(home / "sessions/s1/session.json") == version
-    assert store.changes(cursor).items == []
+    assert store.feed.since(cursor).items == []
 
 
 def test_unknown_ids_answer_none_or_false(store: Store) -> None:
@@ -98,12 +98,12 @@ def test_unknown_ids_answer_none_or_false(store: Store) -> None:
     assert store.load("nobody/else") is None
     assert store.load_runtime("nobody") is None
     assert store.entry("nobody") is None
-    assert store.read_attachment("nobody", "a") is None
+    assert store.attachments.read("nobody", "a") is None
     assert store.update("nobody", lambda s: None) is None
     assert store.delete("nobody") is False
     assert store.clear("nobody") is False
     assert store.children("nobody") == []
-    assert store.append_token_usage("nobody", "{}") is False
+    assert store.usage.append("nobody", "{}") is False
     with pytest.raises(NotFound):
         store.append("nobody", [Message.user("x")])
 
@@ -128,7 +128,7 @@ def test_a_wrong_argument_is_a_type_error_and_changes_nothing(store: Store, home
 
 def test_an_unknown_cleanup_mode_is_rejected(store: Store) -> None:
     with pytest.raises(ValueError, match="mode: expected one of all, empty, children, got 'bogus'"):
-        store.plan_cleanup("bogus")  # type: ignore[arg-type]
+        store.prune.plan_cleanup("bogus")  # type: ignore[arg-type]
 
 
 def test_new_ids_are_held_to_a_stricter_rule_than_old_ones(store: Store, home: Path) -> None:
@@ -464,9 +464,9 @@ def test_a_bad_message_is_not_appended(store: Store, home: Path) -> None:
 
 def test_appending_nothing_is_nothing(store: Store) -> None:
     store.save(make_session())
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     store.append("s1", [])
-    assert store.changes(cursor).items == []
+    assert store.feed.since(cursor).items == []
 
 
 # -- put_document ---------------------------------------------------------------------------------------------------
@@ -504,7 +504,7 @@ def test_put_document_keeps_a_given_mtime(store: Store, home: Path) -> None:
     """To the nanosecond, and the index does not take it for an outside edit."""
     store.put_document("s1", "session.json", make_document(), mtime_ns=1_600_000_000_123_456_789)
     assert os.stat(home / "sessions/s1/session.json").st_mtime_ns == 1_600_000_000_123_456_789
-    assert store.sweep() == 0
+    assert store.maintenance.sweep() == 0
 
 
 def test_put_document_refuses_other_names_and_messages_in_the_sidecar(store: Store) -> None:
@@ -561,7 +561,7 @@ def test_a_root_can_be_named_though_a_child_bears_its_id(store: Store) -> None:
 def test_attachments_put_there_by_hand_are_noticed_by_a_sweep(store: Store, home: Path) -> None:
     store.save(make_session())
     (home / "sessions/s1/attachments/z.png").write_bytes(b"x")
-    assert store.sweep() == 1
+    assert store.maintenance.sweep() == 1
     entry = store.entry("s1")
     assert entry is not None
     assert entry.has_attachments
@@ -589,21 +589,21 @@ def test_an_attachment_is_read_back_with_its_type(store: Store) -> None:
     ]
     for data, mime, content, kind in cases:
         attachment = store.attach("s1", data, mime)
-        assert store.read_attachment("s1", attachment.id) == (content, kind)
-        assert store.resolve_attachment(attachment.url) == (content, kind)
+        assert store.attachments.read("s1", attachment.id) == (content, kind)
+        assert store.attachments.resolve(attachment.url) == (content, kind)
 
 
 def test_token_usage_is_one_line_a_record(store: Store, home: Path) -> None:
     """Whatever newline the caller put; a line that a crash cut off does not swallow the next."""
     store.save(make_session())
-    store.append_token_usage("s1", '{"n":1}\n')
+    store.usage.append("s1", '{"n":1}\n')
     path = home / "sessions/s1/token-usage.jsonl"
     path.write_bytes(path.read_bytes() + b'{"n":')
-    store.append_token_usage("s1", {"n": 3})
+    store.usage.append("s1", {"n": 3})
     assert path.read_bytes() == b'{"n":1}\n{"n":\n{"n":3}\n'
     for bad in ("two\nlines", "\ud800", {"n": 2**70}):
         with pytest.raises(InvalidContent):
-            store.append_token_usage("s1", bad)
+            store.usage.append("s1", bad)
 
 
 def test_links_among_our_own_files_are_not_followed(home: Path, tmp_path: Path) -> None:
@@ -649,7 +649,7 @@ def test_undelete_refuses_to_replace_what_is_there_again(store: Store) -> None:
     store.delete("s1")
     store.save(make_session(title="second"))
     with pytest.raises(AlreadyExists):
-        store.undelete(store.deleted()[0].name)
+        store.trash.undelete(store.trash.deleted()[0].name)
     assert load(store).title == "second"
 
 
@@ -666,7 +666,7 @@ def test_the_export_follows_within_two_seconds(home: Path) -> None:
 def test_reset_leaves_an_empty_store_that_works(store: Store, home: Path) -> None:
     store.save(make_session())
     store.save(Session.new_child("c", "s1", "m", "t"))
-    store.reset()
+    store.maintenance.erase_all()
     assert store.entries() == []
     assert store.search("msg") == []
     assert read_json(home / "sessions.json")["sessions"] == {}

@@ -66,7 +66,7 @@ SOURCES = (
 def names(home: Path) -> Iterator[Namespace]:
     with Store.open(home, background=False, durability="normal") as store:
         fill(store)
-        store.rebuild()
+        store.maintenance.rebuild()
         store.check(repair=True)
         yield store.names
         left = [
@@ -79,7 +79,7 @@ def fill(store: Store) -> None:
     store.save(make_session("s1"))
     store.save(Session.new_child("c1", "s1", "m", "t"))
     store.names.commit(classify_path("sessions/s1/attachments/a.png"), b"bytes")
-    store.append_token_usage("s1", {"n": 1})
+    store.usage.append("s1", {"n": 1})
     store.state.save_json("facts", "n", {"x": 1})
     store.state.save_markdown("facts", "n", "text")
     for directory in ("sessions/s1", "sessions/s1/children", "state", "projects", "sessions", "projects/k/sessions"):

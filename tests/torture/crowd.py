@@ -109,7 +109,7 @@ def append_by_api(worker: Worker) -> None:
     name, word = worker.scene.shared(), worker.new_word()
     worker.store.append(name, [Message.user(word)])
     worker.note("appended", (name, word))
-    assert worker.store.append_token_usage(name, {"word": word})
+    assert worker.store.usage.append(name, {"word": word})
     worker.note("logged", (name, word))
 
 
@@ -308,11 +308,11 @@ def crowd(grove: Grove, seconds: float, seed: int, roles: dict[str, Callable[[Wo
 
 
 def _set_up(grove: Grove, scene: Scene) -> None:
-    grove.store.reset()
+    grove.store.maintenance.erase_all()
     for turn in range(scene.turns):
         grove.store.save(make_session(f"shared{turn}", messages=0))
         grove.store.append(f"shared{turn}", [Message.user(f"first{turn}")])
-        grove.store.append_token_usage(f"shared{turn}", {"word": "first"})
+        grove.store.usage.append(f"shared{turn}", {"word": "first"})
     grove.store.save(make_session(COUNTED))
     last = f"shared{scene.turns - 1}"
     for mount in scene.mounts:
@@ -415,7 +415,7 @@ def log_by_all(grove: Grove, lines: int) -> None:
     def by_api() -> None:
         with Store.open(grove.home, background=False) as store:
             for turn in range(lines):
-                store.append_token_usage(name, {"who": 2, "n": turn})
+                store.usage.append(name, {"who": 2, "n": turn})
 
     together([lambda: by_mount(0), lambda: by_mount(1), by_api])
     found = [json.loads(line) for line in path.read_bytes().splitlines()]

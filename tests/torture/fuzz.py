@@ -293,7 +293,7 @@ def names_batch(seed: int, number: int, size: int = NAMES) -> int:
             assert not damage, damage
             ids = store.ids()
         with Store.open(home, background=False, durability="normal") as store:
-            store.sweep()
+            store.maintenance.sweep()
             assert store.ids() == ids, "opened again, the sessions are others"
             for name in ids:
                 assert store.load(name) is not None

@@ -179,7 +179,7 @@ class Hands(RuleBasedStateMachine):
         for fd, _ in self.readers:
             os.close(fd)
         self.readers = []
-        self.store.reset()
+        self.store.maintenance.erase_all()
         wait_until(lambda: not any(n.startswith(self.prefix) for n in os.listdir(self.grove.sessions)), PATIENCE_S)
 
 

@@ -208,7 +208,7 @@ class GroveMachine(Hands):
         before = files[TOKEN_USAGE].data if TOKEN_USAGE in files else b""
         files[TOKEN_USAGE] = File(before + line.encode() + b"\n", self.model.tick())
         if by_api:
-            assert self.store.append_token_usage(str(location), line)
+            assert self.store.usage.append(str(location), line)
         else:
             append_to(self.path(location, TOKEN_USAGE), line.encode() + b"\n")
 

@@ -140,7 +140,7 @@ def prepare(place: Path) -> tuple[Path, Path]:
     home, outside = place / "home", place / "outside"
     make_home(home)
     with Store.open(home, background=False) as store:
-        store.append_token_usage("root", {"n": 1})
+        store.usage.append("root", {"n": 1})
         store.trigrams.sweep()
         store.trigrams.merge()
         with suppress(StoreError):
@@ -186,7 +186,7 @@ def calls(store: Store) -> list[Callable[[], object]]:
         lambda: store.load_runtime("root"),
         lambda: [store.get_document("root", name) for name in ("session.json", "runtime.json")],
         lambda: store.transcript("root"),
-        lambda: [store.read_attachment("root", name.partition(".")[0]) for name in _names(store, "root/attachments")],
+        lambda: [store.attachments.read("root", name.partition(".")[0]) for name in _names(store, "root/attachments")],
         lambda: store.records.load_traces("root"),
         lambda: list(store.exports.write(store.exports.select(), "markdown", store.home.parent / "exported")),
         lambda: store.mail.at("root").pending(),
@@ -199,7 +199,7 @@ def calls(store: Store) -> list[Callable[[], object]]:
         lambda: store.projects.save(ProjectSession("k", "p"), {"title": "new"}),
         lambda: store.projects.save(ProjectSession("k", "p", "c"), {"title": "new"}),
         lambda: store.search(SECRET),
-        lambda: [store.append_token_usage("root", {"n": 2})],
+        lambda: [store.usage.append("root", {"n": 2})],
         lambda: store.attach("root", b"new", "image/png"),
         lambda: root.commit(places[1], b"by name"),
         lambda: root.commit(places[0], b"{"),
@@ -209,13 +209,13 @@ def calls(store: Store) -> list[Callable[[], object]]:
         lambda: store.save(Session.new_child("fresh", "root", "m", "new")),
         lambda: store.fork("root", "forked"),
         lambda: store.rename("forked", "moved"),
-        lambda: [store.delete("moved"), *(store.undelete(deleted.name) for deleted in store.deleted()[:1])],
+        lambda: [store.delete("moved"), *(store.trash.undelete(deleted.name) for deleted in store.trash.deleted()[:1])],
         lambda: store.trigrams.sweep(),
         lambda: store.trigrams.merge(),
-        lambda: store.sweep(),
-        lambda: store.export(),
+        lambda: store.maintenance.sweep(),
+        lambda: store.maintenance.export_sessions_json(),
         lambda: store.check(repair=True),
-        lambda: store.rebuild(),
+        lambda: store.maintenance.rebuild(),
         lambda: store.clear("root"),
         lambda: store.delete("root", force=True),
     ]

@@ -54,7 +54,7 @@ def judge_result(
     """Behind the point of no return there are two exceptions: see DESIGN's section on commits."""
     if error is None:
         # An export has to wait where the index does; and while that cannot be written, who asks it is told so.
-        is_waiting = scenario.name == "export" or (is_lasting and store.status()["unfinished"])
+        is_waiting = scenario.name == "export" or (is_lasting and store.maintenance.status()["unfinished"])
         assert is_waiting or scenario.done(store)
         return
     assert isinstance(error, OSError), repr(error)

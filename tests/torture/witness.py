@@ -92,7 +92,7 @@ class Witness:
         return None if rendered == self.exported() else "sessions.json is another"
 
     def exported(self) -> dict[str, Any]:
-        self.grove.store.export()
+        self.grove.store.maintenance.export_sessions_json()
         found: dict[str, Any] = json.loads((self.grove.home / "sessions.json").read_bytes())["sessions"]
         return found
 

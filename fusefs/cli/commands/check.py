@@ -82,7 +82,7 @@ def rebuild(home: Home, as_json: Json = False) -> None:
     Example: grovefs rebuild
     """
     with progress_bar("rebuilding") as progress, open_store(home, progress) as store:
-        count = store.rebuild(progress)
+        count = store.maintenance.rebuild(progress)
     print_json({"sessions": count}) if as_json else typer.echo(f"{count} sessions indexed")
 
 

@@ -69,7 +69,7 @@ def _removed(store: Store, location: Location, *, force: bool) -> dict[str, Any]
         is_gone = store.delete(str(location), force=force)
     except Protected as error:
         refused = f"{error}: `grovefs unpin`, or `grovefs rm --force {location}`"
-    trash = next((d.name for d in store.deleted() if d.session_id == str(location)), None) if is_gone else None
+    trash = next((d.name for d in store.trash.deleted() if d.session_id == str(location)), None) if is_gone else None
     count = max(1, before - len(store.entries(root=location.root, limit=-1))) if is_gone else 0
     return {"session": str(location), "deleted": is_gone, "count": count, "trash": trash, "refused": refused}
 
@@ -90,14 +90,14 @@ def cleanup(
     Example: grovefs cleanup empty --dry-run
     """
     with open_store(home) as store:
-        plan = store.plan_cleanup(mode, keep_pinned=not pinned)
+        plan = store.prune.plan_cleanup(mode, keep_pinned=not pinned)
         doomed, deleted = [str(location) for location in plan.to_delete], None
         if not as_json:
             for place in doomed:
                 typer.echo(place)
         if doomed and not dry_run and (yes or confirm(f"Delete {plural(len(doomed), 'session')}?")):
             with progress_bar("cleaning up") as progress:
-                deleted = store.cleanup(plan, progress=progress).deleted_count
+                deleted = store.prune.apply(plan, progress=progress).deleted_count
     if as_json:
         print_json({"doomed": doomed, "deleted": deleted})
     elif deleted is None:

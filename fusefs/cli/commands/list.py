@@ -32,7 +32,7 @@ def list_sessions(
         if as_json:
             print_json([entry.model_dump() for entry in store.entries(limit=limit, **where)])
             return
-        summaries = store.summaries(limit=limit, **where)
+        summaries = store.summaries.page(limit=limit, **where)
     _print_table(summaries)
     if len(summaries) == limit and sys.stdout.isatty():
         typer.echo(f"These are the newest {limit}; --limit says how many.", err=True)

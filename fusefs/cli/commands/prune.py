@@ -53,14 +53,14 @@ def prune(
         if every is not None and not dry_run:
             _automatically(store, keep, every, as_json=as_json)
             return
-        plan = store.pruner.plan(keep)
+        plan = store.prune.plan(keep)
         if not as_json:
             _print_plan(plan)
         if dry_run or not plan.to_delete:
             _print_outcome(plan, None, as_json=as_json)
         elif yes or confirm(f"Delete {plural(plan.session_count, 'session')}?"):
             with progress_bar("pruning") as progress:
-                result = store.pruner.apply(plan, progress)
+                result = store.prune.apply(plan, progress=progress)
             if not as_json:
                 for tree in result.left:
                     typer.echo(f"left alone: {tree.root}: {tree.reason}")
@@ -70,7 +70,7 @@ def prune(
 def _automatically(store: Store, keep: Keep, every_s: float, *, as_json: bool) -> None:
     from store import AutoPrune
 
-    result = store.pruner.run_if_due(AutoPrune(keep, every_s))
+    result = store.prune.run_if_due(AutoPrune(keep, every_s))
     deleted = [str(location) for location in result.deleted] if result else []
     if as_json:
         print_json({"ran": result is not None, "deleted": deleted})
@@ -81,7 +81,7 @@ def _automatically(store: Store, keep: Keep, every_s: float, *, as_json: bool) -
 
 
 def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    plan = store.agents.plan(keep)
+    plan = store.prune.plan_agents(keep)
     if not as_json:
         for record, reason in plan.to_delete:
             typer.echo(f"{record.created_at[:10]}\t{record.name}\t{reason}")
@@ -91,7 +91,7 @@ def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: b
     gone: list[str] | None = None
     if plan.to_delete and not dry_run and (yes or confirm(f"Delete {records}?")):
         with progress_bar("pruning") as progress:
-            gone = store.agents.apply(plan, batch=batch, progress=progress)
+            gone = store.prune.apply(plan, batch=batch, progress=progress)
     if as_json:
         doomed = [
             {"name": record.name, "created_at": record.created_at, "reason": why} for record, why in plan.to_delete

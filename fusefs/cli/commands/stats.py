@@ -43,7 +43,7 @@ def stats(
     table = parse_prices(prices.read_bytes(), str(prices)) if prices else None
     since = "" if everything else Timestamp.from_ns(time.time_ns() - (days - 1) * DAY_NS)[:10]
     with open_store(home) as store:
-        usage = store.usage(since=since, prices=table)
+        usage = store.usage.totals(since=since, prices=table)
     by_day = {day: _value(used, what) for day, used in usage.by_day().items()}
     if picture is not None:
         picture.write_text(svg(by_day, f"{what} per day"))

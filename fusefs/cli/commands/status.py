@@ -62,7 +62,7 @@ def _line(mount: Mount) -> str:
 def _home(home: Path) -> dict[str, Any]:
     try:
         with open_store(home) as store:
-            return {**store.status(), "in_trash": len(group_deletions(store.deleted()))}
+            return {**store.maintenance.status(), "in_trash": len(group_deletions(store.trash.deleted()))}
     except (StoreError, OSError, apsw.Error) as error:
         return {"home": str(home), "error": str(error)}
 

@@ -59,7 +59,7 @@ class _TailReader:
     status: str | None = None
 
     def begin(self, count: int) -> None:
-        self.cursor = self.store.changes().cursor
+        self.cursor = self.store.feed.since().cursor
         self.version = self.store.version(self.location)
         session = self._load()
         self.status = session.last_run_status
@@ -70,7 +70,7 @@ class _TailReader:
 
     def wait(self) -> None:
         """Until something happens, or a moment has passed; then show what is new."""
-        self.cursor = self.store.wait_changes(self.cursor, WAIT_S).cursor
+        self.cursor = self.store.feed.wait(self.cursor, WAIT_S).cursor
         version = self.store.version(self.location)
         if version == self.version:
             return

@@ -34,7 +34,7 @@ def trash(
         if empty:
             _empty(store, yes=yes, as_json=as_json)
             return
-        found = group_deletions(store.deleted())
+        found = group_deletions(store.trash.deleted())
     if as_json:
         print_json([_as_dict(deletion, home) for deletion in found])
     elif found:
@@ -45,10 +45,10 @@ def trash(
 
 
 def _empty(store: Store, *, yes: bool, as_json: bool) -> None:
-    count = len(group_deletions(store.deleted()))
+    count = len(group_deletions(store.trash.deleted()))
     if count and not yes and not confirm(f"Erase {plural(count, 'deletion')} for good?", "--yes"):
         raise typer.Exit(1)
-    store.empty_trash()
+    store.trash.empty()
     print_json({"erased": count}) if as_json else typer.echo(f"erased: {plural(count, 'deletion')}")
 
 
@@ -71,7 +71,7 @@ def undelete(
     Example: grovefs undelete second-try
     """
     with open_store(home) as store:
-        chosen = find_deletion(group_deletions(store.deleted()), name)
+        chosen = find_deletion(group_deletions(store.trash.deleted()), name)
         restored, refused = _put_back(store, chosen)
     if as_json:
         print_json({"restored": restored, "refused": refused})
@@ -85,11 +85,11 @@ def undelete(
 
 def _put_back(store: Store, deletion: DeletionGroup) -> tuple[list[str], dict[str, str]]:
     """The session first, then what belongs into it; if that is refused, of the rest nothing is tried."""
-    restored = [str(place) for place in store.undelete(deletion.last.name)]
+    restored = [str(place) for place in store.trash.undelete(deletion.last.name)]
     refused: dict[str, str] = {}
     for slot in deletion.slots[1:]:
         try:
-            restored += map(str, store.undelete(slot.name))
+            restored += map(str, store.trash.undelete(slot.name))
         except StoreError as error:
             refused[slot.moves[0][0]] = str(error)
     return list(dict.fromkeys(restored)), refused

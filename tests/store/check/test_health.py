@@ -60,12 +60,12 @@ def test_bytes_that_read_back_otherwise_are_told(store: Store, monkeypatch: pyte
     monkeypatch.setattr(os, "read", lambda fd, size: b"\0" * (size - 1))
     health = store.health()
     monkeypatch.undo()
-    assert "could not be read back" in failed(health)["writable"]
+    assert "data read back differs" in failed(health)["writable"]
 
 
 def test_a_server_at_work_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """While nothing may be written the home is not well."""
-    monkeypatch.setattr(store._bamboo, "activity", lambda: "it holds a lock")
+    monkeypatch.setattr(store._home.bamboo, "activity", lambda: "it holds a lock")
     health = store.health()
     monkeypatch.undo()
     assert "writable" in failed(health)
@@ -90,7 +90,7 @@ def test_a_damaged_index_is_told_with_the_remedy(home: Path) -> None:
 
 def test_reading_all_of_the_index_can_be_left_out(store: Store) -> None:
     """And then it says so."""
-    assert "not read through" in store.health(deep=False).probes[1].detail
+    assert "integrity not checked" in store.health(deep=False).probes[1].detail
 
 
 def test_too_little_room_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from store import BambooAtWork, Location, Message, Report, Session, Store
 from store.check.finding import NOTES, Finding, Kind
-from store.check.fulltext import Parity
+from store.check.fulltext import FulltextComparison
 from store.model.message import ImageUrl, MessagePart
 from tests.builders import files_below, location_of, make_document, make_session, read_json
 
@@ -32,7 +32,7 @@ def opened(home: Path) -> Iterator[Store]:
         store.save(Session.new_child_of("c2", child, "m", "grandchild"))
         store.save(make_session("s2", title="second"))
         store.attach("s1", b"picture", "image/png")
-        store.export()
+        store.maintenance.export_sessions_json()
         assert store.check().exit_code == 0
         yield store
 
@@ -195,7 +195,7 @@ def test_words_that_are_not_those_of_the_file_are_found(opened: Store, text: str
     if text == "MSG-0 .":  # the same words
         assert opened.check().is_clean
         return
-    assert "other words" in see_found(opened, "search-rows", "sessions/s1").text
+    assert "indexed words differ" in see_found(opened, "search-rows", "sessions/s1").text
     see_mended(opened, "search-rows", "sessions/s1")
     assert {location_of(hit).id for hit in opened.search('"msg-0"') if hit.location} == {"s1", "s2"}
     assert opened.search("ghost") == []
@@ -203,18 +203,18 @@ def test_words_that_are_not_those_of_the_file_are_found(opened: Store, text: str
 
 def test_words_written_during_the_check_are_no_damage(opened: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between looking at the files and at the words others go on working."""
-    differing = Parity.differing
+    differing = FulltextComparison.differing
 
-    def late(parity: Parity) -> Any:
+    def late(comparison: FulltextComparison) -> Any:
         opened.append("s1", [Message.user("late words")])
         session = opened.load("s2")
         assert session is not None
         session.messages[0].content = "other words"
         opened.save(session)
         opened.state.save_markdown("notes", "late", "words of a document")
-        return differing(parity)
+        return differing(comparison)
 
-    monkeypatch.setattr(Parity, "differing", late)
+    monkeypatch.setattr(FulltextComparison, "differing", late)
     assert opened.check().is_clean
 
 
@@ -236,24 +236,24 @@ def test_search_rows_of_nobody_are_removed(opened: Store, damage: str) -> None:
 @pytest.mark.warns
 def test_unfinished_commit_is_found_and_finished(opened: Store) -> None:
     """A save whose index transaction failed is told of, and repair completes it."""
-    opened._disk.step = _fail_at("index")
+    opened._core.disk.step = _fail_at("index")
     opened.append("s1", [Message.user("late")])
-    opened._disk.step = _nothing
+    opened._core.disk.step = _nothing
     assert "made to fail" in see_found(opened, "unfinished", "sessions/s1").text
     see_mended(opened, "unfinished", "sessions/s1")
     assert len(opened.search("late")) == 1
-    assert opened.status()["unfinished"] == {}
+    assert opened.maintenance.status()["unfinished"] == {}
 
 
 @pytest.mark.warns
 def test_unfinished_deletion_is_found_and_finished(opened: Store) -> None:
     """The mark of a whole tree is told of under the name of its root."""
-    opened._disk.step = _fail_at("index")
+    opened._core.disk.step = _fail_at("index")
     opened.delete("s1")
-    opened._disk.step = _nothing
+    opened._core.disk.step = _nothing
     see_mended(opened, "unfinished", "sessions/s1")
     assert opened.entry("s1") is None
-    assert opened.status()["unfinished"] == {}
+    assert opened.maintenance.status()["unfinished"] == {}
 
 
 def _nothing(name: str) -> None:
@@ -298,7 +298,7 @@ def test_sidecar_with_messages_loses_only_those(opened: Store) -> None:
     path = opened.home / "sessions/s1/runtime.json"
     data = read_json(path) | {"title": "fresher", "unknown": [1], "messages": [{"role": "user", "content": "x"}]}
     path.write_bytes(bad := make_document(**data))
-    opened.sweep()
+    opened.maintenance.sweep()
     see_mended(opened, "sidecar-messages", "sessions/s1/runtime.json")
     assert read_json(path) == data | {"messages": []}
     entry = opened.entry("s1")
@@ -403,7 +403,7 @@ def test_unparsable_session_is_left_to_a_person(opened: Store, raw: bytes, reaso
     path = opened.home / "sessions/s2/session.json"
     good = path.read_bytes()
     path.write_bytes(raw)
-    opened.sweep()
+    opened.maintenance.sweep()
     assert reason in see_found(opened, "unparsable", "sessions/s2/session.json").text
     see_left_alone(opened, "unparsable", "sessions/s2/session.json")
     path.write_bytes(good)
@@ -417,7 +417,7 @@ def test_link_in_place_of_a_session_is_unparsable(opened: Store) -> None:
     path = opened.home / "sessions/s2/session.json"
     path.rename(opened.home / "elsewhere")
     path.symlink_to(opened.home / "elsewhere")
-    opened.sweep()
+    opened.maintenance.sweep()
     see_left_alone(opened, "unparsable", "sessions/s2/session.json")
     path.unlink()
     (opened.home / "elsewhere").rename(path)
@@ -431,7 +431,7 @@ def test_identity_that_contradicts_the_path_is_left_to_a_person(opened: Store, m
     path = opened.home / "sessions/s2/session.json"
     good = path.read_bytes()
     path.write_bytes(good.replace(f'"{member}": "s2"'.encode(), f'"{member}": "other"'.encode()))
-    opened.sweep()
+    opened.maintenance.sweep()
     finding = see_found(opened, "identity", "sessions/s2/session.json")
     assert "'other'" in finding.text
     assert "'s2'" in finding.text
@@ -445,11 +445,11 @@ def test_child_without_its_parent_is_an_orphan(opened: Store) -> None:
     """A grandchild whose parent's directory is gone is found; putting the parent back mends it."""
     parent = opened.home / "sessions/s1/children/c1"
     parent.rename(opened.home / "kept")
-    opened.sweep()
+    opened.maintenance.sweep()
     assert "'c1'" in see_found(opened, "orphan-child", "sessions/s1/children/c2").text
     see_left_alone(opened, "orphan-child", "sessions/s1/children/c2")
     (opened.home / "kept").rename(parent)
-    opened.sweep()
+    opened.maintenance.sweep()
     see_gone(opened)
 
 
@@ -458,11 +458,11 @@ def test_children_of_a_directory_without_session_are_orphans(opened: Store) -> N
     path = opened.home / "sessions/s1/session.json"
     good = path.read_bytes()
     path.unlink()
-    opened.sweep()
+    opened.maintenance.sweep()
     assert "2 children" in see_found(opened, "orphan-child", "sessions/s1", "incoming").text
     see_left_alone(opened, "orphan-child", "sessions/s1/children/c1", "incoming")
     path.write_bytes(good)
-    opened.sweep()
+    opened.maintenance.sweep()
     see_gone(opened)
 
 
@@ -557,9 +557,9 @@ def test_report_counts_sessions_and_tells_progress(opened: Store) -> None:
 def test_what_cannot_be_mended_is_damage_left(opened: Store) -> None:
     """A mend that the disk refuses is reported with the reason, not as mended."""
     (opened.home / "sessions.json").unlink()
-    opened._disk.step = _fail_at("move")
+    opened._core.disk.step = _fail_at("move")
     report = opened.check(repair=True)
-    opened._disk.step = _nothing
+    opened._core.disk.step = _nothing
     assert report.exit_code == 4
     assert "made to fail" in report.findings[0].text
     assert opened.check(repair=True).exit_code == 1
@@ -569,7 +569,7 @@ def test_nothing_is_mended_while_bamboo_is_at_work(opened: Store) -> None:
     """A server's own temporaries must not be moved away from under it."""
     path = opened.home / f"sessions/s1/session.json.tmp.{UUID}"
     path.write_bytes(b"being written")
-    opened._bamboo.note_rewrite()
+    opened._home.bamboo.note_rewrite()
     with pytest.raises(BambooAtWork):
         opened.check(repair=True)
     assert path.exists()
@@ -629,12 +629,12 @@ def test_a_copy_in_a_dot_directory_is_foreign_and_no_damage(opened: Store) -> No
     """As in the mount: `sessions/.x` is nobody's session, though it may hold a copy of one."""
     for place in ("sessions/.x", "sessions/s1/children/.x"):
         shutil.copytree(opened.home / "sessions/s2", opened.home / place)
-    opened.sweep()
+    opened.maintenance.sweep()
     ids = opened.ids()
     assert not [name for name in ids if ".x" in name]
     found = {finding.path: finding.kind for finding in opened.check().findings}
     assert found == {"sessions/.x": "foreign-file", "sessions/s1/children/.x": "foreign-file"}
     assert opened.check().is_clean
-    assert opened.rebuild() == len(ids)
+    assert opened.maintenance.rebuild() == len(ids)
     for place in ("sessions/.x", "sessions/s1/children/.x"):
         shutil.rmtree(opened.home / place)

@@ -16,7 +16,7 @@ from tests.builders import make_session
 def test_a_file_with_another_name_is_told_of(store: Store, home: Path, tmp_path: Path, name: str) -> None:
     """A hard link, as `cp -al` makes them: worth knowing, but no damage."""
     store.save(make_session("s1"))
-    store.append_token_usage("s1", {"n": 1})
+    store.usage.append("s1", {"n": 1})
     store.names.commit(classify_path("sessions/s1/attachments/a.bin"), b"bytes")
     os.link(home / "sessions/s1" / name, tmp_path / "other")
     (found,) = store.check().findings

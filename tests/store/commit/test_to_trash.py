@@ -44,6 +44,6 @@ def test_a_deleted_file_named_info_json_can_be_restored(store: Store) -> None:
     place = classify_path("sessions/s1/attachments/info.json")
     store.names.commit(place, b"an attachment")
     store.names.remove_file(place)
-    (slot,) = store.deleted()
-    store.undelete(slot.name)
+    (slot,) = store.trash.deleted()
+    store.trash.undelete(slot.name)
     assert (store.home / place.path).read_bytes() == b"an attachment"

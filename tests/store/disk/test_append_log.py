@@ -99,7 +99,7 @@ def test_a_line_whose_index_cannot_be_written_is_taken_back(
 ) -> None:
     """Rule 3: the caller is told that it failed, so it must not be there."""
     store.save(make_session())
-    store.append_token_usage("s1", {"input_tokens": 1})
+    store.usage.append("s1", {"input_tokens": 1})
     path = home / "sessions/s1/token-usage.jsonl"
     before = path.read_bytes()
 
@@ -109,8 +109,8 @@ def test_a_line_whose_index_cannot_be_written_is_taken_back(
     with monkeypatch.context() as patched:
         patched.setattr("store.index.changed_files.note", full)
         with pytest.raises(OSError, match="No space left") as raised:
-            store.append_token_usage("s1", {"input_tokens": 2})
+            store.usage.append("s1", {"input_tokens": 2})
     assert raised.value.errno == errno.ENOSPC
     assert path.read_bytes() == before
-    store.append_token_usage("s1", {"input_tokens": 3})
+    store.usage.append("s1", {"input_tokens": 3})
     assert len(path.read_bytes().splitlines()) == 2

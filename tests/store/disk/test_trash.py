@@ -17,23 +17,23 @@ from tests.builders import make_session
 def test_attachments_and_logs_come_back(store: Store) -> None:
     store.save(make_session("s1", title="One"))
     attached = store.attach("s1", b"\x89PNG picture", "image/png")
-    store.append_token_usage("s1", {"input_tokens": 1})
+    store.usage.append("s1", {"input_tokens": 1})
     picture = classify_path(f"sessions/s1/attachments/{attached.id}.png")
     log = classify_path("sessions/s1/token-usage.jsonl")
     for place in (picture, log):
         store.names.remove_file(place)
         assert not (store.home / place.path).exists()
-    assert store.read_attachment("s1", attached.id) is None
-    (deletion,) = group_deletions(store.deleted())
+    assert store.attachments.read("s1", attached.id) is None
+    (deletion,) = group_deletions(store.trash.deleted())
     assert (deletion.paths, deletion.last.title) == ([log.path, picture.path], "One")
     for part in deletion.slots:
-        store.undelete(part.name)
-    assert store.read_attachment("s1", attached.id) == (b"\x89PNG picture", "image/png")
+        store.trash.undelete(part.name)
+    assert store.attachments.read("s1", attached.id) == (b"\x89PNG picture", "image/png")
     entry = store.entry("s1")
     assert entry is not None
     assert entry.has_attachments
     assert (store.home / log.path).read_bytes() == b'{"input_tokens":1}\n'
-    assert store.deleted() == []
+    assert store.trash.deleted() == []
 
 
 def test_what_editors_leave_is_not_kept(store: Store) -> None:
@@ -42,7 +42,7 @@ def test_what_editors_leave_is_not_kept(store: Store) -> None:
         place = classify_path(f"sessions/s1/attachments/{name}")
         store.names.commit(place, b"" if name == "4913" else b"x")
         store.names.remove_file(place)
-    assert store.deleted() == []
+    assert store.trash.deleted() == []
 
 
 @pytest.mark.parametrize("name", ["attachments/big.bin", "token-usage.jsonl"])
@@ -62,7 +62,7 @@ def test_on_a_full_disk_a_file_goes_for_good(home: Path, name: str) -> None:
         store.names.remove_file(place)
         is_full = False
         assert not (home / place.path).exists()
-        assert store.deleted() == []
+        assert store.trash.deleted() == []
         assert not list((home / ".grovefs/trash").iterdir())
         assert store.check().is_clean
 
@@ -74,8 +74,8 @@ def test_the_trash_can_be_emptied(store: Store) -> None:
     store.state.save_json("facts", "f", 1)
     store.state.delete("facts", "f")
     store.delete("s1")
-    assert store.empty_trash() == 2
-    assert store.deleted() == []
+    assert store.trash.empty() == 2
+    assert store.trash.deleted() == []
     assert not list((store.home / ".grovefs/trash").iterdir())
 
 
@@ -86,7 +86,7 @@ def test_an_attachment_whose_name_is_no_text_comes_back(store: Store) -> None:
     (store.home / path).write_bytes(b"odd")
     store.names.remove_file(classify_path(path))
     assert not (store.home / path).exists()
-    (deletion,) = group_deletions(store.deleted())
+    (deletion,) = group_deletions(store.trash.deleted())
     assert deletion.paths == [path]
-    store.undelete(deletion.last.name)
+    store.trash.undelete(deletion.last.name)
     assert (store.home / path).read_bytes() == b"odd"

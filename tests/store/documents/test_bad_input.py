@@ -319,11 +319,10 @@ BY_ID: dict[str, Callable[[Store, str], Any]] = {
     "entry": lambda store, i: store.entry(i),
     "location": lambda store, i: store.location(i),
     "children": lambda store, i: store.children(i),
-    "child_run_statuses": lambda store, i: store.child_run_statuses(i),
     "attach": lambda store, i: store.attach(i, b"x", "image/png"),
-    "read_attachment": lambda store, i: store.read_attachment(i, "a1"),
-    "read_attachment's id": lambda store, i: store.read_attachment("s1", i),
-    "append_token_usage": lambda store, i: store.append_token_usage(i, {"x": 1}),
+    "read_attachment": lambda store, i: store.attachments.read(i, "a1"),
+    "read_attachment's id": lambda store, i: store.attachments.read("s1", i),
+    "append_token_usage": lambda store, i: store.usage.append(i, {"x": 1}),
     "put_document at a root": lambda store, i: store.put_document(Location(i), MAIN, GOOD),
     "put_document at a child": lambda store, i: store.put_document(Location("s1", i), MAIN, GOOD),
     "put_document below a root": lambda store, i: store.put_document(Location(i, "c"), MAIN, GOOD),
@@ -373,8 +372,8 @@ def test_a_reference_does_not_lead_out_either(store: Store, home: Path) -> None:
     store.save(make_session("s1"))
     for url in ("bamboo-attachment://../x", "bamboo-attachment://s1/../session", "bamboo-attachment://s1/a/../../x"):
         with refused(home, InvalidName):
-            store.resolve_attachment(url)
-    assert store.resolve_attachment("https://example.org/x") is None
+            store.attachments.resolve(url)
+    assert store.attachments.resolve("https://example.org/x") is None
 
 
 @pytest.mark.warns
@@ -437,12 +436,12 @@ def poke(store: Store) -> Iterator[Any]:
         lambda: store.get_document(S1, MAIN),
         lambda: store.get_document(S1, SIDE),
         lambda: store.get_document("s1/c1", MAIN),
-        lambda: store.read_attachment("s1", "a1"),
+        lambda: store.attachments.read("s1", "a1"),
         lambda: store.entries(),
         lambda: store.search(SECRET_TITLE),
-        lambda: store.sweep(),
+        lambda: store.maintenance.sweep(),
         lambda: store.check(),
-        lambda: store.append_token_usage("s1", {"x": 1}),
+        lambda: store.usage.append("s1", {"x": 1}),
         lambda: store.attach("s1", b"new", "image/png"),
         lambda: store.append("s1", [Message.user("new")]),
         lambda: store.put_document(S1, SIDE, make_document("s1", messages=[], title="new")),
@@ -453,9 +452,9 @@ def poke(store: Store) -> Iterator[Any]:
         lambda: store.update("s1", lambda session: setattr(session, "title", "newer")),
         lambda: store.check(repair=True),
         lambda: store.clear("s1"),
-        lambda: store.rebuild(),
+        lambda: store.maintenance.rebuild(),
         lambda: store.delete("s1", force=True),
-        lambda: store.reset(),
+        lambda: store.maintenance.erase_all(),
     ]
     for call in calls:
         try:

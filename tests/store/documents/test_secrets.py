@@ -144,7 +144,7 @@ def test_a_key_that_lies_on_disk_goes_with_the_next_write(store: Store, home: Pa
         path.write_text(json.dumps(document))
     if not side:
         (home / "sessions/s1/runtime.json").unlink()
-    store.sweep()
+    store.maintenance.sweep()
     assert KEY.encode() in stored(home)
     store.append("s1", [Message.user("hello")])
     assert KEY.encode() not in stored(home)
@@ -157,8 +157,8 @@ def test_a_migrated_sidecar_has_no_key(store: Store, home: Path) -> None:
     (home / "sessions/s1/runtime.json").unlink()
     path = home / "sessions/s1/session.json"
     path.write_text(json.dumps(read_json(path) | {"llm_config": LLM}))
-    store.sweep()
-    assert store.migrate_sidecars() == 1
+    store.maintenance.sweep()
+    assert store.maintenance.migrate_sidecars() == 1
     assert KEY not in (home / "sessions/s1/runtime.json").read_text()
 
 
@@ -265,8 +265,8 @@ def test_check_lists_likely_keys_by_place_and_prints_none(store: Store, home: Pa
     session = make_session("s1", title=f"about {aws}")
     session.add_message(Message.user(f"my token is {token}"))
     store.save(session)
-    store.append_token_usage("s1", {"note": "fine"})
-    store.append_token_usage("s1", {"note": aws})
+    store.usage.append("s1", {"note": "fine"})
+    store.usage.append("s1", {"note": aws})
     store.attach("s1", f"first\n{token}\n".encode(), "text/plain")
     store.state.save_json("memory/facts", "keys", {"list": [token]})
     assert store.check().findings == []
@@ -295,9 +295,9 @@ def test_check_finds_a_key_that_lies_in_its_member(store: Store, home: Path) -> 
     good = path.read_bytes()
     path.write_text(json.dumps(read_json(path) | {"llm_config": {**LLM, "api_key": "short"}}))
     texts = [f.text for f in store.check(secrets=True).findings if f.kind == "secret"]
-    assert texts == ["llm_config.api_key: looks like a key, by its place"]
+    assert texts == ["llm_config.api_key: looks like a key, by the name of its member"]
     path.write_text("{\n broken " + "".join(SAMPLES["a GitHub token"]))
     texts = [f.text for f in store.check(secrets=True).findings if f.kind == "secret"]
     assert texts == ["line 2: looks like a GitHub token"]
     path.write_bytes(good)
-    store.sweep()
+    store.maintenance.sweep()

@@ -490,7 +490,7 @@ def test_unknown_keys_written_beside_us_survive_for_new_sessions_too(home: Path)
         index["sessions"]["new"] = index_entry("new", "sessions/new", x_badge="new")
         index["x_future"] = "changed"
         (home / "sessions.json").write_text(json.dumps(index))
-        store.export()
+        store.maintenance.export_sessions_json()
         exported = read_json(home / "sessions.json")
     assert exported["x_future"] == "changed"
     assert exported["sessions"]["new"]["x_badge"] == "new"
@@ -510,21 +510,21 @@ def test_nothing_is_written_while_a_server_holds_its_lock(home: Path, name: str)
                 lambda: store.append("rich", [Message.user("x")]),
                 lambda: store.delete("rich"),
                 lambda: store.clear("rich"),
-                lambda: store.cleanup("all"),
-                lambda: store.append_token_usage("rich", {}),
+                lambda: store.prune.apply(store.prune.plan_cleanup("all")),
+                lambda: store.usage.append("rich", {}),
                 lambda: store.attach("rich", b"x"),
                 lambda: put(store, "rich", MIXED_MAIN),
-                store.migrate_sidecars,
-                store.reset,
+                store.maintenance.migrate_sidecars,
+                store.maintenance.erase_all,
             ):
                 with pytest.raises(BambooAtWork, match=name):
                     write()
             assert get(store, "rich").id == "rich"
         assert snapshot(home) == before
         deadline = time.monotonic() + 5
-        while store.status()["bamboo"] is not None:
+        while store.maintenance.status()["bamboo"] is not None:
             assert time.monotonic() < deadline
-        assert store.append_token_usage("rich", {"round": 3})
+        assert store.usage.append("rich", {"round": 3})
 
 
 def test_every_member_of_an_entry_that_metadata_can_fill_is_filled(store: Store) -> None:
@@ -586,16 +586,16 @@ def test_a_leftover_temporary_is_not_taken_for_the_attachment(home: Path) -> Non
     """The picture is found with its type though half of another copy lies beside it."""
     write_home(home, leftovers=True)
     with Store.open(home, background=False) as store:
-        assert store.read_attachment(MIXED, PICTURE) == (b"\x89PNG picture", "image/png")
+        assert store.attachments.read(MIXED, PICTURE) == (b"\x89PNG picture", "image/png")
         url = get(store, MIXED).messages[0].content_parts[1].image_url.url  # type: ignore[index,union-attr]
-        assert store.resolve_attachment(url) == (b"\x89PNG picture", "image/png")
+        assert store.attachments.resolve(url) == (b"\x89PNG picture", "image/png")
         (home / f"sessions/{MIXED}/attachments/{PICTURE}.png").unlink()
-        assert store.read_attachment(MIXED, PICTURE) is None
+        assert store.attachments.read(MIXED, PICTURE) is None
 
 
 def test_a_usage_record_goes_behind_those_that_are_there(bamboo: Path, store: Store) -> None:
     """Lines that Bamboo wrote keep their bytes."""
-    store.append_token_usage("rich", {"round": 3})
+    store.usage.append("rich", {"round": 3})
     log = bamboo / "sessions/rich/token-usage.jsonl"
     assert log.read_bytes() == b'{"round":1}\n{"round": 2}\n{"round":3}\n'
 
@@ -937,7 +937,7 @@ def test_saving_in_a_single_level_home_makes_the_sidecar(single_level: Path, sto
 def test_migrating_a_single_level_home_makes_every_sidecar(single_level: Path, store: Store) -> None:
     """Roots and children get one, in the text of their session.json, which stays."""
     before = files_below(single_level)
-    assert store.migrate_sidecars() == 2
+    assert store.maintenance.migrate_sidecars() == 2
     after = files_below(single_level)
     assert {name: after[name] for name in before} == before
     for name in before:
@@ -951,12 +951,12 @@ def test_migrating_a_single_level_home_makes_every_sidecar(single_level: Path, s
 def test_putting_the_same_bytes_changes_nothing(bamboo: Path, store: Store) -> None:
     """Neither files nor their times nor the feed move, for documents in any form."""
     before = snapshot(bamboo)
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     for id, text in (("rich", RICH_MAIN), (MIXED, MIXED_MAIN), ("s-min", MINIMAL)):
         assert put(store, id, text) is False
     assert put(store, "rich", RICH_SIDE, "runtime.json") is False
     assert snapshot(bamboo) == before
-    assert store.changes(cursor).items == []
+    assert store.feed.since(cursor).items == []
 
 
 @pytest.mark.parametrize("reformat", [str.strip, lambda t: t.replace("\n", "\r\n  "), lambda t: f"\n{t} \n"])
@@ -1416,7 +1416,7 @@ def grove(store: Store) -> Store:
 def test_cleanup_all_spares_a_pinned_grandchild_and_its_ancestors(grove: Store) -> None:
     """The chain up to the root stays, for its directory holds the pinned one; the rest goes."""
     pin(grove, "a2")
-    result = grove.cleanup("all")
+    result = grove.prune.apply(grove.prune.plan_cleanup("all"))
     assert result.deleted_session_ids == ["b", "b1", "c", "c1"]
     assert result.deleted_count == 4
     assert ids(grove) == {"a", "a1", "a2"}
@@ -1425,7 +1425,7 @@ def test_cleanup_all_spares_a_pinned_grandchild_and_its_ancestors(grove: Store) 
 def test_cleanup_all_without_keeping_pinned_takes_everything(grove: Store, home: Path) -> None:
     """Pins count only while they are to be kept."""
     pin(grove, "a2")
-    assert grove.cleanup("all", keep_pinned=False).deleted_count == 7
+    assert grove.prune.apply(grove.prune.plan_cleanup("all", keep_pinned=False)).deleted_count == 7
     assert ids(grove) == set()
     assert files_below(home) == {}
 
@@ -1433,44 +1433,44 @@ def test_cleanup_all_without_keeping_pinned_takes_everything(grove: Store, home:
 def test_cleanup_all_deletes_unpinned_children_of_a_kept_root(grove: Store) -> None:
     """A pinned root protects itself, not its descendants."""
     pin(grove, "a")
-    grove.cleanup("all")
+    grove.prune.apply(grove.prune.plan_cleanup("all"))
     assert ids(grove) == {"a"}
 
 
 def test_cleanup_empty_spares_a_pinned_grandchild_and_its_ancestors(grove: Store) -> None:
     """Empty ones go, but for the chain above the pin; a root with work stays, its empty child goes."""
     pin(grove, "a2")
-    assert grove.cleanup("empty").deleted_session_ids == ["b1", "c", "c1"]
+    assert grove.prune.apply(grove.prune.plan_cleanup("empty")).deleted_session_ids == ["b1", "c", "c1"]
     assert ids(grove) == {"a", "a1", "a2", "b"}
 
 
 def test_cleanup_empty_spares_an_empty_root_whose_grandchild_holds_work(grove: Store) -> None:
     """Unlike Bamboo's: the work of a descendant does not go with its empty ancestors."""
     grove.append("a2", [Message.user("one"), Message.assistant("two")])
-    grove.cleanup("empty")
+    grove.prune.apply(grove.prune.plan_cleanup("empty"))
     assert ids(grove) == {"a", "a1", "a2", "b"}
 
 
 def test_cleanup_children_spares_a_pinned_grandchild_and_its_parent(grove: Store) -> None:
     """All roots stay; of the children only the chain above the pin."""
     pin(grove, "a2")
-    assert grove.cleanup("children").deleted_session_ids == ["b1", "c1"]
+    assert grove.prune.apply(grove.prune.plan_cleanup("children")).deleted_session_ids == ["b1", "c1"]
     assert ids(grove) == {"a", "a1", "a2", "b", "c"}
 
 
 def test_cleanup_children_takes_nested_ones_too(grove: Store) -> None:
     """Without a pin no child is left at any depth."""
-    grove.cleanup("children")
+    grove.prune.apply(grove.prune.plan_cleanup("children"))
     assert ids(grove) == {"a", "b", "c"}
 
 
 def test_a_plan_tells_what_cleanup_will_do(grove: Store) -> None:
     """The plan changes nothing; what was pinned after it was made is spared."""
-    plan = grove.plan_cleanup("children")
+    plan = grove.prune.plan_cleanup("children")
     assert plan.session_ids == ["a1", "a2", "b1", "c1"]
     assert len(ids(grove)) == 7
     pin(grove, "a2")
-    assert grove.cleanup(plan).deleted_session_ids == ["b1", "c1"]
+    assert grove.prune.apply(plan).deleted_session_ids == ["b1", "c1"]
 
 
 def test_deleting_a_nested_child_takes_its_descendants(bamboo: Path, store: Store) -> None:
@@ -1491,8 +1491,8 @@ def test_deleting_is_refused_while_a_descendant_is_pinned(bamboo: Path, store: S
         store.delete("kid")
     assert files_below(bamboo) == before
     assert store.delete("kid", force=True)
-    [deleted] = store.deleted()
-    assert {str(location) for location in store.undelete(deleted.name)} == {"rich/kid", "rich/grandkid"}
+    [deleted] = store.trash.deleted()
+    assert {str(location) for location in store.trash.undelete(deleted.name)} == {"rich/kid", "rich/grandkid"}
     assert files_below(bamboo) == before
 
 
@@ -1554,7 +1554,7 @@ def copy_tree(home: Path, *, corrected: bool) -> None:
 def test_child_under_two_roots_is_ambiguous_and_its_exact_name_is_not(bamboo: Path, store: Store) -> None:
     """The error names the candidates, each of which can be used in its place."""
     copy_tree(bamboo, corrected=True)
-    store.sweep()
+    store.maintenance.sweep()
     for ask in (store.load, store.load_runtime, store.entry, store.location, store.delete, store.clear, store.children):
         with pytest.raises(Ambiguous) as error:
             ask("kid")
@@ -1569,7 +1569,7 @@ def test_child_under_two_roots_is_ambiguous_and_its_exact_name_is_not(bamboo: Pa
 def test_a_loaded_copy_is_saved_to_its_own_place(bamboo: Path, store: Store) -> None:
     """A Session knows its root, so saving and appending are never ambiguous."""
     copy_tree(bamboo, corrected=True)
-    store.sweep()
+    store.maintenance.sweep()
     session = get(store, "copy/kid")
     session.model = "only the copy"
     store.save(session)
@@ -1583,7 +1583,7 @@ def test_a_loaded_copy_is_saved_to_its_own_place(bamboo: Path, store: Store) -> 
 def test_deleting_one_of_two_ends_the_ambiguity(bamboo: Path, store: Store) -> None:
     """Descendants are taken only from the tree that was named."""
     copy_tree(bamboo, corrected=True)
-    store.sweep()
+    store.maintenance.sweep()
     assert store.delete("copy/kid")
     assert get(store, "kid").root_session_id == "rich"
     assert get(store, "grandkid").root_session_id == "rich"
@@ -1593,8 +1593,8 @@ def test_deleting_one_of_two_ends_the_ambiguity(bamboo: Path, store: Store) -> N
 def test_export_tells_an_ambiguous_id_once(bamboo: Path, store: Store) -> None:
     """sessions.json is keyed by id and has no room for two; it stays readable."""
     copy_tree(bamboo, corrected=True)
-    store.sweep()
-    store.export()
+    store.maintenance.sweep()
+    store.maintenance.export_sessions_json()
     assert set(read_json(bamboo / "sessions.json")["sessions"]) == SESSION_IDS | {"copy"}
 
 

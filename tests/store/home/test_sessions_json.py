@@ -49,7 +49,7 @@ def test_export_equals_the_entries(store: Store) -> None:
     """Bamboo's format: version, updated_at, and each entry under its id, members in its order."""
     store.save(make_session("s1", title='größer "quoted"', pinned=True, run_id="run"))
     store.save(Session.new_child("c1", "s1", "m", "child"))
-    store.export()
+    store.maintenance.export_sessions_json()
     raw = (store.home / "sessions.json").read_bytes()
     data = json.loads(raw)
     assert list(data) == ["version", "updated_at", "sessions"]
@@ -89,9 +89,9 @@ def test_export_is_not_rewritten_when_nothing_changed(home: Path) -> None:
     """Neither by asking again, nor by opening and closing."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
-        store.export()
+        store.maintenance.export_sessions_json()
         before = os.stat(home / "sessions.json")
-        store.export()
+        store.maintenance.export_sessions_json()
     with Store.open(home, background=False) as store:
         assert store.entry("s1")
     after = os.stat(home / "sessions.json")
@@ -172,7 +172,7 @@ def test_foreign_rewrite_while_open_refuses_writes(home: Path) -> None:
     """A server has its sessions in memory: whatever we wrote now would be lost."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
-        store.export()
+        store.maintenance.export_sessions_json()
         rewrite(home, note="mine")
         before = (home / "sessions.json").read_bytes()
         for attempt in (
@@ -184,8 +184,8 @@ def test_foreign_rewrite_while_open_refuses_writes(home: Path) -> None:
             with pytest.raises(BambooAtWork, match=r"it rewrote sessions\.json"):
                 attempt()
         assert store.load("s1") is not None
-        assert "sessions.json" in store.status()["bamboo"]
-        store.export()
+        assert "sessions.json" in store.maintenance.status()["bamboo"]
+        store.maintenance.export_sessions_json()
         assert (home / "sessions.json").read_bytes() == before
         assert store.check().is_clean
     assert (home / "sessions.json").read_bytes() == before
@@ -195,7 +195,7 @@ def test_sessions_of_the_server_are_seen_after_its_rewrite(home: Path) -> None:
     """What it wrote beside its index is read again."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
-        store.export()
+        store.maintenance.export_sessions_json()
         path = home / "sessions/s1/session.json"
         path.write_bytes(path.read_bytes().replace(b"msg-0", b"by the server"))
         rewrite(home)
@@ -208,10 +208,10 @@ def test_beside_bamboo_writes_on_purpose(home: Path) -> None:
     """Who says so writes and exports all the same, keeping what the server wrote."""
     with Store.open(home, background=False, beside_bamboo=True) as store:
         store.save(make_session("s1"))
-        store.export()
+        store.maintenance.export_sessions_json()
         rewrite(home, note="mine")
         store.save(make_session("s2"))
-        store.export()
+        store.maintenance.export_sessions_json()
         assert set(exported(home)["sessions"]) == {"s1", "s2"}
         assert exported(home)["note"] == "mine"
 
@@ -251,13 +251,13 @@ def held_elsewhere(path: Path) -> Iterator[None]:
 def test_locks_of_a_server_refuse_writes_while_they_are_held(store: Store, name: str) -> None:
     """The reason names the lock; when it is released, all is as before."""
     with held_elsewhere(store.home / name):
-        wait_until(lambda: store.status()["bamboo"] is not None, timeout_s=20.0)
+        wait_until(lambda: store.maintenance.status()["bamboo"] is not None, timeout_s=20.0)
         with pytest.raises(BambooAtWork, match=f"it holds {name}"):
             store.save(make_session("s1"))
         before = os.stat(store.home / "sessions.json")
-        store.export()
+        store.maintenance.export_sessions_json()
         assert os.stat(store.home / "sessions.json").st_ino == before.st_ino
-    wait_until(lambda: store.status()["bamboo"] is None, timeout_s=20.0)
+    wait_until(lambda: store.maintenance.status()["bamboo"] is None, timeout_s=20.0)
     store.save(make_session("s1"))
 
 
@@ -274,7 +274,7 @@ def test_beside_bamboo_ignores_the_lifecycle_of_a_server(home: Path, name: str) 
     with Store.open(home, background=False, beside_bamboo=True) as store:
         with held_elsewhere(home / name):
             store.save(make_session("s1"))
-        store.export()
+        store.maintenance.export_sessions_json()
     assert set(exported(home)["sessions"]) == {"s1"}
 
 
@@ -286,7 +286,7 @@ home, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with Store.open(home, background=False, durability="normal") as store:
     for i in range(count):
         store.save(make_session(f"{name}-{i}", messages=1))
-        store.export()
+        store.maintenance.export_sessions_json()
 """
 
 
@@ -299,7 +299,7 @@ def test_two_of_ours_exporting_do_not_take_each_other_for_bamboo(home: Path) -> 
         while any(writer.poll() is None for writer in writers):
             number += 1
             store.save(make_session(f"c-{number}", messages=1))
-            store.export()
+            store.maintenance.export_sessions_json()
         assert [writer.returncode for writer in writers] == [0, 0]
         assert store.check().is_clean
         assert store.count() == 2 * count + number
@@ -309,7 +309,7 @@ def test_two_of_ours_exporting_do_not_take_each_other_for_bamboo(home: Path) -> 
 def test_looking_for_a_server_never_sees_our_own_export(home: Path) -> None:
     """However the look falls into the middle of an export of ours."""
     with Store.open(home, background=False, durability="normal") as store:
-        neighbour, stop, seen = store._bamboo, threading.Event(), []
+        neighbour, stop, seen = store._home.bamboo, threading.Event(), []
 
         def look() -> None:
             while not stop.is_set():
@@ -347,7 +347,7 @@ def crash(wanted):
     store.save(make_session("s2"))
     steps.clear()
     exporting = True
-    store.export()
+    store.maintenance.export_sessions_json()
     os._exit(0)
 
 ends = []
@@ -357,10 +357,10 @@ while not ends or ends[-1]:
         crash(len(ends))
     ends.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     with Store.open(home, background=False) as store:
-        assert not store._exporter.is_foreign()
+        assert not store._home.sessions_json.is_foreign()
         assert store.check().is_clean
         store.delete("s2")
-        assert store.status()["bamboo"] is None
+        assert store.maintenance.status()["bamboo"] is None
     assert set(read_json(store.home / "sessions.json")["sessions"]) == {"s1"}
 print(ends)
 """
@@ -387,12 +387,12 @@ def test_failed_export_leaves_the_old_one_and_is_tried_again(store: Store) -> No
             if name == failing:
                 raise OSError(28, "No space left on device")
 
-        store._disk.step = step
+        store._core.disk.step = step
         with pytest.raises(OSError, match="No space"):
-            store.export()
-        store._disk.step = lambda name: None
+            store.maintenance.export_sessions_json()
+        store._core.disk.step = lambda name: None
         assert (store.home / "sessions.json").read_bytes() == before
-        assert not store._sessions_json.is_foreign()
+        assert not store._home.sessions_json.is_foreign()
         assert not list((store.home / ".grovefs/tmp").iterdir())
-    store.export()
+    store.maintenance.export_sessions_json()
     assert set(exported(store.home)["sessions"]) == {"s1"}

@@ -62,11 +62,11 @@ def test_a_session_made_and_removed_by_hand_is_followed(watched: Store, home: Pa
 def test_our_own_commits_are_not_read_again(watched: Store) -> None:
     """The feed tells each of them once."""
     watched.save(make_session())
-    cursor = watched.changes().cursor
+    cursor = watched.feed.since().cursor
     for _ in range(10):
         watched.append("s1", [Message.user("x")])
     time.sleep(0.4)  # longer than the watcher waits
-    assert [c.what for c in watched.changes(cursor).items] == ["appended"] * 10
+    assert [c.what for c in watched.feed.since(cursor).items] == ["appended"] * 10
 
 
 def test_payloads_and_state_documents_in_use_are_watched_too(watched: Store, home: Path) -> None:

@@ -174,7 +174,7 @@ def random_operation(store: Store, rng: random.Random, home: Path) -> None:
             if location is not None:
                 path = home / location.path("session.json")
                 path.write_bytes(path.read_bytes().replace(b"alpha", b"omega"))
-                store.sweep()
+                store.maintenance.sweep()
 
 
 def test_upkeep_and_rebuild_agree_table_by_table(home: Path, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_upkeep_and_rebuild_agree_table_by_table(home: Path, tmp_path: Path) -> 
 
     with Store.open(home, background=False) as store:
         for _ in range(2):  # twice: it is idempotent
-            store.rebuild()
+            store.maintenance.rebuild()
     assert dump_tables(home) == kept
 
 
@@ -208,8 +208,7 @@ def test_opening_after_an_unclean_end_rereads_only_what_differs(home: Path) -> N
     for i in range(5):
         store.save(make_session(f"s{i}"))
     store._core.db.set_meta(clean=0)
-    store._core.db.close()  # what a crash leaves: nothing is noted
-    store._presence.leave()
+    store._home.release()  # what a crash leaves: no clean shutdown is recorded
     path = home / "sessions/s3/session.json"
     path.write_bytes(path.read_bytes().replace(b"msg-0", b"msg-x"))
     with Store.open(home, background=False) as again:
@@ -225,7 +224,7 @@ def test_a_clean_end_means_no_look_at_any_session(home: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"msg-1", b"msg-x"))
     with Store.open(home, background=False) as store:
         assert {f.kind for f in store.check().findings} == {"search-rows"}
-        assert store.sweep() == 1
+        assert store.maintenance.sweep() == 1
         assert store.check().findings == []
 
 
@@ -274,7 +273,7 @@ def test_first_index_takes_few_transactions(home: Path, monkeypatch: pytest.Monk
     together = dump_tables(home)
     monkeypatch.setattr("store.commit.core.BATCH", 1)
     with Store.open(home, background=False) as store:
-        store.rebuild()
+        store.maintenance.rebuild()
     assert dump_tables(home) == together
 
 
@@ -297,14 +296,14 @@ def test_damaged_and_gone_sessions_are_followed_among_others(store: Store) -> No
     (sessions / "s4/session.json").write_bytes(make_document("s4"))
     (sessions / "new").mkdir()
     (sessions / "new/session.json").write_bytes(make_document("new"))
-    assert store.sweep() == 4
-    assert set(store.status()["damaged"]) == {"s2"}
+    assert store.maintenance.sweep() == 4
+    assert set(store.maintenance.status()["damaged"]) == {"s2"}
     known = {entry.id for entry in store.entries()}
     assert "new" in known
     assert not {"s2", "s3"} & known
     assert {hit.location.id for hit in store.search("hello") if hit.location} == {"s4", "new"}
     (sessions / "s2/session.json").write_bytes(make_document("s2"))
-    store.sweep()
+    store.maintenance.sweep()
 
 
 def test_sweep_waits_for_a_writer_without_keeping_others_waiting(home: Path) -> None:
@@ -327,11 +326,11 @@ def test_sweep_waits_for_a_writer_without_keeping_others_waiting(home: Path) -> 
         writer = threading.Thread(target=write)
         writer.start()
         assert has_it.wait(10)
-        assert store.sweep() >= 1
+        assert store.maintenance.sweep() >= 1
         swept.set()
         writer.join(30)
         assert not writer.is_alive()
-        store.sweep()
+        store.maintenance.sweep()
         assert len(store.search("late", limit=100)) == 5
         assert len(store.search("foreign", limit=100)) == 6
         assert store.check().is_clean

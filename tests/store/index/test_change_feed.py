@@ -14,12 +14,12 @@ from tests.builders import make_session
 
 
 def told(store: Store, cursor: Cursor) -> list[tuple[str, str]]:
-    return [(str(change.location), change.what) for change in store.changes(cursor).items]
+    return [(str(change.location), change.what) for change in store.feed.since(cursor).items]
 
 
 def test_each_change_is_told_once_and_in_order(store: Store) -> None:
     """What, where and when, one row a change."""
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     session = make_session("s1")
     store.save(session)
     store.append(session, [Message.user("more")])
@@ -27,10 +27,10 @@ def test_each_change_is_told_once_and_in_order(store: Store) -> None:
     store.save_runtime(session)
     store.save(Session.new_child("c1", "s1", "m", "child"))
     store.attach("s1", b"x", "image/png")
-    store.append_token_usage("s1", {"tokens": 1})
+    store.usage.append("s1", {"tokens": 1})
     store.clear("s1")
     store.delete("s1/c1")
-    store.undelete(store.deleted()[0].name)
+    store.trash.undelete(store.trash.deleted()[0].name)
     assert told(store, cursor) == [
         ("s1", "saved"),
         ("s1", "appended"),
@@ -42,16 +42,16 @@ def test_each_change_is_told_once_and_in_order(store: Store) -> None:
         ("s1/c1", "deleted"),
         ("s1/c1", "reread"),
     ]
-    changes = store.changes(cursor)
+    changes = store.feed.since(cursor)
     assert [change.seq for change in changes.items] == sorted({change.seq for change in changes.items})
     assert all(before.at_ns <= after.at_ns for before, after in zip(changes.items, changes.items[1:], strict=False))
-    assert store.changes(changes.cursor) == (changes.cursor, [], False)
+    assert store.feed.since(changes.cursor) == (changes.cursor, [], False)
 
 
 def test_no_cursor_starts_at_the_present_end(store: Store) -> None:
     """Nothing of the past, and a cursor for what comes."""
     store.save(make_session("s1"))
-    changes = store.changes()
+    changes = store.feed.since()
     assert (changes.items, changes.resync) == ([], False)
     store.save(make_session("s2"))
     assert told(store, changes.cursor) == [("s2", "saved")]
@@ -61,7 +61,7 @@ def test_save_that_changes_nothing_is_not_told(store: Store) -> None:
     """And neither is one that failed."""
     session = make_session("s1")
     store.save(session)
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     store.save(session)
     session.title = "\ud800"
     with pytest.raises(Exception, match=r"surrogate|UTF-8"):
@@ -71,13 +71,13 @@ def test_save_that_changes_nothing_is_not_told(store: Store) -> None:
 
 def test_pages_join_without_gap_or_double(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever follows page by page sees what one large page would hold."""
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     for i in range(10):
         store.save(make_session(f"s{i}", messages=0))
-    everything = store.changes(cursor).items
+    everything = store.feed.since(cursor).items
     monkeypatch.setattr(change_feed, "PAGE", 3)
     pages: list[FeedChange] = []
-    while (page := store.changes(cursor)).items:
+    while (page := store.feed.since(cursor)).items:
         assert len(page.items) <= 3
         pages += page.items
         cursor = page.cursor
@@ -89,14 +89,14 @@ def test_deleted_index_means_resync(home: Path) -> None:
     """Another epoch: the cursor of a past that nobody remembers is answered by resync, once."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
-        cursor = store.changes().cursor
+        cursor = store.feed.since().cursor
     for path in (home / ".grovefs").glob("index.db*"):
         path.unlink()
     with Store.open(home, background=False) as store:
-        changes = store.changes(cursor)
+        changes = store.feed.since(cursor)
         assert (changes.items, changes.resync) == ([], True)
         assert changes.cursor.epoch != cursor.epoch
-        assert not store.changes(changes.cursor).resync
+        assert not store.feed.since(changes.cursor).resync
         store.save(make_session("s2"))
         assert told(store, changes.cursor) == [("s2", "saved")]
 
@@ -104,23 +104,23 @@ def test_deleted_index_means_resync(home: Path) -> None:
 def test_epoch_outlives_a_clean_close_but_not_a_crash(home: Path) -> None:
     """After a kill nobody knows what the last moments held; after a close everybody does."""
     with Store.open(home, background=False) as store:
-        cursor = store.changes().cursor
+        cursor = store.feed.since().cursor
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
         assert told(store, cursor) == [("s1", "saved")]
-        cursor = store.changes().cursor
+        cursor = store.feed.since().cursor
     code = "import os, sys; from store import Store; store = Store.open(sys.argv[1]); os._exit(9)"
     subprocess.run([sys.executable, "-c", code, str(home)], check=False)
     with Store.open(home, background=False) as store:
-        assert store.changes(cursor).resync
+        assert store.feed.since(cursor).resync
 
 
 def test_rebuild_is_told_session_by_session(store: Store) -> None:
     """Every row was made anew, none was missing meanwhile: who follows looks again at each."""
     for name in ("s1", "s2"):
         store.save(make_session(name))
-    cursor = store.changes().cursor
-    store.rebuild()
+    cursor = store.feed.since().cursor
+    store.maintenance.rebuild()
     sessions = [change for change in told(store, cursor) if not change[0].startswith("/")]
     assert sessions == [("s1", "reread"), ("s2", "reread")]
 
@@ -128,18 +128,18 @@ def test_rebuild_is_told_session_by_session(store: Store) -> None:
 def test_cursor_behind_the_trimmed_feed_means_resync(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old rows are dropped; who would miss one of them is told to start afresh, nobody else is."""
     monkeypatch.setattr(change_feed, "KEPT", 10)
-    cursors = [store.changes().cursor]
+    cursors = [store.feed.since().cursor]
     for i in range(20):
         store.save(make_session(f"s{i}", messages=0))
-        cursors.append(store.changes().cursor)
+        cursors.append(store.feed.since().cursor)
     store._core.feed.trim()
-    assert [store.changes(cursor).resync for cursor in cursors] == [True] * 10 + [False] * 11
-    assert [len(store.changes(cursor).items) for cursor in cursors[10:]] == list(range(10, -1, -1))
+    assert [store.feed.since(cursor).resync for cursor in cursors] == [True] * 10 + [False] * 11
+    assert [len(store.feed.since(cursor).items) for cursor in cursors[10:]] == list(range(10, -1, -1))
 
 
 def test_trim_leaves_a_short_feed_alone(store: Store) -> None:
     """A hundred thousand changes are kept."""
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     store.save(make_session("s1"))
     store._core.feed.trim()
     assert told(store, cursor) == [("s1", "saved")]
@@ -161,7 +161,7 @@ with Store.open(sys.argv[1], background=False) as store:
 def test_wait_returns_within_a_second_of_another_process(store: Store) -> None:
     """Rule 7: other processes learn of a commit within a second."""
     store.save(make_session("s1"))
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     process = subprocess.Popen(
         [sys.executable, "-c", OTHER, str(store.home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -172,7 +172,7 @@ def test_wait_returns_within_a_second_of_another_process(store: Store) -> None:
         for i in range(3):
             process.stdin.write(f"line {i}\n")
             process.stdin.flush()
-            changes = store.wait_changes(cursor, timeout_s=10)
+            changes = store.feed.wait(cursor, timeout_s=10)
             seen_at = time.monotonic()
             assert [(change.location, change.what) for change in changes.items] == [(Location("s1"), "appended")]
             assert seen_at - float(process.stdout.readline()) < 1.0
@@ -188,35 +188,35 @@ def test_wait_returns_within_a_second_of_another_process(store: Store) -> None:
 
 def test_wait_returns_on_a_commit_of_another_thread(store: Store) -> None:
     """In the same process too."""
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     thread = threading.Thread(target=lambda: store.save(make_session("s1")))
     thread.start()
-    changes = store.wait_changes(cursor, timeout_s=10)
+    changes = store.feed.wait(cursor, timeout_s=10)
     thread.join()
     assert [str(change.location) for change in changes.items] == ["s1"]
 
 
 def test_wait_ends_with_nothing_when_nothing_comes(store: Store) -> None:
     """After its time, with the cursor it was given."""
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     started = time.monotonic()
-    assert store.wait_changes(cursor, timeout_s=0.15) == (cursor, [], False)
+    assert store.feed.wait(cursor, timeout_s=0.15) == (cursor, [], False)
     assert 0.15 <= time.monotonic() - started < 5
 
 
 def test_wait_returns_at_once_when_something_is_there(store: Store) -> None:
     """What came before the wait counts, and so does resync."""
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     store.save(make_session("s1"))
     started = time.monotonic()
-    assert store.wait_changes(cursor, timeout_s=10).items
-    assert store.wait_changes(Cursor("another", 0), timeout_s=10).resync
+    assert store.feed.wait(cursor, timeout_s=10).items
+    assert store.feed.wait(Cursor("another", 0), timeout_s=10).resync
     assert time.monotonic() - started < 5
 
 
 def test_threads_commit_into_one_order(store: Store) -> None:
     """Each commit of four threads is told once, those of each thread in their order."""
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
 
     def work(name: str) -> None:
         store.save(make_session(name, messages=0))

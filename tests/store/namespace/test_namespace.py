@@ -168,8 +168,8 @@ def test_removing_the_directory_deletes_the_session(store: Store, names: Namespa
     names.remove_dir(classify_path("sessions/s1"), ["session.json"])
     assert store.entry("s1") is None
     assert names.stat("sessions/s1") is None
-    deleted = next(d for d in store.deleted() if d.session_id == "s1" and d.moves[0][0] == "sessions/s1")
-    store.undelete(deleted.name)
+    deleted = next(d for d in store.trash.deleted() if d.session_id == "s1" and d.moves[0][0] == "sessions/s1")
+    store.trash.undelete(deleted.name)
     assert store.entry("s1") is not None
 
 
@@ -198,7 +198,7 @@ def test_a_pinned_session_keeps_what_it_has(store: Store, names: Namespace) -> N
 def test_a_removed_document_is_in_the_trash(store: Store, names: Namespace) -> None:
     names.remove_file(MAIN)
     assert store.entry("s1") is None
-    assert any(d.moves[0][0] == MAIN.path for d in store.deleted())
+    assert any(d.moves[0][0] == MAIN.path for d in store.trash.deleted())
     with pytest.raises(NotFound):
         names.remove_file(MAIN)
     names.commit(MAIN, make_document("s1"))
@@ -289,7 +289,7 @@ def test_times_and_modes_do_not_make_a_new_version(store: Store, names: Namespac
     info = names.stat(MAIN.path)
     assert info is not None
     assert (stat.S_IMODE(info.st_mode), info.st_mtime_ns) == (0o640, TIME_NS)
-    assert store.sweep() == 0
+    assert store.maintenance.sweep() == 0
     names.set_attributes(classify_path("sessions/s1"), times_ns=(TIME_NS, TIME_NS))
     assert (store.home / "sessions/s1").stat().st_mtime_ns == TIME_NS
 

@@ -93,10 +93,10 @@ def test_a_damaged_session_can_be_called_too(store: Store) -> None:
     path = store.home / "sessions/broken-one/session.json"
     text = path.read_bytes()
     path.write_bytes(b"{")
-    store.sweep()
+    store.maintenance.sweep()
     assert store.resolve("broken") == Location("broken-one")
     path.write_bytes(text)
-    store.sweep()
+    store.maintenance.sweep()
 
 
 def test_an_error_names_eight_at_most(store: Store) -> None:

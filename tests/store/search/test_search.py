@@ -199,7 +199,7 @@ def test_state_documents_are_found(store: Store) -> None:
     path = "state/memory/facts.md"
     store.state.save_markdown("memory", "facts", "The needle is in the barn.")
     os.utime(store.home / path, ns=(0, Timestamp("2026-01-02T00:00:00Z").ns))
-    store.rebuild()
+    store.maintenance.rebuild()
     hit = store.search("barn")[0]
     assert (hit.kind, hit.location, hit.path, hit.title) == ("state", None, path, "facts")
     assert hit.snippet == "facts The needle is in the [barn]."
@@ -658,7 +658,7 @@ def test_hit_stays_when_its_file_is_spoiled(store: Store) -> None:
         assert store.search("needle")[0].snippet == "the title"
     path.unlink()
     path.write_bytes(good)
-    store.sweep()
+    store.maintenance.sweep()
 
 
 # -- rows follow ------------------------------------------------------------------------------------------------
@@ -682,7 +682,7 @@ def test_rows_follow_every_change(store: Store) -> None:
     store.delete("s1")
     assert found(store, "second") == []
     assert rows(store) == []
-    store.undelete(store.deleted()[0].name)
+    store.trash.undelete(store.trash.deleted()[0].name)
     assert (found(store, "second"), found(store, "newname")) == ([0], [None])
     store.clear("s1")
     assert (found(store, "second"), found(store, "newname")) == ([], [None])
@@ -758,7 +758,7 @@ def test_rebuild_gives_the_same_rows(store: Store) -> None:
     store.save(make_session("gone"))
     store.delete("gone")
     before = rows(store)
-    assert store.rebuild() == 3
+    assert store.maintenance.rebuild() == 3
     assert rows(store) == before
     assert found(store, "四五") == [2]
 
@@ -792,9 +792,9 @@ def operate(store: Store, what: str, id: str, text: str, place: int) -> None:
         store.state.save_markdown("notes", id, text)
         return
     if what == "undelete":
-        known = [deleted for deleted in store.deleted() if deleted.what == "deleted"]
+        known = [deleted for deleted in store.trash.deleted() if deleted.what == "deleted"]
         if known and store.entry(known[0].session_id) is None:
-            store.undelete(known[0].name)
+            store.trash.undelete(known[0].name)
         return
     session = store.load(id)
     if session is None:
@@ -821,7 +821,7 @@ def operate(store: Store, what: str, id: str, text: str, place: int) -> None:
         raw = json.dumps(document, ensure_ascii=False).encode()
         if what == "foreign":
             path.write_bytes(raw)
-            store.sweep()
+            store.maintenance.sweep()
         else:
             store.put_document(id, "session.json", raw, on_conflict="overwrite")
     elif what == "fork" and store.entry(f"{id}-fork") is None:
@@ -846,7 +846,7 @@ def test_rows_are_those_of_the_files_whatever_happened(
         assert report.is_clean, "\n".join(map(str, report.findings))
     kept_up = dump_tables(home)
     with Store.open(home, background=False, durability="normal") as store:
-        store.rebuild()
+        store.maintenance.rebuild()
     assert dump_tables(home) == kept_up
 
 

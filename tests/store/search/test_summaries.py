@@ -21,7 +21,7 @@ def untitled(id: str, *messages: Message, **fields: Any) -> Session:
 
 
 def title_of(store: Store, id: str) -> str:
-    return next(s.title for s in store.summaries() if s.id == id)
+    return next(s.title for s in store.summaries.page() if s.id == id)
 
 
 # -- summaries ---------------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ def test_a_session_without_a_title_is_named_by_its_first_words(store: Store) -> 
     store.save(untitled("b", Message.user("hello"), title="My title"))
     store.save(untitled("c", Message.user("hello"), title="  "))
     store.save(untitled("d"))
-    found = {s.id: (s.title, s.is_derived_title) for s in store.summaries()}
+    found = {s.id: (s.title, s.is_derived_title) for s in store.summaries.page()}
     assert found == {
         "a": ("Fix the page", True),
         "b": ("My title", False),
@@ -45,7 +45,7 @@ def test_a_session_without_a_title_is_named_by_its_first_words(store: Store) -> 
 def test_a_summary_says_whose_it_is_and_how_far_it_went(store: Store) -> None:
     """User, persona, project, and the number of answered questions."""
     store.save(make_session("s1", messages=5, user_id="ada", persona_id="critic", project_id="atlas", pinned=True))
-    (summary,) = store.summaries()
+    (summary,) = store.summaries.page()
     assert (summary.user_id, summary.persona_id, summary.project_id) == ("ada", "critic", "atlas")
     assert (summary.message_count, summary.exchange_count, summary.pinned) == (5, 2, True)
     loaded = store.load("s1")
@@ -57,21 +57,21 @@ def test_summaries_can_be_asked_for_by_user_and_persona(store: Store) -> None:
     """As by everything else the index knows."""
     for number, user in enumerate(["ada", "ben", "ada"]):
         store.save(make_session(f"s{number}", user_id=user, persona_id=f"p{number}"))
-    assert [s.id for s in store.summaries(user="ada", order="created", descending=False)] == ["s0", "s2"]
-    assert [s.id for s in store.summaries(user="ada", persona="p2")] == ["s2"]
+    assert [s.id for s in store.summaries.page(user="ada", order="created", descending=False)] == ["s0", "s2"]
+    assert [s.id for s in store.summaries.page(user="ada", persona="p2")] == ["s2"]
     assert [e.id for e in store.entries(user="ben")] == ["s1"]
 
 
 def test_no_document_is_read_for_a_summary(store: Store, home: Path) -> None:
     """With every session unreadable the list is the same."""
     store.save(untitled("s1", Message.user("hello")))
-    before = store.summaries()
+    before = store.summaries.page()
     path = home / "sessions/s1/session.json"
     raw = path.read_bytes()
     path.write_bytes(b"{")
-    assert store.summaries() == before
+    assert store.summaries.page() == before
     path.write_bytes(raw)
-    store.sweep()
+    store.maintenance.sweep()
 
 
 def test_every_kind_of_change_keeps_the_summary_in_step(store: Store, home: Path) -> None:
@@ -81,12 +81,12 @@ def test_every_kind_of_change_keeps_the_summary_in_step(store: Store, home: Path
     store.append("s1", [Message.assistant("ready"), Message.user("first words")])
     assert title_of(store, "s1") == "first words"
     store.append("s1", [Message.user("second"), Message.assistant("done")])
-    assert store.summaries()[0].exchange_count == 2
+    assert store.summaries.page()[0].exchange_count == 2
     runtime = store.load_runtime("s1")
     assert runtime is not None
     runtime.user_id = "ada"
     store.save_runtime(runtime)
-    assert store.summaries()[0].user_id == "ada"
+    assert store.summaries.page()[0].user_id == "ada"
     store.update("s1", lambda session: setattr(session.messages[2], "content", "other words"))
     assert title_of(store, "s1") == "other words"
     raw = store.get_document("s1", "session.json")
@@ -94,11 +94,11 @@ def test_every_kind_of_change_keeps_the_summary_in_step(store: Store, home: Path
     store.put_document("s1", "session.json", raw.replace(b"other words", b"typed words"))
     assert title_of(store, "s1") == "typed words"
     kept = dump_tables(home)
-    store.rebuild()
+    store.maintenance.rebuild()
     assert dump_tables(home) == kept
     store.clear("s1")
     assert title_of(store, "s1") == "New Session"
-    assert store.summaries()[0].exchange_count == 0
+    assert store.summaries.page()[0].exchange_count == 0
 
 
 def test_a_summary_that_says_something_else_than_the_files_is_found_and_mended(store: Store) -> None:
@@ -119,23 +119,23 @@ def test_sessions_changed_since_a_moment_come_in_order(store: Store) -> None:
     for number in range(4):
         store.save(make_session(f"s{number}", updated_at=Timestamp(f"2026-01-0{number + 1}T00:00:00Z")))
     store.save(Session.new_child("kid", "s0", "m", "A child"))
-    found = list(store.iter_changed("2026-01-03T00:00:00Z"))
+    found = list(store.summaries.iter_changed("2026-01-03T00:00:00Z"))
     assert [s.id for s in found] == ["s2", "s3", "kid"]
     assert [m.content for m in found[0].messages] == ["msg-0", "msg-1"]
-    assert list(store.iter_changed("2999-01-01T00:00:00+08:00")) == []
+    assert list(store.summaries.iter_changed("2999-01-01T00:00:00+08:00")) == []
 
 
 def test_a_nanosecond_decides(store: Store) -> None:
     """Moments are compared as instants, with all their digits."""
     store.save(make_session("s1", updated_at=Timestamp("2026-01-01T00:00:00.123456789Z")))
-    assert [s.id for s in store.iter_changed("2026-01-01T08:00:00.123456789+08:00")] == ["s1"]
-    assert list(store.iter_changed("2026-01-01T00:00:00.123456790Z")) == []
+    assert [s.id for s in store.summaries.iter_changed("2026-01-01T08:00:00.123456789+08:00")] == ["s1"]
+    assert list(store.summaries.iter_changed("2026-01-01T00:00:00.123456790Z")) == []
 
 
 def test_text_that_is_no_moment_is_refused_at_once(store: Store) -> None:
     """Not only when the first session is asked for."""
     with pytest.raises(ValueError, match="RFC 3339"):
-        store.iter_changed("yesterday")
+        store.summaries.iter_changed("yesterday")
 
 
 def test_sessions_are_loaded_one_by_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_sessions_are_loaded_one_by_one(store: Store, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Core, "load", recorded)
     third = store.entry("s2")
     assert third is not None
-    stream = store.iter_changed(third.updated_at)
+    stream = store.summaries.iter_changed(third.updated_at)
     assert loaded == []
     assert next(stream).id == "s2"
     assert loaded == ["s2"]
@@ -164,7 +164,7 @@ def test_what_changes_while_one_reads_comes_once(store: Store) -> None:
     for number in range(4):
         store.save(make_session(f"s{number}"))
     seen: list[str] = []
-    for session in store.iter_changed("2000-01-01T00:00:00Z"):
+    for session in store.summaries.iter_changed("2000-01-01T00:00:00Z"):
         seen.append(session.id)
         store.append(session.id, [Message.user("more")])
         if session.id == "s1":
@@ -182,16 +182,16 @@ def test_a_session_that_cannot_be_read_does_not_end_the_stream(
     path = home / "sessions/s1/session.json"
     raw = path.read_bytes()
     path.write_bytes(b"{")
-    assert [s.id for s in store.iter_changed("2000-01-01T00:00:00Z")] == ["s0", "s2"]
+    assert [s.id for s in store.summaries.iter_changed("2000-01-01T00:00:00Z")] == ["s0", "s2"]
     assert "sessions/s1/session.json" in caplog.text
     path.write_bytes(raw)
-    store.sweep()
+    store.maintenance.sweep()
 
 
 def test_what_comes_from_the_stream_can_be_saved(store: Store) -> None:
     """It knows which version it is of."""
     store.save(make_session("s1"))
-    for session in store.iter_changed("2000-01-01T00:00:00Z"):
+    for session in store.summaries.iter_changed("2000-01-01T00:00:00Z"):
         session.title = "Seen"
         store.save(session)
     assert title_of(store, "s1") == "Seen"

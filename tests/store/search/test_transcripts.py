@@ -112,7 +112,7 @@ def test_mtime_is_that_of_the_last_written_document(store: Store, home: Path) ->
     store.save(make_session())
     os.utime(home / "sessions/s1/runtime.json", ns=(7, 7))
     os.utime(home / "sessions/s1/session.json", ns=(9, 9))
-    store.sweep()
+    store.maintenance.sweep()
     sheet = store.transcripts.find(ONE)
     assert sheet is not None
     assert sheet.mtime_ns == 9
@@ -163,7 +163,7 @@ def test_attachment_that_comes_later_changes_the_size(store: Store, home: Path) 
     assert after is not None
     assert before.digest != after.digest
     assert b"](bamboo-attachment://s1/later)" in store.transcripts.render(before)
-    store.sweep()
+    store.maintenance.sweep()
 
 
 def test_edited_message_loses_its_links(store: Store) -> None:
@@ -225,7 +225,7 @@ def test_edit_behind_our_back_is_noticed_by_who_reads(store: Store, home: Path) 
     with pytest.raises(Conflict):
         store.transcripts.render(sheet)
     assert "something else" in text_of(store)
-    store.sweep()
+    store.maintenance.sweep()
 
 
 def test_deleted_session_is_not_found(store: Store) -> None:
@@ -281,7 +281,7 @@ def test_sizes_stay_right_through_any_edits(steps: list[tuple[str, Any]]) -> Non
             assert {finding.kind for finding in store.check().findings} <= {"dangling-attachment"}
         kept = dump_tables(Path(directory))
         with Store.open(directory, background=False) as store:
-            store.rebuild()
+            store.maintenance.rebuild()
         rebuilt = dump_tables(Path(directory))
         assert {name: kept[name] for name in ("sessions", "pieces", "links")} == {
             name: rebuilt[name] for name in ("sessions", "pieces", "links")

@@ -24,12 +24,12 @@ def used(store: Store) -> Store:
         message.created_at = Timestamp(f"2026-01-{day}T23:59:59Z")
         session.messages.append(message)
     store.save(session)
-    store.append_token_usage("one", record())
+    store.usage.append("one", record())
     return store
 
 
 def test_sessions_messages_and_tokens_are_counted_by_day_and_model(used: Store) -> None:
-    usage = used.usage()
+    usage = used.usage.totals()
     first, second = usage.by_key[Key("2026-01-01", "big")], usage.by_key[Key("2026-01-02", "big")]
     assert (first.sessions, first.messages, first.calls) == (1, 2, 0)
     assert (second.sessions, second.messages, second.calls, second.total) == (0, 1, 1, 1100)
@@ -39,37 +39,37 @@ def test_sessions_messages_and_tokens_are_counted_by_day_and_model(used: Store) 
 
 
 def test_only_days_that_were_asked_for_count(used: Store) -> None:
-    assert list(used.usage(since="2026-01-02").by_day()) == ["2026-01-02"]
+    assert list(used.usage.totals(since="2026-01-02").by_day()) == ["2026-01-02"]
 
 
 def test_days_are_those_of_utc(used: Store) -> None:
-    used.append_token_usage("one", record() | {"ts": "2026-01-04T23:30:00-05:00"})
-    used.append_token_usage("one", record() | {"ts": "yesterday"})
-    assert used.usage().by_day()["2026-01-05"].calls == 1
-    assert used.usage().by_day()["unknown"].calls == 1
-    assert "unknown" not in used.usage(since="2026-01-02").by_day()
+    used.usage.append("one", record() | {"ts": "2026-01-04T23:30:00-05:00"})
+    used.usage.append("one", record() | {"ts": "yesterday"})
+    assert used.usage.totals().by_day()["2026-01-05"].calls == 1
+    assert used.usage.totals().by_day()["unknown"].calls == 1
+    assert "unknown" not in used.usage.totals(since="2026-01-02").by_day()
 
 
 def test_a_fork_has_used_nothing_of_its_own(used: Store) -> None:
     """It brings a copy of its original's records; what it uses itself counts."""
     used.fork("one", "two")
-    assert used.usage().total().calls == 1
-    used.append_token_usage("two", record(output_tokens=7))
-    used.append_token_usage("two", record(output_tokens=7))
-    assert used.usage().total().calls == 3
+    assert used.usage.totals().total().calls == 1
+    used.usage.append("two", record(output_tokens=7))
+    used.usage.append("two", record(output_tokens=7))
+    assert used.usage.totals().total().calls == 3
 
 
 def test_a_cost_is_said_or_follows_from_prices(used: Store) -> None:
-    assert used.usage(prices=PRICES).total().cost == pytest.approx(0.003)
-    used.append_token_usage("one", record(model="other", cost=0.5))
-    assert used.usage().by_model()["other"].cost == 0.5
-    assert used.usage().unpriced == 1
+    assert used.usage.totals(prices=PRICES).total().cost == pytest.approx(0.003)
+    used.usage.append("one", record(model="other", cost=0.5))
+    assert used.usage.totals().by_model()["other"].cost == 0.5
+    assert used.usage.totals().unpriced == 1
 
 
 def test_what_has_no_price_makes_no_cost(used: Store) -> None:
     """Not even a part of one: cached tokens are not free because nobody wrote down what they cost."""
-    used.append_token_usage("one", record(cache_read_input_tokens=10**6))
-    usage = used.usage(prices=PRICES)
+    used.usage.append("one", record(cache_read_input_tokens=10**6))
+    usage = used.usage.totals(prices=PRICES)
     assert usage.total().cost == pytest.approx(0.003)
     assert usage.unpriced == 1
 
@@ -77,7 +77,7 @@ def test_what_has_no_price_makes_no_cost(used: Store) -> None:
 def test_broken_lines_are_counted_and_passed_by(used: Store) -> None:
     with (used.home / "sessions/one/token-usage.jsonl").open("ab") as log:
         log.write(b'[]\n{"ts": 5, "input_tokens": "many"}\n{"ts": "2026')
-    usage = used.usage()
+    usage = used.usage.totals()
     assert usage.unread == 2
     assert usage.by_key[Key("unknown", "")].calls == 1
     assert usage.total().total == 1100

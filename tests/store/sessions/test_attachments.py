@@ -19,7 +19,7 @@ store = Store.open(sys.argv[1], background=False)
 def step(name):
     if name == sys.argv[2]:
         os._exit(9)
-store._disk.step = step
+store._core.disk.step = step
 if len(sys.argv) > 4:
     store.names.move(classify_path(sys.argv[3]), classify_path(sys.argv[4]))
 else:
@@ -67,10 +67,10 @@ def test_a_kill_leaves_no_wrong_index(two: Path, step: str, names: list[str]) ->
 
 def test_moving_tells_both_sessions(two: Path) -> None:
     with Store.open(two, background=False) as store:
-        cursor = store.changes().cursor
+        cursor = store.feed.since().cursor
         store.names.move(attached(two, "one", "x"), attached(two, "two", "y"))
         assert (agreed(store, "one"), agreed(store, "two")) == (False, True)
-        assert {change.location for change in store.changes(cursor).items} == {Location("one"), Location("two")}
+        assert {change.location for change in store.feed.since(cursor).items} == {Location("one"), Location("two")}
         store.names.move(attached(two, "two", "y"), classify_path("sessions/two/notes"))
         assert not agreed(store, "two")
         store.names.move(classify_path("sessions/two/notes"), attached(two, "two", "y"))

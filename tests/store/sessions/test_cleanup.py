@@ -51,22 +51,22 @@ def mixed(store: Store) -> Store:
 )
 def test_cleanup_deletes_what_its_plan_says(mixed: Store, mode: CleanupMode, doomed: set[str]) -> None:
     """The plan can be shown first; `empty` spares an empty root with a child that holds something."""
-    plan = mixed.plan_cleanup(mode)
+    plan = mixed.prune.plan_cleanup(mode)
     assert set(plan.session_ids) == doomed
     assert plan.session_ids == sorted(plan.session_ids)
     everyone = ids(mixed)
-    result = mixed.cleanup(mode)
+    result = mixed.prune.apply(mixed.prune.plan_cleanup(mode))
     assert result.deleted_session_ids == sorted(doomed)
     assert result.deleted_count == len(doomed)
     assert ids(mixed) == everyone - doomed
-    assert mixed.cleanup(mode).deleted_count == 0
+    assert mixed.prune.apply(mixed.prune.plan_cleanup(mode)).deleted_count == 0
 
 
 def test_cleanup_keeps_pinned_sessions_and_their_ancestors(grove: Store) -> None:
     """A pinned grandchild protects child and root, at any depth."""
     pin(grove, "a2")
-    assert grove.cleanup("children").deleted_session_ids == ["b", "k"]
-    assert grove.cleanup("all").deleted_session_ids == ["q"]
+    assert grove.prune.apply(grove.prune.plan_cleanup("children")).deleted_session_ids == ["b", "k"]
+    assert grove.prune.apply(grove.prune.plan_cleanup("all")).deleted_session_ids == ["q"]
     assert ids(grove) == {"r", "a", "a1", "a2"}
 
 
@@ -74,48 +74,48 @@ def test_cleanup_keeps_pinned_sessions_and_their_ancestors(grove: Store) -> None
 def test_cleanup_may_take_pinned_ones_too(grove: Store, mode: CleanupMode) -> None:
     """keep_pinned=False means it."""
     pin(grove, "a2")
-    grove.cleanup(mode, keep_pinned=False)
+    grove.prune.apply(grove.prune.plan_cleanup(mode, keep_pinned=False))
     assert ids(grove) == (set() if mode == "all" else {"r", "q"})
 
 
 def test_pinned_root_does_not_protect_its_children(grove: Store) -> None:
     """Only ancestors are protected."""
     pin(grove, "r")
-    assert grove.cleanup("all").deleted_session_ids == ["a", "a1", "a2", "b", "k", "q"]
+    assert grove.prune.apply(grove.prune.plan_cleanup("all")).deleted_session_ids == ["a", "a1", "a2", "b", "k", "q"]
     assert ids(grove) == {"r"}
 
 
 def test_old_plan_spares_what_was_pinned_since(grove: Store) -> None:
     """A plan is looked at again, session by session."""
-    plan = grove.plan_cleanup("all")
+    plan = grove.prune.plan_cleanup("all")
     pin(grove, "a1")
-    assert grove.cleanup(plan).deleted_session_ids == ["a2", "b", "k", "q"]
+    assert grove.prune.apply(plan).deleted_session_ids == ["a2", "b", "k", "q"]
     assert ids(grove) == {"r", "a", "a1"}
 
 
 def test_old_plan_spares_what_is_no_longer_empty(mixed: Store) -> None:
     """A child that got messages since keeps itself and its root."""
-    plan = mixed.plan_cleanup("empty")
+    plan = mixed.prune.plan_cleanup("empty")
     mixed.append("e2", [Message.user("more"), Message.user("and more")])
-    assert mixed.cleanup(plan).deleted_session_ids == ["e1"]
+    assert mixed.prune.apply(plan).deleted_session_ids == ["e1"]
     assert {"bare", "e2"} <= ids(mixed)
 
 
 def test_old_plan_does_not_delete_what_came_since(grove: Store) -> None:
     """What nobody agreed to delete is not deleted, and neither is its root."""
-    plan = grove.plan_cleanup("all")
+    plan = grove.prune.plan_cleanup("all")
     grove.save(Session.new_child("later", "q", "m", "later"))
-    assert "q" not in grove.cleanup(plan).deleted_session_ids
+    assert "q" not in grove.prune.apply(plan).deleted_session_ids
     assert ids(grove) == {"q", "later"}
 
 
 def test_cleanup_tells_its_progress_and_goes_to_the_trash(mixed: Store) -> None:
     """Each deletion can be undone."""
     seen: list[tuple[int, int]] = []
-    mixed.cleanup("empty", progress=lambda done, total: seen.append((done, total)))
+    mixed.prune.apply(mixed.prune.plan_cleanup("empty"), progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 3), (2, 3), (3, 3)]
-    for slot in mixed.deleted():
-        mixed.undelete(slot.name)
+    for slot in mixed.trash.deleted():
+        mixed.trash.undelete(slot.name)
     assert len(ids(mixed)) == 7
 
 

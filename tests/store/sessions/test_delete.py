@@ -26,7 +26,7 @@ def pin(store: Store, session_id: str) -> None:
 
 
 def last_slot(store: Store) -> str:
-    return store.deleted()[0].name
+    return store.trash.deleted()[0].name
 
 
 # -- delete ----------------------------------------------------------------------------------------------
@@ -61,9 +61,9 @@ def test_delete_of_the_unknown_is_false(grove: Store) -> None:
 
 def test_each_deleted_session_is_told_in_the_feed(grove: Store) -> None:
     """Whoever has cached one of them learns of it."""
-    cursor = grove.changes().cursor
+    cursor = grove.feed.since().cursor
     grove.delete("a")
-    changes = grove.changes(cursor).items
+    changes = grove.feed.since(cursor).items
     assert {(change.location.id, change.what) for change in changes} == {(i, "deleted") for i in ("a", "a1", "a2")}
 
 
@@ -113,9 +113,9 @@ def test_session_that_cannot_be_read_can_be_deleted(grove: Store) -> None:
     """Damage goes to the trash as it is, and comes back as it was."""
     path = grove.home / "sessions/q/session.json"
     path.write_bytes(b"{spoiled")
-    grove.sweep()
+    grove.maintenance.sweep()
     assert grove.delete("q")
-    grove.undelete(last_slot(grove))
+    grove.trash.undelete(last_slot(grove))
     assert path.read_bytes() == b"{spoiled"
     grove.delete("q")
 
@@ -131,7 +131,7 @@ def test_odd_things_among_the_children_are_no_hindrance(store: Store, odd: str) 
     else:
         (children / "\udcff").mkdir()
     assert store.delete("s1")
-    assert store.undelete(last_slot(store)) == [Location("s1")]
+    assert store.trash.undelete(last_slot(store)) == [Location("s1")]
     assert children.is_symlink() or list(children.iterdir())
     store.delete("s1")
 
@@ -144,15 +144,15 @@ def test_undelete_brings_everything_back_as_it_was(grove: Store, session_id: str
     """Files byte for byte, index rows and search rows."""
     files, entries = files_below(grove.home), sorted(grove.entries(), key=lambda e: e.id)
     grove.delete(session_id)
-    slot = grove.deleted()[0]
+    slot = grove.trash.deleted()[0]
     assert slot.session_id in (session_id, f"r/{session_id}")
     assert slot.what == "deleted"
-    restored = grove.undelete(slot.name)
+    restored = grove.trash.undelete(slot.name)
     assert session_id in {location.id for location in restored}
     assert files_below(grove.home) == files
     assert sorted(grove.entries(), key=lambda e: e.id) == entries
     assert len(grove.search('"unique-a2"')) == 1
-    assert grove.deleted() == []
+    assert grove.trash.deleted() == []
     assert not list((grove.home / ".grovefs/trash").iterdir())
 
 
@@ -163,9 +163,9 @@ def test_undelete_is_refused_where_something_lies_again(grove: Store) -> None:
     grove.save(again)
     before = files_below(grove.home)
     with pytest.raises(AlreadyExists, match="children/b exists again"):
-        grove.undelete(last_slot(grove))
+        grove.trash.undelete(last_slot(grove))
     assert files_below(grove.home) == before
-    assert len(grove.deleted()) == 1
+    assert len(grove.trash.deleted()) == 1
 
 
 def test_undelete_of_several_is_all_or_nothing(grove: Store) -> None:
@@ -175,7 +175,7 @@ def test_undelete_of_several_is_all_or_nothing(grove: Store) -> None:
     assert parent is not None
     grove.save(Session.new_child_of("a2", parent, "m", "in the way"))
     with pytest.raises(AlreadyExists, match="a2"):
-        grove.undelete(last_slot(grove))
+        grove.trash.undelete(last_slot(grove))
     assert ids(grove) == {"r", "b", "a2", "q", "k"}
 
 
@@ -185,17 +185,17 @@ def test_child_cannot_come_back_before_its_root(grove: Store) -> None:
     child = last_slot(grove)
     grove.delete("r")
     with pytest.raises(NotFound, match="restore it first"):
-        grove.undelete(child)
-    root = next(slot.name for slot in grove.deleted() if slot.session_id == "r")
-    grove.undelete(root)
-    grove.undelete(child)
+        grove.trash.undelete(child)
+    root = next(slot.name for slot in grove.trash.deleted() if slot.session_id == "r")
+    grove.trash.undelete(root)
+    grove.trash.undelete(child)
     assert ids(grove) == {"r", "a", "b", "a1", "a2", "q", "k"}
 
 
 def test_undelete_of_the_unknown_is_not_found(grove: Store) -> None:
     """A name that the trash does not have is an error that says so."""
     with pytest.raises(NotFound, match="nothing named 'x'"):
-        grove.undelete("x")
+        grove.trash.undelete("x")
 
 
 # -- the trash ------------------------------------------------------------------------------------------------
@@ -219,9 +219,9 @@ def test_trash_is_emptied_after_seven_days(home: Path) -> None:
     young = age(grove, last_slot(grove), days=6)
     grove.close()
     with Store.open(grove.home, background=False) as again:
-        assert [slot.name for slot in again.deleted()] == [young]
+        assert [slot.name for slot in again.trash.deleted()] == [young]
         assert not (again.home / ".grovefs/trash" / old).exists()
-        again.undelete(young)
+        again.trash.undelete(young)
         assert again.check().is_clean
 
 
@@ -229,7 +229,7 @@ def test_deleted_lists_the_newest_first(grove: Store) -> None:
     """Each with its id and its time."""
     for session_id in ("k", "b", "a2"):
         grove.delete(session_id)
-    found = grove.deleted()
+    found = grove.trash.deleted()
     assert [slot.session_id for slot in found] == ["r/a2", "r/b", "q/k"]
     assert found[0].deleted_at_ns > found[2].deleted_at_ns > time.time_ns() - 60e9
 
@@ -240,7 +240,7 @@ def test_broken_note_in_the_trash_hides_nothing_else(grove: Store) -> None:
     grove.delete("k")
     grove.delete("b")
     (grove.home / ".grovefs/trash" / last_slot(grove) / "info.json").write_bytes(b"{")
-    assert [slot.session_id for slot in grove.deleted()] == ["q/k"]
+    assert [slot.session_id for slot in grove.trash.deleted()] == ["q/k"]
 
 
 def test_slot_that_was_put_back_already_is_not_offered(grove: Store) -> None:
@@ -249,10 +249,10 @@ def test_slot_that_was_put_back_already_is_not_offered(grove: Store) -> None:
     name = last_slot(grove)
     slot = grove.home / ".grovefs/trash" / name
     note = (slot / "info.json").read_bytes()
-    grove.undelete(name)
+    grove.trash.undelete(name)
     slot.mkdir()
     (slot / "info.json").write_bytes(note)
-    assert grove.deleted() == []
+    assert grove.trash.deleted() == []
 
 
 @pytest.mark.warns
@@ -267,10 +267,10 @@ def test_trash_that_cannot_be_emptied_does_not_keep_the_home_shut(grove: Store) 
         if name == "remove-tree":
             raise PermissionError(13, "not yours")
 
-    grove._disk.step = step
-    assert trash.purge(grove._disk) == 0
-    grove._disk.step = lambda name: None
-    assert trash.purge(grove._disk) == 1
+    grove._core.disk.step = step
+    assert trash.purge(grove._core.disk) == 0
+    grove._core.disk.step = lambda name: None
+    assert trash.purge(grove._core.disk) == 1
 
 
 def test_single_files_fill_the_trash_only_so_far(store: Store) -> None:
@@ -282,12 +282,12 @@ def test_single_files_fill_the_trash_only_so_far(store: Store) -> None:
     for _ in range(4):
         kept = store.attach("s1", b"y" * 1_000, "image/png")
         store.names.remove_file(classify_path(f"sessions/s1/attachments/{kept.id}.png"))
-    found = [slot.name for slot in store.deleted()]
-    assert TrashExpiry(store._disk).names() == []
-    store._deleter.purge(TrashExpiry(store._disk, kept_bytes=2_500).names())
-    assert [slot.name for slot in store.deleted()] == [*found[:2], found[4]]
-    store._deleter.purge(TrashExpiry(store._disk, kept_bytes=500).names())
-    assert [slot.session_id for slot in store.deleted()] == ["s2"]
+    found = [slot.name for slot in store.trash.deleted()]
+    assert TrashExpiry(store._core.disk).names() == []
+    store._home.services.deleter.purge(TrashExpiry(store._core.disk, kept_bytes=2_500).names())
+    assert [slot.name for slot in store.trash.deleted()] == [*found[:2], found[4]]
+    store._home.services.deleter.purge(TrashExpiry(store._core.disk, kept_bytes=500).names())
+    assert [slot.session_id for slot in store.trash.deleted()] == ["s2"]
 
 
 def test_store_that_is_open_for_weeks_empties_the_trash_too(home: Path) -> None:
@@ -335,9 +335,9 @@ def test_clear_moves_attachments_to_the_trash_and_they_can_come_back(talked: Sto
     names = os.listdir(attached)
     talked.clear("s1")
     assert not attached.exists() or os.listdir(attached) == []
-    slot = talked.deleted()[0]
+    slot = talked.trash.deleted()[0]
     assert (slot.session_id, slot.what) == ("s1", "cleared")
-    assert talked.undelete(slot.name) == [Location("s1")]
+    assert talked.trash.undelete(slot.name) == [Location("s1")]
     assert os.listdir(attached) == names
     entry = talked.entry("s1")
     assert entry is not None
@@ -351,16 +351,16 @@ def test_attachments_do_not_come_back_to_a_session_that_is_gone(talked: Store) -
     talked.delete("s1")
     session = last_slot(talked)
     with pytest.raises(NotFound, match="restore it first"):
-        talked.undelete(attachments)
-    talked.undelete(session)
-    talked.undelete(attachments)
+        talked.trash.undelete(attachments)
+    talked.trash.undelete(session)
+    talked.trash.undelete(attachments)
 
 
 def test_clear_keeps_the_conversation_in_the_trash(store: Store) -> None:
     """Also without attachments: what was said can be had back."""
     store.save(make_session("s1"))
     store.clear("s1")
-    assert [d.what for d in store.deleted()] == ["cleared"]
+    assert [d.what for d in store.trash.deleted()] == ["cleared"]
     assert read_json(store.home / "sessions/s1/session.json")["messages"] == []
 
 
@@ -368,13 +368,13 @@ def test_nothing_is_removed_while_bamboo_is_at_work(grove: Store) -> None:
     """It would come back, or be missed."""
     grove.delete("k")
     slot = last_slot(grove)
-    plan = grove.plan_cleanup("all")
-    grove._bamboo.note_rewrite()
+    plan = grove.prune.plan_cleanup("all")
+    grove._home.bamboo.note_rewrite()
     for attempt in (
         lambda: grove.delete("r"),
         lambda: grove.clear("r"),
-        lambda: grove.undelete(slot),
-        lambda: grove.cleanup(plan),
+        lambda: grove.trash.undelete(slot),
+        lambda: grove.prune.apply(plan),
     ):
         with pytest.raises(BambooAtWork):
             attempt()

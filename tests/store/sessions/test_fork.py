@@ -19,7 +19,7 @@ def family(store: Store) -> Store:
     child.add_message(Message.user("from the child"))
     store.save(child)
     store.save(Session.new_child_of("grandchild", child, "m", "A grandchild"))
-    store.append_token_usage("root", {"ts": "2026-01-01T00:00:00Z", "total_tokens": 5})
+    store.usage.append("root", {"ts": "2026-01-01T00:00:00Z", "total_tokens": 5})
     return store
 
 
@@ -49,7 +49,7 @@ def test_a_fork_refers_to_its_own_attachments(family: Store) -> None:
     copy = family.load("copy")
     assert copy is not None
     assert copy.messages[-1].content == f"look at bamboo-attachment://copy/{attached.id}"
-    assert family.read_attachment("copy", attached.id) == (b"\x89PNG data", "image/png")
+    assert family.attachments.read("copy", attached.id) == (b"\x89PNG data", "image/png")
     entry = family.entry("copy")
     assert entry is not None
     assert entry.has_attachments
@@ -128,13 +128,13 @@ def test_a_document_that_cannot_be_read_is_not_forked(family: Store) -> None:
     assert not (family.home / "sessions/copy").exists()
     assert list((family.home / ".grovefs/tmp").iterdir()) == []
     path.write_bytes(good)
-    family.sweep()
+    family.maintenance.sweep()
 
 
 def test_the_feed_tells_of_every_copy(family: Store) -> None:
-    cursor = family.changes().cursor
+    cursor = family.feed.since().cursor
     family.fork("root", "copy")
-    told = {str(change.location) for change in family.changes(cursor).items}
+    told = {str(change.location) for change in family.feed.since(cursor).items}
     assert told == {"copy", "copy/child", "copy/grandchild"}
     main = json.loads((family.home / "sessions/copy/session.json").read_bytes())
     assert main["root_session_id"] == "copy"

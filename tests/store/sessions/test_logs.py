@@ -161,15 +161,15 @@ def test_steps_go_with_their_session(store: Store, log: Path) -> None:
     store.trajectory.append("s1", [step("a")])
     store.delete("s1")
     assert not log.exists()
-    store.undelete(store.deleted()[0].name)
+    store.trash.undelete(store.trash.deleted()[0].name)
     assert names(store) == ["a"]
 
 
 def test_an_append_is_told_to_those_who_follow(store: Store, log: Path) -> None:
     """The change feed says that a log grew."""
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     store.trajectory.append("s1", [step()])
-    assert [(c.location.id, c.what) for c in store.changes(cursor).items] == [("s1", "log")]
+    assert [(c.location.id, c.what) for c in store.feed.since(cursor).items] == [("s1", "log")]
 
 
 def test_batches_of_many_threads_stay_together(store: Store, log: Path) -> None:

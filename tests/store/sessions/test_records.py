@@ -65,18 +65,18 @@ def test_a_change_keeps_every_byte_it_need_not_touch(store: Store, directory: Pa
 def test_saving_the_same_changes_nothing(store: Store, directory: Path) -> None:
     """No commit, no news."""
     store.records.save_traces("s1", [make_event()])
-    cursor, stamp = store.changes().cursor, (directory / "traces.json").stat()
+    cursor, stamp = store.feed.since().cursor, (directory / "traces.json").stat()
     store.records.save_traces("s1", [make_event()])
-    assert store.changes(cursor).items == []
+    assert store.feed.since(cursor).items == []
     assert (directory / "traces.json").stat().st_mtime_ns == stamp.st_mtime_ns
 
 
 def test_a_change_is_told_to_those_who_follow(store: Store, directory: Path) -> None:
     """Once for each commit."""
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     store.records.save_traces("s1", [make_event()])
     store.names.remove_file(classify_path(TRACES))
-    assert [(c.location.id, c.what) for c in store.changes(cursor).items] == [("s1", "record")] * 2
+    assert [(c.location.id, c.what) for c in store.feed.since(cursor).items] == [("s1", "record")] * 2
 
 
 def test_the_conversation_is_not_touched(store: Store, directory: Path) -> None:
@@ -101,7 +101,7 @@ def test_records_go_to_the_trash_with_their_session_and_come_back(store: Store, 
     store.records.save_traces("s1", [make_event()])
     store.delete("s1")
     assert store.records.load_traces("s1") is None
-    store.undelete(store.deleted()[0].name)
+    store.trash.undelete(store.trash.deleted()[0].name)
     assert store.records.load_traces("s1") == [make_event()]
 
 
@@ -159,7 +159,7 @@ def test_replacing_a_broken_record_keeps_it_in_the_trash(store: Store, directory
     (directory / "verification.json").write_bytes(b"[broken")
     store.records.save_verification("s1", [make_report()])
     assert store.records.load_verification("s1") == [make_report()]
-    (kept,) = store.deleted()
+    (kept,) = store.trash.deleted()
     assert kept.what == "unreadable record replaced"
     assert (store.home / kept.moves[0][1]).read_bytes() == b"[broken"
 
@@ -239,7 +239,7 @@ def test_a_removed_record_goes_to_the_trash(store: Store, directory: Path) -> No
     assert store.records.load_traces("s1") is None
     with pytest.raises(NotFound):
         store.names.remove_file(classify_path(TRACES))
-    store.undelete(store.deleted()[0].name)
+    store.trash.undelete(store.trash.deleted()[0].name)
     assert store.records.load_traces("s1") == [make_event()]
 
 

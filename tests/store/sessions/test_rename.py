@@ -93,13 +93,13 @@ def test_what_it_holds_goes_along(family: Store) -> None:
     """Attachments and logs; references in the messages are spelled anew and still lead somewhere."""
     attachment = family.attach("root", b"bytes", "image/png")
     family.append("root", [Message.user(f"see {attachment.url}")])
-    family.append_token_usage("root", {"tokens": 1})
+    family.usage.append("root", {"tokens": 1})
     family.rename("root", "new")
     session = family.load("new")
     assert session is not None
     url = attachment.url.replace("root", "new")
     assert url in session.messages[-1].content
-    assert family.resolve_attachment(url) == (b"bytes", "image/png")
+    assert family.attachments.resolve(url) == (b"bytes", "image/png")
     assert (family.home / "sessions/new/token-usage.jsonl").exists()
 
 

@@ -27,7 +27,7 @@ def filled(store: Store) -> Store:
     store.save(root)
     store.save(Session.new_child_of("kid", root, "m", "A child"))
     store.put_document("other", "session.json", make_document("other", tomorrow={"n": 1.0}))
-    store.append_token_usage("root", {"ts": "2026-01-01T00:00:00Z", "total_tokens": 3})
+    store.usage.append("root", {"ts": "2026-01-01T00:00:00Z", "total_tokens": 3})
     return store
 
 
@@ -111,7 +111,7 @@ def test_a_damaged_session_is_reported_and_the_rest_exported(home: Path, tmp_pat
         store.save(make_session("good"))
         store.save(make_session("bad"))
         (home / "sessions/bad/session.json").write_text("{")
-        store.sweep()
+        store.maintenance.sweep()
         results = write(store, "json", tmp_path / "out")
         assert [type(item).__name__ for item in results] == ["ExportedFile", "ImportProblem"]
         told: list[ImportOutcome | ImportProblem] = []

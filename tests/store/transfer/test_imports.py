@@ -40,11 +40,11 @@ def test_a_second_import_changes_nothing(store: Store, claude: Path) -> None:
     assert first.format == "claude-code"
     assert first.counts == {"new": 4}
     assert first.problems == []
-    before, cursor = files_below(store.home), store.changes().cursor
+    before, cursor = files_below(store.home), store.feed.since().cursor
     second = store.imports.run(str(claude))
     assert second.counts == {"unchanged": 4}
     assert files_below(store.home) == before
-    assert store.changes(cursor).items == []
+    assert store.feed.since(cursor).items == []
 
 
 def test_a_grown_source_appends(store: Store, claude: Path) -> None:
@@ -123,7 +123,7 @@ def test_broken_lines_are_reported_by_file_and_line_and_kept(store: Store, claud
     assert numbers == [4, 5, 6, 7, 8, len(lines) + len(bad) + 1]
     assert {problem.path for problem in summary.problems} == {str(path)}
     assert summary.counts == {"new": 4}
-    attached = store.read_attachment(CLAUDE_ID, "records")
+    attached = store.attachments.read(CLAUDE_ID, "records")
     assert attached is not None
     assert all(line in attached[0].splitlines() for line in bad)
 

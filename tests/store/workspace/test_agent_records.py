@@ -52,17 +52,17 @@ def test_a_plan_changes_nothing_and_is_carried_out_in_batches(store: Store, home
     for number in range(7):
         add(store, f"agent-{number}", 100 + number)
     add(store, "young", 1)
-    plan = store.agents.plan(Keep(days=30))
+    plan = store.prune.plan_agents(Keep(days=30))
     assert len(plan.to_delete) == 7
     assert len(store.state.names("agents")) == 8
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     seen: list[tuple[int, int]] = []
-    gone = store.agents.apply(plan, batch=3, progress=lambda done, total: seen.append((done, total)))
+    gone = store.prune.apply(plan, batch=3, progress=lambda done, total: seen.append((done, total)))
     assert gone == [f"agent-{number}" for number in reversed(range(7))]
     assert store.state.names("agents") == ["young"]
-    assert [c.what for c in store.changes(cursor).items] == ["state"] * 3
+    assert [c.what for c in store.feed.since(cursor).items] == ["state"] * 3
     assert seen == [(3, 7), (6, 7), (7, 7)]
-    assert [len(slot.moves) for slot in store.deleted()] == [1, 3, 3]
+    assert [len(slot.moves) for slot in store.trash.deleted()] == [1, 3, 3]
     assert store.state.indexed() == ["state/agents/young.json"]
 
 
@@ -70,8 +70,8 @@ def test_a_batch_can_be_had_back(store: Store) -> None:
     """Deleted is not gone."""
     add(store, "a", 100)
     add(store, "b", 100)
-    store.agents.apply(store.agents.plan(Keep(days=30)))
-    store.undelete(store.deleted()[0].name)
+    store.prune.apply(store.prune.plan_agents(Keep(days=30)))
+    store.trash.undelete(store.trash.deleted()[0].name)
     assert store.state.names("agents") == ["a", "b"]
 
 
@@ -82,10 +82,10 @@ def test_what_cannot_be_read_is_never_pruned(store: Store, home: Path) -> None:
     add(store, "odd", 100, created_at="long ago")
     store.state.save_json("agents", "list", [1, 2])
     store.state.save_markdown("agents", "notes", "by hand")
-    plan = store.agents.plan(Keep(newest=1, days=1))
+    plan = store.prune.plan_agents(Keep(newest=1, days=1))
     assert [d.record.name for d in plan.to_delete] == ["old"]
     assert plan.unreadable == ("list", "odd", "undated")
-    store.agents.apply(plan)
+    store.prune.apply(plan)
     assert store.state.names("agents") == ["list", "notes", "odd", "undated"]
 
 
@@ -93,16 +93,16 @@ def test_a_record_that_changed_since_the_plan_stays(store: Store) -> None:
     """A person agreed to another one."""
     add(store, "a", 100)
     add(store, "b", 100)
-    plan = store.agents.plan(Keep(days=30))
+    plan = store.prune.plan_agents(Keep(days=30))
     add(store, "a", 100, status="Running")
     store.state.delete("agents", "b")
-    assert store.agents.apply(plan) == []
+    assert store.prune.apply(plan) == []
     assert store.state.names("agents") == ["a"]
 
 
 def test_without_agents_there_is_nothing_to_do(store: Store) -> None:
     """No directory is made by looking."""
-    assert store.agents.plan(Keep(days=30)).to_delete == ()
+    assert store.prune.plan_agents(Keep(days=30)).to_delete == ()
     assert not (store.home / "state/agents").exists()
 
 
@@ -110,4 +110,4 @@ def test_without_agents_there_is_nothing_to_do(store: Store) -> None:
 def test_any_size_of_batch_takes_all(store: Store, batch: int) -> None:
     for number in range(5):
         add(store, f"a{number}", 100)
-    assert len(store.agents.apply(store.agents.plan(Keep(days=30)), batch=batch)) == 5
+    assert len(store.prune.apply(store.prune.plan_agents(Keep(days=30)), batch=batch)) == 5

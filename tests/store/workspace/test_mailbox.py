@@ -130,7 +130,7 @@ def test_mail_goes_with_its_session(store: Store, box: Mailbox) -> None:
     store.rename("s1", "s2")
     assert numbers(store.mail.at("s2").pending()) == [7]
     store.delete("s2")
-    store.undelete(store.deleted()[0].name)
+    store.trash.undelete(store.trash.deleted()[0].name)
     assert numbers(store.mail.at("s2").drain()) == [7]
 
 
@@ -252,10 +252,10 @@ def test_a_pinned_session_goes_on_receiving(store: Store) -> None:
 
 def test_others_hear_of_mail(store: Store, box: Mailbox) -> None:
     """Rule 7: every delivery, claim and acknowledgement is in the change feed, as the session's."""
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     box.deliver(note())
     box.ack_delivered(box.drain()[0])
-    assert [(str(c.location), c.what) for c in store.changes(cursor).items] == [("s1", "mail")] * 3
+    assert [(str(c.location), c.what) for c in store.feed.since(cursor).items] == [("s1", "mail")] * 3
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------

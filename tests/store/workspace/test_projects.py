@@ -114,7 +114,7 @@ def test_a_removed_child_stays_removed_until_it_is_upserted(projects: Projects, 
     assert projects.remove_child(KEY, "p", "c") is False
     projects.save(CHILD, payload("Again"))
     projects.rebuild(KEY)
-    store.rebuild()
+    store.maintenance.rebuild()
     assert projects.children(KEY, "p") == []
     assert projects.load(CHILD) == payload("Again")
     projects.upsert_child(KEY, "p", ChildEntry(child_id="c", title="Back", updated_at=AT))
@@ -163,17 +163,17 @@ def test_a_sweep_notices_edits_behind_our_back(projects: Projects, store: Store,
     other.parent.mkdir()
     other.write_bytes(rendered("By hand"))
     assert not projects._derived.looks_current(KEY)
-    store.sweep()
+    store.maintenance.sweep()
     assert titles(projects) == {"c": "Child", "d": "By hand"}
     other.unlink()
     (home / PARENT.payload).write_bytes(rendered("Renamed"))
-    store.sweep()
+    store.maintenance.sweep()
     assert titles(projects) == {"c": "Child"}
     assert [entry.title for entry in projects.roots(KEY)] == ["Renamed"]
     (home / "elsewhere").mkdir()
     (home / "projects/elsewhere/sessions/x").mkdir(parents=True)
     (home / "projects/elsewhere/sessions/x/session.json").write_bytes(rendered("X"))
-    store.sweep()
+    store.maintenance.sweep()
     assert [entry.title for entry in projects.roots("elsewhere")] == ["X"]
 
 
@@ -224,7 +224,7 @@ def test_callers_may_bring_their_own_extractor(projects: Projects, store: Store)
     before = mine.load(CHILD)
     assert [(e.title, e.status) for e in mine.children(KEY, "p")] == [("C", "error")]
     assert store.check().is_clean
-    store.rebuild()
+    store.maintenance.rebuild()
     assert [(e.title, e.status) for e in projects.children(KEY, "p")] == [("C", "error")]
     [entry] = mine.children(KEY, "p")
     mine.upsert_child(KEY, "p", entry)
@@ -259,11 +259,11 @@ def test_updates_are_made_under_the_lock(projects: Projects, store: Store, home:
 
 def test_others_hear_of_it(projects: Projects, store: Store) -> None:
     """Rule 7."""
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     projects.save(CHILD, payload())
     projects.save(CHILD, payload())
     projects.delete(CHILD)
-    assert [(c.location.dir, c.what) for c in store.changes(cursor).items] == [(CHILD.location.dir, "project")] * 2
+    assert [(c.location.dir, c.what) for c in store.feed.since(cursor).items] == [(CHILD.location.dir, "project")] * 2
 
 
 def test_what_was_deleted_can_be_had_back(projects: Projects, store: Store) -> None:
@@ -271,7 +271,7 @@ def test_what_was_deleted_can_be_had_back(projects: Projects, store: Store) -> N
     assert projects.delete(CHILD)
     assert not projects.delete(CHILD)
     assert titles(projects) == {}
-    store.undelete(store.deleted()[0].name)
+    store.trash.undelete(store.trash.deleted()[0].name)
     assert titles(projects) == {"c": "Child"}
     assert projects.resolve(KEY, "c") == CHILD
 
@@ -394,7 +394,7 @@ def test_an_editor_may_rename_a_payload_away_and_bring_a_new_one(projects: Proje
     assert titles(projects) == {}
     store.names.move(backup, classify_path(CHILD.payload))
     assert titles(projects) == {"c": "old"}
-    assert store.deleted() == []
+    assert store.trash.deleted() == []
 
 
 def test_a_removed_mark_taken_away_by_hand_brings_the_child_back(projects: Projects, store: Store) -> None:

@@ -77,8 +77,8 @@ def test_delete_takes_json_first(store: Store, state: State) -> None:
     assert state.delete("a", "x") is True
     assert state.delete("a", "x") is False
     assert state.names("a") == []
-    for deleted in store.deleted():
-        store.undelete(deleted.name)
+    for deleted in store.trash.deleted():
+        store.trash.undelete(deleted.name)
     assert state.load_json("a", "x") == {"n": 1}
     assert found(store, "text") == ["state/a/x.md"]
 
@@ -159,7 +159,7 @@ def test_broken_documents_say_where(store: Store, state: State, home: Path) -> N
         state.load_json("a", "x")
     with pytest.raises(Corrupt, match=r"state/a/x\.md:1:6"):
         state.load_markdown("a", "x")
-    store.sweep()
+    store.maintenance.sweep()
     assert [f.kind for f in store.check().findings] == ["unparsable"]
     assert state.delete("a", "x")
 
@@ -195,11 +195,11 @@ def test_search_follows_every_change(store: Store, state: State) -> None:
 
 
 def test_others_hear_of_it(store: Store, state: State) -> None:
-    cursor = store.changes().cursor
+    cursor = store.feed.since().cursor
     state.save_json("a/b", "x", 1)
     state.save_json("a/b", "x", 1)
     state.delete("a/b", "x")
-    assert [(c.location.dir, c.what) for c in store.changes(cursor).items] == [("state/a/b", "state")] * 2
+    assert [(c.location.dir, c.what) for c in store.feed.since(cursor).items] == [("state/a/b", "state")] * 2
 
 
 def test_edits_behind_our_back_are_found(store: Store, state: State, home: Path) -> None:
@@ -207,7 +207,7 @@ def test_edits_behind_our_back_are_found(store: Store, state: State, home: Path)
     state.save_markdown("notes", "kept", "needle one")
     (home / "state/notes/new.md").write_text("needle two")
     assert {f.kind for f in store.check().findings} == {"search-rows"}
-    store.sweep()
+    store.maintenance.sweep()
     assert len(found(store, "needle")) == 2
     (home / "state/notes/new.md").unlink()
     assert store.check(repair=True).exit_code == 1
@@ -215,7 +215,7 @@ def test_edits_behind_our_back_are_found(store: Store, state: State, home: Path)
     with store._core.db.write() as db:
         db.execute("DELETE FROM state_documents")
     assert store.check().exit_code == 4
-    store.rebuild()
+    store.maintenance.rebuild()
     assert found(store, "needle") == ["state/notes/kept.md"]
 
 
@@ -266,7 +266,7 @@ def test_moving_by_hand_takes_the_rows_along(store: Store, state: State, home: P
     state.save_markdown("notes", "x", "needle")
     store.names.move(classify_path("state/notes/x.md"), classify_path("state/notes/y.md"))
     assert found(store, "needle") == ["state/notes/y.md"]
-    assert store.deleted() == []
+    assert store.trash.deleted() == []
     store.names.move(classify_path("state/notes/y.md"), classify_path("state/notes/y.md~"))
     assert found(store, "needle") == []
     assert (home / "state/notes/y.md~").read_text() == "needle"
@@ -294,7 +294,7 @@ def test_a_document_removed_by_hand_is_in_the_trash(store: Store, state: State) 
     assert found(store, "needle") == []
     with pytest.raises(NotFound):
         store.names.remove_file(classify_path("state/notes/x.md"))
-    store.undelete(store.deleted()[0].name)
+    store.trash.undelete(store.trash.deleted()[0].name)
     assert found(store, "needle") == ["state/notes/x.md"]
 
 
@@ -317,4 +317,4 @@ def test_a_name_that_is_no_text_is_none_of_ours(store: Store, home: Path) -> Non
     assert classify_path(f"{odd}/f.json").kind is PathKind.FOREIGN
     store.names.move(classify_path(odd), classify_path("state/facts"))
     assert store.state.load_json("facts", "f") == 1
-    store.sweep()
+    store.maintenance.sweep()

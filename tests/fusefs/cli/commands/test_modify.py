@@ -113,8 +113,8 @@ def test_attach_prints_the_reference(filled: Path, tmp_path: Path) -> None:
     url = run(filled, "attach", "fix-login", str(picture)).stdout.strip()
     piped = json.loads(run(filled, "attach", "fix-login", "-", "--mime", "text/plain", "--json", text="note").stdout)
     with Store.open(filled, background=False) as store:
-        assert store.resolve_attachment(url) == (b"\x89PNG", "image/png")
-        assert store.resolve_attachment(piped["url"]) == (b"note", "text/plain")
+        assert store.attachments.resolve(url) == (b"\x89PNG", "image/png")
+        assert store.attachments.resolve(piped["url"]) == (b"note", "text/plain")
     missing = run(filled, "attach", "fix-login", str(tmp_path / "none"))
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
 

@@ -54,7 +54,7 @@ def test_with_a_yes_it_goes_to_the_trash(aged: Path) -> None:
     assert result.stdout.splitlines()[-1] == "1 session deleted; `grovefs undelete` has them back for seven days"
     assert ids(aged) == ["new", "old", "pinned"]
     with Store.open(aged, background=False) as store:
-        assert [d.session_id for d in store.deleted()] == ["older"]
+        assert [d.session_id for d in store.trash.deleted()] == ["older"]
 
 
 def test_programs_get_json(aged: Path) -> None:

@@ -24,10 +24,8 @@ from tests.fusefs.cli.test_cli import on_a_terminal
 def used(home: Path) -> Path:
     with Store.open(home, background=False) as store:
         store.save(make_session("one", model="big", messages=3))
-        store.append_token_usage(
-            "one", {"ts": Timestamp.now(), "model": "big", "input_tokens": 1000, "output_tokens": 50}
-        )
-        store.append_token_usage("one", {"ts": "2020-01-01T00:00:00Z", "model": "old", "output_tokens": 7})
+        store.usage.append("one", {"ts": Timestamp.now(), "model": "big", "input_tokens": 1000, "output_tokens": 50})
+        store.usage.append("one", {"ts": "2020-01-01T00:00:00Z", "model": "old", "output_tokens": 7})
     return home
 
 

@@ -69,7 +69,7 @@ def test_what_went_in_the_same_go_comes_back_with_it(emptied: Path) -> None:
         for kid in ("old", "young"):
             store.save(Session.new_child(kid, "second", "m", "A child"))
             store.delete(f"second/{kid}")
-        [slot] = [slot for slot in store.deleted() if slot.session_id == "second/old"]
+        [slot] = [slot for slot in store.trash.deleted() if slot.session_id == "second/old"]
         info = emptied / f".grovefs/trash/{slot.name}/info.json"
         info.write_text(info.read_text().replace(str(slot.deleted_at_ns), str(slot.deleted_at_ns - 3600 * 10**9)))
         store.delete("second")
@@ -90,7 +90,7 @@ def test_a_tree_taken_name_by_name_is_one_line_and_comes_back_whole(emptied: Pat
     """As `rm -r` in a mount does it, pictures and logs too."""
     with Store.open(emptied, background=False) as store:
         attached = store.attach("second", b"\x89PNG", "image/png")
-        store.append_token_usage("second", {"input_tokens": 1})
+        store.usage.append("second", {"input_tokens": 1})
         for name in (f"attachments/{attached.id}.png", "runtime.json", "token-usage.jsonl"):
             store.names.remove_file(classify_path(f"sessions/second/{name}"))
         for name in ("attachments", "children"):
@@ -100,8 +100,8 @@ def test_a_tree_taken_name_by_name_is_one_line_and_comes_back_whole(emptied: Pat
     assert [line[3:5] for line in lines] == [["second", "deleted, with 2 files"], ["first", "deleted"]]
     assert grovefs(emptied, "undelete", "sec").stdout == "restored: second (2 files)\n"
     with Store.open(emptied, background=False) as store:
-        assert store.read_attachment("second", attached.id) == (b"\x89PNG", "image/png")
-        assert store.usage().total().tokens["input_tokens"] == 1
+        assert store.attachments.read("second", attached.id) == (b"\x89PNG", "image/png")
+        assert store.usage.totals().total().tokens["input_tokens"] == 1
         assert store.check().is_clean
 
 

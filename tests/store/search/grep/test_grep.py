@@ -74,7 +74,7 @@ def make_home(home: Path, number: int = 30) -> None:
             store.save(make_session(f"s{i:02}", title=f"title {i} {WORDS[i % len(WORDS)]}"))
         store.attach("s01", b"\x89PNG\0\0 needle \xff\xfe", "image/png")
         store.attach("s02", b"plain needle\nin an attachment\n", "text/plain")
-        store.append_token_usage("s03", {"needle": 1})
+        store.usage.append("s03", {"needle": 1})
     (home / "sessions/notes.txt").write_text("a foreign needle\nwithout end")
     (home / "sessions/s04/deep/er").mkdir(parents=True)
     (home / "sessions/s04/deep/er/latin1").write_bytes(b"caf\xe9 needle\n")

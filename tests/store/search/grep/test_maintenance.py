@@ -41,7 +41,7 @@ def test_a_commit_lists_its_files_within_its_transaction(store: Store) -> None:
     store.save(make_session("a"))
     assert listed(store) == {"sessions/a/session.json", "sessions/a/runtime.json"}
     attached = store.attach("a", b"x", "image/png")
-    store.append_token_usage("a", {"n": 1})
+    store.usage.append("a", {"n": 1})
     assert {"sessions/a/token-usage.jsonl", f"sessions/a/attachments/{attached.id}.png"} < listed(store)
     settle()
     assert store.trigrams.rebuild() == 4

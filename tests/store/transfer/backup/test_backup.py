@@ -48,7 +48,7 @@ def fill(store: Store) -> None:
     store.save(Session.new_child_of("child", root, "m", "A child"))
     store.save(make_session("other"))
     store.attach("root", PNG, "image/png")
-    store.append_token_usage("root", {"total_tokens": 3})
+    store.usage.append("root", {"total_tokens": 3})
     store.projects.save(ProjectSession("k", "p"), {"title": "P"})
     store.state.save_json("facts", "f", "long standing")
     (store.home / "sessions/root/notes.txt").write_text("mine")
@@ -147,18 +147,18 @@ def test_what_is_spoiled_or_lost_here_takes_no_good_copy_with_it(
     store: Store, dest: Path, spoil: Callable[[Path], None], keep_deleted: bool
 ) -> None:
     fill(store)
-    store.backups.run(dest)
+    store._home.services.backups.run(dest)
     good = files_below(dest / "sessions/other")
     spoil(store.home / "sessions/other/session.json")
     store.append("root", [Message.user("one more")])
     for _ in range(2):
-        summary = store.backups.run(dest, verify=True, keep_deleted=keep_deleted)
+        summary = store._home.services.backups.run(dest, verify=True, keep_deleted=keep_deleted)
         assert [problem.path for problem in summary.problems] == ["sessions/other"]
         assert "the previous copy is kept" in summary.problems[0].reason
         assert (summary.gone_sessions, summary.gone_files) == (0, 0)
         assert files_below(dest / "sessions/other") == good
     assert not check(dest)
-    store.restores.run(dest, ["other"])
+    store._home.services.restores.run(dest, ["other"])
     assert store.load("other") is not None
 
 
@@ -168,7 +168,7 @@ def test_what_was_spoiled_from_the_start_is_copied_as_it_is(store: Store, dest: 
     document = store.home / "sessions/other/session.json"
     good = document.read_bytes()
     document.write_bytes(b"{ broken")
-    assert not store.backups.run(dest).problems
+    assert not store._home.services.backups.run(dest).problems
     assert (dest / "sessions/other/session.json").read_bytes() == b"{ broken"
     document.write_bytes(good)
     store._core.refresh(Location("other"))
@@ -260,14 +260,14 @@ def test_a_directory_that_cannot_be_looked_into_is_not_taken_for_gone(
     """An I/O error in the home must not empty the backup."""
     fill(store)
     store.backup(dest)
-    looked_into = store._disk.directories
+    looked_into = store._core.disk.directories
 
     def failing(path: str) -> list[str]:
         if path == "sessions/root/children":
             raise OSError(5, "Input/output error", path)
         return looked_into(path)
 
-    monkeypatch.setattr(store._disk, "directories", failing)
+    monkeypatch.setattr(store._core.disk, "directories", failing)
     summary = store.backup(dest)
     assert [problem.path for problem in summary.problems] == ["sessions/root/children"]
     assert (dest / "sessions/root/children/child/session.json").exists()
@@ -416,7 +416,7 @@ with Store.open(sys.argv[1], background=False) as store:
             session.messages[0].content = f"title {number} " + "x" * 300_000
             session.metadata["number"] = str(number)
         store.update("busy", change, shorten=True)
-        store.append_token_usage("busy", {"number": number})
+        store.usage.append("busy", {"number": number})
 """
 
 

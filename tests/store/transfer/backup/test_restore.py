@@ -102,7 +102,7 @@ def test_a_deleted_session_comes_back_alone_with_its_children(store: Store, dest
     store.append("other", [Message.user("later")])
     assert restored(store, dest, "root") == {"root": "restored", "root/child": "restored"}
     assert files_below(store.home)["root/session.json"] == before["root/session.json"]
-    assert store.read_attachment("root", next((store.home / "sessions/root/attachments").iterdir()).stem) == (
+    assert store.attachments.read("root", next((store.home / "sessions/root/attachments").iterdir()).stem) == (
         PNG,
         "image/png",
     )
@@ -157,9 +157,9 @@ def test_what_is_newer_here_is_kept_unless_told(store: Store, dest: Path) -> Non
     assert restored(store, dest, "other", overwrite=True) == {"other": "restored"}
     assert files_below(store.home) == old
     assert store.search("precious") == []
-    slot = store.deleted()[0]
+    slot = store.trash.deleted()[0]
     assert slot.what == "replaced by a restore"
-    store.undelete(slot.name)
+    store.trash.undelete(slot.name)
     assert files_below(store.home) == newer
     assert len(store.search("precious")) == 1
 
@@ -187,7 +187,7 @@ def test_an_edit_that_says_no_time_is_known_by_the_files(store: Store, dest: Pat
 def test_a_log_that_has_grown_here_keeps_its_session(store: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
-    store.append_token_usage("root", {"total_tokens": 4})
+    store.usage.append("root", {"total_tokens": 4})
     assert restored(store, dest, "root") == {"root": "kept", "root/child": "same"}
 
 
@@ -195,7 +195,7 @@ def test_a_lost_attachment_comes_back(store: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
     next((store.home / "sessions/root/attachments").iterdir()).unlink()
-    store.sweep()
+    store.maintenance.sweep()
     assert restored(store, dest, "root")["root"] == "restored"
     assert files_below(store.home) == files_below(dest)
     entry = store.entry("root")
@@ -208,7 +208,7 @@ def test_a_session_broken_here_is_mended_from_its_copy(store: Store, dest: Path)
     fill(store)
     store.backup(dest)
     (store.home / "sessions/root/session.json").write_text('{"id": "ro')
-    store.sweep()
+    store.maintenance.sweep()
     assert restored(store, dest, "root")["root"] == "restored"
     assert files_below(store.home) == files_below(dest)
 
@@ -271,14 +271,14 @@ def test_a_file_that_changes_between_check_and_restore_is_noticed(
 ) -> None:
     fill(store)
     store.backup(dest)
-    commit = type(other.restores.commits).commit_session
+    commit = type(other._home.services.restores.commits).commit_session
 
     def late(self: object, *arguments: object, **options: object) -> None:
         monkeypatch.undo()
         spoil(dest / "sessions/root/notes.txt")
         commit(self, *arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(other.restores.commits), "commit_session", late)
+    monkeypatch.setattr(type(other._home.services.restores.commits), "commit_session", late)
     assert restored(other, dest, "root") == {"root": "skipped", "root/child": "skipped"}
     assert files_below(other.home) == {}
     spoil(dest / "sessions/root/notes.txt")  # and back
@@ -356,7 +356,7 @@ def test_a_failed_restore_puts_everything_back(store: Store, dest: Path) -> None
             if name == "move" and len(moved) == at:
                 raise OSError(errno.ENOSPC, "No space left on device")
 
-        store._disk.step = step
+        store._core.disk.step = step
         try:
             store.restore(dest, "root", overwrite=True)
         except OSError:
@@ -364,7 +364,7 @@ def test_a_failed_restore_puts_everything_back(store: Store, dest: Path) -> None
         else:
             break
         finally:
-            store._disk.step = lambda name: None
+            store._core.disk.step = lambda name: None
     assert at > 3
     assert files_below(store.home) == files_below(dest)
 
@@ -386,7 +386,7 @@ def test_a_session_copied_back_by_hand_is_a_session(store: Store, other: Store, 
     fill(store)
     store.backup(dest)
     shutil.copytree(dest / "sessions/root", other.home / "sessions/root", symlinks=True)
-    other.sweep()
+    other.maintenance.sweep()
     assert other.location("child") == Location("root", "child")
 
 

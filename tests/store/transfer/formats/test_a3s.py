@@ -37,7 +37,7 @@ def test_the_conversation_reads_as_it_was(imported: Session, store: Store) -> No
     assert (ask.role, ask.content) == ("user", "hi")
     assert ask.content_parts is not None
     assert ask.content_parts[1].image_url is not None
-    assert store.resolve_attachment(ask.content_parts[1].image_url.url) == (PNG, "image/png")
+    assert store.attachments.resolve(ask.content_parts[1].image_url.url) == (PNG, "image/png")
     assert call.tool_calls is not None
     assert call.tool_calls[0].function.name == "read"
     assert call.reasoning == "Read it."

@@ -68,7 +68,7 @@ def test_a_home_of_ours_is_a_source_as_well(store: Store, tmp_path: Path) -> Non
         other.save(make_session("mine", messages=4))
         attached = other.attach("mine", PNG, "image/png")
     assert store.imports.run(str(tmp_path / "other")).counts == {"new": 1}
-    assert store.resolve_attachment(attached.url) == (PNG, "image/png")
+    assert store.attachments.resolve(attached.url) == (PNG, "image/png")
 
 
 def test_broken_documents_are_reported_with_their_line(store: Store, bamboo: Path) -> None:
@@ -81,7 +81,7 @@ def test_broken_documents_are_reported_with_their_line(store: Store, bamboo: Pat
     assert set(found) == {"tree/session.json", "tree/children/kid", "older/runtime.json", "flat.json"}
     assert found["tree/session.json"].line == 3
     assert found["older/runtime.json"].line == 2
-    kept = store.read_attachment("older", "unreadable-runtime")
+    kept = store.attachments.read("older", "unreadable-runtime")
     assert kept is not None
     assert kept[0] == b'{\n "id": '
     assert store.load("tree") is None

@@ -70,7 +70,7 @@ def test_files_of_the_export_become_attachments(imported: Session, store: Store)
     parts = imported.messages[0].content_parts
     assert parts is not None
     assert parts[0].image_url is not None
-    assert store.resolve_attachment(parts[0].image_url.url) == (PNG, "image/png")
+    assert store.attachments.resolve(parts[0].image_url.url) == (PNG, "image/png")
     assert kept_metadata(imported.messages[0], "chatgpt")["content"]["parts"][0]["width"] == 1
 
 
@@ -102,7 +102,7 @@ def test_bad_nodes_are_reported_and_kept(store: Store, tmp_path: Path) -> None:
     conversation["mapping"] |= {"odd": 5, "odder": {"id": "odder", "message": "text", "parent": "a2", "children": []}}
     summary = store.imports.run(str(make_chatgpt(tmp_path / "export", conversation)))
     assert ["odd" in p.text for p in summary.problems] == [True, True]
-    kept = store.read_attachment(CHAT_ID, "records")
+    kept = store.attachments.read(CHAT_ID, "records")
     assert kept is not None
     assert json.loads(kept[0].splitlines()[0]) == {"odd": 5}
 

@@ -59,7 +59,7 @@ def test_nothing_of_a_record_is_lost(imported: Session, store: Store) -> None:
     assert kept_metadata(seen, "claude-code")["toolUseResult"] == {"type": "text", "file": {"n": 1}}
     assert kept_metadata(failed, "claude-code")["gitBranch"] == "fix/cart"
     assert json.loads(imported.metadata["claude-code.envelope"])["version"] == "2.1.12"
-    kept = store.read_attachment(CLAUDE_ID, "records")
+    kept = store.attachments.read(CLAUDE_ID, "records")
     assert kept is not None
     assert [json.loads(line) for line in kept[0].splitlines()] == [
         line for line in claude_lines() if line["type"] in ("summary", "file-history-snapshot")
@@ -70,7 +70,7 @@ def test_images_become_attachments(imported: Session, store: Store) -> None:
     parts = imported.messages[0].content_parts
     assert parts is not None
     assert parts[1].image_url is not None
-    assert store.resolve_attachment(parts[1].image_url.url) == (PNG, "image/png")
+    assert store.attachments.resolve(parts[1].image_url.url) == (PNG, "image/png")
 
 
 def test_long_tool_results_become_attachments(imported: Session, store: Store) -> None:
@@ -117,7 +117,7 @@ def test_half_characters_are_mended_and_the_line_kept(store: Store, tmp_path: Pa
     session = store.load("s1")
     assert session is not None
     assert session.messages[0].content == "cut \ufffd"
-    kept = store.read_attachment("s1", "records")
+    kept = store.attachments.read("s1", "records")
     assert kept is not None
     assert kept[0].decode().strip() == line
 
@@ -128,6 +128,6 @@ def test_a_large_rest_goes_to_the_records(store: Store, tmp_path: Path) -> None:
     write_lines(tmp_path / "p/s1.jsonl", [big])
     store.imports.run(str(tmp_path / "p"))
     assert (store.home / "sessions/s1/session.json").stat().st_size < 10_000
-    kept = store.read_attachment("s1", "records")
+    kept = store.attachments.read("s1", "records")
     assert kept is not None
     assert json.loads(kept[0]) == big

@@ -65,7 +65,7 @@ def test_the_session_knows_what_the_source_knew(imported: Session) -> None:
 
 
 def test_what_is_no_message_is_kept(imported: Session, store: Store) -> None:
-    kept = store.read_attachment(CODEX_ID, "records")
+    kept = store.attachments.read(CODEX_ID, "records")
     assert kept is not None
     assert [json.loads(line) for line in kept[0].splitlines()] == [
         line for line in codex_lines() if line["type"] != "response_item"
@@ -75,7 +75,7 @@ def test_what_is_no_message_is_kept(imported: Session, store: Store) -> None:
 def test_images_become_attachments(imported: Session, store: Store) -> None:
     parts = next(m.content_parts for m in imported.messages if m.content_parts)
     assert parts[1].image_url is not None
-    assert store.resolve_attachment(parts[1].image_url.url) == (PNG, "image/png")
+    assert store.attachments.resolve(parts[1].image_url.url) == (PNG, "image/png")
 
 
 def test_spawned_threads_are_children_of_one_root(imported: Session, store: Store) -> None:

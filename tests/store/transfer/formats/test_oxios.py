@@ -42,7 +42,7 @@ def test_steps_become_the_trajectory(imported: Session, store: Store) -> None:
     steps = store.trajectory.read("ox-1")
     assert steps is not None
     assert [step.model_dump() for step in steps] == oxios_session()["trajectory_steps"]
-    reasons = store.read_attachment("ox-1", "reasoning")
+    reasons = store.attachments.read("ox-1", "reasoning")
     assert reasons is not None
     assert json.loads(reasons[0])["content"] == "ls will do"
 

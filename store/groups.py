@@ -1,0 +1,188 @@
+"""Groups of Store methods: `store.trash`, `store.prune`, `store.attachments`, `store.usage`, `store.maintenance`.
+
+Each group holds the open home and raises Closed once the store is closed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, overload
+
+from store import layout
+from store.commit import session_reader
+from store.disk import trash
+from store.disk.trash import TrashSlot
+from store.documents import attachment_names
+from store.home.open_home import OpenHome, Progress
+from store.home.opening import migrate_sidecars
+from store.layout import Location
+from store.search.usage import Prices, Usage, gather
+from store.sessions.cleanup import CleanupMode, CleanupResult, Plan
+from store.sessions.prune import AutoPrune, Keep, PrunePlan, PruneResult
+from store.workspace.agent_records import BATCH, AgentPlan
+
+
+@dataclass(frozen=True)
+class Trash:
+    """`store.trash`: deletions of the last seven days."""
+
+    _home: OpenHome
+
+    def deleted(self) -> list[TrashSlot]:
+        """List the slots of the trash, newest first."""
+        return trash.deleted(self._home.core.disk)
+
+    def undelete(self, name: str) -> list[Location]:
+        """Restore a slot by its name in `deleted()`; returns the restored sessions."""
+        return self._home.services.deleter.undelete(name)
+
+    def empty(self) -> int:
+        """Erase the trash for good; returns the number of slots erased."""
+        return self._home.services.deleter.empty_trash()
+
+
+@dataclass(frozen=True)
+class Prune:
+    """`store.prune`: bulk deletion into the trash, always in two steps.
+
+    A plan lists what would be deleted and changes nothing. `apply` checks every item again under its lock and skips
+    what changed since. Nothing is pruned automatically unless the store is opened with `auto_prune`.
+    """
+
+    _home: OpenHome
+
+    def plan(self, keep: Keep) -> PrunePlan:
+        """Plan the deletion of old session trees, by age or number."""
+        return self._home.services.pruner.plan(keep)
+
+    def plan_cleanup(self, mode: CleanupMode, *, keep_pinned: bool = True) -> Plan:
+        """Plan the deletion of all sessions, of the empty ones, or of all children."""
+        return self._home.services.cleanup.plan(mode, keep_pinned=keep_pinned)
+
+    def plan_agents(self, keep: Keep) -> AgentPlan:
+        """Plan the deletion of old agent records in `state/agents/`."""
+        return self._home.services.agents.plan(keep)
+
+    @overload
+    def apply(self, plan: PrunePlan, *, progress: Progress | None = None) -> PruneResult: ...
+    @overload
+    def apply(self, plan: Plan, *, progress: Progress | None = None) -> CleanupResult: ...
+    @overload
+    def apply(self, plan: AgentPlan, *, batch: int = BATCH, progress: Progress | None = None) -> list[str]: ...
+
+    def apply(
+        self, plan: PrunePlan | Plan | AgentPlan, *, batch: int = BATCH, progress: Progress | None = None
+    ) -> PruneResult | CleanupResult | list[str]:
+        """Delete what a plan lists. Agent records are deleted in batches, one commit each; returns their names."""
+        services = self._home.services
+        if isinstance(plan, PrunePlan):
+            return services.pruner.apply(plan, progress)
+        if isinstance(plan, Plan):
+            return services.cleanup.apply(plan, progress)
+        return services.agents.apply(plan, batch=batch, progress=progress)
+
+    def run_if_due(self, auto: AutoPrune) -> PruneResult | None:
+        """Plan and apply, unless any process did so within the cooldown or every session would be deleted."""
+        return self._home.services.pruner.run_if_due(auto)
+
+
+@dataclass(frozen=True)
+class AttachmentReader:
+    """`store.attachments`: the bytes of attachments. `store.attach` adds them."""
+
+    _home: OpenHome
+
+    def read(self, session_id: str, attachment_id: str) -> tuple[bytes, str] | None:
+        """Return bytes and MIME type; None if there is no such session or attachment."""
+        layout.check_id(attachment_id)
+        core = self._home.core
+        location = core.locate(session_id)
+        path = session_reader.find_attachment(core.disk, location, attachment_id) if location else None
+        file = core.disk.read(path) if path else None
+        if path is None or file is None:
+            return None
+        return file.data, attachment_names.extension_to_mime(path.rpartition(".")[2]) or attachment_names.OCTETS
+
+    def resolve(self, url: str) -> tuple[bytes, str] | None:
+        """Read the attachment behind a `bamboo-attachment://` URL; None for any other URL."""
+        parsed = attachment_names.parse_reference(url)
+        return self.read(*parsed) if parsed else None
+
+
+@dataclass(frozen=True)
+class TokenUsage:
+    """`store.usage`: the records in each session's token-usage.jsonl, and their totals."""
+
+    _home: OpenHome
+
+    def append(self, session_id: str, record: str | dict[str, Any]) -> bool:
+        """Append one record; False, and nothing written, for an unknown id."""
+        return self._home.services.logs.append_log(session_id, layout.TOKEN_USAGE, record)
+
+    def totals(self, *, since: str = "", prices: Prices | None = None) -> Usage:
+        """Count sessions, messages and tokens by day (UTC) and model; costs come from the records or `prices`."""
+        return gather(self._home.core, since=since, prices=prices)
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    """`store.maintenance`: index, sessions.json and status of the home as a whole."""
+
+    _home: OpenHome
+
+    def sweep(self, progress: Progress | None = None) -> int:
+        """Re-index sessions whose files were changed by other programs; returns their number."""
+        return self._home.core.sweep(progress)
+
+    def rebuild(self, progress: Progress | None = None) -> int:
+        """Rebuild the index from the files, session by session; returns the number of sessions.
+
+        Searches meanwhile miss nothing. If index.db itself is damaged, delete it: opening the home creates a new one.
+        """
+        core, services = self._home.core, self._home.services
+        core.rebuild(progress)
+        services.state.rebuild()
+        services.trigrams.rebuild(progress)
+        services.projects.rebuild_all()
+        self._home.export()
+        return core.index.count()
+
+    def export_sessions_json(self) -> None:
+        """Bring sessions.json up to date now. The background thread does it half a second after a commit."""
+        self._home.export()
+
+    def render_sessions_json(self) -> bytes:
+        """Render sessions.json from the index without writing it."""
+        return self._home.sessions_json.render()
+
+    def migrate_sidecars(self) -> int:
+        """Write a sidecar for every session that has none, once per home; returns how many were written."""
+        return migrate_sidecars(self._home.core, self._home.services.putter)
+
+    def check_writable(self) -> None:
+        """Raise BambooAtWork while a Bamboo server uses this home."""
+        self._home.check_writable()
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the home for people and monitoring: pending commits, damaged sessions, a server."""
+        core = self._home.core
+        return {
+            "home": str(self._home.path),
+            "sessions": core.index.count(),
+            "durability": core.disk.durability,
+            "unfinished": {"/".join(entry): why for entry, why in core.journal.index_failures.items()},
+            "damaged": {str(location): why for location, why in core.index.damaged().items()},
+            "bamboo": self._home.bamboo.activity(),
+        }
+
+    def erase_all(self) -> None:
+        """Erase every session, the index and the trash for good. For development."""
+        core = self._home.core
+        core.check_writable()
+        for root in core.disk.directories(layout.SESSIONS):
+            with core.locks.tree(root):
+                core.disk.remove_tree(f"{layout.SESSIONS}/{root}")
+        for entry in [*core.disk.entries(layout.TRASH)]:
+            core.disk.remove_tree(f"{layout.TRASH}/{entry.name}")
+        core.sweep()
+        self._home.export()
