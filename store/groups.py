@@ -30,7 +30,7 @@ class Trash:
 
     def deleted(self) -> list[TrashSlot]:
         """List the slots of the trash, newest first."""
-        return trash.deleted(self._home.core.disk)
+        return trash.list_slots(self._home.core.disk)
 
     def undelete(self, name: str) -> list[Location]:
         """Restore a slot by its name in `deleted()`; returns the restored sessions."""

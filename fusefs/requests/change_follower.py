@@ -38,7 +38,7 @@ class ChangeFollower:
         self._threads = threads
         self._again: list[list[Invalidation]] = []  # by directory
         self._behind: set[Location] = set()  # sessions whose documents changed on disk
-        kept = tree.store.names.rejects.prepare()
+        kept = tree.store.names.rejects.make_directory()
         self._rejects = Node(0, None, "", kept, None)  # what is in it is shown in other directories
         watches.add(self._rejects)
 

@@ -1,9 +1,9 @@
-"""What "durable" means here: the one door through which the store touches the disk.
+"""Access to the home directory: reads, durable writes, renames and syncs. All of the store goes through it.
 
-Every path is relative to the home and is walked name by name without following symbolic links, so a
-link planted in the home leads nowhere. A file is never changed in place: it is written whole under
-`.grovefs/tmp/`, synced, and moved to its name. Each step that changes the disk is announced to `step`
-first, by name, so that tests can stop or fail the process at every one of them.
+Every path is relative to the home and is opened without following symbolic links, so a link in the
+home cannot lead outside it. A file is never changed in place: it is written to `.grovefs/tmp/`, synced,
+and renamed to its path. `step` is called with the name of each change before it happens; tests use it to
+stop or fail the process at every step.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ Step = Callable[[str], None]
 
 
 def no_step(name: str) -> None:
-    """Outside tests a step is not remarkable."""
+    """The default `step`: do nothing."""
 
 
 def unsynced_error(error: OSError, path: str) -> OSError:
-    """What to say where a change could not be synced any more: it is there, for now."""
-    text = f"{error.strerror}: the new version is in place but may not survive a loss of power"
+    """The error for a change that was made but could not be synced."""
+    text = f"{error.strerror}: the new version is in place but may be lost in a power failure"
     return OSError(error.errno, text, path)
 
 
 class Disk:
-    """The home directory, opened once. Safe to use from several threads."""
+    """An open home directory. Thread-safe."""
 
     home: Path
     durability: Durability
@@ -55,20 +55,20 @@ class Disk:
         self.step = step
         self._fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.dir_mode = DIR_MODE
-        with suppress(FileNotFoundError):  # "unless the home says otherwise"
+        with suppress(FileNotFoundError):  # a new home: sessions/ does not exist yet
             self.dir_mode = stat.S_IMODE(os.stat(layout.SESSIONS, dir_fd=self._fd).st_mode)
         self.file_mode = self.dir_mode & 0o666
 
     def close(self) -> None:
         os.close(self._fd)
 
-    # -- looking -----------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     @contextmanager
     def open_dir(self, path: str) -> Iterator[int]:
-        """A descriptor of the directory at `path`, reached without following a link, or going back up."""
+        """Open the directory at `path` without following symbolic links; `..` is rejected."""
         if ".." in path.split("/"):
-            raise InvalidName(f"{path!r} leads out of where it begins")
+            raise InvalidName(f"{path!r}: '..' is not allowed in a path")
         try:
             fd = open_beneath(self._fd, path or ".")
         except OSError as error:
@@ -81,21 +81,21 @@ class Disk:
             os.close(fd)
 
     def read(self, path: str, limit: int | None = None) -> File | None:
-        """The file at `path`, whole; None if there is none. What is not a plain file is Corrupt."""
+        """Read a whole file; None if it does not exist. Raises Corrupt if it is not a regular file."""
         try:
             fd = self.open_to_read(path)
         except FileNotFoundError:
             return None
         except OSError as error:
             if error.errno == errno.ENXIO:  # a socket
-                raise Corrupt(path, Problem("not a plain file")) from None
+                raise Corrupt(path, Problem("not a regular file")) from None
             if error.errno == errno.ENOTDIR:
-                raise Corrupt(path, Problem("it lies in what is no directory; links are not followed")) from None
+                raise Corrupt(path, Problem("its parent is not a directory; links are not followed")) from None
             raise OSError(error.errno, error.strerror, path) from error
         try:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode):
-                raise Corrupt(path, Problem("not a plain file"))
+                raise Corrupt(path, Problem("not a regular file"))
             if limit is not None and info.st_size > limit:
                 raise Corrupt(path, Problem(f"{info.st_size} bytes are over the limit of {limit}"))
             data = read_all(fd, info.st_size)
@@ -105,7 +105,7 @@ class Disk:
         return File(data, stamp, stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid)
 
     def iter_chunks(self, path: str) -> Iterator[bytes]:
-        """Yield the bytes of the file at `path`; the file is opened by the first step of the iteration."""
+        """Yield the bytes of the file at `path`, which is opened when the iteration starts."""
         fd = self.open_to_read(path)
         try:
             yield from iter_chunks(fd)
@@ -113,22 +113,23 @@ class Disk:
             os.close(fd)
 
     def stat_file(self, path: str) -> File | None:
-        """What a file at `path` is like, without reading it."""
+        """The stamp, mode and owner of a regular file, with empty `data`; None if there is none."""
         info = self.stat(path)
         if info is None or not stat.S_ISREG(info.st_mode):
             return None
         return File(b"", Stamp.of(info), stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid)
 
     def stamp(self, path: str) -> Stamp | None:
-        """The stamp of whatever lies at `path`; None if nothing does."""
+        """The stamp of a file of any type; None if it does not exist."""
         info = self.stat(path)
         return Stamp.of(info) if info is not None else None
 
     def stat(self, path: str) -> os.stat_result | None:
+        """lstat; None if the file, or a directory on the way, does not exist."""
         directory, _, name = path.rpartition("/")
         if ".." in path and ".." in path.split("/"):
-            raise InvalidName(f"{path!r} leads out of where it begins")
-        # By hand what `opened` does: a mount asks for nothing more often.
+            raise InvalidName(f"{path!r}: '..' is not allowed in a path")
+        # Inlines open_dir: a mount calls this more often than anything else.
         try:
             parent = open_beneath(self._fd, directory or ".")
             try:
@@ -138,29 +139,29 @@ class Disk:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if error.errno == errno.ELOOP:  # a link on the way leads nowhere
+            if error.errno == errno.ELOOP:  # a symbolic link on the way: not followed
                 return None
             raise
 
     def birth_ns(self, path: str) -> int | None:
-        """When the file at `path` was made; None where that is not known."""
+        """Creation time of a file; None if the filesystem does not record it."""
         directory, _, name = path.rpartition("/")
         with self.open_dir(directory) as parent:
             return birth_ns(parent, name)
 
     def open_to_read(self, path: str) -> int:
-        """A descriptor of the file at `path`, in one system call where the kernel knows it."""
+        """Open a file for reading, with one system call where openat2 is available."""
         if ".." in path and ".." in path.split("/"):
-            raise InvalidName(f"{path!r} leads out of where it begins")
+            raise InvalidName(f"{path!r}: '..' is not allowed in a path")
         try:
             return open_beneath(self._fd, path, TO_READ)
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise Corrupt(path, Problem("not a plain file; links are not followed")) from None
+                raise Corrupt(path, Problem("not a regular file; links are not followed")) from None
             raise
 
     def entries(self, path: str) -> list[DirEntry]:
-        """The entries of a directory, by name; none if it does not exist."""
+        """The entries of a directory, sorted by name; [] if it does not exist."""
         try:
             with self.open_dir(path) as fd, os.scandir(fd) as found:
                 entries = [
@@ -172,22 +173,22 @@ class Disk:
         return sorted(entries)
 
     def scan(self, path: str) -> list[tuple[str, os.stat_result]]:
-        """The names in a directory, and what each is like; none if it does not exist."""
+        """The names in a directory with their lstat results; [] if it does not exist."""
         found: list[tuple[str, os.stat_result]] = []
         with suppress(FileNotFoundError), self.open_dir(path) as fd:
             for name in os.listdir(fd):
-                with suppress(FileNotFoundError):  # gone since
+                with suppress(FileNotFoundError):  # deleted meanwhile
                     found.append((name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
         return found
 
     def directories(self, path: str) -> list[str]:
-        """The names of the real directories in a directory; links to one do not count."""
+        """The names of the subdirectories, without symbolic links."""
         return [entry.name for entry in self.entries(path) if entry.is_dir]
 
-    # -- changing ----------------------------------------------------------------------------------
+    # -- writing ----------------------------------------------------------------------------------
 
     def make_dirs(self, path: str) -> list[str]:
-        """Create what is missing of a directory; returns what was created, outermost first."""
+        """Create a directory and its missing parents; returns the created paths, outermost first."""
         made: list[str] = []
         with suppress(FileNotFoundError), self.open_dir(path):
             return made
@@ -197,14 +198,14 @@ class Disk:
                 parent, walked = walked, f"{walked}/{name}" if walked else name
                 if self._make_dir(parent, name):
                     made.append(walked)
-            with self.open_dir(path):  # the last name too must be a real directory
+            with self.open_dir(path):  # fails if the last component is not a directory
                 return made
         except BaseException:
             self.remove_dirs(made)
             raise
 
     def _make_dir(self, parent: str, name: str) -> bool:
-        """Not synced: the commit that needs it does that, once."""
+        """Does not sync: the commit that needs the directory syncs once."""
         with self.open_dir(parent) as fd:
             try:
                 self.step("make-dir")
@@ -214,20 +215,20 @@ class Disk:
         return True
 
     def remove_dirs(self, paths: Iterable[str]) -> None:
-        """Take back directories made in vain, innermost last in `paths`; what is not empty stays."""
+        """Remove empty directories, the last of `paths` first; others are left in place."""
         for path in reversed(list(paths)):
             directory, _, name = path.rpartition("/")
             with suppress(OSError, Corrupt), self.open_dir(directory) as parent:
                 os.rmdir(name, dir_fd=parent)
 
     def write_temp(self, parts: Iterable[bytes | memoryview], like: File | None = None) -> str:
-        """Write one new file under tmp/ and sync it; returns its path."""
+        """Write and sync one new file under tmp/; returns its path."""
         return self.write_temps([NewFile("", parts, like)])[0]
 
     def write_temps(self, files: Sequence[NewFile]) -> list[str]:
-        """Write new files under tmp/ and sync them; returns their paths. All of them, or none.
+        """Write and sync new files under tmp/, all of them or none; returns their paths.
 
-        None is synced before all are written: one commit of the filesystem's journal then serves them all.
+        All are written before the first is synced, so that one commit of the filesystem's journal covers them.
         """
         made: list[str] = []
         fds: list[int] = []
@@ -242,7 +243,7 @@ class Disk:
                 self.fsync(fd, "sync-temp")
         except BaseException:
             for path in made:
-                with suppress(OSError):  # it is what failed first that counts; the next opening clears the rest away
+                with suppress(OSError):  # report the first error; opening the home clears tmp/
                     self.drop_temp(path)
             raise
         finally:
@@ -253,33 +254,33 @@ class Disk:
     def _write_pieces(self, fd: int, file: NewFile) -> None:
         like = file.like
         mode = file.mode if file.mode is not None else like.mode if like else self.file_mode
-        if mode != 0o600:  # as it was created
+        if mode != 0o600:  # the mode that open_temp creates with
             os.fchmod(fd, mode)
         write_all(fd, file.parts)
         if like is not None and (like.uid, like.gid) != (os.geteuid(), os.getegid()):
-            with suppress(PermissionError):  # only root can give files away
+            with suppress(PermissionError):  # only root can change the owner
                 os.fchown(fd, like.uid, like.gid)
         if file.mtime_ns is not None:
             os.utime(fd, ns=(file.mtime_ns, file.mtime_ns))
 
     def put(self, file: NewFile) -> None:
-        """One file in its place, whole, outside of any commit. That its name lasts is for the caller to see to."""
+        """Write one file atomically, outside of any commit. The caller syncs the directory if needed."""
         temp = self.write_temps([file])[0]
         try:
             self.move(temp, file.path)
         except BaseException:
-            with suppress(OSError):  # as above
+            with suppress(OSError):  # report the first error
                 self.remove(temp)
             raise
 
     def open_temp(self) -> tuple[int, str]:
-        """A new file under tmp/: its descriptor and path. Gone at the next opening if forgotten."""
+        """Create a file under tmp/; returns its descriptor and path. Opening the home deletes leftovers."""
         path = self.temp_path()
         with self.open_dir(layout.TMP) as parent:
             return os.open(path.rpartition("/")[2], _CREATE, 0o600, dir_fd=parent), path
 
     def drop_temp(self, path: str) -> None:
-        """What was made under tmp/ in vain. Not a step: nobody knows of it."""
+        """Delete an unused file or directory under tmp/. Not a step: nothing refers to it."""
         name = path.rpartition("/")[2]
         with suppress(FileNotFoundError), self.open_dir(layout.TMP) as parent:
             try:
@@ -291,7 +292,7 @@ class Disk:
         return f"{layout.TMP}/{os.getpid()}-{uuid.uuid4().hex}"
 
     def move(self, source: str, target: str) -> None:
-        """Rename within the home; the target's directory is reached without following links."""
+        """Rename within the home without following symbolic links."""
         self.step("move")
         source_dir, _, source_name = source.rpartition("/")
         target_dir, _, target_name = target.rpartition("/")
@@ -299,7 +300,7 @@ class Disk:
             os.rename(source_name, target_name, src_dir_fd=src, dst_dir_fd=dst)
 
     def link(self, source: str, target: str) -> None:
-        """A second name for a file; where the filesystem has no such thing, the only one."""
+        """Create a hard link; rename instead where the filesystem does not support hard links."""
         (source_dir, _, source_name), (target_dir, _, target_name) = source.rpartition("/"), target.rpartition("/")
         self.step("link")
         with self.open_dir(source_dir) as src, self.open_dir(target_dir) as dst:
@@ -311,14 +312,14 @@ class Disk:
                 os.rename(source_name, target_name, src_dir_fd=src, dst_dir_fd=dst)
 
     def sync_after_change(self, paths: Sequence[str]) -> None:
-        """Sync the directories of a change that is made: an error says that it is."""
+        """Sync directories after a change; an error says that the change has been made."""
         try:
             self.sync_dirs(paths)
         except OSError as error:
             raise unsynced_error(error, paths[0]) from error
 
     def exchange(self, one: str, other: str) -> None:
-        """Two names change places, in one step, and that lasts."""
+        """Exchange two names atomically and sync their directories."""
         (a_dir, _, a_name), (b_dir, _, b_name) = one.rpartition("/"), other.rpartition("/")
         with self.open_dir(a_dir) as a, self.open_dir(b_dir) as b:
             self.step("exchange")
@@ -331,14 +332,14 @@ class Disk:
                 self.fsync(fd, "sync-dir")
 
     def remove(self, path: str) -> None:
-        """Unlink a file; it may be gone already."""
+        """Unlink a file, if it exists."""
         directory, _, name = path.rpartition("/")
         with suppress(FileNotFoundError), self.open_dir(directory) as fd:
             self.step("remove")
             os.unlink(name, dir_fd=fd)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a file or a directory with all it holds; links in it are removed, not followed."""
+        """Delete a file, or a directory with its content; symbolic links are deleted, not followed."""
         info = self.stat(path)
         if info is None:
             return
@@ -351,7 +352,10 @@ class Disk:
             self.remove(path)
 
     def check_rename_works(self) -> None:
-        """A trial rename from tmp/ to sessions/: a commit is nothing else. No backup shall see that we looked."""
+        """Rename a probe file from tmp/ to sessions/, as every commit does; raises OSError if that fails.
+
+        The times of sessions/ are reset: the probe must not look like a change to a backup tool.
+        """
         probe = self.write_temp([b""])
         before = os.stat(layout.SESSIONS, dir_fd=self._fd, follow_symlinks=False)
         name = f".grovefs-probe-{uuid.uuid4().hex}"
@@ -363,7 +367,7 @@ class Disk:
             raise OSError(
                 error.errno,
                 f"{error.strerror}: files cannot be moved from {layout.TMP} to {layout.SESSIONS}; "
-                "both must lie on one filesystem",
+                "both must be on one filesystem",
                 str(self.home),
             ) from error
         self.remove(target)

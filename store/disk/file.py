@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-# A file changed this shortly before it was looked at may change again without its times showing it.
+# A file that changed this shortly before it was read may change again without a new timestamp.
 RACY_NS = 50_000_000
 
 
 class Stamp(NamedTuple):
-    """What tells one version of a file from another."""
+    """Identifies one version of a file."""
 
     inode: int
     size: int
@@ -23,12 +23,15 @@ class Stamp(NamedTuple):
         return cls(info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
     def if_settled(self, now_ns: int) -> Stamp:
-        """Itself if old enough to be trusted, else a stamp that equals no file's (racy-git's rule)."""
+        """This stamp, or one that matches no file if the file changed just before `now_ns`.
+
+        Git does the same for racily clean index entries.
+        """
         return self if now_ns - max(self.mtime_ns, self.ctime_ns) > RACY_NS else self._replace(ctime_ns=0)
 
 
 class File(NamedTuple):
-    """One version of a file as it was read."""
+    """The content, stamp, mode and owner of one version of a file."""
 
     data: bytes
     stamp: Stamp
@@ -38,17 +41,17 @@ class File(NamedTuple):
 
 
 class NewFile(NamedTuple):
-    """A file to be put in place; `like` is the version it replaces, whose mode and owner it takes."""
+    """A file to be written. It takes mode and owner of `like`, the version it replaces."""
 
     path: str
-    parts: Iterable[bytes | memoryview]  # gone through once
+    parts: Iterable[bytes | memoryview]  # iterated once
     like: File | None = None
     mtime_ns: int | None = None
-    mode: int | None = None  # instead of that of `like`
+    mode: int | None = None  # overrides the mode of `like`
 
 
 class DirEntry(NamedTuple):
-    """What a directory says of one of its names; a link is only a link."""
+    """Name and type of a directory entry; symbolic links are not followed."""
 
     name: str
     is_dir: bool

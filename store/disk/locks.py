@@ -1,11 +1,12 @@
-"""One writer per session, across threads and processes; and who has the home open.
+"""Session locks across threads and processes, and the lock of an open home.
 
-A lock is one byte of `.grovefs/locks`, at an offset hashed from the location, held by an "open file
-description" lock: it excludes threads and processes alike, dies with its holder, and leaves no file
-behind for each of a hundred thousand sessions. Whoever locks a session also shares the lock of its
-tree, which is taken exclusively by what concerns all of a tree (delete, rename): tree first, then session.
-Whoever wants a lock first takes a second one, of who is next: else a process that saves without end would have
-its lock again each time before anybody who waits has looked.
+A session lock is one byte of `.grovefs/locks`, at an offset hashed from the location. It is an open file
+description (OFD) lock: it excludes threads as well as processes, ends with its holder, and needs no file per
+session. Locking a session also takes a shared lock of its tree; operations on a whole tree (delete, rename) take
+that lock exclusively. The order is tree, then session.
+
+Fairness: before taking a lock, a caller takes a second lock that marks it as next in the queue. Without it a
+process that saves in a loop would take the lock again before any waiter polls.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ TIMEOUT_S = 10.0
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _READY = b"ready"
 _FIRST_PAUSE_S = 0.0005
-_LONGEST_PAUSE_S = 0.005  # short, for who waits longest must not look most seldom
-_NEXT_PAUSE_S = 0.001  # only one at a time is next, and everybody else waits for him
+_LONGEST_PAUSE_S = 0.005  # keep short: a longer backoff would starve the longest waiter
+_NEXT_PAUSE_S = 0.001  # only the head of the queue polls this often
 
 
 @dataclass
 class _HeldLock:
-    """What one thread holds of one tree."""
+    """The locks that one thread holds in one tree."""
 
     fd: int
     exclusive: bool
@@ -45,7 +46,7 @@ class _HeldLock:
 
 
 class Locks:
-    """The locks of one home. Re-entrant per thread."""
+    """The session and tree locks of one home. Re-entrant per thread."""
 
     def __init__(self, path: Path, timeout_s: float = TIMEOUT_S) -> None:
         self._path = path
@@ -54,7 +55,7 @@ class Locks:
 
     @contextmanager
     def session(self, location: Location, *, timeout_s: float | None = None) -> Iterator[None]:
-        """Nobody else writes this session meanwhile. Busy if that is not granted in time."""
+        """Hold the lock of a session. Raises Busy after the timeout."""
         deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         with self._tree(location.root, exclusive=False, deadline=deadline) as held:
             if held.exclusive or location in held.sessions:
@@ -73,13 +74,13 @@ class Locks:
 
     @contextmanager
     def tree(self, root: str, *, timeout_s: float | None = None) -> Iterator[None]:
-        """Nobody else writes any session of this tree meanwhile."""
+        """Hold the lock of a root session and all its descendants. Raises Busy after the timeout."""
         deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         with self._tree(root, exclusive=True, deadline=deadline):
             yield
 
     def holds(self, location: Location) -> bool:
-        """Whether this thread may write the session."""
+        """Whether this thread holds the lock of the session or of its tree."""
         held = self._mine().get(location.root)
         return held is not None and (held.exclusive or location in held.sessions)
 
@@ -94,7 +95,7 @@ class Locks:
         mine = self._mine()
         held = mine.get(root)
         if held is None:
-            # Noted before it is taken: an interrupt may leave it noted too long, but never taken and forgotten.
+            # Recorded before it is acquired: after an interrupt a lock may be recorded too long, but never leaked.
             held = mine[root] = _HeldLock(os.open(self._path, _FLAGS, 0o600), exclusive)
             try:
                 wanted = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
@@ -104,8 +105,8 @@ class Locks:
                 os.close(held.fd)
                 raise
         elif exclusive and not held.exclusive:
-            # Waiting for the others who share it, while they wait for us, would never end.
-            raise Busy(f"tree {root}: this thread already works on one of its sessions")
+            # Waiting here would deadlock with another thread that does the same.
+            raise Busy(f"tree {root}: this thread already holds the lock of one of its sessions")
         held.depth += 1
         try:
             yield held
@@ -113,7 +114,7 @@ class Locks:
             held.depth -= 1
             if not held.depth:
                 del mine[root]
-                os.close(held.fd)  # and with it every lock of this description
+                os.close(held.fd)  # releases every lock of this file description
 
 
 def _offset(key: str) -> int:
@@ -129,13 +130,13 @@ def _set(fd: int, offset: int, kind: int) -> None:
 
 
 def _acquire(fd: int, key: str, kind: int, deadline: float) -> None:
-    """Have a lock, after those who were waiting for it. Busy if not in time."""
-    following = _offset(f"next\0{key}")
-    _wait(fd, following, fcntl.F_WRLCK, deadline, _LONGEST_PAUSE_S, key)
+    """Take a lock in turn with other waiters. Raises Busy after the deadline."""
+    queue = _offset(f"next\0{key}")
+    _wait(fd, queue, fcntl.F_WRLCK, deadline, _LONGEST_PAUSE_S, key)
     try:
         _wait(fd, _offset(key), kind, deadline, _NEXT_PAUSE_S, key)
     finally:
-        _set(fd, following, fcntl.F_UNLCK)
+        _set(fd, queue, fcntl.F_UNLCK)
 
 
 def _wait(fd: int, offset: int, kind: int, deadline: float, longest_pause_s: float, key: str) -> None:
@@ -148,23 +149,23 @@ def _wait(fd: int, offset: int, kind: int, deadline: float, longest_pause_s: flo
                 raise
         if time.monotonic() >= deadline:
             name = key.replace("\0", " ", 1)
-            raise Busy(f"{name} is being written by someone else; nothing was changed, try again")
-        time.sleep(pause_s * random.uniform(0.5, 1.0))  # spread, so that waiters do not march in step
+            raise Busy(f"{name} is locked by another writer; nothing was changed, try again")
+        time.sleep(pause_s * random.uniform(0.5, 1.0))  # jitter, so that waiters do not poll in step
         pause_s = min(pause_s * 1.5, longest_pause_s)
 
 
 class HomePresence:
-    """Who has the home open: everyone shares a lock, and to have it alone means to be the only one.
+    """The lock of an open home: shared by every process that has it open, exclusive for setting it up.
 
-    The file says `ready` from when the one who came first has set things up until the last one leaves: who
-    waited for another that died meanwhile finds it missing, and becomes the first himself.
+    The file contains `ready` from the end of the first process's setup until the last process leaves. A process
+    that waited for a setup that crashed finds it missing and does the setup itself.
     """
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, _FLAGS, 0o600)
 
     def enter(self) -> bool:
-        """True if nobody else is here; others then wait until `settle`, so that one alone sets things up."""
+        """True if no other process has the home open; others then wait until `ready`, so only one sets it up."""
         while True:
             if self.try_exclusive():
                 os.ftruncate(self._fd, 0)
@@ -173,22 +174,22 @@ class HomePresence:
             if os.pread(self._fd, len(_READY), 0) == _READY:
                 return False
             _set(self._fd, 0, fcntl.F_UNLCK)
-            time.sleep(_LONGEST_PAUSE_S * random.random())  # others may be at the same point
+            time.sleep(_LONGEST_PAUSE_S * random.random())  # others may be retrying too
 
     def ready(self) -> None:
-        """Things are set up: let the others in."""
+        """Mark the setup as done and let other processes enter."""
         os.pwrite(self._fd, _READY, 0)
         _set(self._fd, 0, fcntl.F_RDLCK)
 
     def is_last(self) -> bool:
-        """Whether we are the last to leave; if so nobody comes in any more without setting things up."""
+        """Whether no other process has the home open; if so, the next one to enter sets it up again."""
         if not self.try_exclusive():
             return False
         os.ftruncate(self._fd, 0)
         return True
 
     def try_exclusive(self) -> bool:
-        """Take the lock for oneself, if nobody shares it."""
+        """Take the lock exclusively, unless another process shares it."""
         try:
             _set(self._fd, 0, fcntl.F_WRLCK)
         except OSError as error:

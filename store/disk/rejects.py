@@ -1,8 +1,8 @@
-"""What was refused and why, kept until it is mended.
+"""Rejected writes, kept with the reason until the next successful save.
 
-The bytes someone typed are never thrown away (rule 3): they lie under `.grovefs/rejects/`, with the
-reason in plain words beside them, and go when the same document is committed next, or by hand. A slot
-holds what belongs beside the documents of one directory, which may be that of a session or any other.
+Rejected bytes are never thrown away (rule 3). They are stored under `.grovefs/rejects/` with a text file that
+explains the reason, until the same document is committed or a user deletes them. Each directory that has
+rejected documents, a session's or any other, has one slot.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ REASON = ".error"
 RECENT = "recent.jsonl"
 KEPT_LINES = 500
 _CONTEXT_LINES = 2
-_DIRECTORY = "directory"  # in a slot: which one it is for
+_DIRECTORY = "directory"  # file in a slot: the path of its directory
 
 
 @dataclass(frozen=True)
 class Rejects:
-    """`where` is a directory, by its path in the home or as the location that it is."""
+    """The rejected writes of a home. `where` is a directory: a path relative to the home, or a Location."""
 
     disk: Disk
 
     def store(self, where: Location | str, name: str, raw: bytes, error: StoreError | OSError) -> None:
-        """Keep refused bytes and the reason; a later refusal of the same document replaces it."""
+        """Store rejected bytes and the reason, replacing earlier ones of the same document."""
         directory = _path(where)
         slot = _slot(directory)
         reason = explain(directory, name, raw, error)
-        with self._alone():
+        with self._exclusive():
             self.disk.make_dirs(slot)
             if self.disk.stat(f"{slot}/{_DIRECTORY}") is None:
                 self._write(f"{slot}/{_DIRECTORY}", directory.encode(errors="surrogateescape"))
@@ -54,11 +54,11 @@ class Rejects:
             self._note(f"{directory}/{name}", error)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One at a time in all processes: slots come and go with what is in them. For the public methods only."""
+    def _exclusive(self) -> Iterator[None]:
+        """Exclude other processes: a slot is deleted with its last file. Not re-entrant; only public methods use it."""
         self.disk.make_dirs(layout.REJECTS)
         with self.disk.open_dir(layout.REJECTS) as fd:
-            fcntl.flock(fd, fcntl.LOCK_EX)  # gone with the descriptor
+            fcntl.flock(fd, fcntl.LOCK_EX)  # released with the descriptor
             yield
 
     def _write(self, path: str, data: bytes) -> None:
@@ -72,32 +72,32 @@ class Rejects:
         lines = [*lines[-KEPT_LINES + 1 :], orjson.dumps(line) + b"\n"]
         self._write(recent, b"".join(lines))
 
-    def prepare(self) -> str:
-        """The directory everything is kept in, for who wants to watch it."""
+    def make_directory(self) -> str:
+        """Create the directory of all slots, to be watched; returns its path."""
         self.disk.make_dirs(layout.REJECTS)
         return layout.REJECTS
 
     def recent(self) -> bytes:
-        """One JSON object a line: the latest refusals, the newest last."""
+        """The latest rejections as JSON lines, newest last."""
         file = self.disk.read(f"{layout.REJECTS}/{RECENT}")
         return file.data if file else b""
 
     def names(self, where: Location | str) -> dict[str, str]:
-        """What is kept for the documents of a directory: the name to show it under, and where it lies."""
+        """The rejected files of a directory: displayed name → stored path."""
         slot = _slot(_path(where))
         return {e.name: f"{slot}/{e.name}" for e in self.disk.entries(slot) if e.name.endswith((REJECTED, REASON))}
 
     def path(self, where: Location | str, shown: str) -> str | None:
-        """Where `session.json.rejected` or `session.json.error` lies; None if there is none."""
+        """The stored path of e.g. `session.json.rejected` or `session.json.error`; None if there is none."""
         if not shown.endswith((REJECTED, REASON)) or "/" in shown:
             return None
         path = f"{_slot(_path(where))}/{shown}"
         return path if self.disk.stat(path) is not None else None
 
     def remove(self, where: Location | str, shown: str) -> None:
-        """Take one of the two away, by hand."""
+        """Delete one file, on behalf of the user."""
         if self.path(where, shown) is not None:
-            with self._alone():
+            with self._exclusive():
                 self._remove(_path(where), shown)
 
     def _remove(self, directory: str, shown: str) -> None:
@@ -106,16 +106,16 @@ class Rejects:
             self.disk.remove_tree(_slot(directory))
 
     def clear(self, where: Location | str, name: str) -> None:
-        """The document was mended, or is gone: nothing is kept of it any more."""
+        """Delete both files of a document that was saved or deleted."""
         with _log_only():
             for part in (REJECTED, REASON):
                 self.remove(where, f"{_short(name)}{part}")
 
     def clear_all(self, where: Location | str) -> None:
-        """The directory is gone, and with it all that was kept for it and for those in it."""
+        """Delete the files of a deleted directory and of the directories below it."""
         with _log_only():
             if self.disk.directories(layout.REJECTS):
-                with self._alone():
+                with self._exclusive():
                     self._drop_below(_path(where))
 
     def _drop_below(self, directory: str) -> None:
@@ -123,10 +123,10 @@ class Rejects:
             self.disk.remove_tree(_slot(below))
 
     def rename(self, where: Location | str, target: Location | str) -> None:
-        """The directory has another name: what was typed for it, and in it, is to be found there."""
+        """Move the files of a renamed directory, and of the directories below it, to the new name."""
         with _log_only():
             if self.disk.directories(layout.REJECTS):
-                with self._alone():
+                with self._exclusive():
                     self._rename(_path(where), _path(target))
 
     def _rename(self, old: str, new: str) -> None:
@@ -137,7 +137,7 @@ class Rejects:
             self._write(f"{_slot(moved)}/{_DIRECTORY}", moved.encode(errors="surrogateescape"))
 
     def _below(self, directory: str) -> Iterator[str]:
-        """The directory and those in it, as far as something is kept for them. Few slots there are."""
+        """The directories at or below `directory` that have a slot. Scans all slots, which are few."""
         for name in self.disk.directories(layout.REJECTS):
             file = self.disk.read(f"{layout.REJECTS}/{name}/{_DIRECTORY}")
             path = file.data.decode(errors="surrogateescape") if file else ""
@@ -147,15 +147,15 @@ class Rejects:
 
 @contextmanager
 def _log_only() -> Iterator[None]:
-    """The change is made, and this only follows it: a disk that fails now is no reason to say that it was not."""
+    """Log an OSError instead of raising it: the change itself has been committed."""
     try:
         yield
     except OSError as error:
-        log.warning("what was refused earlier is kept where it was: %s", error)
+        log.warning("earlier rejected files were not removed or moved: %s", error)
 
 
 def is_reject(name: str) -> bool:
-    """Whether something kept here may be shown under that name."""
+    """Whether a file name has the suffix of a rejected file."""
     return name.endswith((REJECTED, REASON))
 
 
@@ -169,7 +169,7 @@ def _slot(directory: str) -> str:
 
 
 def _short(name: str) -> str:
-    """The name, or what fits with the longer ending behind it."""
+    """The name, shortened if it would be too long with the longer suffix."""
     raw = name.encode(errors="surrogateescape")
     if len(raw) + len(REJECTED) <= layout.MAX_NAME_BYTES:
         return name
@@ -181,19 +181,19 @@ def _printable(text: str) -> str:
 
 
 def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OSError) -> str:
-    """The reason as a person wants to read it: what, where, the lines in question, and what to do."""
-    lines = [f"{_path(where)}/{name} was not saved; the version before it stands.", "", f"  {error}", ""]
+    """The text of the .error file: path, reason, an excerpt of the document, and what to do."""
+    lines = [f"{_path(where)}/{name} was rejected; the previous version is unchanged.", "", f"  {error}", ""]
     if isinstance(error, InvalidContent):
         lines += excerpt(raw, error)
     if isinstance(error, Conflict):
-        lines += ["Someone else saved a newer version meanwhile. Read it again, and make your change there.", ""]
-    lines += [f"What was to be saved is in {_short(name)}{REJECTED}; both files go with the next successful save.", ""]
+        lines += ["Another writer saved a newer version. Read it again and repeat your change.", ""]
+    lines += [f"The rejected text is in {_short(name)}{REJECTED}; the next successful save deletes both files.", ""]
     return "\n".join(lines)
 
 
 def excerpt(raw: bytes, error: InvalidContent) -> list[str]:
-    """The lines in question with a mark below the place, and a blank one; none where no place is known."""
-    if error.problem.line is None or isinstance(error, SecretRefused):  # the reason is no second copy of a secret
+    """The lines around the error with a caret below its position, and a blank line; [] without a position."""
+    if error.problem.line is None or isinstance(error, SecretRefused):  # do not copy a secret into the text
         return []
     return [*_excerpt(raw, error.problem.line, error.problem.column or 1), ""]
 

@@ -1,6 +1,6 @@
-"""System calls that Python 3.11 has no name for: openat2, statx's time of birth, renameat2's exchange.
+"""System calls missing from Python 3.11: openat2, statx (creation time), renameat2 (exchange).
 
-Each takes descriptors of directories and names in them, and raises OSError as those of `os` do.
+Each takes directory descriptors and names, and raises OSError like the functions of `os`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import ctypes
 import errno
 import os
 
-READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: a FIFO must not hang us
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: opening a FIFO must not block
 _DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -29,12 +29,15 @@ _how_bytes = ctypes.c_size_t(ctypes.sizeof(_OpenHow))
 
 
 def open_beneath(fd: int, path: str, how: _OpenHow = _directory_how) -> int:
-    """Open what is below `fd` in one system call that refuses links, or name by name where it is unknown."""
+    """Open a path below the directory `fd` without following symbolic links.
+
+    One openat2 call; without openat2, component by component.
+    """
     opened: int = _libc.syscall(_OPENAT2, fd, os.fsencode(path), ctypes.byref(how), _how_bytes)
     if opened >= 0:
         return opened
     number = ctypes.get_errno()
-    if number not in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a container that forbids it
+    if number not in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a seccomp filter of a container
         raise OSError(number, os.strerror(number), path)
     return _open_by_steps(fd, path, how.flags)
 
@@ -52,7 +55,7 @@ def _open_by_steps(fd: int, path: str, flags: int = _DIRECTORY) -> int:
 
 
 def birth_ns(parent: int, name: str) -> int | None:
-    """When a file was made; None where that is not known."""
+    """Creation time of a file; None if it is not recorded."""
     answer = (ctypes.c_uint64 * 32)()
     failed = _libc.statx(parent, os.fsencode(name), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, ctypes.byref(answer))
     if failed or not answer[0] & _STATX_BTIME:
@@ -61,7 +64,7 @@ def birth_ns(parent: int, name: str) -> int | None:
 
 
 def exchange(one_dir: int, one: str, other_dir: int, other: str) -> None:
-    """Two names change places, in one step."""
+    """Exchange two names atomically."""
     if _libc.renameat2(one_dir, os.fsencode(one), other_dir, os.fsencode(other), _RENAME_EXCHANGE):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), one)

@@ -1,8 +1,8 @@
-"""What was deleted lately, and how to have it back.
+"""The trash: deleted files, kept for seven days.
 
-A deleted session is moved, never erased at once: a slot under `.grovefs/trash/` holds its directories,
-numbered, and `info.json`, which says where each of them belongs. Slots are emptied after seven days; those of single
-attachments and logs earlier, the oldest first, where there are too many bytes of them.
+A deleted session is moved to a slot under `.grovefs/trash/`. The slot holds its directories, numbered, and
+`info.json` with their original paths. Slots of single attachments, records and logs expire earlier, oldest first,
+once they exceed KEPT_BYTES in total.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ from store.layout import Location
 log = logging.getLogger("grovefs.store")
 
 KEPT_DAYS = 7
-KEPT_BYTES = 1 << 30  # of single files: a program that makes and deletes them all day must not fill the disk
+KEPT_BYTES = 1 << 30  # of single files: a program that creates and deletes many must not fill the disk
 INFO = "info.json"
-BESIDE = ("record deleted", "attachment deleted", "log deleted")
+# Values of TrashSlot.what for single files.
+FILE_DELETIONS = ("record deleted", "attachment deleted", "log deleted")
 
 
 class TrashSlot(NamedTuple):
-    """One deletion: its name in the trash, when it was, and what went where."""
+    """One deletion in the trash: its name, time, kind and moves."""
 
     name: str
     deleted_at_ns: int
     session_id: str
     what: str
-    moves: list[tuple[str, str]]  # from the home into the slot
-    title: str = ""  # of the session, where it was known
+    moves: list[tuple[str, str]]  # original path → path in the slot
+    title: str = ""  # of the session, if known
 
 
 def new_slot(location: Location) -> str:
-    """A path of its own for one deletion; its name sorts by time and tells a person what it is."""
+    """A unique path for a new slot. Its name sorts by time and contains the session id."""
     readable = re.sub(r"[^A-Za-z0-9._-]", "_", location.id)[:80]
     return f"{layout.TRASH}/{time.time_ns():020d}-{readable}-{uuid.uuid4().hex[:8]}"
 
@@ -57,7 +58,8 @@ def info_file(
         "deleted_at_ns": time.time_ns(),
         "moves": [list(move) for move in moves],
     }
-    return NewFile(f"{slot}/{INFO}", [json.dumps(info, indent=2).encode()])  # names may be no UTF-8: in escapes
+    raw = json.dumps(info, indent=2).encode()  # ASCII escapes: file names may not be valid UTF-8
+    return NewFile(f"{slot}/{INFO}", [raw])
 
 
 def move_top_level(disk: Disk, name: str, source: str | None = None) -> None:
@@ -70,14 +72,14 @@ def move_top_level(disk: Disk, name: str, source: str | None = None) -> None:
     disk.move(source or name, f"{slot}/{name}")
 
 
-def deleted(disk: Disk) -> list[TrashSlot]:
-    """What can still be had back, the newest first."""
-    found = [find(disk, name) for name in reversed(disk.directories(layout.TRASH))]
+def list_slots(disk: Disk) -> list[TrashSlot]:
+    """All slots that can be restored, newest first."""
+    found = [find_slot(disk, name) for name in reversed(disk.directories(layout.TRASH))]
     return [slot for slot in found if slot is not None]
 
 
-def find(disk: Disk, name: str) -> TrashSlot | None:
-    """A slot by its name; None if nothing can be had back from it: that was done already, or its note is broken."""
+def find_slot(disk: Disk, name: str) -> TrashSlot | None:
+    """A slot by its name; None if it has been restored already or its info.json is damaged."""
     try:
         file = disk.read(f"{layout.TRASH}/{name}/{INFO}")
         info = json.loads(file.data) if file else {"moves": []}
@@ -86,38 +88,39 @@ def find(disk: Disk, name: str) -> TrashSlot | None:
         title = str(info.get("title") or "")
         return TrashSlot(name, info["deleted_at_ns"], info["session_id"], info["what"], moves, title) if moves else None
     except (Corrupt, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        log.warning("%s/%s is left alone: its %s is broken: %s", layout.TRASH, name, INFO, error)
+        log.warning("%s/%s is ignored: its %s is damaged: %s", layout.TRASH, name, INFO, error)
         return None
 
 
 def purge(disk: Disk, kept_days: float = KEPT_DAYS) -> int:
-    """Erase what was deleted longer ago than that, by one who is alone with the home; returns how many slots went."""
+    """Delete slots older than `kept_days`; returns their number. Requires exclusive use of the home."""
     count = 0
     for name in filter(_older_than(kept_days), disk.directories(layout.TRASH)):
         try:
             disk.remove_tree(f"{layout.TRASH}/{name}")
-        except OSError as error:  # no reason not to open the home
-            log.warning("the trash cannot be emptied: %s", error)
+        except OSError as error:  # the home can be opened all the same
+            log.warning("cannot delete an expired trash slot: %s", error)
             continue
         count += 1
     return count
 
 
 def _older_than(days: float) -> Callable[[str], bool]:
-    """Whether a slot is, by its name."""
+    """A predicate on slot names, which start with the time of deletion."""
     horizon = f"{time.time_ns() - int(days * 86_400e9):020d}"
     return lambda name: name.partition("-")[0].isdigit() and name < horizon
 
 
 @dataclass
 class TrashExpiry:
-    """Which slots have had their time, asked again and again: each is looked into only once, for it does not change."""
+    """Finds expired slots. Slots never change, so each is read once and its size remembered."""
 
     disk: Disk
     kept_bytes: int = KEPT_BYTES
-    _sizes: dict[str, int] = field(init=False, default_factory=dict)  # of single files, by slot; 0: only age counts
+    _sizes: dict[str, int] = field(init=False, default_factory=dict)  # by slot name; 0: expires by age only
 
-    def names(self) -> list[str]:
+    def expired(self) -> list[str]:
+        """The names of the slots to delete now."""
         names = self.disk.directories(layout.TRASH)
         self._sizes = {name: self._sizes[name] if name in self._sizes else self._size(name) for name in names}
         is_old = _older_than(KEPT_DAYS)
@@ -130,7 +133,7 @@ class TrashExpiry:
         return expired
 
     def _size(self, name: str) -> int:
-        slot = find(self.disk, name)
-        if slot is None or slot.what not in BESIDE:
+        slot = find_slot(self.disk, name)
+        if slot is None or slot.what not in FILE_DELETIONS:
             return 0
         return sum(info.st_size for _, kept in slot.moves if (info := self.disk.stat(kept)) is not None)

@@ -183,7 +183,7 @@ class OpenHome:
         while core.db.merge_search():
             pass
         core.feed.trim()
-        self.services.deleter.purge(self._expiry.names())
+        self.services.deleter.purge(self._expiry.expired())
         if self._auto_prune is not None:
             self.services.pruner.run_if_due(self._auto_prune)
         core.db.checkpoint()

@@ -52,14 +52,14 @@ class DatabaseUnusable(StoreError):
     """index.db is damaged or not a GroveFS database; set it aside and rebuild it."""
 
 
-def _require_plain_file(path: Path) -> None:
+def _require_regular_file(path: Path) -> None:
     """Reject a symbolic link, which SQLite would follow, and anything else that is not a file."""
     try:
         info = path.lstat()
     except FileNotFoundError:
         return
     if not stat.S_ISREG(info.st_mode):
-        raise OSError(errno.EIO, "not a plain file; cannot be opened as a database", str(path))
+        raise OSError(errno.EIO, "not a regular file; cannot be opened as a database", str(path))
 
 
 def _fold(*values: Any) -> str:
@@ -94,7 +94,7 @@ class Database:
     def __init__(self, path: Path, *, alone: bool = True) -> None:
         self.path = path
         self._alone = alone
-        _require_plain_file(path)
+        _require_regular_file(path)
         self._writing = threading.RLock()
         self._is_writing = False
         self._local = threading.local()

@@ -129,7 +129,7 @@ class DeleteOperations:
     def undelete(self, name: str) -> list[Location]:
         """Restore the contents of a trash slot. Raises AlreadyExists if an original path is in use."""
         self.core.check_writable()
-        slot = next((d for d in trash.deleted(self.core.disk) if d.name == name), None)
+        slot = next((d for d in trash.list_slots(self.core.disk) if d.name == name), None)
         if slot is None:
             raise NotFound(f"nothing named {name!r} in the trash")
         restored = self._contents(slot)
@@ -180,7 +180,7 @@ class DeleteOperations:
             return
         above = place[0] if place[1] else Location(place[0].root)
         is_itself = not place[1] and place[0].child is None
-        in_trash = any(d.session_id == str(above) and d.what == "deleted" for d in trash.deleted(self.core.disk))
+        in_trash = any(d.session_id == str(above) and d.what == "deleted" for d in trash.list_slots(self.core.disk))
         if not is_itself and in_trash and self.core.disk.stat(above.path(layout.SESSION)) is None:
             raise NotFound(f"{original} belongs to session {above}, which was deleted; restore it first")
 
@@ -203,7 +203,7 @@ class DeleteOperations:
     def empty_trash(self) -> int:
         """Erase all slots, each under the lock of its tree: it may be being restored just now."""
         self.core.check_writable()
-        slots = trash.deleted(self.core.disk)
+        slots = trash.list_slots(self.core.disk)
         for slot in slots:
             self._purge_slot(slot.name)
         return len(slots)
@@ -215,7 +215,7 @@ class DeleteOperations:
                 self._purge_slot(name, timeout_s=0)
 
     def _purge_slot(self, name: str, timeout_s: float | None = None) -> None:
-        slot = trash.find(self.core.disk, name)
+        slot = trash.find_slot(self.core.disk, name)
         owners = self._contents(slot) if slot is not None else []
         with self.core.locked_tree(owners[0].root, timeout_s=timeout_s) if owners else nullcontext():
             self.core.disk.remove_tree(f"{layout.TRASH}/{name}")

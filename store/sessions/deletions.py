@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from store.disk.trash import BESIDE, TrashSlot
+from store.disk.trash import FILE_DELETIONS, TrashSlot
 from store.errors import NotFound
 from store.sessions.match_name import match_name, match_one
 
 PAUSE_NS = 10 * 10**9  # longest time between two unlinks of one `rm -r`, on a slow machine
 _WHOLE = "deleted"  # a session's directory
-_SINGLE = ("document deleted", *BESIDE)  # a file in it
+_SINGLE = ("document deleted", *FILE_DELETIONS)  # a file in it
 # Reasons of slots whose files were replaced by better ones. A session's name never selects them.
 _REPLACED = (
     *("displaced", "replaced by a restore", "leftover"),
@@ -44,7 +44,7 @@ class DeletionGroup(NamedTuple):
         if self.last.what != _WHOLE:
             return f"{len(self.slots)} files deleted"
         children = sum(slot.what == _WHOLE for slot in self.slots[1:])
-        files = sum(slot.what in BESIDE for slot in self.slots)
+        files = sum(slot.what in FILE_DELETIONS for slot in self.slots)
         counts = ((children, "child" if children == 1 else "children"), (files, "file" if files == 1 else "files"))
         along = " and ".join(f"{count} {noun}" for count, noun in counts if count)
         return f"deleted, with {along}" if along else "deleted"

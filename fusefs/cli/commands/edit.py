@@ -177,7 +177,7 @@ class _EditDraft:
         return None
 
     def _explain(self, raw: bytes, error: StoreError | OSError) -> None:
-        print(f"{self.location.path(self.name)} was not saved; the version before it stands.\n", file=sys.stderr)
+        print(f"{self.location.path(self.name)} was rejected; the previous version is unchanged.\n", file=sys.stderr)
         print(f"  {error}\n", file=sys.stderr)
         for line in excerpt(raw, error) if isinstance(error, InvalidContent) else ():
             print(line, file=sys.stderr)

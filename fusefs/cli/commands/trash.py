@@ -10,7 +10,7 @@ import typer
 from fusefs.cli.app import Home, Json, app, confirm, open_store, plural, print_json, print_table
 from fusefs.cli.errors import print_error
 from store import Store, StoreError, Timestamp
-from store.disk.trash import BESIDE, KEPT_DAYS
+from store.disk.trash import FILE_DELETIONS, KEPT_DAYS
 from store.documents.search_text import printable
 from store.sessions.deletions import DeletionGroup, find_deletion, group_deletions
 
@@ -97,7 +97,7 @@ def _put_back(store: Store, deletion: DeletionGroup) -> tuple[list[str], dict[st
 
 def _files(deletion: DeletionGroup) -> str:
     """What came back besides the conversations: who deleted a tree wants to know that its pictures are there."""
-    files = [path for slot in deletion.slots if slot.what in BESIDE for path, _ in slot.moves]
+    files = [path for slot in deletion.slots if slot.what in FILE_DELETIONS for path, _ in slot.moves]
     return f" ({files[0] if len(files) == 1 else plural(len(files), 'file')})" if files else ""
 
 

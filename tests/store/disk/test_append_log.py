@@ -1,4 +1,4 @@
-"""Logs: whole lines or none, whoever fails."""
+"""Append-only logs: lines are appended whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.builders import make_session
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    made = Disk(tmp_path)
-    yield made
-    made.close()
+    opened = Disk(tmp_path)
+    yield opened
+    opened.close()
 
 
 def append(disk: Disk, lines: bytes) -> None:
@@ -28,39 +28,39 @@ def append(disk: Disk, lines: bytes) -> None:
         add(lines)
 
 
-def test_lines_are_added_at_the_end(disk: Disk, tmp_path: Path) -> None:
+def test_lines_are_appended(disk: Disk, tmp_path: Path) -> None:
     append(disk, b"one\n")
     append(disk, b"two\nthree\n")
     assert (tmp_path / "log").read_bytes() == b"one\ntwo\nthree\n"
 
 
-def test_a_line_that_was_cut_off_is_not_continued(disk: Disk, tmp_path: Path) -> None:
+def test_append_after_an_incomplete_line_starts_a_new_line(disk: Disk, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"one\ntw")
     append(disk, b"three\n")
     assert (tmp_path / "log").read_bytes() == b"one\ntw\nthree\n"
 
 
 @pytest.mark.parametrize("present", [None, b"", b"one\n", b"one\ntw"])
-def test_who_fails_afterwards_has_appended_nothing(disk: Disk, tmp_path: Path, present: bytes | None) -> None:
-    """Rule 3, and a log that was not there is not there."""
+def test_failure_after_the_append_removes_the_lines(disk: Disk, tmp_path: Path, present: bytes | None) -> None:
+    """Rule 3. A log that did not exist before is deleted again."""
     path = tmp_path / "log"
     if present is not None:
         path.write_bytes(present)
 
-    def fail_afterwards() -> None:
+    def append_and_fail() -> None:
         with appending(disk, "log") as add:
             add(b"two\n")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        fail_afterwards()
+        append_and_fail()
     assert (path.read_bytes() if path.exists() else None) == present
 
 
-def test_a_line_that_is_just_being_written_is_waited_for(
+def test_append_waits_for_a_line_that_is_being_written(
     disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel shows a line that crosses a page before it has all of it; an end of ours would be one too many."""
+    """Readers can see the first part of a line that crosses a page; it needs no extra newline."""
     path = tmp_path / "log"
     path.write_bytes(b"half of ")
     monkeypatch.setattr("time.sleep", lambda seconds: path.write_bytes(b"half of a line\n"))
@@ -69,10 +69,10 @@ def test_a_line_that_is_just_being_written_is_waited_for(
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_what_others_append_meanwhile_is_theirs(disk: Disk, tmp_path: Path, is_late: bool) -> None:
-    """A mount appends without the session's lock; whatever fails here, its line was promised to someone."""
+def test_rollback_keeps_lines_of_other_writers(disk: Disk, tmp_path: Path, is_late: bool) -> None:
+    """A mount appends without the session's lock and has reported success."""
 
-    def fail_beside() -> None:
+    def append_and_fail() -> None:
         with appending(disk, "log") as add, (tmp_path / "log").open("ab", buffering=0) as other:
             if not is_late:
                 other.write(b"theirs\n")
@@ -82,22 +82,22 @@ def test_what_others_append_meanwhile_is_theirs(disk: Disk, tmp_path: Path, is_l
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        fail_beside()
+        append_and_fail()
     assert (tmp_path / "log").read_bytes() == (b"ours\ntheirs\n" if is_late else b"theirs\n")
 
 
 @pytest.mark.parametrize("make", [lambda p: p.symlink_to("elsewhere"), os.mkfifo], ids=["link", "fifo"])
-def test_what_is_no_plain_file_is_not_written_to(disk: Disk, tmp_path: Path, make: object) -> None:
+def test_append_rejects_links_and_fifos(disk: Disk, tmp_path: Path, make: object) -> None:
     make(tmp_path / "log")  # type: ignore[operator]
     with pytest.raises(Corrupt):
         append(disk, b"one\n")
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_line_whose_index_cannot_be_written_is_taken_back(
+def test_line_is_removed_if_the_index_cannot_be_written(
     store: Store, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule 3: the caller is told that it failed, so it must not be there."""
+    """Rule 3: the append reports failure, so the line must not remain."""
     store.save(make_session())
     store.usage.append("s1", {"input_tokens": 1})
     path = home / "sessions/s1/token-usage.jsonl"

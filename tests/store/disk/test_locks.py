@@ -1,4 +1,4 @@
-"""One writer per session, across threads and processes; a lock dies with its holder."""
+"""Session locks exclude threads and processes and end with their holder."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def locks(path: Path) -> Locks:
 
 @contextmanager
 def in_process(path: Path, root: str, child: str = "") -> Iterator["subprocess.Popen[str]"]:
-    """Another process holds a session's lock, or with `*` a tree's."""
+    """Another process holds the lock of a session or, with `*`, of a tree."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path), root, child], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -87,12 +87,12 @@ def is_free(take: AbstractContextManager[None]) -> bool:
 
 
 def test_lock_is_reentrant_for_its_thread(locks: Locks) -> None:
-    """As deep as one likes; it is free when the outermost is left, not before."""
+    """At any depth; the lock is released when the outermost block ends."""
     with locks.session(A):
         with locks.session(A), locks.session(A):
             assert locks.holds(A)
         assert locks.holds(A)
-        with in_thread(nullcontext):  # another thread cannot have it
+        with in_thread(nullcontext):  # another thread cannot take it
             assert not free_in_thread(locks, A)
     assert not locks.holds(A)
     assert free_in_thread(locks, A)
@@ -107,7 +107,7 @@ def free_in_thread(locks: Locks, location: Location) -> bool:
 
 
 def test_lock_excludes_other_threads(locks: Locks) -> None:
-    """The same session is Busy, any other is free; whoever waits long enough gets it."""
+    """The locked session is Busy, any other is free; the lock is free again after its release."""
     with in_thread(lambda: locks.session(A)):
         assert not is_free(locks.session(A))
         assert not locks.holds(A)
@@ -117,7 +117,7 @@ def test_lock_excludes_other_threads(locks: Locks) -> None:
 
 
 def test_lock_excludes_other_processes(path: Path, locks: Locks) -> None:
-    """A root's own lock is not that of its children."""
+    """The lock of a root session is separate from the locks of its children."""
     with in_process(path, "r", "a"):
         assert not is_free(locks.session(A))
         assert is_free(locks.session(B))
@@ -125,19 +125,19 @@ def test_lock_excludes_other_processes(path: Path, locks: Locks) -> None:
     assert is_free(locks.session(A))
 
 
-def test_two_openings_in_one_process_exclude_each_other(path: Path, locks: Locks) -> None:
-    """Two stores on one home in one process, even in one thread."""
+def test_two_stores_in_one_process_exclude_each_other(path: Path, locks: Locks) -> None:
+    """Even in one thread."""
     with locks.session(A):
         assert not is_free(Locks(path, timeout_s=0).session(A))
     assert is_free(Locks(path, timeout_s=0).session(A))
 
 
-def test_busy_comes_after_the_timeout_and_names_the_session(path: Path) -> None:
-    """Not before, and not much later; a timeout of its own may be given."""
+def test_busy_is_raised_after_the_timeout_and_names_the_session(path: Path) -> None:
+    """Not earlier and not much later; a call can override the timeout."""
     locks = Locks(path, timeout_s=0.2)
     with in_thread(lambda: locks.session(A)):
         started = time.monotonic()
-        with pytest.raises(Busy, match="session r/a is being written by someone else"), locks.session(A):
+        with pytest.raises(Busy, match="session r/a is locked by another writer"), locks.session(A):
             pass
         assert 0.2 <= time.monotonic() - started < 5
         started = time.monotonic()
@@ -147,7 +147,7 @@ def test_busy_comes_after_the_timeout_and_names_the_session(path: Path) -> None:
 
 
 def test_waiter_gets_the_lock_when_it_is_released(path: Path) -> None:
-    """Waiting ends with the holder's work."""
+    """The waiter runs after the holder."""
     locks = Locks(path, timeout_s=20)
     order: list[str] = []
 
@@ -163,8 +163,8 @@ def test_waiter_gets_the_lock_when_it_is_released(path: Path) -> None:
     assert order == ["first", "second"]
 
 
-def test_counting_under_the_lock_loses_nothing(path: Path, tmp_path: Path) -> None:
-    """Threads that read, add and write a number in turn, and processes beside them."""
+def test_concurrent_increments_under_the_lock_lose_nothing(path: Path, tmp_path: Path) -> None:
+    """Three threads and two processes read, increment and write the same number."""
     counter = tmp_path / "counter"
     counter.write_text("0")
     code = (
@@ -192,7 +192,7 @@ def test_counting_under_the_lock_loses_nothing(path: Path, tmp_path: Path) -> No
 
 
 def test_killed_holder_leaves_no_lock(path: Path) -> None:
-    """kill -9: whoever waits has it at once."""
+    """After kill -9 a waiter gets the lock at once."""
     locks = Locks(path, timeout_s=10)
     with in_process(path, "r", "a") as process:
         assert not is_free(locks.session(A, timeout_s=0))
@@ -203,7 +203,7 @@ def test_killed_holder_leaves_no_lock(path: Path) -> None:
 
 
 def test_failure_inside_releases_the_lock(locks: Locks) -> None:
-    """An exception is no reason to stay locked."""
+    """An exception in the block releases session and tree locks."""
     with pytest.raises(KeyError), locks.session(A):
         raise KeyError
     with pytest.raises(KeyError), locks.tree("r"):
@@ -212,8 +212,8 @@ def test_failure_inside_releases_the_lock(locks: Locks) -> None:
     assert free_in_thread(locks, A)
 
 
-def test_odd_ids_have_locks_too(locks: Locks) -> None:
-    """Whatever may lie on disk can be locked: spaces, newlines, bytes that are no UTF-8."""
+def test_unusual_ids_can_be_locked(locks: Locks) -> None:
+    """Spaces, newlines, bytes that are not UTF-8, names of maximum length."""
     for location in (Location("a b"), Location("\n"), Location("\udcff"), Location("x" * 255, "y" * 255)):
         with locks.session(location):
             assert locks.holds(location)
@@ -222,7 +222,7 @@ def test_odd_ids_have_locks_too(locks: Locks) -> None:
 # -- trees ---------------------------------------------------------------------------------------------------
 
 
-def test_tree_excludes_every_session_of_it(path: Path, locks: Locks) -> None:
+def test_tree_lock_excludes_all_its_sessions(path: Path, locks: Locks) -> None:
     """In threads and in processes; other trees are free."""
     with in_thread(lambda: locks.tree("r")):
         assert not is_free(locks.session(A))
@@ -237,8 +237,8 @@ def test_tree_excludes_every_session_of_it(path: Path, locks: Locks) -> None:
     assert is_free(locks.tree("r"))
 
 
-def test_session_excludes_the_tree(path: Path, locks: Locks) -> None:
-    """A tree is not had while anyone writes one of its sessions."""
+def test_session_lock_excludes_the_tree_lock(path: Path, locks: Locks) -> None:
+    """A tree cannot be locked while one of its sessions is."""
     with in_thread(lambda: locks.session(A)):
         assert not is_free(locks.tree("r"))
     with in_process(path, "r", "b"):
@@ -247,8 +247,8 @@ def test_session_excludes_the_tree(path: Path, locks: Locks) -> None:
     assert is_free(locks.tree("r"))
 
 
-def test_holder_of_a_tree_may_write_its_sessions(locks: Locks) -> None:
-    """And take the tree again; leaving a session leaves the tree locked."""
+def test_tree_lock_includes_its_sessions(locks: Locks) -> None:
+    """It is re-entrant; releasing a session keeps the tree locked."""
     with locks.tree("r"):
         assert locks.holds(A)
         assert locks.holds(B)
@@ -261,20 +261,20 @@ def test_holder_of_a_tree_may_write_its_sessions(locks: Locks) -> None:
     assert free_in_thread(locks, A)
 
 
-def test_session_cannot_be_widened_to_its_tree(path: Path) -> None:
-    """Two threads that tried would wait for each other: Busy, at once, and the session stays held."""
+def test_session_lock_cannot_be_upgraded_to_the_tree_lock(path: Path) -> None:
+    """Two threads doing so would deadlock: Busy is raised at once and the session stays locked."""
     locks = Locks(path, timeout_s=30)
     started = time.monotonic()
     with locks.session(A):
-        with pytest.raises(Busy, match="this thread already works on one of its sessions"), locks.tree("r"):
+        with pytest.raises(Busy, match="this thread already holds the lock of one of its sessions"), locks.tree("r"):
             pass
         assert locks.holds(A)
         assert not is_free(Locks(path, timeout_s=0).session(A))
     assert time.monotonic() - started < 5
 
 
-def test_sessions_of_one_tree_are_held_and_released_one_by_one(path: Path, locks: Locks) -> None:
-    """Leaving one of two leaves the other locked."""
+def test_sessions_of_one_tree_are_locked_and_released_separately(path: Path, locks: Locks) -> None:
+    """Releasing one of two keeps the other locked."""
     others = Locks(path, timeout_s=0)
     with locks.session(A):
         with locks.session(B):
@@ -295,8 +295,8 @@ def test_killed_holder_of_a_tree_leaves_it_free(path: Path) -> None:
 # -- presence --------------------------------------------------------------------------------------------------
 
 
-def test_first_one_is_alone_and_others_are_not(tmp_path: Path) -> None:
-    """The first sets things up, the next come after it has settled."""
+def test_first_process_enters_exclusively(tmp_path: Path) -> None:
+    """The first sets up the home; later ones enter after `ready`."""
     path = tmp_path / "open.lock"
     first, second = HomePresence(path), HomePresence(path)
     assert first.enter()
@@ -309,8 +309,8 @@ def test_first_one_is_alone_and_others_are_not(tmp_path: Path) -> None:
     second.leave()
 
 
-def test_others_wait_until_the_first_has_settled(tmp_path: Path) -> None:
-    """Nobody looks at a home that is being recovered."""
+def test_enter_waits_until_the_first_is_ready(tmp_path: Path) -> None:
+    """No process uses a home during recovery."""
     path = tmp_path / "open.lock"
     first, second = HomePresence(path), HomePresence(path)
     assert first.enter()
@@ -332,8 +332,8 @@ def test_others_wait_until_the_first_has_settled(tmp_path: Path) -> None:
     second.leave()
 
 
-def test_presence_dies_with_its_process(tmp_path: Path) -> None:
-    """After a kill the next one is alone again."""
+def test_presence_ends_with_its_process(tmp_path: Path) -> None:
+    """After a kill the remaining process can take the lock exclusively."""
     path = tmp_path / "open.lock"
     code = (
         "import sys; from pathlib import Path; from store.disk.locks import HomePresence\n"
@@ -372,8 +372,8 @@ while True:
 
 
 @pytest.mark.parametrize("kind", ["session", "tree"])
-def test_who_takes_it_without_end_lets_others_have_their_turn(path: Path, tmp_path: Path, kind: str) -> None:
-    """The one at work when someone comes to wait, and perhaps one more; not until the waiter gives up."""
+def test_waiter_is_not_starved_by_a_loop(path: Path, tmp_path: Path, kind: str) -> None:
+    """A process that takes the lock in a loop gets it at most a few times before the waiter."""
     turns = tmp_path / "turns"
     locks = Locks(path)
     with subprocess.Popen([sys.executable, "-c", GREEDY, str(path), kind, str(turns)]) as greedy:

@@ -14,21 +14,21 @@ from store.sessions.deletions import group_deletions
 from tests.builders import make_session
 
 
-def test_attachments_and_logs_come_back(store: Store) -> None:
+def test_attachments_and_logs_can_be_restored(store: Store) -> None:
     store.save(make_session("s1", title="One"))
-    attached = store.attach("s1", b"\x89PNG picture", "image/png")
+    attached = store.attach("s1", b"\x89PNG image", "image/png")
     store.usage.append("s1", {"input_tokens": 1})
-    picture = classify_path(f"sessions/s1/attachments/{attached.id}.png")
+    image = classify_path(f"sessions/s1/attachments/{attached.id}.png")
     log = classify_path("sessions/s1/token-usage.jsonl")
-    for place in (picture, log):
+    for place in (image, log):
         store.names.remove_file(place)
         assert not (store.home / place.path).exists()
     assert store.attachments.read("s1", attached.id) is None
     (deletion,) = group_deletions(store.trash.deleted())
-    assert (deletion.paths, deletion.last.title) == ([log.path, picture.path], "One")
+    assert (deletion.paths, deletion.last.title) == ([log.path, image.path], "One")
     for part in deletion.slots:
         store.trash.undelete(part.name)
-    assert store.attachments.read("s1", attached.id) == (b"\x89PNG picture", "image/png")
+    assert store.attachments.read("s1", attached.id) == (b"\x89PNG image", "image/png")
     entry = store.entry("s1")
     assert entry is not None
     assert entry.has_attachments
@@ -36,7 +36,7 @@ def test_attachments_and_logs_come_back(store: Store) -> None:
     assert store.trash.deleted() == []
 
 
-def test_what_editors_leave_is_not_kept(store: Store) -> None:
+def test_temp_files_of_editors_are_not_kept(store: Store) -> None:
     store.save(make_session("s1"))
     for name in (".draw.png.swp", "draw.png~", "4913"):
         place = classify_path(f"sessions/s1/attachments/{name}")
@@ -46,8 +46,8 @@ def test_what_editors_leave_is_not_kept(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["attachments/big.bin", "token-usage.jsonl"])
-def test_on_a_full_disk_a_file_goes_for_good(home: Path, name: str) -> None:
-    """There it is deleted to make room, and a trash that cannot be written to is no reason to refuse."""
+def test_file_is_deleted_at_once_on_a_full_disk(home: Path, name: str) -> None:
+    """The user wants to free space, so a trash that cannot be written must not prevent it."""
     is_full = False
 
     def step(what: str) -> None:
@@ -67,7 +67,7 @@ def test_on_a_full_disk_a_file_goes_for_good(home: Path, name: str) -> None:
         assert store.check().is_clean
 
 
-def test_the_trash_can_be_emptied(store: Store) -> None:
+def test_trash_can_be_emptied(store: Store) -> None:
     root = make_session("s1")
     store.save(root)
     store.save(Session.new_child_of("kid", root, "m", "A child"))
@@ -79,9 +79,9 @@ def test_the_trash_can_be_emptied(store: Store) -> None:
     assert not list((store.home / ".grovefs/trash").iterdir())
 
 
-def test_an_attachment_whose_name_is_no_text_comes_back(store: Store) -> None:
+def test_attachment_with_a_non_utf8_name_can_be_restored(store: Store) -> None:
     store.save(make_session("s1"))
-    store.attach("s1", b"picture", "image/png")
+    store.attach("s1", b"image", "image/png")
     path = f"sessions/s1/attachments/{os.fsdecode(bytes([0xFF, 0xFE]))}.bin"
     (store.home / path).write_bytes(b"odd")
     store.names.remove_file(classify_path(path))

@@ -527,9 +527,9 @@ def test_a_fifo_or_directory_for_a_file_does_not_hang(home: Path, name: str, mak
         (home / "sessions/s1" / name).unlink(missing_ok=True)
         make(home / "sessions/s1" / name)
         if name == MAIN:
-            with refused(home, Corrupt, MAIN_PATH, "not a plain file"):
+            with refused(home, Corrupt, MAIN_PATH, "not a regular file"):
                 store.load("s1")
-            with refused(home, Corrupt, MAIN_PATH, "not a plain file"):
+            with refused(home, Corrupt, MAIN_PATH, "not a regular file"):
                 store.put_document(S1, MAIN, GOOD)
         else:
             assert store.load("s1") is not None

@@ -283,10 +283,10 @@ def test_single_files_fill_the_trash_only_so_far(store: Store) -> None:
         kept = store.attach("s1", b"y" * 1_000, "image/png")
         store.names.remove_file(classify_path(f"sessions/s1/attachments/{kept.id}.png"))
     found = [slot.name for slot in store.trash.deleted()]
-    assert TrashExpiry(store._core.disk).names() == []
-    store._home.services.deleter.purge(TrashExpiry(store._core.disk, kept_bytes=2_500).names())
+    assert TrashExpiry(store._core.disk).expired() == []
+    store._home.services.deleter.purge(TrashExpiry(store._core.disk, kept_bytes=2_500).expired())
     assert [slot.name for slot in store.trash.deleted()] == [*found[:2], found[4]]
-    store._home.services.deleter.purge(TrashExpiry(store._core.disk, kept_bytes=500).names())
+    store._home.services.deleter.purge(TrashExpiry(store._core.disk, kept_bytes=500).expired())
     assert [slot.session_id for slot in store.trash.deleted()] == ["s2"]
 
 

@@ -314,7 +314,7 @@ def test_without_inotify_it_looks_now_and_then(store: Store, box: Mailbox, monke
         raise OSError(24, "no instances left")
 
     monkeypatch.setattr(inotify_simple, "INotify", none_left)
-    monkeypatch.setattr(inotify_wait, "SLOW_LOOK_S", 0.05)
+    monkeypatch.setattr(inotify_wait, "POLL_S", 0.05)
     thread = threading.Timer(0.2, lambda: box.deliver(note(8)))
     thread.start()
     assert numbers(box.receive(DEADLINE_S)) == [8]
