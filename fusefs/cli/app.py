@@ -17,6 +17,7 @@ import typer
 
 from fusefs.cli import completion
 from fusefs.cli.default_home import default_home
+from fusefs.cli.terminal import clean, clean_cell, echo
 from store import layout
 from store.errors import NotFound
 
@@ -73,7 +74,7 @@ def start(
     if home is not None:
         os.environ["GROVEFS_HOME"] = str(home)  # where every command looks that is not told otherwise
     if show_version:
-        typer.echo(f"grovefs {version('grovefs')}")
+        echo(f"grovefs {version('grovefs')}")
         raise typer.Exit
 
 
@@ -99,18 +100,19 @@ _STATUS_STYLES = {"completed": "green", "running": "yellow", "suspended": "magen
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Columns and colours for people; where it is piped, one line a row with tabs between."""
+    lines = [list(map(clean_cell, row)) for row in rows]
     if not sys.stdout.isatty():
-        for row in rows:
-            typer.echo("\t".join(row))
+        sys.stdout.write("".join("\t".join(line) + "\n" for line in lines))
+        sys.stdout.flush()
+        return
+    if not lines:  # no headings above nothing
         return
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table, lines = Table(box=None, pad_edge=False), list(rows)
-    if not lines:  # heads above nothing say nothing
-        return
+    table = Table(box=None, pad_edge=False)
     for place, head in enumerate(heads):  # ids and times are to be copied: only what comes last is broken into lines
         longest = max((cell_len(row[place]) for row in lines), default=0)
         table.add_column(head, min_width=longest if longest <= UNBROKEN and place < len(heads) - 1 else None)
@@ -127,7 +129,7 @@ def confirm(question: str, instead: str = "--yes, or --dry-run to look first") -
     """Ask on a terminal. Where nobody can be asked it is a wrong usage, and what to say instead is said."""
     if not sys.stdin.isatty():
         raise typer.BadParameter(f"nobody is here to ask; say {instead}")
-    return typer.confirm(question)
+    return typer.confirm(clean(question))
 
 
 def plural(number: int, noun: str) -> str:
@@ -136,10 +138,10 @@ def plural(number: int, noun: str) -> str:
 
 def print_json(value: Any) -> None:
     try:
-        text = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    except orjson.JSONEncodeError:  # the name of a file is no UTF-8: then in escapes
-        text = json.dumps(value, indent=2).encode() + b"\n"
-    sys.stdout.buffer.write(text)
+        text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    except orjson.JSONEncodeError:  # the name of a file is not UTF-8: json escapes its bytes as lone surrogates
+        text = json.dumps(value, indent=2)
+    echo(text)  # whatever `clean` replaces is inside a JSON string, where its escape means the same character
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 import apsw
 import typer
 
+from fusefs.cli.terminal import echo
 from store.errors import StoreError
 
 REFUSED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
@@ -42,7 +43,7 @@ def run(command: Callable[[], object]) -> int:
 
 
 def print_error(text: str, code: int = REFUSED) -> int:
-    print(f"grovefs: {text}", file=sys.stderr)
+    echo(f"grovefs: {text}", err=True)
     return code
 
 

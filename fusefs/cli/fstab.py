@@ -11,6 +11,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from fusefs.cli.terminal import echo
+
 # Of mount(8) and fuse(8): said by default, or for others than us.
 _DEFAULTS = ("rw", "defaults", "dev", "suid", "exec", "async", "atime", "relatime", "diratime", "nodiratime")
 _FOR_OTHERS = ("auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev")
@@ -73,5 +75,5 @@ def run(arguments: Sequence[str]) -> list[str]:
     try:
         return translate(arguments)
     except UnknownOption as error:
-        print(f"grovefs: {error}", file=sys.stderr)
+        echo(f"grovefs: {error}", err=True)
         sys.exit(1)

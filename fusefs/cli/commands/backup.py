@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from fusefs.cli.app import NAMED, Home, Json, app, open_store, plural, print_json, progress_bar
 from fusefs.cli.completion import files
+from fusefs.cli.terminal import echo
 from store import Store, layout
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def backup(
         try:
             summary = store.backup(dest, verify=verify, keep_deleted=keep_deleted, force=force, progress=progress)
         except KeyboardInterrupt:
-            print("interrupted; what was copied stays, and the next run goes on from there", file=sys.stderr)
+            echo("interrupted; what was copied stays, and the next run goes on from there", err=True)
             raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print_json(_as_dict(summary))
@@ -87,25 +87,25 @@ def _check(dest: Path, *, as_json: bool) -> None:
         print_json({"dest": str(dest), "damaged": _damages(damages)})
     else:
         _print_damages(damages)
-        typer.echo(f"{dest}: {plural(len(damages), 'file')} damaged")
+        echo(f"{dest}: {plural(len(damages), 'file')} damaged")
     if damages:
         raise typer.Exit(1)
 
 
 def _print(summary: BackupSummary) -> None:
     for damage in summary.repaired[:SHOWN]:
-        print(f"copied anew: {damage.path}: {damage.reason}", file=sys.stderr)
+        echo(f"copied anew: {damage.path}: {damage.reason}", err=True)
     for path in summary.left_out[:SHOWN]:
-        print(f"left out: {path}: neither a file nor a link", file=sys.stderr)
+        echo(f"left out: {path}: neither a file nor a link", err=True)
     for problem in summary.problems[:SHOWN]:
-        print(f"problem: {problem.path}: {problem.reason}", file=sys.stderr)
-    typer.echo(
+        echo(f"problem: {problem.path}: {problem.reason}", err=True)
+    echo(
         f"{summary.dest}: {plural(summary.sessions, 'session')}, {summary.copied_sessions} of them copied now; "
         f"{plural(summary.copied_files, 'file')} copied ({_size(summary.copied_bytes)}), "
         f"{summary.unchanged_files} unchanged, {summary.gone_files} removed"
     )
     if summary.gone_sessions:
-        typer.echo(
+        echo(
             f"{plural(summary.gone_sessions, 'session')} removed there too, as deleted here; --keep-deleted keeps such"
         )
 
@@ -126,9 +126,9 @@ def _damages(damages: list[Damage]) -> list[dict[str, str]]:
 
 def _print_damages(damages: list[Damage]) -> None:
     for damage in damages[:SHOWN]:
-        print(f"damaged: {damage.path}: {damage.reason}", file=sys.stderr)
+        echo(f"damaged: {damage.path}: {damage.reason}", err=True)
     if len(damages) > SHOWN:
-        print(f"… and {len(damages) - SHOWN} more; --json lists them all", file=sys.stderr)
+        echo(f"… and {len(damages) - SHOWN} more; --json lists them all", err=True)
 
 
 def _text(name: str) -> str:
@@ -227,7 +227,7 @@ def _restore(
             raise
         except KeyboardInterrupt:
             done = plural(sum(outcome.state == "restored" for outcome in outcomes), "session")
-            print(f"interrupted; {done} restored so far, each of them whole", file=sys.stderr)
+            echo(f"interrupted; {done} restored so far, each of them whole", err=True)
             raise typer.Exit(INTERRUPTED) from None
 
 
@@ -237,12 +237,12 @@ _SAID = {"restored": "restored", "same": "same", "kept": "newer here: kept", "sk
 def _print_outcomes(summary: RestoreSummary, outcomes: list[RestoreOutcome], *, dry_run: bool, every: bool) -> None:
     for outcome in outcomes:
         if outcome.state != "same" or every:
-            typer.echo("\t".join((_SAID[outcome.state], _text(outcome.name), *([outcome.reason or ""]))).rstrip())
+            echo("\t".join((_SAID[outcome.state], _text(outcome.name), *([outcome.reason or ""]))).rstrip())
     _print_damages(summary.damages)
     counts = ", ".join(f"{summary.counts[state]} {state}" for state in ("restored", "same", "kept", "skipped"))
     unchecked = "" if summary.has_manifest else "; there is no manifest, so nothing was checked"
     hint = "; --overwrite replaces what was kept" if summary.counts["kept"] else ""
-    typer.echo(f"{'would be ' if dry_run else ''}{counts}{unchecked}{hint}")
+    echo(f"{'would be ' if dry_run else ''}{counts}{unchecked}{hint}")
 
 
 def _print_json(summary: RestoreSummary, outcomes: list[RestoreOutcome], *, dry_run: bool) -> None:

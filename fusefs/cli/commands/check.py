@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import apsw
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, progress_bar
+from fusefs.cli.terminal import echo
 from store import Health, Report, StoreError, layout
 from store.check.health import MIN_FREE_BYTES, Probe
 
@@ -40,7 +40,7 @@ def check(
         with progress_bar("checking") as progress, open_store(home) as store:
             report = store.check(repair=repair, secrets=secrets, progress=progress)
     except (StoreError, OSError, apsw.Error) as error:
-        print(f"grovefs: {error}", file=sys.stderr)
+        echo(f"grovefs: {error}", err=True)
         raise typer.Exit(COULD_NOT_RUN) from None
     if as_json:
         findings = [
@@ -50,13 +50,13 @@ def check(
         print_json({"sessions": report.sessions, "clean": report.is_clean, "findings": findings})
     else:
         for finding in report.findings:
-            typer.echo(str(finding))
+            echo(str(finding))
         left = sum(f.is_damage for f in report.findings)
         mended = sum(f.repaired for f in report.findings)
         state = "clean" if report.is_clean and not mended else f"{left} damaged, {mended} mended"
-        typer.echo(f"{report.sessions} sessions: {state}")
+        echo(f"{report.sessions} sessions: {state}")
         for remedy in _remedies(report, was_repaired=repair):
-            typer.echo(f"grovefs: {remedy}", err=True)
+            echo(f"grovefs: {remedy}", err=True)
     raise typer.Exit(report.exit_code)
 
 
@@ -83,7 +83,7 @@ def rebuild(home: Home, as_json: Json = False) -> None:
     """
     with progress_bar("rebuilding") as progress, open_store(home, progress) as store:
         count = store.maintenance.rebuild(progress)
-    print_json({"sessions": count}) if as_json else typer.echo(f"{count} sessions indexed")
+    print_json({"sessions": count}) if as_json else echo(f"{count} sessions indexed")
 
 
 @app.command()
@@ -114,5 +114,5 @@ def health(
         print_json(found.as_dict())
     else:
         for probe in found.probes:
-            typer.echo(f"{'ok' if probe.ok else 'NOT OK':7}{probe.name:10}{probe.detail}")
+            echo(f"{'ok' if probe.ok else 'NOT OK':7}{probe.name:10}{probe.detail}")
     raise typer.Exit(0 if found.ok else 1)

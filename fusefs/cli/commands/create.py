@@ -12,6 +12,7 @@ import orjson
 import typer
 
 from fusefs.cli.app import NAMED, Home, Json, SessionName, app, open_store, print_json
+from fusefs.cli.terminal import echo
 from store import AlreadyExists, InvalidName, Location, Message, NotFound, Session, Store, layout
 from store.layout import check_new, parse_location
 
@@ -55,7 +56,7 @@ def new(
             location = _place(session)
             _refuse_taken(store, location)
             store.save(session)
-    print_json({"session": str(location)}) if as_json else typer.echo(str(location))
+    print_json({"session": str(location)}) if as_json else echo(str(location))
 
 
 def _open_or_make(home: Path) -> Store:
@@ -121,7 +122,7 @@ def append(
     if as_json:
         print_json({"session": location, "appended": len(added), "messages": count})
     else:
-        typer.echo(f"{location}#{count - 1}")
+        echo(f"{location}#{count - 1}")
 
 
 def _parsed(content: str) -> list[Any]:
@@ -148,7 +149,7 @@ def attach(
     data = _read(file)
     with open_store(home) as store:
         attached = store.attach(str(store.resolve(session)), data, kind)
-    print_json(attached._asdict()) if as_json else typer.echo(attached.url)
+    print_json(attached._asdict()) if as_json else echo(attached.url)
 
 
 def _text(argument: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +18,7 @@ from fusefs.cli.app import (
     progress_bar,
     resolve_all,
 )
+from fusefs.cli.terminal import echo
 from store import Location, Protected, Store
 from store.sessions.cleanup import CleanupMode
 
@@ -53,11 +53,11 @@ def remove(
         print_json(results)
     for result in results:
         if result["refused"] is not None:
-            print(f"grovefs: {result['refused']}", file=sys.stderr)
+            echo(f"grovefs: {result['refused']}", err=True)
         elif not as_json:
             with_others = f" and {plural(result['count'] - 1, 'descendant')}" if result["count"] > 1 else ""
             back = f"`grovefs undelete {result['session']}` brings it back within seven days"
-            typer.echo(f"deleted {result['session']}{with_others}; {back}")
+            echo(f"deleted {result['session']}{with_others}; {back}")
     if any(result["refused"] is not None for result in results):
         raise typer.Exit(1)
 
@@ -94,13 +94,13 @@ def cleanup(
         doomed, deleted = [str(location) for location in plan.to_delete], None
         if not as_json:
             for place in doomed:
-                typer.echo(place)
+                echo(place)
         if doomed and not dry_run and (yes or confirm(f"Delete {plural(len(doomed), 'session')}?")):
             with progress_bar("cleaning up") as progress:
                 deleted = store.prune.apply(plan, progress=progress).deleted_count
     if as_json:
         print_json({"doomed": doomed, "deleted": deleted})
     elif deleted is None:
-        typer.echo(f"{plural(len(doomed), 'session')} would go")
+        echo(f"{plural(len(doomed), 'session')} would go")
     else:
-        typer.echo(f"{plural(deleted, 'session')} deleted; `grovefs trash` lists what can be had back")
+        echo(f"{plural(deleted, 'session')} deleted; `grovefs trash` lists what can be had back")

@@ -21,6 +21,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json
+from fusefs.cli.terminal import echo
 from store import Conflict, InvalidContent, Location, NotFound, Store, StoreError, Version, layout
 from store.disk.rejects import REASON, REJECTED, excerpt
 from store.documents import document as documents
@@ -64,7 +65,7 @@ def edit(
     if as_json:
         print_json({"session": place, "document": name, "saved": saved})
     else:
-        typer.echo(f"{place}: saved" if saved else f"{place}: nothing was changed")
+        echo(f"{place}: saved" if saved else f"{place}: nothing was changed")
 
 
 @dataclass
@@ -113,9 +114,9 @@ class _EditDraft:
 
     def _compare(self, raw: bytes, present: bytes) -> None:
         document = self.location.path(self.name)
-        print(f"{document} was changed by someone else, and what you typed was refused.", file=sys.stderr)
-        print("If you save what is opened now, this happens to what stands there:\n", file=sys.stderr)
-        print("\n".join(_difference(present, raw)), end="\n\n", file=sys.stderr)
+        echo(f"{document} was changed by someone else, and what you typed was refused.", err=True)
+        echo("If you save what is opened now, this happens to what stands there:\n", err=True)
+        echo("\n".join(_difference(present, raw)) + "\n", err=True)
 
     def _advice(self) -> str:
         others = [path for path in self._files() if path.stat().st_size]
@@ -154,7 +155,7 @@ class _EditDraft:
         if self.replaced is not None:
             kept = self._free(".replaced")
             kept.write_bytes(self.replaced)
-            print(f"What it replaced is in {kept}.", file=sys.stderr)
+            echo(f"What it replaced is in {kept}.", err=True)
 
     def _open(self) -> None:
         try:
@@ -177,17 +178,17 @@ class _EditDraft:
         return None
 
     def _explain(self, raw: bytes, error: StoreError | OSError) -> None:
-        print(f"{self.location.path(self.name)} was rejected; the previous version is unchanged.\n", file=sys.stderr)
-        print(f"  {error}\n", file=sys.stderr)
+        echo(f"{self.location.path(self.name)} was rejected; the previous version is unchanged.\n", err=True)
+        echo(f"  {error}\n", err=True)
         for line in excerpt(raw, error) if isinstance(error, InvalidContent) else ():
-            print(line, file=sys.stderr)
+            echo(line, err=True)
 
     def _begin_anew(self, raw: bytes) -> None:
         """The newer version is opened; what was typed lies beside it, to be taken over from there."""
         kept = self._free(".yours")
         kept.write_bytes(raw)
         self._take()
-        print(f"The newer version is opened. What you typed is in {kept}.", file=sys.stderr)
+        echo(f"The newer version is opened. What you typed is in {kept}.", err=True)
 
     def _free(self, ending: str) -> Path:
         numbered = (self.path.with_name(f"{self.name}{ending}{number or ''}") for number in range(1000))
@@ -201,7 +202,7 @@ class _EditDraft:
                 leftover.unlink()
         left = self._files()
         if any(".yours" in file.name for file in left):
-            print(f"What you typed before is kept in {self.path.parent}.", file=sys.stderr)
+            echo(f"What you typed before is kept in {self.path.parent}.", err=True)
         if not left:
             self.path.parent.rmdir()
 
@@ -210,9 +211,9 @@ class _EditDraft:
             self.discard()
             runtime = " --runtime" if self.name == layout.RUNTIME else ""
             again = f"`grovefs edit{runtime} --rejected {self.location}` goes on with it"
-            print(f"grovefs: not saved; what you typed is kept: {again}", file=sys.stderr)
+            echo(f"grovefs: not saved; what you typed is kept: {again}", err=True)
         else:
-            print(f"grovefs: not saved; what you typed is in {self.path}", file=sys.stderr)
+            echo(f"grovefs: not saved; what you typed is in {self.path}", err=True)
         raise typer.Exit(1)
 
     def _is_kept(self, raw: bytes) -> bool:

@@ -13,6 +13,7 @@ import typer
 
 from fusefs.cli.app import NAMED, Home, Json, app, open_store, print_json, progress_bar, resolve_all
 from fusefs.cli.completion import files
+from fusefs.cli.terminal import echo
 from store import Corrupt, NotFound, Store, StoreError, layout
 
 if TYPE_CHECKING:
@@ -118,13 +119,13 @@ class _Tally:
             self._print_json(dry_run=dry_run)
             return
         for problem in self.problems[:SHOWN_PROBLEMS]:
-            print(f"problem: {problem}", file=sys.stderr)
+            echo(f"problem: {problem}", err=True)
         for outcome in self.kept[:SHOWN_PROBLEMS]:
-            print(f"kept: {outcome.location}: {outcome.reason}", file=sys.stderr)
+            echo(f"kept: {outcome.location}: {outcome.reason}", err=True)
         hidden = max(0, len(self.problems) - SHOWN_PROBLEMS) + max(0, len(self.kept) - SHOWN_PROBLEMS)
         if hidden:
-            print(f"… and {hidden} more; --json lists them all", file=sys.stderr)
-        typer.echo(self._line(dry_run=dry_run))
+            echo(f"… and {hidden} more; --json lists them all", err=True)
+        echo(self._line(dry_run=dry_run))
 
     def _line(self, *, dry_run: bool) -> str:
         counts = ", ".join(f"{self.counts[state]} {state}" for state in ("new", "updated", "unchanged", "kept"))
@@ -213,7 +214,7 @@ def _print(store: Store, selected: list[Location], format: Literal["json", "mark
         try:
             sys.stdout.buffer.write(render(location))
         except (Corrupt, NotFound) as error:
-            print(f"problem: {error}; not exported", file=sys.stderr)
+            echo(f"problem: {error}; not exported", err=True)
             fine = False
     return fine
 
@@ -247,5 +248,5 @@ class _ExportLine:
             print_json({"files": list(map(str, self.files)), "problems": [p._asdict() for p in self.problems]})
             return
         for problem in self.problems:
-            print(f"problem: {problem}", file=sys.stderr)
-        typer.echo(f"{len(self.files)} session{'' if len(self.files) == 1 else 's'} written to {self.dest}")
+            echo(f"problem: {problem}", err=True)
+        echo(f"{len(self.files)} session{'' if len(self.files) == 1 else 's'} written to {self.dest}")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
+from fusefs.cli.terminal import echo
 from store import SessionSummary, Store
 from store.search.query import STATUSES
 
@@ -35,7 +36,7 @@ def list_sessions(
         summaries = store.summaries.page(limit=limit, **where)
     _print_table(summaries)
     if len(summaries) == limit and sys.stdout.isatty():
-        typer.echo(f"These are the newest {limit}; --limit says how many.", err=True)
+        echo(f"These are the newest {limit}; --limit says how many.", err=True)
 
 
 def _refuse_unknown_status(store: Store, status: str | None) -> None:

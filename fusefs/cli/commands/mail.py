@@ -9,6 +9,7 @@ import orjson
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
+from fusefs.cli.terminal import echo
 from store import Delivered, InboxMessage, Mailbox, NotFound, Store, layout
 
 mail = typer.Typer(
@@ -51,7 +52,7 @@ def send(
     message = InboxMessage.new(sender, kind, _body(content, kind, is_json=is_json), role=role, correlation_id=reply_to)
     with open_store(home) as store:
         path = _box(store, session).deliver(message)
-    print_json({"id": message.id, "path": path}) if as_json else typer.echo(message.id)
+    print_json({"id": message.id, "path": path}) if as_json else echo(message.id)
 
 
 def _box(store: Store, session: str) -> Mailbox:

@@ -17,6 +17,7 @@ import typer
 
 from fusefs.cli import load
 from fusefs.cli.app import app
+from fusefs.cli.terminal import echo
 
 _OPENING = re.compile(r"^[.']", re.MULTILINE)
 
@@ -53,11 +54,11 @@ def man(
         path = (Path(base) if base else Path.home() / ".local/share") / "man/man1/grovefs.1"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page)
-        typer.echo(f"{path}: written")
+        echo(f"{path}: written")
     elif sys.stdout.isatty() and which("man"):
         raise typer.Exit(subprocess.run(["man", "-l", "-"], input=page, text=True).returncode)
     else:
-        typer.echo(page, nl=False)
+        sys.stdout.write(page)
 
 
 def render() -> str:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fusefs.cli.app import Home, Json, SessionName, SessionNames, app, confirm, open_store, print_json, resolve_all
+from fusefs.cli.terminal import echo
 from store import NotFound, Session, Store
 
 
@@ -33,7 +34,7 @@ def mv(
             _set_title(store, str(place), title)
         if project is not None:
             store.move_to_project(str(place), project or None)
-    print_json({"session": str(place)}) if as_json else typer.echo(str(place))
+    print_json({"session": str(place)}) if as_json else echo(str(place))
 
 
 @app.command()
@@ -52,7 +53,7 @@ def fork(
         made = store.fork(str(store.resolve(session)), target)
         if title is not None:
             _set_title(store, str(made[0]), title)
-    print_json({"sessions": list(map(str, made))}) if as_json else typer.echo("\n".join(map(str, made)))
+    print_json({"sessions": list(map(str, made))}) if as_json else echo("\n".join(map(str, made)))
 
 
 def _set_title(store: Store, place: str, title: str) -> None:
@@ -95,7 +96,7 @@ def _set_pinned(store: Store, names: list[str], *, pinned: bool, as_json: bool) 
         print_json({"sessions": places, "pinned": pinned})
     else:
         for place in places:
-            typer.echo(f"{place} is {'pinned' if pinned else 'no longer pinned'}")
+            echo(f"{place} is {'pinned' if pinned else 'no longer pinned'}")
 
 
 @app.command()
@@ -121,4 +122,4 @@ def clear(
     if as_json:
         print_json({"session": place, "cleared": True})
     else:
-        typer.echo(f"{place} is cleared; `grovefs undelete {place}` brings it back within seven days")
+        echo(f"{place} is cleared; `grovefs undelete {place}` brings it back within seven days")

@@ -17,6 +17,7 @@ import typer
 
 from fusefs.cli.app import Home, Json, app, print_json
 from fusefs.cli.completion import files
+from fusefs.cli.terminal import echo
 from fusefs.daemon import fuse_connection
 from fusefs.tree.writers import LIMBO_S
 from store import layout
@@ -145,16 +146,16 @@ def _install_unit(options: MountOptions, log_file: Path | None, *, force: bool) 
     text = systemd_unit.render(present_command(), _as_flags(options, log_file), options.home, options.mountpoint)
     path, state = systemd_unit.install(name, text, force=force)
     quoted = shlex.quote(name)
-    typer.echo(f"{path}: {state}")
-    typer.echo("")
-    typer.echo("Mount it now, and at each login from now on:")
-    typer.echo(f"  systemctl --user daemon-reload && systemctl --user enable --now {quoted}")
-    typer.echo("At logout it is unmounted, because then your services end. To have it from boot on, and when you are")
-    typer.echo("logged out, let them linger:")
-    typer.echo("  loginctl enable-linger")
-    typer.echo("What it logs, and how to be rid of it:")
-    typer.echo(f"  journalctl --user -u {quoted}")
-    typer.echo(f"  systemctl --user disable --now {quoted} && rm {shlex.quote(str(path))}")
+    echo(f"{path}: {state}")
+    echo("")
+    echo("Mount it now, and at each login from now on:")
+    echo(f"  systemctl --user daemon-reload && systemctl --user enable --now {quoted}")
+    echo("At logout it is unmounted, because then your services end. To have it from boot on, and when you are")
+    echo("logged out, let them linger:")
+    echo("  loginctl enable-linger")
+    echo("What it logs, and how to be rid of it:")
+    echo(f"  journalctl --user -u {quoted}")
+    echo(f"  systemctl --user disable --now {quoted} && rm {shlex.quote(str(path))}")
 
 
 def _as_flags(options: MountOptions, log_file: Path | None) -> list[str]:
@@ -244,7 +245,7 @@ def _in_background(work: Callable[[Callable[[], None]], None]) -> int:
             answer = answers.read().decode(errors="replace")
         if answer == "ready":
             return 0
-        print(f"grovefs: {answer or 'the mount ended before it was ready'}", file=sys.stderr)
+        echo(f"grovefs: {answer or 'the mount ended before it was ready'}", err=True)
         return 1
     os.setsid()
     os.close(reads)

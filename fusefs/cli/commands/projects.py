@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
+from fusefs.cli.terminal import echo
 from store import NotFound, ProjectSession, Store
 from store.workspace.projects import project_key
 
@@ -84,7 +85,7 @@ def print_key(
 ) -> None:
     """Print the key of a workspace."""
     key = project_key(workspace)
-    print_json({"key": key}) if as_json else typer.echo(key)
+    print_json({"key": key}) if as_json else echo(key)
 
 
 @projects.command("rebuild")
@@ -93,7 +94,7 @@ def rebuild_indices(project: Project, home: Home, as_json: Json = False) -> None
     with open_store(home) as store:
         key = _key(store, project)
         store.projects.rebuild(key)
-    print_json({"rebuilt": key}) if as_json else typer.echo(f"{key}: rebuilt")
+    print_json({"rebuilt": key}) if as_json else echo(f"{key}: rebuilt")
 
 
 def _key(store: Store, project: str) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fusefs.cli.app import Home, Json, app, confirm, open_store, plural, print_json, progress_bar
+from fusefs.cli.terminal import echo
 from store import Keep, PrunePlan, Store
 from store.workspace.agent_records import BATCH
 
@@ -63,7 +64,7 @@ def prune(
                 result = store.prune.apply(plan, progress=progress)
             if not as_json:
                 for tree in result.left:
-                    typer.echo(f"left alone: {tree.root}: {tree.reason}")
+                    echo(f"left alone: {tree.root}: {tree.reason}")
             _print_outcome(plan, [str(location) for location in result.deleted], as_json=as_json)
 
 
@@ -75,18 +76,18 @@ def _automatically(store: Store, keep: Keep, every_s: float, *, as_json: bool) -
     if as_json:
         print_json({"ran": result is not None, "deleted": deleted})
     elif result is None:
-        typer.echo("not now: the last run was too short ago, or nothing would be left")
+        echo("not now: the last run was too short ago, or nothing would be left")
     else:
-        typer.echo(f"{plural(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
+        echo(f"{plural(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
 
 
 def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     plan = store.prune.plan_agents(keep)
     if not as_json:
         for record, reason in plan.to_delete:
-            typer.echo(f"{record.created_at[:10]}\t{record.name}\t{reason}")
+            echo(f"{record.created_at[:10]}\t{record.name}\t{reason}")
         for name in plan.unreadable:
-            typer.echo(f"spared: {name}: it cannot be read, or does not say when it was made")
+            echo(f"spared: {name}: it cannot be read, or does not say when it was made")
     records = plural(len(plan.to_delete), "agent record")
     gone: list[str] | None = None
     if plan.to_delete and not dry_run and (yes or confirm(f"Delete {records}?")):
@@ -98,17 +99,17 @@ def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: b
         ]
         print_json({"doomed": doomed, "spared": list(plan.unreadable), "kept": plan.kept, "deleted": gone})
     elif gone is None:
-        typer.echo(f"{records} would go, {len(plan.unreadable)} spared, {plan.kept} kept")
+        echo(f"{records} would go, {len(plan.unreadable)} spared, {plan.kept} kept")
     else:
-        typer.echo(f"{plural(len(gone), 'agent record')} deleted; `grovefs undelete` has them back for seven days")
+        echo(f"{plural(len(gone), 'agent record')} deleted; `grovefs undelete` has them back for seven days")
 
 
 def _print_plan(plan: PrunePlan) -> None:
     for tree in plan.to_delete:
         row = (tree.updated_at[:10], str(tree.root), plural(len(tree.sessions), "session"), tree.reason, tree.title)
-        typer.echo("\t".join(row))
+        echo("\t".join(row))
     for tree in plan.protected:
-        typer.echo(f"spared: {tree.root}: {tree.reason}")
+        echo(f"spared: {tree.root}: {tree.reason}")
 
 
 def _print_outcome(plan: PrunePlan, deleted: list[str] | None, *, as_json: bool) -> None:
@@ -116,9 +117,9 @@ def _print_outcome(plan: PrunePlan, deleted: list[str] | None, *, as_json: bool)
         print_json(_as_dict(plan, deleted))
     elif deleted is None:
         going, spared = plural(plan.session_count, "session"), plural(len(plan.protected), "root")
-        typer.echo(f"{going} would go, {spared} spared, {plan.kept} kept")
+        echo(f"{going} would go, {spared} spared, {plan.kept} kept")
     else:
-        typer.echo(f"{plural(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
+        echo(f"{plural(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
 
 
 def _as_dict(plan: PrunePlan, deleted: list[str] | None) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table, progress_bar
+from fusefs.cli.terminal import echo
 from store import Hit, Timestamp
-from store.documents.search_text import printable
 from store.search.query import parse_query
 
 
@@ -41,7 +41,7 @@ def search(
     """
     parsed = parse_query(" ".join(query))
     for hint in parsed.hints:
-        typer.echo(f"grovefs: {hint}", err=True)
+        echo(f"grovefs: {hint}", err=True)
     with progress_bar("indexing") as progress, open_store(home, progress) as store:
         hits = store.search(parsed, limit=limit, by_session=sessions)
     if as_json:
@@ -51,7 +51,7 @@ def search(
         print_table(heads, [_session_line(hit) if sessions else _line(hit) for hit in hits])
     if not hits:
         if sys.stdout.isatty():  # a program looks at the exit code
-            typer.echo("nothing was found", err=True)
+            echo("nothing was found", err=True)
         raise typer.Exit(1)
 
 
@@ -69,8 +69,4 @@ def _line(hit: Hit) -> list[str]:
 
 
 def _session_line(hit: Hit) -> list[str]:
-    return [Timestamp.from_ns(hit.updated_ns)[:19], _place(hit), _on_one_line(hit.title), hit.snippet]
-
-
-def _on_one_line(text: str) -> str:
-    return " ".join(printable(text).split())
+    return [Timestamp.from_ns(hit.updated_ns)[:19], _place(hit), hit.title, hit.snippet]

@@ -11,6 +11,7 @@ import orjson
 import typer
 
 from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json, print_table
+from fusefs.cli.terminal import clean
 from store import NotFound, Session, Store, TrajectoryStep
 from store.search.transcripts import pick
 
@@ -88,7 +89,7 @@ def print_styled(text: str) -> None:
 
     console = Console(highlight=False)
     for line, style, is_code in styled_lines(text):
-        console.print(Text(line, style), soft_wrap=is_code)  # code keeps its lines, prose is wrapped at words
+        console.print(Text(clean(line), style), soft_wrap=is_code)  # code keeps its lines, prose is wrapped at words
 
 
 def styled_lines(text: str) -> Iterator[tuple[str, str, bool]]:

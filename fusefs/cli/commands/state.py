@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json
+from fusefs.cli.terminal import echo
 from store import NotFound, Store
 from store.path_kinds import classify_path
 from store.workspace.state import JSON, MARKDOWN, document_path
@@ -40,7 +41,7 @@ def list_documents(
         print_json(found)
         return
     for path in found:
-        typer.echo(path)
+        echo(path)
 
 
 @state.command()
@@ -52,6 +53,8 @@ def show(document: Document, home: Home, as_json: Json = False) -> None:
         raise NotFound(f"there is no state document {document!r}; `grovefs state list` lists them")
     if as_json and document.endswith(MARKDOWN):
         print_json(raw.decode(errors="replace"))
+    elif sys.stdout.isatty():
+        echo(raw.decode(errors="replace").removesuffix("\n"))
     else:
         sys.stdout.buffer.write(raw)
 

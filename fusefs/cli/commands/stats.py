@@ -11,6 +11,7 @@ import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, plural, print_json, print_table
 from fusefs.cli.chart import bars, svg
+from fusefs.cli.terminal import echo
 from store import Timestamp
 from store.search.usage import Usage, UsageTotals, parse_prices
 
@@ -71,9 +72,9 @@ def _print(usage: Usage, by_day: dict[str, int], what: What) -> None:
     print_table(_HEADS, [*([_HEADS] if is_piped else []), *rows, _row("total", usage.total())])
     if by_day:
         days = [f"{day}\t{value}" for day, value in by_day.items()] if is_piped else bars(by_day)
-        typer.echo("\n".join(["", f"day\t{what}" if is_piped else f"{what} per day", *days]))
+        echo("\n".join(["", f"day\t{what}" if is_piped else f"{what} per day", *days]))
     for note in _notes(usage):
-        typer.echo(f"grovefs: {note}" if is_piped else note, err=is_piped)
+        echo(f"grovefs: {note}" if is_piped else note, err=is_piped)
 
 
 def _row(name: str, used: UsageTotals) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import apsw
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, plural, print_json
+from fusefs.cli.terminal import echo
 from fusefs.daemon.fuse_connection import MOUNTINFO, State, iter_mounted, state_of
 from store import StoreError
 from store.sessions.deletions import group_deletions
@@ -38,7 +39,7 @@ def status(home: Home, as_json: Json = False) -> None:
         print_json({"mounts": shown, "home": stands})
     else:
         for line in [*map(_line, mounts), *_lines(stands)]:
-            typer.echo(line)
+            echo(line)
     if any(mount.state != "mounted" for mount in mounts) or any(
         stands.get(k) for k in ("error", "damaged", "unfinished")
     ):

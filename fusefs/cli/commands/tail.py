@@ -14,6 +14,7 @@ import typer
 
 from fusefs.cli.app import Home, Json, SessionName, app, open_store
 from fusefs.cli.commands.show import print_styled
+from fusefs.cli.terminal import echo
 from store import Corrupt, Location, NotFound, Session, Store
 from store.documents.transcript import render_message
 
@@ -115,7 +116,7 @@ class _TailReader:
 
     def _note(self, text: str) -> None:
         """Beside the conversation, not in it."""
-        print(f"-- {text} --", file=sys.stderr, flush=True)
+        echo(f"-- {text} --", err=True)
 
 
 def _dumped(session: Session) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ import typer
 
 from fusefs.cli.app import Home, Json, app, confirm, open_store, plural, print_json, print_table
 from fusefs.cli.errors import print_error
+from fusefs.cli.terminal import echo
 from store import Store, StoreError, Timestamp
 from store.disk.trash import FILE_DELETIONS, KEPT_DAYS
-from store.documents.search_text import printable
 from store.sessions.deletions import DeletionGroup, find_deletion, group_deletions
 
 
@@ -41,7 +41,7 @@ def trash(
         heads = ("name", "deleted", "bytes", "session", "what", "title")
         print_table(heads, [_row(deletion, home) for deletion in found])
     else:
-        typer.echo(f"nothing was deleted in the last {KEPT_DAYS} days")
+        echo(f"nothing was deleted in the last {KEPT_DAYS} days")
 
 
 def _empty(store: Store, *, yes: bool, as_json: bool) -> None:
@@ -49,7 +49,7 @@ def _empty(store: Store, *, yes: bool, as_json: bool) -> None:
     if count and not yes and not confirm(f"Erase {plural(count, 'deletion')} for good?", "--yes"):
         raise typer.Exit(1)
     store.trash.empty()
-    print_json({"erased": count}) if as_json else typer.echo(f"erased: {plural(count, 'deletion')}")
+    print_json({"erased": count}) if as_json else echo(f"erased: {plural(count, 'deletion')}")
 
 
 @app.command()
@@ -76,7 +76,7 @@ def undelete(
     if as_json:
         print_json({"restored": restored, "refused": refused})
     elif restored:
-        typer.echo(f"restored: {', '.join(restored)}{_files(chosen) if not refused else ''}")
+        echo(f"restored: {', '.join(restored)}{_files(chosen) if not refused else ''}")
     for path, reason in refused.items():
         print_error(f"{path} stays in the trash: {reason}")
     if refused:
@@ -107,9 +107,8 @@ def _moment(deletion: DeletionGroup) -> Timestamp:
 
 def _row(deletion: DeletionGroup, home: Path) -> tuple[str, ...]:
     last = deletion.last
-    title = " ".join(printable(last.title).split())
     size = str(_size_bytes(deletion, home))
-    return last.name, _moment(deletion)[:19], size, last.session_id, deletion.what, title
+    return last.name, _moment(deletion)[:19], size, last.session_id, deletion.what, last.title
 
 
 def _size_bytes(deletion: DeletionGroup, home: Path) -> int:

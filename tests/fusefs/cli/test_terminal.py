@@ -1,0 +1,79 @@
+"""Text from agents and file names cannot control the terminal it is shown on."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from fusefs.cli.terminal import clean, clean_cell
+from store import Message, Store
+from tests.builders import make_session
+from tests.fusefs.cli.test_cli import grovefs, on_a_terminal
+
+ROOT = Path(__file__).parents[3]
+EVIL = "a\x1b[31m\x9b2J\u202eb\u2066c\u2069"
+SHOWN = r"a\u001b[31m\u009b2J\u202eb\u2066c\u2069"
+
+
+def test_control_characters_become_escapes() -> None:
+    assert clean(EVIL) == SHOWN
+    assert clean("one\r\ntwo\rthree\x7f\x00") == "one\ntwo\\u000dthree\\u007f\\u0000"
+    assert clean("byte \udcff") == r"byte \udcff"
+
+
+@pytest.mark.parametrize("text", ["plain", "tab\tand\nnewline", "漢字 👩‍💻 עברית\u200f", "back\\slash"])
+def test_ordinary_text_is_unchanged(text: str) -> None:
+    assert clean(text) == text
+
+
+def test_a_cell_is_one_line() -> None:
+    assert clean_cell("one\n\ttwo") == "one two"
+
+
+@pytest.fixture
+def hostile(home: Path) -> Path:
+    """A home whose titles, messages and file names contain control characters."""
+    with Store.open(home, background=False) as store:
+        store.save(make_session("one", title=EVIL))
+        store.append("one", [Message.user(f"say {EVIL}")])
+        store.state.save_markdown("notes", "evil", EVIL)
+    stray = home / f"sessions/{EVIL}"
+    stray.mkdir()
+    (stray / "session.json").write_text("{")
+    return home
+
+
+@pytest.mark.parametrize("command", ["ls", "check", "search say", "status", "trash", "show one", "tail one"])
+def test_no_command_prints_control_characters(hostile: Path, command: str) -> None:
+    """Piped, and on a terminal without the colours that the command adds itself."""
+    grovefs(hostile, "rm", "one") if command == "trash" else None
+    piped = grovefs(hostile, *command.split())
+    if command not in ("show one", "tail one"):  # these print the transcript as it is stored
+        assert not set(EVIL) & {"\x1b", "\x9b", "\u202e", "\u2066"} & set(piped.stdout + piped.stderr)
+    if piped.returncode == 0:
+        shown = on_a_terminal(hostile, *command.split())
+        assert not {"\x9b", "\u202e", "\u2066", "\u2069"} & set(shown)
+        assert "\x1b[31m\x9b" not in shown
+
+
+def test_state_documents_are_piped_as_they_are(hostile: Path) -> None:
+    assert grovefs(hostile, "state", "show", "notes/evil.md").stdout == EVIL
+    assert on_a_terminal(hostile, "state", "show", "notes/evil.md").strip() == SHOWN
+
+
+def test_json_keeps_the_value(hostile: Path) -> None:
+    out = grovefs(hostile, "ls", "--json").stdout
+    assert "\u202e" not in out
+    assert EVIL in [entry["title"] for entry in json.loads(out)]
+
+
+def test_commands_print_through_one_function() -> None:
+    """`grep` starts without this package, and hands over to GNU grep."""
+    for path in (ROOT / "fusefs/cli/commands").glob("*.py"):
+        calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        named = {ast.unparse(call) for call in calls}
+        if path.stem not in ("grep", "edit"):
+            assert not {"print", "typer.echo"} & named, path
