@@ -1,8 +1,8 @@
-"""The small protocol that every backend keeps: sessions by id, their records, and whether it works at all.
+"""Backend: the part of Store that MemoryStore implements too, for programs that want to test without a disk.
 
-Who programs against it runs on the home of a disk (`Store`) and in memory (`MemoryStore`) alike; one suite of tests,
-`tests/store/test_backend.py`, says what both do. Ids are those of a filesystem everywhere: what has a separator, other
-than the one between root and child, is refused and never rewritten to something else.
+Sessions by id, their records, and health. A program written against Backend runs on both; `tests/store/test_backend.py`
+tests both with the same suite. It is not the interface of the mount, which needs all of Store. Ids follow the rules of
+file names everywhere: an id with a separator, other than the one in `root/child`, is rejected and never rewritten.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, Veri
 
 
 class RecordStore(Protocol):
-    """What runs left beside conversations. All of it goes with its session; NotFound for one that is not there.
+    """Artifacts, traces and verification reports of a session; deleted together with it.
 
-    `load_` answers None where nothing was saved, `save_` replaces, `add_` adds without losing what others add.
+    `load_` returns None if nothing was saved, `save_` replaces, `add_` appends and keeps what other writers add.
+    `save_` and `add_` raise NotFound for an unknown session.
     """
 
     def load_artifacts(self, session_id: str) -> ArtifactSet | None: ...
     def save_artifacts(self, session_id: str, found: ArtifactSet) -> list[str]:
-        """The uris of those that had to go, the oldest first: 256 and 16 MiB are kept, unless retained."""
+        """Return the URIs of evicted artifacts, oldest first. The limit is 256 artifacts and 16 MiB per session;
+        retained ones are not evicted."""
         ...
 
     def add_artifacts(self, session_id: str, added: Iterable[ToolArtifact]) -> list[str]: ...
@@ -32,7 +34,7 @@ class RecordStore(Protocol):
     def add_traces(self, session_id: str, events: Iterable[TraceEvent]) -> None: ...
     def load_verification(self, session_id: str) -> list[VerificationReport] | None: ...
     def save_verification(self, session_id: str, reports: Iterable[VerificationReport]) -> None:
-        """Each gets the status that follows from its checks and risks."""
+        """The status of each report is computed from its checks and risks."""
         ...
 
     def add_verification(self, session_id: str, reports: Iterable[VerificationReport]) -> None: ...
@@ -40,7 +42,7 @@ class RecordStore(Protocol):
 
 @runtime_checkable
 class Backend(Protocol):
-    """A place for sessions. An id is a root's or a child's, or `root/child`, which is exact."""
+    """Sessions by id. An id names a root or a child; `root/child` is exact."""
 
     @property
     def backend_name(self) -> str: ...
@@ -48,19 +50,19 @@ class Backend(Protocol):
     def records(self) -> RecordStore: ...
 
     def save(self, session: Session, *, overwrite: bool = False, shorten: bool = False) -> None:
-        """Conflict if another was saved since this one was loaded, or if it would lose messages, unless asked."""
+        """Conflict if the session is stale (see `overwrite`) or would lose messages (see `shorten`)."""
         ...
 
     def load(self, session_id: str) -> Session | None:
-        """None if there is none; Corrupt if it cannot be read."""
+        """None for an unknown id; Corrupt if it cannot be read."""
         ...
 
     def delete(self, session_id: str, *, force: bool = False) -> bool:
-        """With all that descends from it; False if there is none, Protected if one of them is pinned."""
+        """Delete a session and its descendants; False for an unknown id, Protected if one is pinned."""
         ...
 
     def ids(self) -> list[str]:
-        """The exact name of every session, in order."""
+        """List the exact name of every session, in order."""
         ...
 
     def exists(self, session_id: str) -> bool: ...

@@ -3,6 +3,19 @@
 Every path is relative to the home and uses "/". A tree is flat: all descendants of a root, at any
 depth, lie in the root's `children/`, so root id and child id are the whole address of a session.
 
+    sessions/<root>/session.json            the conversation, complete
+    sessions/<root>/runtime.json            the sidecar: the same record without its messages
+    sessions/<root>/token-usage.jsonl       one line per model call
+    sessions/<root>/trajectory.jsonl        one line per tool call
+    sessions/<root>/attachments/<id>.<ext>
+    sessions/<root>/artifacts.json traces.json verification.json
+    sessions/<root>/mailbox/{new,cur,corrupt}/
+    sessions/<root>/children/<child>/…      sub-agents at any depth, flat below their root
+    projects/<key>/sessions/<parent>/…      sessions by workspace, any JSON object; index.json, children.json derived
+    state/<category>/<name>.{md,json}       plain documents
+    sessions.json                           the index in Bamboo's format: an export
+    .grovefs/                               the store's own: index.db, trigrams/, trash/, rejects/, tmp/, locks
+
 Locks, marks and the change feed know locations only, so what else is kept has one too, spelled as no session
 can be: a root that begins with "/" is another part of the home, and "//" in a child leads into a session.
 

@@ -1,7 +1,8 @@
-"""A backend that keeps its sessions in a dictionary: for tests, and for agents that need not remember.
+"""MemoryStore: an in-memory test double for programs that use a store.
 
-It keeps the same promises as the home on a disk but one, lasting: what is saved is checked as it is there, outdated
-copies are refused (rule 8), and nobody's later change of an object reaches what was saved. Safe for many threads.
+It validates what is saved, rejects stale copies (rule 8) and isolates saved sessions from later changes of the
+caller's objects, exactly as Store does; nothing is written to disk. It implements `Backend`, a small part of Store: it
+cannot be mounted or searched. Safe to use from many threads.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from store.sessions.save import (
 
 @dataclass
 class _HeldSession:
-    """One session: its document, which save it came from, and its records by their file's name."""
+    """One session: its document, the number of the save that wrote it, its records by file name."""
 
     document: Document
     number: int
@@ -53,7 +54,7 @@ class _HeldSession:
 
 
 class MemoryStore:
-    """A store without a disk. See `store.backend.Backend` for what it can do."""
+    """Sessions in a dictionary. `store.backend.Backend` documents the methods."""
 
     backend_name = "memory"
 
@@ -78,7 +79,9 @@ class MemoryStore:
 
     def _create(self, session: Session, location: Location, *, overwrite: bool) -> None:
         if session._origin is not None and not overwrite:
-            raise Conflict(f"session {location} was deleted since it was loaded; say overwrite to create it again")
+            raise Conflict(
+                f"session {location} was deleted since it was loaded; pass overwrite=True to create it again"
+            )
         layout.check_new(location)
         self._put(session, location, session.model_dump(warnings=False), {})
 
@@ -111,7 +114,7 @@ class MemoryStore:
             if location is None:
                 return None
             held = self._held[location]
-        # Parsed anew: the record of one caller is not that of another.
+        # Parsed for each call, so that callers do not share one record.
         session = parse_document(held.document.raw, location.path(layout.SESSION)).record
         session._origin = _origin(held, session.model_dump())
         return session
@@ -122,14 +125,14 @@ class MemoryStore:
             if location is None:
                 return False
             entries = {loc: held.entry for loc, held in self._held.items() if loc.root == location.root}
-            going = [location, *descendants(location, entries)]
+            deleted = [location, *descendants(location, entries)]
             if location.child is None:
-                going = list(entries)
-            pinned = [loc for loc in going if entries[loc].pinned]
+                deleted = list(entries)
+            pinned = [loc for loc in deleted if entries[loc].pinned]
             if pinned and not force:
-                raise Protected(f"{location} was not deleted: {pinned[0]} is pinned. Unpin it, or force the deletion")
-            for gone in going:
-                del self._held[gone]
+                raise Protected(f"{location} was not deleted: {pinned[0]} is pinned. Unpin it or pass force=True")
+            for loc in deleted:
+                del self._held[loc]
         return True
 
     def ids(self) -> list[str]:
@@ -154,7 +157,7 @@ class MemoryStore:
         return found[0] if found else None
 
     def held(self, session_id: str) -> _HeldSession:
-        """What is held of a session that must be there. The lock is held too."""
+        """Return a session that must exist. The caller holds the lock."""
         location = self._locate(session_id)
         if location is None:
             raise NotFound(f"there is no session {session_id!r}")
@@ -166,7 +169,7 @@ def _origin(held: _HeldSession, dump: dict[str, Any]) -> LoadState:
 
 
 class MemoryRecords:
-    """The records of the sessions in memory, each as the text its file would hold."""
+    """Records of the sessions in memory, each stored as the bytes of its file."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store

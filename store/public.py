@@ -1,4 +1,4 @@
-"""All that `from store import …` gives. Imported when something of it is first asked for: see `store/__init__.py`."""
+"""The names that `from store import …` provides. `store/__init__.py` imports this module on first use."""
 
 from store.backend import Backend
 from store.check.finding import Finding, Report

@@ -111,6 +111,16 @@ def test_the_top_of_the_store_stays_small() -> None:
     assert len([path for path in (ROOT / "store").glob("*.py") if path.stem != "__init__"]) <= MOST_AT_THE_TOP
 
 
+def test_no_class_name_exists_twice() -> None:
+    """Private classes included: a name in a traceback or a search must lead to one class."""
+    found: dict[str, Path] = {}
+    for path in [*modules("store"), *modules("fusefs")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                assert node.name not in found, f"{node.name}: {found[node.name]} and {path}"
+                found[node.name] = path
+
+
 def test_every_package_states_its_law() -> None:
     """In a docstring of at most fifteen lines, and without imports: start-up time counts."""
     for path in [*(ROOT / "store").rglob("*/__init__.py"), *(ROOT / "fusefs").rglob("*/__init__.py")]:

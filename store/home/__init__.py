@@ -1,5 +1,6 @@
 """An open home: opening, recovery, housekeeping, watching for outside edits, closing.
 
-`open_home` wires all other packages together. A home can be open in many processes at
-once; a Bamboo server that works on the same home is detected and respected.
+`open_home` owns the lifecycle, `services` wires the packages below together. A home can
+be open in many processes at once. The first one to open it recovers from a crash while the
+others wait. A Bamboo server that uses the same home is detected, and writes are rejected.
 """
