@@ -166,12 +166,12 @@ def test_the_tree_knows_neither_trio_nor_pyfuse3() -> None:
         assert not {m for m in imports_of(path) if m.split(".")[0] in ("pyfuse3", "trio")}, path
 
 
-def test_the_readme_lists_the_commands_there_are() -> None:
-    """In its table, all of them and no others. (What it shows of them is run by tests/mount/test_readme.py.)"""
+def test_the_command_topic_lists_all_commands() -> None:
+    """`grovefs help commands` has a table with all of them and no others."""
     code = "from typer.main import get_command; from fusefs.cli import load; print(*get_command(load()).commands)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
-    table = (ROOT / "README.md").read_text().partition("\n## Commands\n")[2].partition("\n## ")[0]
-    listed = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall("`(.*?)`", row)}
+    page = (ROOT / "fusefs/cli/topics/commands.md").read_text()
+    listed = {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall("`(.*?)`", row)}
     assert listed == set(result.stdout.split()), result.stderr
 
 
@@ -186,10 +186,10 @@ def test_the_wheel_has_every_package_and_file() -> None:
     assert {ROOT / path for path in paths if path.suffix != ".py"} == covered
 
 
-def test_the_first_script_one_meets_explains_itself() -> None:
-    """It is run by strangers: help is no wrong usage, and a wrong usage says where the help is."""
-    told = subprocess.run(["scripts/mount", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert (told.returncode, told.stderr) == (0, "")
-    assert "--stop" in told.stdout
+def test_scripts_mount_has_help() -> None:
+    """--help succeeds, and a wrong option refers to it."""
+    shown = subprocess.run(["scripts/mount", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "--stop" in shown.stdout
     wrong = subprocess.run(["scripts/mount", "--bogus"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (wrong.returncode, wrong.stdout, "--help" in wrong.stderr) == (2, "", True)

@@ -35,6 +35,7 @@ FAMILIES = {
     "stats": ("stats",),
     "status": ("status",),
     "tail": ("tail",),
+    "topics": ("help",),
     "trash": ("trash", "undelete"),
 }
 _FAMILY_OF = {command: family for family, commands in FAMILIES.items() for command in commands}

@@ -17,7 +17,7 @@ PANELS = {
     "Create and change": ("new", "append", "attach", "edit", "mv", "fork", "pin", "unpin"),
     "Delete and restore": ("rm", "clear", "cleanup", "prune", "trash", "undelete"),
     "Import, export, backup": ("import", "export", "backup", "restore"),
-    "Maintenance": ("check", "rebuild", "health", "schema", "man"),
+    "Maintenance": ("check", "rebuild", "health", "schema", "help", "man"),
     "Mail, state, projects": ("mail", "state", "projects"),
 }
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}

@@ -1,6 +1,6 @@
-"""The README is true: every block in it is run, in order, on a fresh demo home, and prints what it says there.
+"""README.md and the help topics: every command block is run and must print what the page shows.
 
-Only ids, times and sizes may differ. GROVEFS_README=write puts what was really printed into the README.
+Each page has a fresh demo home. Only ids, times and sizes may differ. GROVEFS_README=write updates the pages.
 """
 
 from __future__ import annotations
@@ -24,33 +24,39 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from pictures.terminal import record, render
 
 from tests.mount.conftest import daemons_of, wait_until
+from tests.store.transfer.foreign import make_claude
 
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
-# What a block may be, by the word behind its fence: run, or not to be run by anybody here.
-RUN, NOT_RUN = {"console", "python"}, {"text", "ini"}
+TOPICS = sorted((ROOT / "fusefs/cli/topics").glob("*.md"))
+PICTURE = ROOT / "scripts/pictures/terminal.svg"
+MAX_LINES = 200  # of the README; longer texts are help topics
+RUN, NOT_RUN = {"console", "python"}, {"text", "ini"}  # the info strings that a code fence may have
 COLUMNS = 110
-# One that erases nothing, so that what is shown is what was printed; ls shall not print tabs.
+# "dumb" has no control sequences, so the text shown is the text printed. TABSIZE=0: ls aligns with spaces.
 TERMINAL = {"TERM": "dumb", "COLUMNS": str(COLUMNS), "LINES": "50", "TABSIZE": "0"}
 DEADLINE_S = 120.0  # for one command, on a busy machine
 END = "\x1fdone\x1f"
-# Each command comes over descriptor 9, and is run by one shell, which so remembers where it is and what was exported.
+# A help topic begins where the first block of the README ends.
+TOPIC_SETUP = "./scripts/mount > /dev/null; export PATH=$PWD/.venv/bin:$PATH GROVEFS_HOME=$PWD/demo-home"
+# One shell reads all commands from descriptor 9, so that its directory and its variables persist.
 SHELL = f"""
 exec 9<&"$1"
 while IFS= read -r -d '' command <&9; do eval "$command" </dev/null 9<&-; printf '{END}\\n'; done
 """
 FENCE = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1\n", re.MULTILINE | re.DOTALL)
-HEADING = re.compile(r"(?:\A|\n(?<=\n\n))# .*\n(?=\$ )")  # a line for people, with a blank one before it
+HEADING = re.compile(r"(?:\A|\n(?<=\n\n))# .*\n(?=\$ )")  # a comment line between commands, after a blank line
 
-# Ids, times and sizes: the first groups that match are kept, the rest is the same everywhere.
+# Ids, times and sizes, which differ between runs, and their replacements.
 MASKS = [
-    (r"\x1b\[[0-9;?]*[A-Za-z]", ""),  # colours
+    (r"\x1b\[[0-9;?]*[A-Za-z]", ""),  # colors
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z| UTC)?", "<time>"),
     (r"\d{4}-\d\d-\d\d", "<day>"),
     (r"\d{4}/\d\d/\d\d", "<day>"),
-    (r"[A-Z][a-z]{2} [ \d]\d +(\d\d:\d\d|\d{4})", "<time>"),  # of ls -l
+    (r"[A-Z][a-z]{2} [ \d]\d +(\d\d:\d\d|\d{4})", "<time>"),  # in ls -l
     (r"^([-dl][rwxst-]{9}) +\d+ \S+ +\S+ +\d+", r"\1 <owner and size>"),
     (r"^total \d+", "total <size>"),
     (r"\d{20}-\S+-[0-9a-f]{8}", "<id>"),  # in the trash
@@ -64,7 +70,7 @@ MASKS = [
 
 
 class Step(NamedTuple):
-    """A command of the README, and what it prints there."""
+    """A command and the output that the page shows."""
 
     line: int
     command: str
@@ -86,7 +92,7 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def steps(text: str, line: int) -> Iterator[Step]:
-    """`$ ` begins a command, `> ` goes on with it, all else is what it prints: but for headings between them."""
+    """Split a block: `$ ` starts a command, `> ` continues it, other lines are output, except headings."""
     text = HEADING.sub(lambda heading: "\0\n" * heading[0].count("\n"), text)
     found: list[tuple[int, list[str], list[str]]] = []
     for number, content in enumerate(text.splitlines(), line):
@@ -107,7 +113,7 @@ def masked(text: str) -> str:
 
 
 class Shell:
-    """A person at a terminal, in a clone of their own. What they see is what a command prints."""
+    """A shell on a terminal, in its own clone."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -141,7 +147,7 @@ class Shell:
     def close(self) -> None:
         os.close(self._commands)
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGTERM)  # what never ended, if something did not
+            os.killpg(self._process.pid, signal.SIGTERM)  # if a command is still running
         self._process.wait(60)
         os.close(self._leader)
         mountpoint = self.clone / "mnt"
@@ -155,7 +161,7 @@ def environment(place: Path) -> dict[str, str]:
 
 
 def make_clone(clone: Path) -> Path:
-    """What `git clone` brings as far as it matters here, and the .venv that scripts/setup would make: ours."""
+    """The files of a clone that the pages use, with a .venv that runs this checkout."""
     shutil.copytree(ROOT / "scripts", clone / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, clone)
@@ -171,10 +177,12 @@ def make_clone(clone: Path) -> Path:
     return clone
 
 
-def play(text: str, place: Path) -> Iterator[tuple[int, str, str, str]]:
-    """Run all of it; line, command, what stands there, and what was printed."""
+def play(text: str, place: Path, setup: str) -> Iterator[tuple[int, str, str, str]]:
+    """Run all blocks; yields line, command, the output shown, and the real output."""
     shell = Shell(place)
     try:
+        if setup:
+            shell.run(setup)
         expected = None
         for block in blocks(text):
             for step in block.steps:
@@ -184,48 +192,69 @@ def play(text: str, place: Path) -> Iterator[tuple[int, str, str, str]]:
             elif block.kind == "text" and expected is not None:
                 yield block.line, "the program above", block.text, expected[1]
                 expected = None
-        assert expected is None, "a program without a block of text that says what it prints"
+        assert expected is None, "a python block must be followed by a text block with its output"
     finally:
         shell.close()
 
 
-def differences(text: str, place: Path) -> list[str]:
+def differences(text: str, place: Path, setup: str = "") -> list[str]:
     found = []
-    for line, command, stands, printed in play(text, place):
-        if masked(stands) != masked(printed):
-            found.append(f"README.md:{line}: {command}\n--- it says\n{stands}--- it prints\n{printed}")
+    for line, command, shown, printed in play(text, place, setup):
+        if masked(shown) != masked(printed):
+            found.append(f"line {line}: {command}\n--- the page shows\n{shown}--- it prints\n{printed}")
     return found
 
 
-def test_every_block_of_the_readme_is_run_or_cannot_be() -> None:
-    """`sh`, or a fence without a word, would be a block that nobody vouches for."""
-    kinds = {block.kind for block in blocks(README.read_text())}
-    assert "console" in kinds
+def has_commands(page: Path) -> bool:
+    return any(block.kind in RUN for block in blocks(page.read_text()))
+
+
+def test_the_readme_is_short() -> None:
+    """The rest is in the help topics."""
+    assert README.read_text().count("\n") <= MAX_LINES
+
+
+@pytest.mark.parametrize("page", [README, *TOPICS], ids=lambda page: page.stem)
+def test_every_block_is_run_or_is_plain_text(page: Path) -> None:
+    """A fence with `sh`, or without an info string, would be a block that no test runs."""
+    kinds = {block.kind for block in blocks(page.read_text())}
     assert kinds <= RUN | NOT_RUN, kinds
 
 
-def test_the_readme_prints_what_it_says(place: Path) -> None:
-    """If the day ended meanwhile, yesterday is another day than the demo's: then once more."""
+@pytest.mark.parametrize(
+    "page",
+    [p for p in (README, *TOPICS) if any(b.kind in RUN for b in blocks(p.read_text()))],
+    ids=lambda page: page.stem,
+)
+def test_a_page_shows_what_its_commands_print(page: Path, place: Path) -> None:
+    """Repeated once if the day ended meanwhile: then "yesterday" is no longer the demo's."""
+    setup = "" if page == README else TOPIC_SETUP
+    make_claude(place / ".claude")
     if os.environ.get("GROVEFS_README") == "write":
-        README.write_text(rewritten(README.read_text(), place))
+        page.write_text(rewritten(page.read_text(), place, setup))
         return
     began = time.gmtime().tm_yday
-    wrong = differences(README.read_text(), place)
+    wrong = differences(page.read_text(), place, setup)
     if wrong and time.gmtime().tm_yday != began:
         again = place / "again"
-        again.mkdir()
-        wrong = differences(README.read_text(), again)
-    assert not wrong, "\n".join(wrong)
+        make_claude(again / ".claude")
+        wrong = differences(page.read_text(), again, setup)
+    assert not wrong, f"{page.name}: " + "\n".join(wrong)
 
 
-def rewritten(text: str, place: Path) -> str:
-    """The README with what was really printed."""
+def test_the_picture_shows_what_its_commands_print() -> None:
+    """scripts/pictures/make draws it again."""
+    assert render(record()) == PICTURE.read_text()
+
+
+def rewritten(text: str, place: Path, setup: str) -> str:
+    """The page with the real outputs."""
     lines = text.splitlines(keepends=True)
     changes = []
-    for line, command, stands, printed in play(text, place):
+    for line, command, shown, printed in play(text, place, setup):
         start = line - 1 + (0 if command == "the program above" else command.count("\n") + 1)
-        if masked(stands) != masked(printed):
-            changes.append((start, stands.count("\n"), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed)))
+        if masked(shown) != masked(printed):
+            changes.append((start, shown.count("\n"), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed)))
     for start, count, printed in reversed(changes):
         lines[start : start + count] = [re.sub(r"[ \t]+$", "", row) + "\n" for row in printed.splitlines()]
     return "".join(lines)
@@ -233,13 +262,13 @@ def rewritten(text: str, place: Path) -> str:
 
 SMALL = """\
 ```console
-# To begin with
+# First
 $ cd /tmp && pwd
 /tmp
 $ pwd
 /tmp
 
-# And then
+# Then
 $ cat <<EOF
 > made on 2026-01-01, and
 > $((40 + 2))
@@ -261,8 +290,8 @@ onetwo
 @pytest.mark.parametrize(
     ("old", "new"), [("42\n```", "43\n```"), ("onetwo", "one two"), ("$ pwd\n/tmp", "$ pwd"), ("", "")]
 )
-def test_a_changed_output_is_noticed(place: Path, old: str, new: str) -> None:
-    """In what a command prints, in what a program prints, and if a line is missing; days alone may differ."""
+def test_a_changed_output_is_found(place: Path, old: str, new: str) -> None:
+    """In the output of a command or a program, and a missing line; only dates may differ."""
     assert len(differences(SMALL.replace(old, new) if old else SMALL, place)) == bool(old)
 
 
