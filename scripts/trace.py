@@ -38,6 +38,7 @@ from store import Message, Session, Store
 ROOT = Path(__file__).resolve().parents[1]
 OURS = (str(ROOT / "store") + "/", str(ROOT / "fusefs") + "/")
 NOT_CALLS = {"<module>"}
+HEADS = ("requests", "calls", "functions", "files", "hops", "depth")
 CALLER = SimpleNamespace(pid=4711, uid=0, gid=0, umask=0o022)
 
 
@@ -244,7 +245,10 @@ def main() -> None:
     if chosen:
         measure(chosen, show=True)
         return
-    print(f"{'operation':18}" + "".join(f"{head:>11}" for head in "requests calls functions files hops depth".split()))
+    print(
+        f"{'operation':18}"
+        + "".join(f"{head:>11}" for head in ["requests", "calls", "functions", "files", "hops", "depth"])
+    )
     for name in OPERATIONS:
         print(f"{name:18}" + "".join(f"{number:>11}" for number in measure(name, show=False).row()))
 

@@ -19,6 +19,7 @@ from store.check.run import run_checks
 from store.commit import session_reader
 from store.commit.core import Core
 from store.commit.session_reader import with_load_state
+from store.commit.write_request import OnConflict
 from store.errors import InvalidName, NotFound
 from store.groups import AttachmentReader, Maintenance, Prune, TokenUsage, Trash
 from store.home.open_home import OpenHome, Progress
@@ -33,7 +34,6 @@ from store.search.resolve import NameResolver
 from store.search.results import Hit, find
 from store.sessions.attachments import Attachment
 from store.sessions.fork import ForkOperation
-from store.sessions.put import OnConflict
 from store.transfer.backup.backup import BackupSummary
 from store.transfer.backup.restore import RestoreSummary
 
@@ -59,6 +59,7 @@ class Store:
         imports      sessions from other programs; exports: to other formats
         transcripts  Markdown transcripts and their sizes; browser: grouped listings
         names        what a filesystem may do to a path
+        moves        renames and exchanges
         trigrams     the index of `grovefs grep`
         maintenance  sweep, rebuild, sessions.json, status
     """
@@ -85,6 +86,7 @@ class Store:
         self.transcripts = services.transcripts
         self.browser = services.browser
         self.names = services.names
+        self.moves = services.moves
         self.trigrams = services.trigrams
 
     # -- opening and closing -----------------------------------------------------------------------------

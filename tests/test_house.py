@@ -25,7 +25,15 @@ FUSEFS = ["switches", "views", "tree", "requests", "daemon", "cli"]
 # The modules of `store` that `fusefs` may import, besides the public names of `store` itself.
 SURFACE = {
     *["errors", "layout", "path_kinds"],
-    *["disk.disk", "disk.file", "disk.file_io", "disk.rejects", "disk.trash"],
+    *[
+        "commit.write_request",
+        "namespace.moves",
+        "disk.disk",
+        "disk.file",
+        "disk.file_io",
+        "disk.rejects",
+        "disk.trash",
+    ],
     *["documents.display_names", "documents.document", "documents.search_text", "documents.transcript"],
     *["index.catalog", "search.browse", "search.query", "search.results", "search.transcripts", "search.usage"],
     *["search.grep.grep", "sessions.deletions", "sessions.cleanup"],

@@ -7,14 +7,16 @@ its entries itself, and what it cannot know is announced after the answer.
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from fusefs.requests.files import Files, require_writable
 from fusefs.requests.kernel_cache import invalidate_later
 from fusefs.tree.nodes import Invalidation, Node
-from fusefs.tree.rename_rules import RenameRules
 from store import layout
+from store.commit.write_request import OnConflict
 from store.disk.file import Stamp
-from store.errors import Busy, Generated
+from store.errors import AlreadyExists, Busy, Generated, NotFound
+from store.namespace.moves import RenameRequest
 from store.path_kinds import CHECKED, PathInfo, PathKind, classify_path
 
 
@@ -26,7 +28,8 @@ class DirectoryEntries:
         self.writers = files.writers
         self.threads = files.threads
         self.handles = files.handles
-        self.renamer = RenameRules(self.tree, self.writers, overwrite=overwrite)
+        self.moves = files.tree.store.moves
+        self._on_conflict: OnConflict = "overwrite" if overwrite else "reject"
         self._read_only = read_only
 
     def changing(self, parent_inode: int, name: bytes) -> tuple[Node, str]:
@@ -110,7 +113,7 @@ class DirectoryEntries:
         if newborn is not None:
             await self.files.settle(newborn)
         is_as_brought = await self.threads.run(
-            lambda: self.renamer.rename(source, target, node, replace=replace), target.location or source.location
+            partial(self._rename_on_disk, source, target, node, replace=replace), target.location or source.location
         )
         if source.kind is target.kind is PathKind.ATTACHMENT:
             self.files.detach_writers(target.path)
@@ -122,6 +125,50 @@ class DirectoryEntries:
         if node is not None:
             self._renamed(node, new_parent, new_name, target, is_as_brought=is_as_brought)
         invalidate_later(self._sidecar_invalidations(new_parent, new_name, target))
+
+    def _rename_on_disk(self, source: PathInfo, target: PathInfo, node: Node | None, *, replace: bool) -> bool:
+        """Rename in a worker thread. Returns whether the target has exactly the bytes of the source."""
+        is_there = self.names.stat(target.path) is not None and self.writers.hidden(target.path) is None
+        if not replace and is_there:
+            raise AlreadyExists(f"{target.path} exists")
+        if source.kind in CHECKED and self.writers.hidden(source.path) is not None:
+            raise NotFound(f"{source.path} does not exist")
+        if target.kind in CHECKED:
+            return self._rename_onto_document(source, target, node)
+        if source.kind is PathKind.DOCUMENT:
+            self._hide_or_remove(source, self.moves.copy_away(source, target))
+        else:
+            self.moves.move(source, target, replace=replace)
+        return True
+
+    def _rename_onto_document(self, source: PathInfo, target: PathInfo, node: Node | None) -> bool:
+        hidden, info = self.writers.hidden(target.path), self.names.stat(source.path)
+        request = RenameRequest(
+            source,
+            target,
+            self._on_conflict,
+            seen_at_create=node.seen_at_create if node is not None else {},
+            created_ns=node.created_ns if node is not None else None,
+            removed=hidden.stamp if hidden is not None else None,
+            unlinked_first=self.writers.was_deleted(target.path),
+            has_set_times=node is not None and node.has_set_times,
+        )
+        try:
+            is_as_brought = self.moves.onto_document(request)
+        finally:
+            self.writers.show(target.path)
+        if source.can_be_hidden and info is not None:
+            self.writers.hide(source, info, was_deleted=False)
+        else:
+            self.names.remove_moved(source)
+        return is_as_brought
+
+    def _hide_or_remove(self, source: PathInfo, info: os.stat_result) -> None:
+        """A session.json that is renamed away stays on disk and is hidden for a while; a sidecar goes at once."""
+        if source.can_be_hidden:
+            self.writers.hide(source, info, was_deleted=False)
+        else:
+            self.names.remove_file(source)
 
     def _renamed(self, node: Node, parent: Node, name: str, target: PathInfo, *, is_as_brought: bool) -> None:
         self.tree.nodes.rename(node, parent, name)
@@ -147,7 +194,10 @@ class DirectoryEntries:
         """Both names at once; the kernel swaps its entries, and is to look at both anew."""
         (a, a_name), (b, b_name) = one, other
         first, second = classify_path(a.path_of(a_name)), classify_path(b.path_of(b_name))
-        await self.threads.run(lambda: self.renamer.exchange(first, second), second.location or first.location)
+        if any(self.writers.hidden(place.path) is not None for place in (first, second)):
+            raise NotFound(f"{first.path} or {second.path} does not exist")
+        exchange = partial(self.moves.exchange, first, second, self._on_conflict)
+        await self.threads.run(exchange, second.location or first.location)
         for parent, name in (one, other):
             self._detach(parent, name)
         invalidate_later([Invalidation(a.inode, os.fsencode(a_name)), Invalidation(b.inode, os.fsencode(b_name))])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from functools import partial
 from typing import NamedTuple
 
 from fusefs.requests.kernel_cache import invalidate
@@ -18,11 +19,13 @@ from fusefs.tree.handles import BufferHandle, DataHandle, FileHandle, Handle, Ha
 from fusefs.tree.nodes import Node, RetryLookup
 from fusefs.tree.reader_pins import ReaderPins
 from fusefs.tree.tree import Tree
+from fusefs.tree.write_buffers import WriteBuffer
 from fusefs.tree.writers import Writers
 from fusefs.views.base import VirtualFile
 from store import layout
+from store.commit.write_request import OnConflict
 from store.disk.file import Stamp
-from store.errors import Conflict, Generated, InvalidContent
+from store.errors import Busy, Conflict, Generated, InvalidContent
 from store.path_kinds import CHECKED, VERSIONED, PathKind, classify_path
 
 WRITING = os.O_WRONLY | os.O_RDWR
@@ -48,7 +51,7 @@ class Files:
         self.threads = threads
         self.handles = Handles()
         self.pins = ReaderPins()
-        self._overwrite = overwrite
+        self._on_conflict: OnConflict = "overwrite" if overwrite else "reject"
 
     # -- opening -----------------------------------------------------------------------------------------
 
@@ -188,24 +191,33 @@ class Files:
         path = shadow.place.path  # not the node's: its directory may bear another name by now
         if self.writers.hidden(path) is not None and not shadow.written:
             return
-        shadow.deleted_before = self.writers.was_deleted(path)
-        attempt = shadow.begin_commit()
+        shadow.unlinked_first = self.writers.was_deleted(path)
         try:
-            done = await self.threads.run(
-                lambda: shadow.commit(attempt, overwrite=self._overwrite), shadow.place.location
-            )
-            shadow.committed(attempt, done)
+            await self._run_commit(shadow)
             self.writers.remove_pending(node)
             self.writers.forget_refusal(path, shadow.opener)
         except (InvalidContent, Conflict):
             self.writers.note_refused(path, shadow.opener)
             raise
         finally:
-            # Committed, the name leads to the new version; refused, the old one has its name again.
+            # Committed: the name leads to the new version. Rejected: the old version has its name again.
             self.writers.show(path)
             node.parent.invalidate_listing()
         node.set_stat(shadow.info)
         await self._announce(node.parent, node.name)
+
+    async def _run_commit(self, buffer: WriteBuffer) -> None:
+        """Commit a buffer in a worker thread; its writer may go on meanwhile."""
+        request = buffer.begin_commit(self._on_conflict)
+        try:
+            result = await self.threads.run(partial(self.names.commit, request), buffer.place.location)
+        except (InvalidContent, Conflict, Busy):
+            buffer.rejected()
+            raise
+        except BaseException:
+            buffer.failed()
+            raise
+        buffer.committed(request, result)
 
     async def _announce(self, directory: Node, name: str) -> None:
         """Whoever asks for the name, or for the sidecar beside it, is led to the new version from now on."""
@@ -220,9 +232,7 @@ class Files:
         shadow = node.buffer
         assert shadow is not None
         shadow.written = True
-        attempt = shadow.begin_commit()
-        done = await self.threads.run(lambda: shadow.commit(attempt, overwrite=self._overwrite), shadow.place.location)
-        shadow.committed(attempt, done)
+        await self._run_commit(shadow)
         self.writers.remove_pending(node)
         node.set_stat(shadow.info)
 
@@ -291,7 +301,7 @@ class Files:
         assert node.parent is not None
         base = self.names.version(place) if place.kind in CHECKED else None
         await self.threads.run(
-            lambda: self.names.truncate(place, size, base=base, overwrite=self._overwrite), place.location
+            partial(self.names.truncate, place, size, base=base, on_conflict=self._on_conflict), place.location
         )
         node.parent.invalidate_listing()
         await self._announce(node.parent, node.name)

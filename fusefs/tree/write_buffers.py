@@ -1,40 +1,25 @@
-"""Bytes written through the mount and not yet committed.
+"""Write buffers: bytes written through the mount and not yet committed.
 
-A shadow belongs to one private node and becomes visible only by commit, which runs on flush and fsync:
+A buffer belongs to one private node and becomes visible only by a commit, which runs on flush and fsync:
 flush's error reaches close(2), release's is dropped. Flush comes for every closed descriptor, also the one
-that a shell closes before it has written anything, so a shadow that was merely truncated commits nothing.
+that a shell closes before it has written anything, so a buffer that was merely truncated commits nothing.
+
+The buffer's file is renamed into place by the commit. From `begin_commit` on nobody may write to that file
+any more: whoever writes while the commit runs gets a copy, which is for the next commit.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
 
 from store import Store, layout
+from store.commit.write_request import CommitResult, OnConflict, WriteRequest
+from store.disk.file import Stamp, Temp
+from store.disk.file_io import iter_chunks, write_all
 from store.index.catalog import Version
 from store.path_kinds import CHECKED, MAY_BE_EMPTY, PathInfo, PathKind
-
-T = TypeVar("T")
-
-_PIECE = 1 << 20
-
-
-class CommitInput(NamedTuple):
-    """What a commit began with."""
-
-    writes: int
-    mode: int | None
-    mtime_ns: int | None
-
-
-class CommitResult(NamedTuple):
-    """What stands after it."""
-
-    base: Version | None
-    info: os.stat_result | None
 
 
 @dataclass
@@ -43,23 +28,23 @@ class WriteBuffer:
 
     store: Store
     place: PathInfo
-    base: Version | None  # what the document was when the writer came; None for a new one
+    base: Version | None  # the document when the writer came; None where no conflict is checked
     info: os.stat_result | None  # of the committed file
-    fd: int = -1
-    path: str | None = None
+    temp: Temp | None = None  # where the bytes are
+    in_commit: Temp | None = None  # the file that a running commit renames; read-only
     version_fd: int = -1  # the version that its writer read before it wrote
-    failure: OSError | None = None  # bytes are missing since a full disk: whatever follows, they make no version
-    writes: int = 0  # how often it was changed
+    failure: OSError | None = None  # a write failed (full disk): the bytes must not become a version
+    writes: int = 0  # number of changes
     writers: int = 0  # open handles
-    awaited: bool = False  # its writer was told to come again
+    awaited: bool = False  # its writer was sent back for another lookup
     opener: int = 0  # the thread that opened it last
-    is_detached: bool = False  # its name was removed: whatever is written now belongs nowhere
+    is_detached: bool = False  # its name was removed: nothing written now can be committed
     written: bool = False  # bytes came since the last commit or truncation
     is_emptied: bool = False  # truncated to nothing, and nothing came since
-    deleted_before: bool = False  # its writer took the document away first, and so means what comes
+    unlinked_first: bool = False  # its writer unlinked the document first
     mode: int | None = None  # set through this node, for the next commit
     mtime_ns: int | None = None
-    is_refused: bool = False  # by fsync; until more is written it shows itself as what stands instead
+    is_rejected: bool = False  # by fsync; it shows the committed version until more is written
 
     @property
     def is_idle(self) -> bool:
@@ -67,62 +52,57 @@ class WriteBuffer:
 
     # -- writing ---------------------------------------------------------------------------------------
 
-    def _fill(self, *, empty: bool) -> None:
-        """Begin with a copy of the committed bytes, or with nothing."""
-        if self.fd >= 0:
-            return
-        self.fd, self.path = self.store.names.new_write_buffer()
-        if not empty and self._open_version():
-            self._keep_failure(self._copy_version)
+    def _fill(self, *, empty: bool) -> Temp:
+        """The file to write to: a new one starts as a copy of the committed bytes, or empty."""
+        if self.temp is not None and self.temp != self.in_commit:
+            return self.temp
+        source = self.temp.fd if self.temp is not None else self._open_version() if not empty else -1
+        try:
+            self.temp = temp = self.store.names.new_write_buffer()
+            if not empty and source >= 0:
+                write_all(temp.fd, iter_chunks(source))
+        except OSError as error:
+            self.failure = error
+            raise
+        return temp
 
-    def _open_version(self) -> bool:
-        """Hold on to the version that is there: who reads it piece by piece gets pieces of one. False if none is."""
+    def _open_version(self) -> int:
+        """Keep the committed version open, so that all reads come from one version; -1 if there is none."""
         if self.version_fd < 0:
             with suppress(FileNotFoundError):
                 self.version_fd = self.store.names.open(self.place, os.O_RDONLY)
-        return self.version_fd >= 0
+        return self.version_fd
 
-    def _copy_version(self) -> None:
-        size, done = os.fstat(self.version_fd).st_size, 0
-        while done < size:
-            done += os.pwrite(self.fd, os.pread(self.version_fd, _PIECE, done), done)
-
-    def _keep_failure(self, work: Callable[[], T]) -> T:
+    def write(self, offset: int, data: bytes) -> int:
+        temp = self._fill(empty=False)
+        self.written, self.is_emptied, self.is_rejected = True, False, False
+        self.writes += 1
         try:
-            return work()
+            return os.pwrite(temp.fd, data, offset)
         except OSError as error:
             self.failure = error
             raise
 
-    def write(self, offset: int, data: bytes) -> int:
-        self._fill(empty=False)
-        self.written, self.is_emptied, self.is_refused = True, False, False
-        self.writes += 1
-        return self._keep_failure(lambda: os.pwrite(self.fd, data, offset))
-
     def truncate(self, size: int) -> None:
-        self._fill(empty=size == 0)
-        os.ftruncate(self.fd, size)
+        os.ftruncate(self._fill(empty=size == 0).fd, size)
         self.writes += 1
         self.failure = self.failure if size else None
-        self.is_refused = False
+        self.is_rejected = False
         self.is_emptied = size == 0
-        self.written = size > 0  # emptied: whatever it is to become has yet to be written
+        self.written = size > 0  # emptied: the content has yet to be written
 
     def read(self, offset: int, size: int) -> bytes:
-        if self.fd >= 0:
-            return os.pread(self.fd, size, offset)
-        return os.pread(self.version_fd, size, offset) if self._open_version() else b""
+        fd = self.temp.fd if self.temp is not None else self._open_version()
+        return os.pread(fd, size, offset) if fd >= 0 else b""
 
     def append(self, data: bytes) -> int:
-        """The kernel works out where an append goes from the size it was shown; only the shadow knows its end."""
-        self._fill(empty=False)
-        return self.write(os.fstat(self.fd).st_size, data)
+        """Write at the buffer's own end: the kernel computes the offset from a size it was shown earlier."""
+        return self.write(os.fstat(self._fill(empty=False).fd).st_size, data)
 
     @property
     def size(self) -> int:
-        if self.fd >= 0 and not self.is_refused:
-            return os.fstat(self.fd).st_size
+        if self.temp is not None and not self.is_rejected:
+            return os.fstat(self.temp.fd).st_size
         return self.info.st_size if self.info is not None else 0
 
     # -- committing --------------------------------------------------------------------------------------
@@ -136,68 +116,83 @@ class WriteBuffer:
         if self.is_emptied and self.place.kind in MAY_BE_EMPTY and (at_end or self.info is None):
             self.written = True
 
-    def begin_commit(self) -> CommitInput:
-        """What is to be committed now; more may be written while that goes on."""
-        return CommitInput(self.writes, self.mode, self.mtime_ns)
-
-    def commit(self, attempt: CommitInput, *, overwrite: bool) -> CommitResult:
-        """Make it real. Blocks, in a thread: it changes nothing here, for its writer may go on meanwhile."""
-        if not self.written:
-            self._set_attributes(attempt)
-            return CommitResult(self.base, self.store.names.stat(self.place.path))
-        if self.failure is not None:
+    def begin_commit(self, on_conflict: OnConflict) -> WriteRequest:
+        """What is to be committed now; more may be written while the commit runs."""
+        if self.failure is not None and self.written:
             raise self.failure
-        names = self.store.names
-        names.commit_file(
+        self.in_commit = self._fill(empty=False) if self.written else None
+        return WriteRequest(
             self.place,
-            self.fd,
-            base=self.base,
-            overwrite=overwrite,
-            deleted_before=self.deleted_before,
-            mode=attempt.mode,
-            mtime_ns=attempt.mtime_ns,
+            self.in_commit,
+            self.base,
+            on_conflict,
+            unlinked_first=self.unlinked_first,
+            mode=self.mode,
+            mtime_ns=self.mtime_ns,
         )
-        base = names.version(self.place) if self.place.kind in CHECKED else self.base
-        return CommitResult(base, names.stat(self.place.path))
 
-    def committed(self, attempt: CommitInput, done: CommitResult) -> None:
-        """It is real. What came meanwhile, through this or another descriptor, is for the next commit."""
-        if attempt.writes == self.writes:
+    def committed(self, request: WriteRequest, result: CommitResult) -> None:
+        """Take over the result. What was written while the commit ran is for the next one."""
+        if request.content is not None:
+            self._drop_committed()
+            if self.place.kind in CHECKED:
+                self.base = self._version_of(result.info)
+        if (self.mode, self.mtime_ns) == (request.mode, request.mtime_ns):
+            self.mode = self.mtime_ns = None
+        self.info = result.info
+
+    def _drop_committed(self) -> None:
+        done, self.in_commit = self.in_commit, None
+        if self.temp == done:
             self.discard()
             self.written = self.is_emptied = False
-        if (self.mode, self.mtime_ns) == (attempt.mode, attempt.mtime_ns):
-            self.mode = self.mtime_ns = None
-        self.base, self.info = done.base, done.info
+        elif done is not None:
+            self._drop(done)
+
+    def _version_of(self, info: os.stat_result | None) -> Version:
+        stamp = Stamp.of(info) if info is not None else None
+        is_sidecar = self.place.kind is PathKind.DOCUMENT and self.place.name == layout.RUNTIME
+        return Version(None, stamp) if is_sidecar else Version(stamp, None)
+
+    def rejected(self) -> None:
+        """The commit left the file alone: the writer may go on with it and try again."""
+        done, self.in_commit = self.in_commit, None
+        if done is not None and self.temp != done:
+            self._drop(done)
+
+    def failed(self) -> None:
+        """The commit may have used the file, and recovery may still need it: go on with a copy."""
+        done = self.in_commit
+        if done is None:
+            return
+        if self.temp == done:
+            try:
+                self._fill(empty=False)
+            except OSError:  # no room for a copy: `failure` makes the writer write all of it again
+                if self.temp is not None and self.temp != done:
+                    self._drop(self.temp)
+                self.temp = None
+        self.in_commit = None
+        os.close(done.fd)
 
     def show_committed(self) -> None:
-        """From now on show what stands: Emacs remembers what fstat says after a failed fsync, and asks if
-        the next save finds something else. If another version came meanwhile, it had better ask."""
-        if self.base is None:
-            return
-        was, now = self.base, self.store.names.version(self.place)
-        is_sidecar = self.place.kind is PathKind.DOCUMENT and self.place.name == layout.RUNTIME
-        if (was.side != now.side) if is_sidecar else (was.main != now.main):
+        """From now on show the committed version: Emacs remembers what fstat says after a failed fsync, and
+        asks if the next save finds something else. If another version came meanwhile, it should ask."""
+        if self.base is None or self.base != self.store.names.version(self.place):
             return
         self.info = self.store.names.stat(self.place.path)
-        self.is_refused = self.info is not None
-
-    def _set_attributes(self, attempt: CommitInput) -> None:
-        """Modes and times reach the document also when no byte was written."""
-        mode, mtime_ns = attempt.mode, attempt.mtime_ns
-        if (mode is None and mtime_ns is None) or self.store.names.stat(self.place.path) is None:
-            return
-        times = None if mtime_ns is None else (mtime_ns, mtime_ns)
-        self.store.names.set_attributes(self.place, mode=mode, times_ns=times)
+        self.is_rejected = self.info is not None
 
     def discard(self) -> None:
-        """Let the uncommitted bytes go."""
+        """Drop the uncommitted bytes."""
         self.failure = None
         if self.version_fd >= 0:
             os.close(self.version_fd)
             self.version_fd = -1
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-        if self.path is not None:
-            self.store.names.drop_write_buffer(self.path)
-            self.path = None
+        temp, self.temp = self.temp, None
+        if temp is not None and temp != self.in_commit:
+            self._drop(temp)
+
+    def _drop(self, temp: Temp) -> None:
+        os.close(temp.fd)
+        self.store.names.drop_write_buffer(temp.path)

@@ -19,10 +19,10 @@ from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.session_reader import DocumentPair
 from store.commit.to_trash import to_trash
+from store.commit.write_request import WriteRequest, stale_error
 from store.disk.file import File, NewFile
 from store.documents.document import Document
-from store.errors import Conflict
-from store.index.catalog import CatalogRow, Version
+from store.index.catalog import CatalogRow
 from store.index.change_feed import What
 from store.layout import Location
 from store.model.session import Session
@@ -43,22 +43,25 @@ class Commits:
         what: What,
         *,
         row: CatalogRow | None = None,
-        alone: bool = False,
-        mtime_ns: int | None = None,
-        mode: int | None = None,
+        request: WriteRequest | None = None,
         kept: Sequence[NewFile] = (),
         moves: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Both documents, or, where `side` is None, session.json alone; `record` is what they say together.
+        """Commit both documents, or only session.json if `side` is None. `record` is the session they make.
 
-        `row` is the session's row where no message has changed: then those rows are left alone.
-        Sidecar first: a crash in between then leaves a control plane at least as fresh as the messages.
+        `row` is the session's row if no message has changed: the rows of messages are then left alone.
+        `request` is what the writer of session.json asked for. The sidecar is replaced first: a crash in
+        between leaves a control plane at least as fresh as the messages.
         """
         location = snapshot.location
         files = [*kept]
         if side is not None:
             files.append(NewFile(location.path(layout.RUNTIME), [side], snapshot.side))
-        files.append(NewFile(location.path(layout.SESSION), [main.raw], snapshot.main, mtime_ns, mode))
+        if request is not None:
+            files.append(request.new_file(main.raw, snapshot.main))
+        else:
+            files.append(NewFile(location.path(layout.SESSION), [main.raw], snapshot.main))
+        adds_missing = request is None or request.add_missing or snapshot.main is not None
 
         def follow(db: apsw.Connection) -> None:
             facts = session_reader.facts(self.core.disk, location, main, record, self.core.version(location))
@@ -69,7 +72,7 @@ class Commits:
             else:
                 self.core.index.put(db, facts)
 
-        dirs = _dirs_of(files) if alone else [*_session_dirs(location), *_dirs_of(files)]
+        dirs = [*_session_dirs(location), *_dirs_of(files)] if adds_missing else _dirs_of(files)
         self.run(Commit(location, files, moves, dirs=dirs), follow, what)
 
     def commit_sidecar(
@@ -77,13 +80,17 @@ class Commits:
         location: Location,
         side: Document,
         replaced: File | None,
+        request: WriteRequest | None = None,
         *,
         kept: Sequence[NewFile] = (),
-        mtime_ns: int | None = None,
-        mode: int | None = None,
     ) -> None:
+        """Commit runtime.json alone."""
         row = self.fresh_row(location)
-        files = [*kept, NewFile(location.path(layout.RUNTIME), [side.raw], replaced, mtime_ns, mode)]
+        if request is not None:
+            file = request.new_file(side.raw, replaced)
+        else:
+            file = NewFile(location.path(layout.RUNTIME), [side.raw], replaced)
+        files = [*kept, file]
         commit = Commit(location, files, dirs=_dirs_of(files))
         if row is None:  # incoming: nothing to index before session.json is there
             return self.run(commit, lambda db: None, "runtime")
@@ -111,22 +118,23 @@ class Commits:
     def put_file(
         self,
         location: Location,
-        path: str,
+        request: WriteRequest,
         raw: bytes,
         what: What,
         *,
-        base: Version | None = None,
-        mode: int | None = None,
-        mtime_ns: int | None = None,
         index: Callable[[apsw.Connection], None] = lambda db: None,
     ) -> bool:
-        """One file that is no session's document, whole; False if it is there already. The lock is held."""
+        """Commit a file that is not a session's document; False if the same bytes are there already.
+
+        The caller holds the lock and has checked `raw`, the content of the request.
+        """
+        path, base = request.target.path, request.checked_base
         present = self.core.disk.read(path)
         if present is not None and present.data == raw:
             return False
         if base is not None and base.main != (present.stamp if present else None):
-            raise Conflict(f"{path} was committed anew since this copy was opened; the newer version stands")
-        files = [NewFile(path, [raw], present, mtime_ns, mode)]
+            raise stale_error(path)
+        files = [request.new_file(raw, present)]
         self.run(Commit(location, files, dirs=_dirs_of(files)), index, what)
         return True
 

@@ -92,13 +92,18 @@ def parse(snapshot: DocumentPair) -> LoadedSession:
     return LoadedSession(snapshot, main, side, overlay(main.record, side.record if side else None))
 
 
-def parse_side(snapshot: DocumentPair) -> Document | None:
-    """A sidecar that cannot be read must not make its session unreadable."""
-    if snapshot.side is None:
+def parse_side(snapshot: DocumentPair, raw: bytes | None = None) -> Document | None:
+    """The sidecar, or `raw` if that is about to replace it; None if there is none that can be read.
+
+    A sidecar that cannot be read must not make its session unreadable.
+    """
+    if raw is None and snapshot.side is not None:
+        raw = snapshot.side.data
+    if raw is None:
         return None
     path = snapshot.location.path(layout.RUNTIME)
     try:
-        side = parse_document(snapshot.side.data, path)
+        side = parse_document(raw, path)
     except InvalidContent as error:
         log.warning("ignoring a corrupt sidecar: %s", error)
         return None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from store import layout
-from store.disk.file import DirEntry, File, NewFile, Stamp
+from store.disk.file import DirEntry, File, NewFile, Stamp, Temp
 from store.disk.file_io import iter_chunks, read_all, write_all
 from store.disk.syscalls import TO_READ, birth_ns, exchange, open_beneath
 from store.errors import Corrupt, InvalidName, Problem
@@ -228,17 +228,21 @@ class Disk:
     def write_temps(self, files: Sequence[NewFile]) -> list[str]:
         """Write and sync new files under tmp/, all of them or none; returns their paths.
 
-        All are written before the first is synced, so that one commit of the filesystem's journal covers them.
+        Finished temporary files are synced only: a large attachment is written once. No file is synced before
+        all are written, so that one commit of the filesystem's journal serves them all.
         """
         made: list[str] = []
         fds: list[int] = []
         try:
             for file in files:
-                self.step("write-temp")
-                fd, path = self.open_temp()
+                if isinstance(file.content, Temp):
+                    fd, path = os.dup(file.content.fd), file.content.path
+                else:
+                    self.step("write-temp")
+                    fd, path = self.open_temp()
                 fds.append(fd)
                 made.append(path)
-                self._write_pieces(fd, file)
+                self._fill_temp(fd, file)
             for fd in fds:
                 self.fsync(fd, "sync-temp")
         except BaseException:
@@ -251,12 +255,15 @@ class Disk:
                 os.close(fd)
         return made
 
-    def _write_pieces(self, fd: int, file: NewFile) -> None:
+    def _fill_temp(self, fd: int, file: NewFile) -> None:
         like = file.like
         mode = file.mode if file.mode is not None else like.mode if like else self.file_mode
         if mode != 0o600:  # the mode that open_temp creates with
             os.fchmod(fd, mode)
-        write_all(fd, file.parts)
+        if not isinstance(file.content, Temp):
+            write_all(fd, file.content)
+        elif file.mtime_ns is None:
+            os.utime(fd)  # the time of the commit, not of the last write before it
         if like is not None and (like.uid, like.gid) != (os.geteuid(), os.getegid()):
             with suppress(PermissionError):  # only root can change the owner
                 os.fchown(fd, like.uid, like.gid)
@@ -273,11 +280,11 @@ class Disk:
                 self.remove(temp)
             raise
 
-    def open_temp(self) -> tuple[int, str]:
-        """Create a file under tmp/; returns its descriptor and path. Opening the home deletes leftovers."""
+    def open_temp(self) -> Temp:
+        """Create a file under tmp/. If it is forgotten, the next opening of the home removes it."""
         path = self.temp_path()
         with self.open_dir(layout.TMP) as parent:
-            return os.open(path.rpartition("/")[2], _CREATE, 0o600, dir_fd=parent), path
+            return Temp(os.open(path.rpartition("/")[2], _CREATE, 0o600, dir_fd=parent), path)
 
     def drop_temp(self, path: str) -> None:
         """Delete an unused file or directory under tmp/. Not a step: nothing refers to it."""

@@ -40,11 +40,18 @@ class File(NamedTuple):
     gid: int
 
 
+class Temp(NamedTuple):
+    """A finished file under tmp/, still open. Nobody writes to it any more: a commit renames it into place."""
+
+    fd: int
+    path: str
+
+
 class NewFile(NamedTuple):
     """A file to be written. It takes mode and owner of `like`, the version it replaces."""
 
     path: str
-    parts: Iterable[bytes | memoryview]  # iterated once
+    content: Iterable[bytes | memoryview] | Temp  # an iterable is consumed once
     like: File | None = None
     mtime_ns: int | None = None
     mode: int | None = None  # overrides the mode of `like`

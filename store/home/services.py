@@ -12,6 +12,7 @@ from store.commit.commits import Commits
 from store.commit.core import Core
 from store.disk.rejects import Rejects
 from store.namespace.dispatch import Dispatcher
+from store.namespace.moves import Moves
 from store.namespace.namespace import Namespace
 from store.search.browse import SessionBrowser
 from store.search.grep.maintenance import TrigramIndex
@@ -62,6 +63,7 @@ class Services:
     browser: SessionBrowser
     trigrams: TrigramIndex
     names: Namespace
+    moves: Moves
     imports: Imports
     exports: Exports
     backups: Backups
@@ -83,6 +85,7 @@ def build_services(core: Core) -> Services:
     core.area_refreshers.update({layout.STATE: state.sync_index, layout.PROJECTS: projects.sync_index})
     mover = ProjectMover(core, commits, projects)
     dispatcher = Dispatcher(core, mail, records, state, projects, mover)
+    names = Namespace(core, attachments, logs, putter, deleter, relocator, Rejects(core.disk), dispatcher)
     return Services(
         saver=saver,
         putter=putter,
@@ -103,7 +106,8 @@ def build_services(core: Core) -> Services:
         transcripts=Transcripts(core),
         browser=SessionBrowser(core),
         trigrams=TrigramIndex(core.disk, core.db),
-        names=Namespace(core, attachments, logs, putter, deleter, relocator, Rejects(core.disk), dispatcher),
+        names=names,
+        moves=Moves(core, names),
         imports=Imports(core, commits),
         exports=Exports(core),
         backups=Backups(core),

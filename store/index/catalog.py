@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple
 
 import apsw
 import orjson
@@ -45,14 +45,6 @@ class Version(NamedTuple):
 
     main: Stamp | None
     side: Stamp | None
-
-
-class WriteOptions(TypedDict, total=False):
-    """What whoever writes a file knows, and wants beside its bytes."""
-
-    base: Version | None  # the version it started from; another one there now is a conflict
-    mode: int | None
-    mtime_ns: int | None
 
 
 @dataclass(frozen=True)

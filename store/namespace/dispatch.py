@@ -7,12 +7,11 @@ them is answered False, and is the namespace's affair.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Unpack
 
 from store import layout
 from store.commit.core import Core
+from store.commit.write_request import WriteRequest
 from store.errors import MustBeCopied
-from store.index.catalog import WriteOptions
 from store.path_kinds import PathInfo, PathKind
 from store.sessions.records import Records
 from store.workspace.mailbox import Mailboxes
@@ -32,15 +31,15 @@ class Dispatcher:
     projects: Projects
     mover: ProjectMover
 
-    def put(self, place: PathInfo, data: bytes, **terms: Unpack[WriteOptions]) -> bool:
-        """Commit a file as a whole; False if it is there already."""
+    def put(self, request: WriteRequest, raw: bytes) -> bool:
+        """Commit `raw`, the content of the request; False if the same bytes are there already."""
         keepers = {
             PathKind.MESSAGE: self.mail.put,
             PathKind.RECORD: self.records.put,
             PathKind.PAYLOAD: self.projects.put,
         }
-        put = keepers.get(place.kind, self.state.put)
-        return put(place, data, **terms)
+        put = keepers.get(request.target.kind, self.state.put)
+        return put(request, raw)
 
     def remove(self, place: PathInfo, *, keep: bool = True) -> bool:
         """Take a file away; to the trash, unless it lives on under another name. False if it is none of these."""

@@ -11,24 +11,22 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Unpack
 
 from store import layout
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.to_trash import to_trash
-from store.disk.file import DirEntry, NewFile
+from store.commit.write_request import CommitResult, OnConflict, WriteRequest
+from store.disk.file import DirEntry, NewFile, Temp
 from store.disk.file_io import iter_chunks, write_all
 from store.disk.rejects import Rejects
-from store.documents import json_text
-from store.errors import AlreadyExists, Conflict, Generated, InvalidContent, NotEmpty, NotFound, Protected
-from store.index.catalog import Version, WriteOptions
+from store.errors import Conflict, Generated, InvalidContent, NotEmpty, NotFound, Protected
+from store.index.catalog import Version
 from store.layout import Location
-from store.namespace import incoming
 from store.namespace.dispatch import Dispatcher
-from store.path_kinds import CHECKED, FIXED_DIRS, VERSIONED, PathInfo, PathKind
+from store.path_kinds import CHECKED, PathInfo, PathKind
 from store.sessions.attachments import Attachments
 from store.sessions.delete import DeleteOperations
 from store.sessions.logs import Logs
@@ -39,11 +37,6 @@ log = logging.getLogger("grovefs.store")
 
 # Foreign files are not the session's; a pinned session goes on receiving and acknowledging its mail.
 _NEVER_PINNED = (PathKind.FOREIGN, PathKind.MESSAGE, PathKind.MAILBOX)
-
-
-class DocumentWriteOptions(WriteOptions, total=False):
-    overwrite: bool  # a newer version there is no reason to refuse
-    deleted_before: bool  # the name was taken away by whoever writes it again
 
 
 @dataclass(frozen=True)
@@ -98,22 +91,26 @@ class Namespace:
 
     def version(self, place: PathInfo) -> Version:
         """What a writer of this name starts from: what `commit` takes as `base`."""
-        if place.kind is PathKind.DOCUMENT and place.location is not None:
-            return self.core.version(place.location)
-        return Version(self.core.disk.stamp(place.path), None)
+        stamp = self.core.disk.stamp(place.path)
+        is_sidecar = place.kind is PathKind.DOCUMENT and place.name == layout.RUNTIME
+        return Version(None, stamp) if is_sidecar else Version(stamp, None)
 
     def check_may_write(self, place: PathInfo) -> None:
-        """Raise, with the reason, if no bytes may be written under this name."""
+        """Raise, with the reason, if this file cannot be written now."""
         self.core.check_writable()
+        self.check_name(place)
+
+    def check_name(self, place: PathInfo) -> None:
+        """Raise Generated if the store writes this file itself."""
         if place.kind is PathKind.DERIVED:
-            raise Generated(f"{place.path} is derived from the sessions beside it, and follows them by itself")
+            raise Generated(f"{place.path} is generated from the sessions next to it and cannot be changed")
 
     def read_link(self, place: PathInfo) -> str:
         with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             return os.readlink(place.name, dir_fd=parent)
 
-    def new_write_buffer(self) -> tuple[int, str]:
-        """A file in which bytes may gather that are not committed yet; gone at the next opening if forgotten."""
+    def new_write_buffer(self) -> Temp:
+        """Create a file for bytes that are not committed yet. The next opening of the home removes leftovers."""
         return self.core.disk.open_temp()
 
     def drop_write_buffer(self, path: str) -> None:
@@ -126,76 +123,70 @@ class Namespace:
 
     # -- committing ------------------------------------------------------------------------------------
 
-    def commit_file(self, place: PathInfo, fd: int, **terms: Unpack[DocumentWriteOptions]) -> bool:
-        """As `commit`, from a file: an attachment of any size, a document only up to the limit."""
-        if place.kind is PathKind.ATTACHMENT:
-            return self._put_attachment(place, iter_chunks(fd), terms.get("mode"), terms.get("mtime_ns"))
-        size = os.fstat(fd).st_size
-        json_text.check_size(size, place.path, self.core.limit_bytes)  # before it is read into memory
-        return self.commit(place, os.pread(fd, size, 0), **terms)
+    def commit(self, request: WriteRequest) -> CommitResult:
+        """Commit one file whole. Content that is rejected is kept, with the reason."""
+        target = request.target
+        if request.content is None:
+            self._set_known_attributes(request)
+            return CommitResult(False, self.core.disk.stat(target.path))
+        if target.kind is PathKind.ATTACHMENT:
+            self._put_attachment(request)
+            return CommitResult(True, self.core.disk.stat(target.path))
+        if target.kind is not PathKind.DOCUMENT:  # whose put asks by itself
+            self.check_may_write(target)
+        raw = request.read(self.core.limit_bytes)
+        try:
+            put = self.putter.put if target.kind is PathKind.DOCUMENT else self.parts.put
+            is_changed = put(request, raw)
+        except (InvalidContent, Conflict) as error:
+            self.rejects.store(target.directory, target.name, raw, error)
+            raise
+        if is_changed:  # vim and `cp -b` put the old version back after a rejection: that repairs nothing
+            self.rejects.clear(target.directory, target.name)
+        return CommitResult(is_changed, self._stat_committed(request, is_changed=is_changed))
 
-    def _put_attachment(self, place: PathInfo, parts: Iterable[bytes], mode: int | None, mtime_ns: int | None) -> bool:
+    def _stat_committed(self, request: WriteRequest, *, is_changed: bool) -> os.stat_result | None:
+        """The file that this request committed, though another writer may have replaced it since.
+
+        It is the base of the writer's next save: the other writer's version must not be.
+        """
+        if is_changed and isinstance(request.content, Temp):
+            info = os.fstat(request.content.fd)
+            if info.st_nlink == 0:
+                return info
+        return self.core.disk.stat(request.target.path)
+
+    def _put_attachment(self, request: WriteRequest) -> None:
+        place = request.target
         assert place.location is not None
         present = self.core.disk.stat_file(place.path)
-        kept_mode = mode if mode is not None or present is None else present.mode
-        self.attachments.put_file(place.location, NewFile(place.path, parts, mtime_ns=mtime_ns, mode=kept_mode))
-        return True
+        mode = request.mode if request.mode is not None or present is None else present.mode
+        content = request.content
+        parts = content if isinstance(content, Temp) else [content or b""]
+        self.attachments.put_file(place.location, NewFile(place.path, parts, mtime_ns=request.mtime_ns, mode=mode))
 
-    def truncate(self, place: PathInfo, size: int, *, base: Version | None, overwrite: bool) -> None:
-        """Cut or lengthen what is there, as a commit of its own; for a document seldom a good idea."""
-        fd, path = self.new_write_buffer()
+    def _set_known_attributes(self, request: WriteRequest) -> None:
+        """Set mode and time of a file that exists, without a new version."""
+        mtime_ns = request.mtime_ns
+        if (request.mode is None and mtime_ns is None) or self.core.disk.stat(request.target.path) is None:
+            return
+        times = None if mtime_ns is None else (mtime_ns, mtime_ns)
+        self.set_attributes(request.target, mode=request.mode, times_ns=times)
+
+    def truncate(self, place: PathInfo, size: int, *, base: Version | None, on_conflict: OnConflict) -> None:
+        """Shorten or lengthen a file by a commit of its own, as truncate(2) on a path does."""
+        temp = self.new_write_buffer()
         try:
             old = self.open(place, os.O_RDONLY)
             try:
-                write_all(fd, iter_chunks(old))
+                write_all(temp.fd, iter_chunks(old))
             finally:
                 os.close(old)
-            os.ftruncate(fd, size)
-            self.commit_file(place, fd, base=base, overwrite=overwrite)
+            os.ftruncate(temp.fd, size)
+            self.commit(WriteRequest(place, temp, base, on_conflict))
         finally:
-            os.close(fd)
-            self.drop_write_buffer(path)
-
-    def commit(
-        self,
-        place: PathInfo,
-        data: bytes,
-        *,
-        overwrite: bool = False,
-        deleted_before: bool = False,
-        **terms: Unpack[WriteOptions],
-    ) -> bool:
-        """Put a file that is committed as a whole in place. What is refused is kept, with the reason."""
-        self.check_may_write(place)
-        if place.kind is PathKind.ATTACHMENT:
-            return self._put_attachment(place, [data], terms.get("mode"), terms.get("mtime_ns"))
-        try:
-            if place.kind is PathKind.DOCUMENT:
-                changed = self._put_document(place, data, overwrite, deleted_before, **terms)
-            else:
-                if overwrite:
-                    terms["base"] = None
-                changed = self.parts.put(place, data, **terms)
-        except (InvalidContent, Conflict) as error:
-            self.rejects.store(place.directory, place.name, data, error)
-            raise
-        if changed:  # vim and `cp -b` put the old version back after a refusal: that mends nothing
-            self.rejects.clear(place.directory, place.name)
-        return changed
-
-    def _put_document(
-        self, place: PathInfo, data: bytes, overwrite: bool, deleted_before: bool, **terms: Unpack[WriteOptions]
-    ) -> bool:
-        assert place.location is not None
-        return self.putter.put_document(
-            place.location,
-            place.name,
-            data,
-            on_conflict="overwrite" if overwrite else "reject",
-            deleted_before=deleted_before,
-            alone=True,
-            **terms,
-        )
+            os.close(temp.fd)
+            self.drop_write_buffer(temp.path)
 
     # -- directories -----------------------------------------------------------------------------------
 
@@ -267,13 +258,21 @@ class Namespace:
         self.parts.notify_changed(place)
 
     def write_copy(self, place: PathInfo, data: bytes, like: os.stat_result) -> None:
-        """A foreign file that is a copy of something, with its mode and times."""
-        self.core.check_writable()
+        """Write a foreign file with the mode and times of the file it is a copy of."""
         file = NewFile(place.path, [data], None, like.st_mtime_ns, stat.S_IMODE(like.st_mode))
         if place.kind is PathKind.ATTACHMENT and place.location is not None:
             return self.attachments.put_file(place.location, file)
         self.core.disk.put(file)
         self.core.disk.sync_after_change([place.path.rpartition("/")[0]])
+
+    def remove_moved(self, place: PathInfo) -> None:
+        """Remove the old name of a file that was renamed; not to the trash, if its kind allows that."""
+        self.check_may_write(place)
+        try:
+            if not self.parts.remove(place, keep=False):
+                self.remove_file(place, keep=False)
+        except OSError as error:  # the bytes are committed under the new name: do not report a failure
+            log.warning("%s was renamed, but its old name could not be removed: %s", place.path, error)
 
     def _trash_document(self, location: Location, place: PathInfo) -> None:
         with self.core.locked(location):
@@ -285,106 +284,7 @@ class Namespace:
             self.core.journal.run(commit, lambda db: self.core.reread(location))
             self.core.on_commit()
 
-    # -- renames ----------------------------------------------------------------------------------------------
-
-    def move(self, source: PathInfo, target: PathInfo, *, replace: bool = True) -> None:
-        """Rename anything but a document: a session's directory, an attachment, a foreign file or directory."""
-        for place in (source, target):
-            self.check_may_write(place)
-        info = self.core.disk.stat(source.path)
-        if info is None:
-            raise NotFound(f"{source.path} does not exist")
-        if not replace and self.core.disk.stat(target.path) is not None:
-            raise AlreadyExists(f"{target.path} exists")
-        is_dir = stat.S_ISDIR(info.st_mode)
-        if is_dir and source.kind is PathKind.SESSION and source.location is not None:
-            if target.kind is not PathKind.SESSION or target.location is None:
-                raise Protected(f"{source.path} is a session; it can only become another session")
-            self.refuse_pinned(source)
-            return self.relocator.move(source.location, target.location)
-        if target.kind is PathKind.ATTACHMENT and stat.S_ISLNK(info.st_mode):
-            raise Protected(f"{target.path} cannot be a link")
-        if is_dir and source.kind in FIXED_DIRS:
-            raise Protected(f"{source.path} belongs where it is")
-        if target.kind in VERSIONED and target.kind is not PathKind.ATTACHMENT:
-            return self._commit_move(source, target, info)
-        if is_dir and target.kind is PathKind.SESSION and target.location is not None:
-            layout.check_new(target.location)
-        if is_dir:
-            incoming.require_checked_documents(self.core, source, target)
-        if self.parts.move(source, target, is_dir=is_dir):
-            return self.rejects.rename(source.path, target.path) if is_dir else None
-        if source.kind is not PathKind.FOREIGN:
-            self.refuse_pinned(source)
-        attached = {p.location for p in (source, target) if p.kind is PathKind.ATTACHMENT and p.location is not None}
-        if attached:
-            self.attachments.move_file(source.path, target.path, attached)
-        else:
-            self._rename(source, target)
-            if is_dir:
-                self._recheck_moved(source, target)
-        for place in (source, target):
-            self.parts.notify_changed(place)
-        if is_dir and target.kind is PathKind.SESSION and target.location is not None:
-            self.core.refresh(target.location)
-
-    def _commit_move(self, source: PathInfo, target: PathInfo, info: os.stat_result) -> None:
-        """A rename onto what is committed as a whole: its bytes are, and then the other name goes."""
-        if not stat.S_ISREG(info.st_mode):
-            raise Protected(f"{target.path} can only be a plain file")
-        json_text.check_size(info.st_size, target.path, self.core.limit_bytes)
-        data = self.read(source)
-        if data is None:
-            raise NotFound(f"{source.path} does not exist")
-        self.commit(target, data, mode=stat.S_IMODE(info.st_mode), mtime_ns=info.st_mtime_ns)
-        self.remove_moved(source)
-
-    def remove_moved(self, place: PathInfo) -> None:
-        """Take a file away whose bytes live on under another name: not to the trash, where that can be helped."""
-        self.check_may_write(place)
-        try:
-            if not self.parts.remove(place, keep=False):
-                self.remove_file(place, keep=False)
-        except OSError as error:  # they are committed there: it would be untrue to say that nothing was
-            log.warning("%s stays beside what it became: %s", place.path, error)
-
-    def _rename(self, source: PathInfo, target: PathInfo) -> None:
-        with (
-            self.core.disk.open_dir(source.path.rpartition("/")[0]) as src,
-            self.core.disk.open_dir(target.path.rpartition("/")[0]) as dst,
-        ):
-            os.rename(source.name, target.name, src_dir_fd=src, dst_dir_fd=dst)
-        self.core.disk.sync_after_change([target.path.rpartition("/")[0], source.path.rpartition("/")[0]])  # rule 2
-
-    def _recheck_moved(self, source: PathInfo, target: PathInfo) -> None:
-        """Someone may have written in it since it was looked at; then it is back where it was."""
-        try:
-            incoming.require_checked_documents(self.core, source, target, has_come=True)
-        except BaseException:
-            self._rename(target, source)
-            raise
-
-    def exchange(self, one: PathInfo, other: PathInfo) -> None:
-        """Two foreign files or attachments change places, in one step."""
-        self.core.check_writable()
-        for place in (one, other):
-            if place.kind not in (PathKind.FOREIGN, PathKind.ATTACHMENT):
-                raise Protected(f"{place.path} belongs where it is")
-            if (info := self.core.disk.stat(place.path)) is None:
-                raise NotFound(f"{place.path} does not exist")
-            if PathKind.ATTACHMENT in (one.kind, other.kind) and not stat.S_ISREG(info.st_mode):
-                raise Protected(f"{place.path} is no plain file; only such can be attached")
-            self.refuse_pinned(place)
-        self.core.disk.exchange(one.path, other.path)  # as many attachments as before, wherever they are
-        try:
-            self.attachments.announce(
-                {p.location for p in (one, other) if p.kind is PathKind.ATTACHMENT and p.location is not None}
-            )
-            for place in (one, other):
-                self.parts.notify_exchanged(place)
-        except BaseException:  # rule 7: what others cannot be told of is not done
-            self.core.disk.exchange(one.path, other.path)
-            raise
+    # -- the rest --------------------------------------------------------------------------------
 
     def sync_dir(self, path: str) -> None:
         """What was made and removed in a directory is to last."""

@@ -1,27 +1,42 @@
-"""put_document: a document as someone typed it, committed byte for byte or refused with the reason.
+"""Put a document: commit the bytes as written, or reject them and say why.
 
-This is what the mount calls. Who the document is for is said by its path; what it says is its own.
+The mount writes documents this way. The path says which session a document belongs to; everything
+else is its own.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from store import layout
 from store.commit import session_reader
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
-from store.documents import document as documents
+from store.commit.write_request import OnConflict, WriteRequest, stale_error
 from store.documents import json_text, secrets, sidecar
-from store.documents.document import Document, parse_document
+from store.documents.document import (
+    Document,
+    check_authority,
+    fork,
+    identity_problem,
+    parse_document,
+)
+from store.documents.json_splice import same
 from store.errors import Conflict, InvalidContent, InvalidName, Problem
-from store.index.catalog import Version
+from store.index.catalog import CatalogRow, Version
 from store.layout import Location
+from store.model.timestamp import Timestamp
+from store.path_kinds import PathInfo, PathKind
 
-OnConflict = Literal["reject", "overwrite"]
+
+class _Committed(NamedTuple):
+    """What is on disk now: session.json as plain JSON (None: absent or unreadable) and its index row."""
+
+    pair: DocumentPair
+    main: dict[str, Any] | None
+    row: CatalogRow | None  # None unless it was made from this very version
 
 
 @dataclass(frozen=True)
@@ -37,114 +52,121 @@ class PutOperation:
         *,
         base: Version | None = None,
         on_conflict: OnConflict = "reject",
-        deleted_before: bool = False,
-        alone: bool = False,
         mtime_ns: int | None = None,
-        mode: int | None = None,
     ) -> bool:
-        """Commit the bytes as they are; False if they are already there.
+        """Commit a document from bytes; False if the same bytes are there already."""
+        if name not in layout.DOCUMENTS:
+            raise InvalidName(f"{name!r} is not a document: expected {' or '.join(layout.DOCUMENTS)}")
+        target = PathInfo(location.path(name), PathKind.DOCUMENT, location, name)
+        return self.put(WriteRequest(target, raw, base, on_conflict, mtime_ns=mtime_ns, add_missing=True), raw)
 
-        `base` is the version the writer started from; if the document is another by now, that is a Conflict.
-        So is an older `updated_at`, unless the writer deleted the document before: who does that means it.
-        `alone` makes nothing beside a new session.json: a tool that copies a directory, in whatever order,
-        makes the rest itself, and takes it ill if that is there already.
+    def put(self, request: WriteRequest, raw: bytes) -> bool:
+        """Commit `raw`, the content of the request; False if the same bytes are there already.
+
+        Raises Conflict if the document is not the request's base any more. An older `updated_at` is a
+        conflict too, unless the writer unlinked the document first.
         """
         self.core.check_writable()
-        if name not in layout.DOCUMENTS:
-            raise InvalidName(f"{name!r} is no document: {' and '.join(layout.DOCUMENTS)} are")
-        path = location.path(name)
+        location, name, path = request.target.location, request.target.name, request.target.path
+        assert location is not None
         document = parse_document(raw, path, limit=self.core.limit_bytes)
         secrets.reject_api_keys(raw, document.data, path)
         with self.core.locked(location):
-            snapshot = self.core.read(location)
-            current = snapshot.main if name == layout.SESSION else snapshot.side
+            pair = self.core.read(location)
+            current = pair.main if name == layout.SESSION else pair.side
             if current is not None and current.data == raw:
                 return False
             document = self._with_identity(document, location, name, is_new=current is None)
-            documents.check_authority(document, path)
-            if on_conflict == "reject":
-                _reject_stale(document, snapshot, name, base)
-            is_compared = on_conflict == "reject" and not deleted_before
-            committed = _readable_main(snapshot) if is_compared or name == layout.SESSION else None
-            if is_compared:
-                _reject_older(document, committed, location)
+            if document.raw is not raw:  # forked
+                request = replace(request, content=document.raw)
+            check_authority(document, path)
+            if request.on_conflict == "reject":
+                _reject_stale(request, pair)
+            committed = self._committed(pair)
+            if request.on_conflict == "reject" and not request.unlinked_first:
+                _reject_older(document, committed.main, location)
             if name == layout.SESSION:
-                self._put_main(snapshot, document, committed, mtime_ns, mode, alone=alone and current is None)
+                self._put_main(request, committed, document)
             else:
-                self.commits.commit_sidecar(location, document, snapshot.side, mtime_ns=mtime_ns, mode=mode)
+                self.commits.commit_sidecar(location, document, pair.side, request)
         return True
 
     def _with_identity(self, document: Document, location: Location, name: str, *, is_new: bool) -> Document:
-        """The document, if it belongs here; a fork of it, if it may come to belong here."""
+        """The document, if it belongs here. A new one that belongs elsewhere is forked: it gets this identity."""
         path = location.path(name)
         if name == layout.RUNTIME and document.data["messages"]:
             line, column = json_text.locate(document.raw, ("messages",))
-            raise InvalidContent(path, Problem("the sidecar holds no messages", line, column, "messages"))
+            raise InvalidContent(path, Problem("the sidecar must not have messages", line, column, "messages"))
         if is_new and self.core.disk.stat(location.dir) is None:
             layout.check_new(location)
-        flaw = documents.identity_problem(document, location)
-        if flaw is None:
+        problem = identity_problem(document, location)
+        if problem is None:
             return document
         if not is_new:
-            raise InvalidContent(path, flaw)
-        return parse_document(documents.fork(document, location), path, limit=self.core.limit_bytes)
+            raise InvalidContent(path, problem)
+        return parse_document(fork(document, location), path, limit=self.core.limit_bytes)
 
-    def _put_main(
-        self,
-        snapshot: DocumentPair,
-        main: Document,
-        old: Document | None,
-        mtime_ns: int | None,
-        mode: int | None,
-        *,
-        alone: bool,
-    ) -> None:
-        path = snapshot.location.path(layout.RUNTIME)
-        old_side, new_side = session_reader.parse_side(snapshot), None
-        if snapshot.side is None and alone:
-            pass
-        elif snapshot.side is None:
-            new_side = parse_document(sidecar.sidecar_of(main.raw, main.data), path)
-        elif old_side is not None and old is not None and main.record.updated_at.ns >= old.record.updated_at.ns:
-            # Without a readable predecessor, or going back in time, this is a restore: each file speaks for itself.
-            carried = sidecar.apply_changes_to_sidecar(old_side.raw, old.data, main.data)
-            new_side = parse_document(carried, path) if carried != old_side.raw else None
-        side = new_side or old_side
-        record = sidecar.overlay(main.record, side.record if side else None)
+    def _committed(self, pair: DocumentPair) -> _Committed:
+        """Read what is on disk. A version that the index was made from needs no second validation."""
+        if pair.main is None:
+            return _Committed(pair, None, None)
+        row = self.core.index.find(pair.location)
+        if row is not None and row.version == pair.version:
+            return _Committed(pair, json_text.parse(pair.main.data, layout.SESSION), row)
+        try:
+            return _Committed(pair, parse_document(pair.main.data, pair.location.path(layout.SESSION)).data, None)
+        except InvalidContent:
+            return _Committed(pair, None, None)
+
+    def _put_main(self, request: WriteRequest, committed: _Committed, main: Document) -> None:
+        """Commit session.json, and carry what changed in it into the sidecar."""
+        pair, old, row = committed
+        raw_side = _new_side(request, committed, main)
+        side = session_reader.parse_side(pair, raw_side)
+        has_same_messages = old is not None and same(old["messages"], main.data["messages"])
         self.commits.commit_session(
-            snapshot,
+            pair,
             main,
-            record,
-            new_side.raw if new_side else None,
+            sidecar.overlay(main.record, side.record if side else None),
+            raw_side if side is not None else None,
             "saved",
-            alone=alone,
-            mtime_ns=mtime_ns,
-            mode=mode,
+            row=row if has_same_messages else None,
+            request=request,
         )
 
 
-def _readable_main(snapshot: DocumentPair) -> Document | None:
-    if snapshot.main is None:
+def _new_side(request: WriteRequest, committed: _Committed, main: Document) -> bytes | None:
+    """The sidecar after this put; None leaves it as it is."""
+    pair, old, _ = committed
+    if pair.side is None:
+        adds_missing = request.add_missing or pair.main is not None
+        return sidecar.sidecar_of(main.raw, main.data) if adds_missing else None
+    # Going back in time is a restore: session.json and sidecar are then restored separately.
+    if old is None or main.record.updated_at.ns < Timestamp(old["updated_at"]).ns:
         return None
-    with suppress(InvalidContent):
-        return parse_document(snapshot.main.data, snapshot.location.path(layout.SESSION))
-    return None
+    try:
+        json_text.parse(pair.side.data, layout.RUNTIME)
+        raw = sidecar.apply_changes_to_sidecar(pair.side.data, old, main.data)
+    except InvalidContent:
+        return None  # an unreadable sidecar stays, for `check` to report
+    return raw if raw != pair.side.data else None
 
 
-def _reject_stale(document: Document, snapshot: DocumentPair, name: str, base: Version | None) -> None:
-    """The writer's document must be the one that is there: what happened to the other one is no matter."""
+def _reject_stale(request: WriteRequest, pair: DocumentPair) -> None:
+    """Compare the written document only: a change of the other one is not a conflict."""
+    base = request.base
     if base is None:
         return
-    was, now = (base.main, snapshot.version.main) if name == layout.SESSION else (base.side, snapshot.version.side)
+    is_main = request.target.name == layout.SESSION
+    was, now = (base.main, pair.version.main) if is_main else (base.side, pair.version.side)
     if was != now:
-        path = snapshot.location.path(name)
-        raise Conflict(f"{path} was committed anew since this copy was opened; the newer version stands")
+        raise stale_error(request.target.path)
 
 
-def _reject_older(document: Document, committed: Document | None, location: Location) -> None:
+def _reject_older(document: Document, committed: dict[str, Any] | None, location: Location) -> None:
     if committed is None:
         return
-    ours, theirs = document.record.updated_at, committed.record.updated_at
+    ours, theirs = document.record.updated_at, Timestamp(committed["updated_at"])
     if ours.ns < theirs.ns:
         path = location.path(layout.SESSION)
-        raise Conflict(f"updated_at is {ours}, but {path} says {theirs}: the newer version stands")
+        raise Conflict(f"updated_at is {ours}, but {path} has {theirs}: the newer version is kept")

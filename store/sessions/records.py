@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any
 
 from store import layout
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.to_trash import NOTHING_KEPT, TrashPart, to_trash
+from store.commit.write_request import WriteRequest
 from store.disk.file import File, NewFile
 from store.documents import json_text
 from store.documents.json_splice import splice
 from store.errors import Corrupt, InvalidContent, NotFound, Problem
-from store.index.catalog import WriteOptions
 from store.layout import ARTIFACTS, TRACES, VERIFICATION, Location
 from store.path_kinds import PathInfo
 from store.sessions import artifacts
@@ -89,14 +89,15 @@ class Records:
 
     # -- what the mount asks for -------------------------------------------------------------------------
 
-    def put(self, place: PathInfo, raw: bytes, **terms: Unpack[WriteOptions]) -> bool:
+    def put(self, request: WriteRequest, raw: bytes) -> bool:
         """Commit a record byte for byte; False if it is there already. `base` is what its writer started from."""
+        place = request.target
         assert place.location is not None
         self.core.check_writable()
         record = artifacts.parse_record(place.name, raw, place.path, limit=self.core.limit_bytes)
         artifacts.check_statuses(place.name, record, raw, place.path)
         with self.core.locked(place.location):
-            return self.commits.put_file(place.location, place.path, raw, "record", **terms)
+            return self.commits.put_file(place.location, request, raw, "record")
 
     def remove(self, place: PathInfo) -> None:
         """Take a record away, into the trash."""

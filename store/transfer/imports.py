@@ -19,6 +19,7 @@ from store import layout
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
+from store.commit.write_request import WriteRequest
 from store.disk.file import NewFile
 from store.documents import document as documents
 from store.documents import secrets, sidecar
@@ -165,7 +166,7 @@ class Imports:
                 return ImportOutcome(shown, "unchanged" if same else "kept", found.source, reason)
             if not dry_run:
                 self.core.check_writable()
-                State(self.core, self.commits).put(place, found.data)
+                State(self.core, self.commits).put(WriteRequest(place, found.data), found.data)
         except InvalidContent as error:
             return ImportProblem(found.source, error.problem.line, f"{error.problem.reason}; skipped")
         except (InvalidName, Corrupt, Busy) as error:

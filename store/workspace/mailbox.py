@@ -14,16 +14,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Unpack
+from typing import NamedTuple
 
 from store import layout
 from store.commit.commits import Commits
 from store.commit.core import UNREADABLE, Core
 from store.commit.journal import Commit
+from store.commit.write_request import WriteRequest
 from store.disk.file import File, NewFile
 from store.disk.inotify_wait import wait_for_change
 from store.errors import Corrupt, InvalidContent, InvalidName, NotFound
-from store.index.catalog import WriteOptions
 from store.layout import MAIL_CORRUPT, MAIL_CUR, MAIL_NEW, Location
 from store.path_kinds import PathInfo, PathKind, classify_path, is_message_name
 from store.workspace.mail_message import InboxMessage, parse_message
@@ -69,14 +69,15 @@ class Mailboxes:
 
     # -- what the mount asks for ---------------------------------------------------------------------------
 
-    def put(self, place: PathInfo, raw: bytes, **terms: Unpack[WriteOptions]) -> bool:
+    def put(self, request: WriteRequest, raw: bytes) -> bool:
         """Deliver a message as someone wrote it, under the name they gave it; False if it is there already."""
+        place = request.target
         assert place.location is not None
         parse_message(raw, place.path, limit=self.core.limit_bytes)
         box = Mailbox(self.core, self.commits, place.location)
         part = place.location.part(layout.MAILBOX)
         with box.locked():
-            return self.commits.put_file(part, place.path, raw, "mail", **terms)
+            return self.commits.put_file(part, request, raw, "mail")
 
     def tell(self, owner: Location) -> None:
         """A message came or went by other ways."""

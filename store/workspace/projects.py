@@ -13,18 +13,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Unpack
+from typing import Any
 
 from store import layout
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.to_trash import to_trash
+from store.commit.write_request import WriteRequest, stale_error
 from store.disk.file import NewFile, Stamp
 from store.documents import json_text
 from store.documents.json_splice import splice
-from store.errors import Conflict, Corrupt, InvalidContent, InvalidName, NotFound, ReadOnly
-from store.index.catalog import Version, WriteOptions
+from store.errors import Corrupt, InvalidContent, InvalidName, NotFound, ReadOnly
 from store.layout import PROJECTS, Location
 from store.path_kinds import PathInfo, PathKind, classify_path
 from store.workspace.project_index_files import ProjectIndexFiles
@@ -96,7 +96,7 @@ class Projects:
         path = check_member(member).payload
         raw = json_text.render_strict(dict(payload), path)
         with self._locked(member.key):
-            self._put(member, raw)
+            self._put(member, raw, WriteRequest(classify_path(path), raw))
 
     def load(self, member: ProjectSession) -> dict[str, Any] | None:
         """None if there is none; a broken one is Corrupt, with line and column."""
@@ -181,7 +181,7 @@ class Projects:
             if file is not None and not self._derived.says(member, file, entry):
                 data = json_text.parse(raw, path, limit=self.core.limit_bytes)
                 raw = splice(raw, data, {**data, **payload_members(entry)})
-            self._put(member, raw, entry=entry)
+            self._put(member, raw, WriteRequest(classify_path(path), raw), entry=entry)
 
     def remove_child(self, key: str, parent: str, child_id: str) -> bool:
         """Take a child out of the indices; its payload stays. False if it was not in them."""
@@ -251,11 +251,11 @@ class Projects:
 
     # -- what the mount asks for -----------------------------------------------------------------------------
 
-    def put(self, place: PathInfo, raw: bytes, **terms: Unpack[WriteOptions]) -> bool:
+    def put(self, request: WriteRequest, raw: bytes) -> bool:
         """A payload as someone wrote it, byte for byte; False if it is there already."""
-        member = _member_at(place)
+        member = _member_at(request.target)
         with self._locked(member.key):
-            return self._put(member, raw, **terms)
+            return self._put(member, raw, request)
 
     def remove(self, place: PathInfo, *, keep: bool = True) -> None:
         """Take a payload away, with its entries; to the trash, unless it lives on under another name."""
@@ -314,11 +314,9 @@ class Projects:
         self,
         member: ProjectSession,
         raw: bytes,
+        request: WriteRequest,
         *,
         entry: RootEntry | ChildEntry | None = None,
-        base: Version | None = None,
-        mode: int | None = None,
-        mtime_ns: int | None = None,
     ) -> bool:
         """A payload, and what follows from it, as one commit. An `entry` is what it shall say, also if removed."""
         path = member.payload
@@ -327,10 +325,11 @@ class Projects:
         is_same = present is not None and present.data == raw
         if is_same and entry is None:
             return False
+        base = request.checked_base
         if base is not None and base.main != (present.stamp if present else None):
-            raise Conflict(f"{path} was committed anew since this copy was opened; the newer version stands")
-        mtime_ns = mtime_ns if mtime_ns is not None else time.time_ns()
-        files = [] if is_same else [NewFile(path, [raw], present, mtime_ns, mode)]
+            raise stale_error(path)
+        mtime_ns = request.mtime_ns if request.mtime_ns is not None else time.time_ns()
+        files = [] if is_same else [replace(request, mtime_ns=mtime_ns).new_file(raw, present)]
         is_back = entry is not None and self.core.disk.stat(member.mark) is not None
         files += self._derived.with_payload(member, raw, mtime_ns, entry)
         moves = [(member.mark, self.core.disk.temp_path())] if is_back else []

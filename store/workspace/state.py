@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import apsw
 
@@ -21,11 +21,11 @@ from store.commit.commits import Commits
 from store.commit.core import UNREADABLE, Core
 from store.commit.journal import Commit
 from store.commit.to_trash import to_trash
+from store.commit.write_request import WriteRequest
 from store.disk.file import DirEntry, File
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent, InvalidName, NotFound, Problem
 from store.index import fulltext
-from store.index.catalog import WriteOptions
 from store.layout import STATE, Location
 from store.path_kinds import PathInfo, PathKind, classify_path, is_category_name, is_state_name
 
@@ -127,15 +127,16 @@ class State:
 
     # -- what the mount asks for -----------------------------------------------------------------------------
 
-    def put(self, place: PathInfo, raw: bytes, **terms: Unpack[WriteOptions]) -> bool:
+    def put(self, request: WriteRequest, raw: bytes) -> bool:
         """A document as someone wrote it, byte for byte; JSON is checked. False if it is there already."""
+        place = request.target
         assert place.location is not None
         json_text.check_size(len(raw), place.path, self.core.limit_bytes)
         if place.kind is PathKind.STATE_JSON:
             json_text.parse_value(raw, place.path, limit=self.core.limit_bytes)
         with self.core.locked(place.location):
             index = partial(self._index, path=place.path, raw=raw)
-            return self.commits.put_file(place.location, place.path, raw, "state", index=index, **terms)
+            return self.commits.put_file(place.location, request, raw, "state", index=index)
 
     def remove(self, place: PathInfo, *, keep: bool = True) -> None:
         """Take a document away; to the trash, unless it lives on under another name."""
@@ -237,7 +238,7 @@ class State:
 
     def _save(self, path: str, raw: bytes) -> None:
         self.core.check_writable()
-        self.put(classify_path(path), raw)
+        self.put(WriteRequest(classify_path(path), raw), raw)
 
     def _read(self, path: str) -> File | None:
         return self.core.disk.read(path, self.core.limit_bytes)

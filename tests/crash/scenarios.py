@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from store import ArtifactSet, ChildEntry, InboxMessage, Keep, Message, ProjectSession, Session, Store, Timestamp
+from store.commit.write_request import WriteRequest
 from store.errors import InvalidContent
 from store.path_kinds import classify_path
 from tests.builders import make_document, make_session
@@ -63,7 +64,7 @@ def make_lived_in_home(home: Path) -> None:
     with Store.open(home, background=False) as store:
         for id in ("root", "pinned"):  # kept until the next good save, or the end
             with suppress(InvalidContent):
-                store.names.commit(classify_path(f"sessions/{id}/session.json"), b"{")
+                store.names.commit(WriteRequest(classify_path(f"sessions/{id}/session.json"), b"{"))
     write_lines(home / SOURCE / f"projects/-shop/{CLAUDE_ID}.jsonl", claude_lines())
     (home / COPY).write_bytes(make_document("pinned", title="new title", updated_at=EDITED))
     (home / NOTES).write_text("notes")
@@ -186,7 +187,7 @@ def _edit_in_place(store: Store) -> None:
     """As the mount commits what was typed: byte for byte, and only onto the version that was opened."""
     place = classify_path("sessions/root/session.json")
     typed = make_document("root", title="new title", updated_at=EDITED)
-    store.names.commit(place, typed, base=store.names.version(place))
+    store.names.commit(WriteRequest(place, typed, base=store.names.version(place)))
 
 
 def _remove_by_hand(store: Store) -> None:
@@ -197,7 +198,7 @@ def _remove_by_hand(store: Store) -> None:
 
 def _exchange(store: Store) -> None:
     attached = f"sessions/root/attachments/{_attached(store, 'root')[0]}"
-    store.names.exchange(classify_path(NOTES), classify_path(attached))
+    store.moves.exchange(classify_path(NOTES), classify_path(attached))
 
 
 def _rename_onto_empty(store: Store) -> None:
@@ -261,7 +262,7 @@ SCENARIOS = [
     ),
     Scenario(
         "move an attachment",
-        lambda s: s.names.move(
+        lambda s: s.moves.move(
             classify_path(f"sessions/root/attachments/{_attached(s, 'root')[0]}"),
             classify_path("sessions/root/children/child/attachments/moved.png"),
         ),
@@ -292,7 +293,7 @@ SCENARIOS = [
     ),
     Scenario(
         "move a project's session",
-        lambda s: s.names.move(classify_path("projects/k/sessions/p"), classify_path("projects/k/sessions/q")),
+        lambda s: s.moves.move(classify_path("projects/k/sessions/p"), classify_path("projects/k/sessions/q")),
         lambda s: _is_in_project(s, "q", "c", "C") and not _is_in_project(s, "p", "c", "C"),
     ),
     Scenario(
@@ -312,7 +313,7 @@ SCENARIOS = [
     ),
     Scenario(
         "move a category",
-        lambda s: s.names.move(classify_path("state/facts"), classify_path("state/moved")),
+        lambda s: s.moves.move(classify_path("state/facts"), classify_path("state/moved")),
         lambda s: _finds(s, "standing", "state/moved/f.json") and not _finds(s, "standing", "state/facts/f.json"),
     ),
     Scenario(
@@ -366,7 +367,7 @@ BESIDES = [
     Scenario("edit in place", _edit_in_place, lambda s: _title(s, "root") == "new title"),
     Scenario(
         "rename-replace",
-        lambda s: s.names.move(classify_path(COPY), classify_path("sessions/pinned/session.json")),
+        lambda s: s.moves.move(classify_path(COPY), classify_path("sessions/pinned/session.json")),
         lambda s: _title(s, "pinned") == "new title",  # what it was made of may stay behind
     ),
     Scenario("rm -r", _remove_by_hand, lambda s: s.load("grandchild") is None),

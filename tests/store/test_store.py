@@ -491,7 +491,7 @@ def test_put_document_from_an_outdated_base_is_refused(store: Store) -> None:
     base = store.version(location)
     store.append("s1", [Message.user("newer")])
     late = make_document(title="late", updated_at="2999-01-01T00:00:00Z")
-    with pytest.raises(Conflict, match="committed anew"):
+    with pytest.raises(Conflict, match="changed by another writer"):
         store.put_document("s1", "session.json", late, base=base)
     older = make_document(title="older")
     with pytest.raises(Conflict, match="updated_at"):
@@ -511,7 +511,7 @@ def test_put_document_refuses_other_names_and_messages_in_the_sidecar(store: Sto
     store.put_document("s1", "session.json", make_document())
     with pytest.raises(InvalidName):
         store.put_document("s1", "notes.json", b"{}")
-    with pytest.raises(InvalidContent, match="no messages"):
+    with pytest.raises(InvalidContent, match="must not have messages"):
         store.put_document("s1", "runtime.json", make_document(updated_at="2999-01-01T00:00:00Z"))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from store import Session, Store
+from store.commit.write_request import WriteRequest
 from store.errors import StoreError
 from store.namespace.namespace import Namespace
 from store.path_kinds import VERSIONED, PathKind, classify_path
@@ -78,7 +79,7 @@ def names(home: Path) -> Iterator[Namespace]:
 def fill(store: Store) -> None:
     store.save(make_session("s1"))
     store.save(Session.new_child("c1", "s1", "m", "t"))
-    store.names.commit(classify_path("sessions/s1/attachments/a.png"), b"bytes")
+    store.names.commit(WriteRequest(classify_path("sessions/s1/attachments/a.png"), b"bytes"))
     store.usage.append("s1", {"n": 1})
     store.state.save_json("facts", "n", {"x": 1})
     store.state.save_markdown("facts", "n", "text")
@@ -111,18 +112,18 @@ def test_a_name_that_is_no_text_is_made_and_removed_or_refused(names: Namespace,
         attempt(partial(names.remove_file, place))
         attempt(partial(names.write_copy, place, b"x", os.stat("/")))
         if place.kind in VERSIONED:
-            attempt(partial(names.commit, place, b"{}"))
-            attempt(partial(names.commit, place, b"{"))
+            attempt(partial(names.commit, WriteRequest(place, b"{}")))
+            attempt(partial(names.commit, WriteRequest(place, b"{")))
         attempt(partial(names.set_attributes, place, mode=0o600, times_ns=(1, 1)))
         attempt(partial(names.remove_file, place))
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_name_that_is_no_text_is_moved_and_exchanged_or_refused(names: Namespace, source: str) -> None:
+def test_a_name_that_is_no_text_is_moved_and_exchanged_or_refused(store: Store, names: Namespace, source: str) -> None:
     """To such a name, from it, and beside it."""
     for one, other in itertools.product([classify_path(source)], map(classify_path, PATHS)):
         if PathKind.DOCUMENT in (one.kind, other.kind):
             continue  # these are committed, not moved
-        attempt(partial(names.move, one, other))
-        attempt(partial(names.move, other, one))
-        attempt(partial(names.exchange, one, other))
+        attempt(partial(store.moves.move, one, other))
+        attempt(partial(store.moves.move, other, one))
+        attempt(partial(store.moves.exchange, one, other))

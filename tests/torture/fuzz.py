@@ -18,10 +18,10 @@ from pathlib import Path
 
 from store import Conflict, InvalidContent, Location, Store, StoreError, TooLarge
 from store.check.finding import Finding
+from store.commit.write_request import OnConflict, WriteRequest
 from store.path_kinds import PathKind, classify_path
 from store.search.results import EmptyQuery
 from store.search.transcripts import TranscriptInfo
-from store.sessions.put import OnConflict
 from tests.torture import corpus
 from tests.torture.attack import Case
 from tests.torture.ground import scratch
@@ -102,10 +102,10 @@ class Victim:
         overwrite = draw.random() < 0.5
         is_by_api = draw.random() < 0.5 and place.kind is PathKind.DOCUMENT and place.location is not None
         try:
+            on_conflict: OnConflict = "overwrite" if overwrite else "reject"
             if is_by_api and place.location is not None:
-                on_conflict: OnConflict = "overwrite" if overwrite else "reject"
                 return self.store.put_document(place.location, place.name, raw, on_conflict=on_conflict)
-            return self.store.names.commit(place, raw, overwrite=overwrite)
+            return self.store.names.commit(WriteRequest(place, raw, on_conflict=on_conflict)).is_changed
         except (InvalidContent, Conflict) as error:
             str(error).encode()
             kept = self.store.names.rejects.path(place.directory, f"{place.name}.rejected")

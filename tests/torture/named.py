@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from store import InboxMessage, Location, Message, ProjectSession, Session, Store
+from store.commit.write_request import WriteRequest
 from store.path_kinds import PathKind, classify_path
 from tests.builders import make_session
 from tests.torture import corpus
@@ -44,7 +45,7 @@ def _attach(store: Store, name: str) -> None:
     if not _is_from_a_kernel(name):
         return
     place = classify_path(f"sessions/s1/attachments/{name}")
-    store.names.commit(place, b"bytes")
+    store.names.commit(WriteRequest(place, b"bytes"))
     assert store.names.read(place) == b"bytes"
 
 
@@ -55,7 +56,7 @@ def _commit(store: Store, name: str) -> None:
         place = classify_path(path)
         if place.kind is PathKind.DOCUMENT:
             store.names.make_dir(classify_path(path.rpartition("/")[0]))
-            store.names.commit(place, SESSION)
+            store.names.commit(WriteRequest(place, SESSION))
 
 
 def _rename(store: Store, name: str) -> None:

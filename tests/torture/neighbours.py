@@ -19,6 +19,7 @@ from typing import Any
 
 from store import InboxMessage, Message, ProjectSession, Session, Store, StoreError
 from store.check.finding import Finding
+from store.commit.write_request import WriteRequest
 from tests.builders import make_session
 from tests.crash.scenarios import make_home
 from tests.torture.attack import Case
@@ -144,7 +145,7 @@ def prepare(place: Path) -> tuple[Path, Path]:
         store.trigrams.sweep()
         store.trigrams.merge()
         with suppress(StoreError):
-            store.names.commit(_place_of("sessions/root/session.json"), b"{")
+            store.names.commit(WriteRequest(_place_of("sessions/root/session.json"), b"{"))
     (home / "sessions/root/trajectory.jsonl").write_bytes(b'{"x": 1}\n')
     make_outside(home, outside)
     return home, outside
@@ -201,8 +202,8 @@ def calls(store: Store) -> list[Callable[[], object]]:
         lambda: store.search(SECRET),
         lambda: [store.usage.append("root", {"n": 2})],
         lambda: store.attach("root", b"new", "image/png"),
-        lambda: root.commit(places[1], b"by name"),
-        lambda: root.commit(places[0], b"{"),
+        lambda: root.commit(WriteRequest(places[1], b"by name")),
+        lambda: root.commit(WriteRequest(places[0], b"{")),
         lambda: store.append("root", [Message.user("new")]),
         lambda: store.update("root", lambda session: setattr(session, "title", "newer")),
         lambda: store.save(make_session("root"), overwrite=True, shorten=True),

@@ -23,11 +23,12 @@ import typer
 from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json
 from fusefs.cli.terminal import echo
 from store import Conflict, InvalidContent, Location, NotFound, Store, StoreError, Version, layout
+from store.commit.write_request import WriteRequest
 from store.disk.rejects import REASON, REJECTED, excerpt
 from store.documents import document as documents
 from store.path_kinds import classify_path
 
-NEWER_STANDS = "the newer version stands"  # in the reason of every conflict
+NEWER_STANDS = "the newer version is kept"  # in the reason of every conflict
 SHOWN_LINES, SHOWN_COLUMNS = 60, 200  # of what differs
 MOST_COMPARED_BYTES = 8 << 20  # difflib takes its time
 _INSTEAD = ("VISUAL", "EDITOR")
@@ -172,7 +173,7 @@ class _EditDraft:
             with open_store(self.home) as store:
                 if store.get_document(self.location, self.name) is None:
                     return Conflict(f"session {self.location} was deleted meanwhile; `grovefs undelete` lists it")
-                store.names.commit(classify_path(self.location.path(self.name)), raw, base=self.base)
+                store.names.commit(WriteRequest(classify_path(self.location.path(self.name)), raw, self.base))
         except (StoreError, OSError) as error:
             return error
         return None

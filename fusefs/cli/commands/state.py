@@ -10,6 +10,7 @@ import typer
 from fusefs.cli.app import Home, Json, app, open_store, print_json
 from fusefs.cli.terminal import echo
 from store import NotFound, Store
+from store.commit.write_request import WriteRequest
 from store.path_kinds import classify_path
 from store.workspace.state import JSON, MARKDOWN, document_path
 
@@ -64,7 +65,7 @@ def save(document: Document, home: Home, as_json: Json = False) -> None:
     """Save standard input as a document: whole, or not at all."""
     path, raw = _path(document), sys.stdin.buffer.read()
     with open_store(home) as store:
-        changed = store.names.commit(classify_path(path), raw)
+        changed = store.names.commit(WriteRequest(classify_path(path), raw)).is_changed
     if as_json:
         print_json({"document": document, "changed": changed})
 

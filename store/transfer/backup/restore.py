@@ -23,6 +23,7 @@ from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
 from store.commit.to_trash import to_trash
+from store.commit.write_request import WriteRequest
 from store.disk.file import NewFile
 from store.documents import document as documents
 from store.documents import secrets, sidecar
@@ -277,8 +278,9 @@ class RestoreRun:
         documents = [NewFile(location.path(layout.SESSION), [main.raw], snapshot.main)]
         kept = _trash_copies(location, [*files, *documents], {side.raw, main.raw})
         record = sidecar.overlay(main.record, side.record)
+        request = WriteRequest(main_at.place, main.raw, mode=main_at.mode, mtime_ns=main_at.mtime_ns, add_missing=True)
         self.restores.commits.commit_session(
-            snapshot, main, record, None, "saved", kept=[*kept, *files], mtime_ns=main_at.mtime_ns, mode=main_at.mode
+            snapshot, main, record, None, "saved", request=request, kept=[*kept, *files]
         )
         for wanted in differing:
             if wanted.link is not None:
@@ -350,8 +352,8 @@ class RestoreRun:
         if place.kind in (PathKind.PAYLOAD, PathKind.STATE_JSON, PathKind.STATE_TEXT, PathKind.MESSAGE):
             data = b"".join(self.tree.verified_chunks(wanted.path))
             if self.core.disk.stat_file(wanted.path) is not None:
-                self.restores.parts.remove(place)  # moves it to the trash
-            self.restores.parts.put(place, data, mode=wanted.mode, mtime_ns=wanted.mtime_ns)
+                self.restores.parts.remove(place)  # to the trash
+            self.restores.parts.put(WriteRequest(place, data, mode=wanted.mode, mtime_ns=wanted.mtime_ns), data)
             return
         directory = wanted.path.rpartition("/")[0]
         self.core.disk.make_dirs(directory)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from store import Store
+from store.commit.write_request import WriteRequest
 from store.path_kinds import classify_path
 from tests.builders import make_session
 
@@ -17,7 +18,7 @@ def test_a_file_with_another_name_is_told_of(store: Store, home: Path, tmp_path:
     """A hard link, as `cp -al` makes them: worth knowing, but no damage."""
     store.save(make_session("s1"))
     store.usage.append("s1", {"n": 1})
-    store.names.commit(classify_path("sessions/s1/attachments/a.bin"), b"bytes")
+    store.names.commit(WriteRequest(classify_path("sessions/s1/attachments/a.bin"), b"bytes"))
     os.link(home / "sessions/s1" / name, tmp_path / "other")
     (found,) = store.check().findings
     assert (found.kind, found.path, found.is_damage) == ("hard-link", f"sessions/s1/{name}", False)

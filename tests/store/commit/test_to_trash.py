@@ -6,7 +6,8 @@ import json
 
 from store import Location, Store
 from store.commit.to_trash import NOTHING_KEPT, to_trash
-from store.disk.file import File, Stamp
+from store.commit.write_request import WriteRequest
+from store.disk.file import File, Stamp, Temp
 from store.path_kinds import classify_path
 from tests.builders import make_session
 
@@ -20,9 +21,10 @@ def test_moves_and_copies_share_one_slot() -> None:
     (slot,) = part.dirs
     copy, info = part.files
     assert part.moves == [("sessions/s1/a", f"{slot}/a")]
-    assert (copy.path, copy.parts, copy.mtime_ns, copy.mode) == (f"{slot}/b", [b"old"], 17, 0o640)
+    assert (copy.path, copy.content, copy.mtime_ns, copy.mode) == (f"{slot}/b", [b"old"], 17, 0o640)
     assert info.path == f"{slot}/info.json"
-    noted = json.loads(b"".join(info.parts))
+    assert not isinstance(info.content, Temp)
+    noted = json.loads(b"".join(info.content))
     assert noted["moves"] == [["sessions/s1/b", f"{slot}/b"], ["sessions/s1/a", f"{slot}/a"]]
     assert (noted["what"], noted["title"], noted["session_id"]) == ("cleared", "T", "s1")
 
@@ -42,7 +44,7 @@ def test_a_deleted_file_named_info_json_can_be_restored(store: Store) -> None:
     """It must not replace the slot's own info.json."""
     store.save(make_session("s1"))
     place = classify_path("sessions/s1/attachments/info.json")
-    store.names.commit(place, b"an attachment")
+    store.names.commit(WriteRequest(place, b"an attachment"))
     store.names.remove_file(place)
     (slot,) = store.trash.deleted()
     store.trash.undelete(slot.name)

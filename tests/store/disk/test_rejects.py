@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from store import Conflict, InvalidContent, Location, Store
+from store.commit.write_request import WriteRequest
 from store.disk.rejects import KEPT_LINES, explain
 from store.errors import Problem
 from store.namespace.namespace import Namespace
@@ -29,7 +30,7 @@ def names(store: Store) -> Namespace:
 
 def reject(names: Namespace, raw: bytes) -> None:
     with pytest.raises(InvalidContent):
-        names.commit(PLACE, raw)
+        names.commit(WriteRequest(PLACE, raw))
 
 
 def kept(names: Namespace, shown: str) -> bytes:
@@ -60,7 +61,7 @@ def test_latest_rejection_replaces_the_previous_one(names: Namespace) -> None:
 def test_conflict_is_kept_and_says_what_to_do(names: Namespace) -> None:
     raw = make_document("s1", updated_at="2001-01-01T00:00:00Z")
     with pytest.raises(Conflict):
-        names.commit(PLACE, raw)
+        names.commit(WriteRequest(PLACE, raw))
     assert kept(names, "session.json.rejected") == raw
     assert b"Another writer saved a newer version" in kept(names, "session.json.error")
 
@@ -70,9 +71,9 @@ def test_changed_save_clears_rejects_and_an_identical_one_does_not(names: Namesp
     good = names.read(PLACE)
     assert good is not None
     reject(names, b"{")
-    names.commit(PLACE, good)
+    names.commit(WriteRequest(PLACE, good))
     assert len(names.rejects.names(HERE)) == 2
-    names.commit(PLACE, good.replace(b"Good", b"Better"))
+    names.commit(WriteRequest(PLACE, good.replace(b"Good", b"Better")))
     assert names.rejects.names(HERE) == {}
 
 
@@ -80,11 +81,11 @@ def test_each_document_has_its_own_rejects(names: Namespace) -> None:
     side = classify_path("sessions/s1/runtime.json")
     reject(names, b"{")
     with pytest.raises(InvalidContent):
-        names.commit(side, b"[")
+        names.commit(WriteRequest(side, b"["))
     assert len(names.rejects.names(HERE)) == 4
     good = names.read(side)
     assert good is not None
-    names.commit(side, good.replace(b"Good", b"Better"))
+    names.commit(WriteRequest(side, good.replace(b"Good", b"Better")))
     assert sorted(names.rejects.names(HERE)) == ["session.json.error", "session.json.rejected"]
 
 
@@ -184,7 +185,9 @@ def test_save_succeeds_even_if_old_rejects_cannot_be_removed(home: Path) -> None
         store.save(make_session("s2"))
         reject(store.names, b"{")
         is_failing = True
-        assert store.names.commit(PLACE, make_document("s1", title="one", updated_at="2030-01-01T00:00:00Z"))
+        assert store.names.commit(
+            WriteRequest(PLACE, make_document("s1", title="one", updated_at="2030-01-01T00:00:00Z"))
+        ).is_changed
         assert kept(store.names, "session.json.rejected") == b"{"
         assert store.rename("s1", "s3") == Location("s3")
         assert store.delete("s3")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from store import Session, Store
+from store.commit.write_request import WriteRequest
 from store.path_kinds import classify_path
 from store.sessions.deletions import group_deletions
 from tests.builders import make_session
@@ -40,7 +41,7 @@ def test_temp_files_of_editors_are_not_kept(store: Store) -> None:
     store.save(make_session("s1"))
     for name in (".draw.png.swp", "draw.png~", "4913"):
         place = classify_path(f"sessions/s1/attachments/{name}")
-        store.names.commit(place, b"" if name == "4913" else b"x")
+        store.names.commit(WriteRequest(place, b"" if name == "4913" else b"x"))
         store.names.remove_file(place)
     assert store.trash.deleted() == []
 

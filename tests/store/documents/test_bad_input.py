@@ -822,7 +822,7 @@ def test_a_clock_that_jumps_back_changes_no_order(store: Store, monkeypatch: pyt
 def test_a_document_from_the_past_is_a_conflict_only_if_it_is_older(store: Store, home: Path) -> None:
     """What counts is what the documents say, not the clock."""
     store.put_document(S1, MAIN, make_document("s1"))
-    with refused(home, Conflict, "the newer version stands"):
+    with refused(home, Conflict, "the newer version is kept"):
         store.put_document(S1, MAIN, make_document("s1", title="old", updated_at="2026-06-20T08:15:30.123456788Z"))
     assert store.put_document(S1, MAIN, make_document("s1", title="same moment", updated_at=NINE_DIGITS))
 

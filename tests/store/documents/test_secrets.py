@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import InvalidContent, Message, Session, Store
+from store.commit.write_request import WriteRequest
 from store.documents.secrets import PATTERNS, find_api_key, find_secrets, secrets_in, without_api_keys, without_keys
 from store.path_kinds import classify_path
 from tests.builders import files_below, make_document, make_session, read_json
@@ -174,7 +175,7 @@ def test_a_document_that_carries_a_key_is_refused(store: Store, home: Path, memb
     raw = make_document("s1", updated_at="2030-01-01T00:00:00Z", **members)
     raw = raw if name == "session.json" else make_document("s1", messages=[], **members)
     with pytest.raises(InvalidContent, match=r"api_key: a key is not stored") as refused:
-        store.names.commit(classify_path(f"sessions/s1/{name}"), raw)
+        store.names.commit(WriteRequest(classify_path(f"sessions/s1/{name}"), raw))
     assert refused.value.problem.line is not None
     assert files_below(home) == before
     kept = store.names.rejects.names("sessions/s1")

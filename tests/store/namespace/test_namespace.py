@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from store import AlreadyExists, Conflict, InvalidContent, InvalidName, Location, NotEmpty, NotFound, Protected, Store
+from store.commit.write_request import WriteRequest
 from store.errors import MustBeCopied
+from store.namespace.moves import Moves
 from store.namespace.namespace import Namespace
 from store.path_kinds import PathInfo, PathKind, classify_path
 from tests.builders import files_below, make_document, make_session
@@ -39,7 +41,7 @@ def test_state_that_is_to_be_a_project_has_to_be_copied(store: Store, names: Nam
     for target in ("projects/k", "projects/k/sessions/p"):
         (store.home / "projects/k/sessions").mkdir(parents=True, exist_ok=True)
         with pytest.raises(MustBeCopied):
-            names.move(classify_path("state/facts"), classify_path(target))
+            store.moves.move(classify_path("state/facts"), classify_path(target))
     assert store.state.load_json("facts", "n") == {"x": "whale"}
 
 
@@ -79,11 +81,11 @@ def test_a_path_has_one_meaning(path: str, kind: PathKind, location: Location | 
 def test_a_document_is_committed_with_mode_and_time(store: Store, names: Namespace) -> None:
     raw = make_document("new")
     place = classify_path("sessions/new/session.json")
-    assert names.commit(place, raw, mode=0o640, mtime_ns=TIME_NS)
+    assert names.commit(WriteRequest(place, raw, mode=0o640, mtime_ns=TIME_NS)).is_changed
     info = names.stat(place.path)
     assert info is not None
     assert (stat.S_IMODE(info.st_mode), info.st_mtime_ns) == (0o640, TIME_NS)
-    assert not names.commit(place, raw)
+    assert not names.commit(WriteRequest(place, raw)).is_changed
     assert os.listdir(store.home / "sessions/new") == ["session.json"]
     assert store.entry("new") is not None
 
@@ -92,32 +94,32 @@ def test_a_refused_document_changes_nothing(store: Store, names: Namespace) -> N
     """Rule 1 and rule 8: invalid, outdated by base, older by its own word; each is kept among the rejects."""
     before, base = files_below(store.home), store.version(Location("s1"))
     with pytest.raises(InvalidContent):
-        names.commit(MAIN, b"{")
+        names.commit(WriteRequest(MAIN, b"{"))
     with pytest.raises(Conflict, match="updated_at"):
-        names.commit(MAIN, make_document("s1", updated_at="2001-01-01T00:00:00Z"))
+        names.commit(WriteRequest(MAIN, make_document("s1", updated_at="2001-01-01T00:00:00Z")))
     assert files_below(store.home) == before
     store.update("s1", lambda s: setattr(s, "title", "Newer"))
     after = files_below(store.home)
     raw = after["s1/session.json"].replace(b"Newer", b"Mine")
-    with pytest.raises(Conflict, match="committed anew"):
-        names.commit(MAIN, raw, base=base)
+    with pytest.raises(Conflict, match="changed by another writer"):
+        names.commit(WriteRequest(MAIN, raw, base=base))
     assert files_below(store.home) == after
-    assert names.commit(MAIN, raw, base=base, overwrite=True)
+    assert names.commit(WriteRequest(MAIN, raw, base=base, on_conflict="overwrite")).is_changed
 
 
 def test_who_deletes_first_may_bring_an_older_one(names: Namespace) -> None:
     raw = make_document("s1", updated_at="2001-01-01T00:00:00Z", created_at="2001-01-01T00:00:00Z")
-    assert names.commit(MAIN, raw, deleted_before=True)
+    assert names.commit(WriteRequest(MAIN, raw, unlinked_first=True)).is_changed
     assert names.read(MAIN) == raw
 
 
 def test_an_attachment_is_any_bytes(store: Store, names: Namespace) -> None:
     place = classify_path("sessions/s1/attachments/new.bin")
-    names.commit(place, b"\0\xff", mode=0o644, mtime_ns=TIME_NS)
+    names.commit(WriteRequest(place, b"\0\xff", mode=0o644, mtime_ns=TIME_NS))
     info = names.stat(place.path)
     assert info is not None
     assert (names.read(place), stat.S_IMODE(info.st_mode), info.st_mtime_ns) == (b"\0\xff", 0o644, TIME_NS)
-    names.commit(place, b"")
+    names.commit(WriteRequest(place, b""))
     assert names.read(place) == b""
 
 
@@ -186,9 +188,9 @@ def test_a_pinned_session_keeps_what_it_has(store: Store, names: Namespace) -> N
     with pytest.raises(Protected, match="pinned"):
         names.remove_dir(classify_path("sessions/pinned/children"))
     with pytest.raises(Protected, match="pinned"):
-        names.move(classify_path("sessions/pinned"), classify_path("sessions/free"))
+        store.moves.move(classify_path("sessions/pinned"), classify_path("sessions/free"))
     with pytest.raises(Protected, match="pinned"):
-        names.move(attachment_of(store, "pinned"), classify_path("sessions/s1/attachments/stolen"))
+        store.moves.move(attachment_of(store, "pinned"), classify_path("sessions/s1/attachments/stolen"))
     assert files_below(store.home) == before
 
 
@@ -201,7 +203,7 @@ def test_a_removed_document_is_in_the_trash(store: Store, names: Namespace) -> N
     assert any(d.moves[0][0] == MAIN.path for d in store.trash.deleted())
     with pytest.raises(NotFound):
         names.remove_file(MAIN)
-    names.commit(MAIN, make_document("s1"))
+    names.commit(WriteRequest(MAIN, make_document("s1")))
 
 
 def test_the_index_knows_whether_there_are_attachments(store: Store, names: Namespace) -> None:
@@ -215,9 +217,9 @@ def test_the_index_knows_whether_there_are_attachments(store: Store, names: Name
 
     assert is_known()
     foreign = classify_path("sessions/s1/elsewhere")
-    names.move(place, foreign)
+    store.moves.move(place, foreign)
     assert not is_known()
-    names.move(foreign, place)
+    store.moves.move(foreign, place)
     assert is_known()
     names.remove_file(place)
     assert not is_known()
@@ -229,9 +231,9 @@ def test_foreign_files_and_links_are_left_alone(store: Store, names: Namespace) 
     names.write_copy(place, b"text", like)
     names.symlink(link, "nowhere")
     assert (names.read(place), names.read_link(link)) == (b"text", "nowhere")
-    names.move(place, classify_path("sessions/s1/more.txt"))
+    store.moves.move(place, classify_path("sessions/s1/more.txt"))
     with pytest.raises(AlreadyExists):
-        names.move(classify_path("sessions/s1/more.txt"), link, replace=False)
+        store.moves.move(classify_path("sessions/s1/more.txt"), link, replace=False)
     names.remove_file(classify_path("sessions/s1/more.txt"))
     names.remove_file(link)
 
@@ -259,7 +261,7 @@ def test_a_planted_link_leads_nowhere(names: Namespace, tmp_path: Path) -> None:
 # -- moves and attributes ----------------------------------------------------------------------------------------------
 
 
-def test_only_sessions_become_sessions(names: Namespace) -> None:
+def test_only_sessions_become_sessions(store: Store, names: Namespace) -> None:
     for source, target in (
         ("sessions/s1", "sessions/pinned/attachments/x"),
         ("sessions/s1", "sessions/.hidden"),
@@ -267,9 +269,9 @@ def test_only_sessions_become_sessions(names: Namespace) -> None:
         ("sessions/s1/attachments", "sessions/s1/files"),
     ):
         with pytest.raises(Protected):
-            names.move(classify_path(source), classify_path(target))
+            store.moves.move(classify_path(source), classify_path(target))
     with pytest.raises(NotFound):
-        names.move(classify_path("sessions/nobody"), classify_path("sessions/somebody"))
+        store.moves.move(classify_path("sessions/nobody"), classify_path("sessions/somebody"))
 
 
 def test_a_foreign_directory_becomes_a_session_by_its_name(store: Store, names: Namespace) -> None:
@@ -278,8 +280,8 @@ def test_a_foreign_directory_becomes_a_session_by_its_name(store: Store, names: 
     names.make_dir(hidden)
     (store.home / "sessions/.building/session.json").write_bytes(make_document("built"))
     with pytest.raises(InvalidName):
-        names.move(hidden, classify_path("sessions/a\nb"))
-    names.move(hidden, classify_path("sessions/built"))
+        store.moves.move(hidden, classify_path("sessions/a\nb"))
+    store.moves.move(hidden, classify_path("sessions/built"))
     assert store.entry("built") is not None
 
 
@@ -302,7 +304,7 @@ def test_a_rename_that_was_answered_lasts(home: Path) -> None:
         attached = home / "sessions/s1/attachments"
         (attached / "a.txt").write_text("x")
         steps.clear()
-        store.names.move(classify_path("sessions/s1/attachments/a.txt"), classify_path("sessions/s1/b.txt"))
+        store.moves.move(classify_path("sessions/s1/attachments/a.txt"), classify_path("sessions/s1/b.txt"))
         assert steps.count("sync-dir") == 2
         steps.clear()
         store.names.write_copy(classify_path("sessions/s1/copy"), b"x", attached.stat())
@@ -321,7 +323,7 @@ def test_a_foreign_directory_becomes_no_session_unchecked(
         (store.home / path).mkdir(exist_ok=True)
     (store.home / foreign / "session.json").write_bytes(document)
     with pytest.raises(MustBeCopied):
-        store.names.move(classify_path(foreign), classify_path(target))
+        store.moves.move(classify_path(foreign), classify_path(target))
     assert (store.home / foreign / "session.json").read_bytes() == document
     assert not (store.home / target).exists()
     shutil.rmtree(store.home / foreign)
@@ -334,26 +336,26 @@ def test_what_is_changed_after_it_was_looked_at_becomes_no_session(
     store.names.make_dir(classify_path("sessions/.new"))
     document = store.home / "sessions/.new/session.json"
     document.write_bytes(make_document("other"))
-    rename = Namespace._rename
+    rename = Moves._rename
 
-    def late(names: Namespace, source: PathInfo, target: PathInfo) -> None:
+    def late(moves: Moves, source: PathInfo, target: PathInfo) -> None:
         if source.path == "sessions/.new":
             document.write_bytes(b"{")
-        rename(names, source, target)
+        rename(moves, source, target)
 
-    monkeypatch.setattr(Namespace, "_rename", late)
+    monkeypatch.setattr(Moves, "_rename", late)
     with pytest.raises(MustBeCopied):
-        store.names.move(classify_path("sessions/.new"), classify_path("sessions/other"))
+        store.moves.move(classify_path("sessions/.new"), classify_path("sessions/other"))
     assert document.read_bytes() == b"{"
     assert not store.exists("other")
     document.write_bytes(make_document("other"))
     monkeypatch.undo()
-    store.names.move(classify_path("sessions/.new"), classify_path("sessions/other"))
+    store.moves.move(classify_path("sessions/.new"), classify_path("sessions/other"))
     assert store.exists("other")
 
 
 def test_a_foreign_directory_without_documents_may_become_anything(store: Store) -> None:
     store.names.make_dir(classify_path("sessions/.new"))
     (store.home / "sessions/.new/notes.txt").write_text("mine")
-    store.names.move(classify_path("sessions/.new"), classify_path("sessions/other"))
+    store.moves.move(classify_path("sessions/.new"), classify_path("sessions/other"))
     assert (store.home / "sessions/other/notes.txt").read_text() == "mine"

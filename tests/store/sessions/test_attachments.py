@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from store import Location, NotFound, Store
+from store.commit.write_request import WriteRequest
 from store.path_kinds import PathInfo, classify_path
 from tests.builders import make_session
 
@@ -21,7 +22,7 @@ def step(name):
         os._exit(9)
 store._core.disk.step = step
 if len(sys.argv) > 4:
-    store.names.move(classify_path(sys.argv[3]), classify_path(sys.argv[4]))
+    store.moves.move(classify_path(sys.argv[3]), classify_path(sys.argv[4]))
 else:
     store.names.remove_file(classify_path(sys.argv[3]))
 """
@@ -37,7 +38,7 @@ def two(home: Path) -> Path:
     with Store.open(home, background=False) as store:
         store.save(make_session("one"))
         store.save(make_session("two"))
-        store.names.commit(attached(home, "one", "x"), b"bytes")
+        store.names.commit(WriteRequest(attached(home, "one", "x"), b"bytes"))
         (home / "sessions/two/attachments").mkdir(exist_ok=True)
     return home
 
@@ -68,12 +69,12 @@ def test_a_kill_leaves_no_wrong_index(two: Path, step: str, names: list[str]) ->
 def test_moving_tells_both_sessions(two: Path) -> None:
     with Store.open(two, background=False) as store:
         cursor = store.feed.since().cursor
-        store.names.move(attached(two, "one", "x"), attached(two, "two", "y"))
+        store.moves.move(attached(two, "one", "x"), attached(two, "two", "y"))
         assert (agreed(store, "one"), agreed(store, "two")) == (False, True)
         assert {change.location for change in store.feed.since(cursor).items} == {Location("one"), Location("two")}
-        store.names.move(attached(two, "two", "y"), classify_path("sessions/two/notes"))
+        store.moves.move(attached(two, "two", "y"), classify_path("sessions/two/notes"))
         assert not agreed(store, "two")
-        store.names.move(classify_path("sessions/two/notes"), attached(two, "two", "y"))
+        store.moves.move(classify_path("sessions/two/notes"), attached(two, "two", "y"))
         assert agreed(store, "two")
         assert (two / "sessions/two/attachments/y").read_bytes() == b"bytes"
 
@@ -82,7 +83,7 @@ def test_a_move_that_fails_changes_nothing(two: Path) -> None:
     with Store.open(two, background=False) as store:
         store.names.make_dir(attached(two, "two", "directory"))
         with pytest.raises(IsADirectoryError, match="nothing was changed"):
-            store.names.move(attached(two, "one", "x"), attached(two, "two", "directory"))
+            store.moves.move(attached(two, "one", "x"), attached(two, "two", "directory"))
         assert agreed(store, "one")
         assert agreed(store, "two")
         store.names.remove_dir(attached(two, "two", "directory"))

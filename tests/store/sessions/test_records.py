@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from store import ArtifactSet, Conflict, Corrupt, InvalidContent, NotFound, Protected, Session, Store, TooLarge
+from store.commit.write_request import WriteRequest
 from store.path_kinds import PathKind, classify_path
 from store.sessions.artifacts import MAX_ARTIFACTS
 from tests.builders import files_below, make_session, read_json
@@ -25,7 +26,7 @@ def directory(store: Store, home: Path) -> Path:
 
 def put(store: Store, path: str, value: Any, **how: Any) -> bool:
     raw = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return store.names.commit(classify_path(path), raw, **how)
+    return store.names.commit(WriteRequest(classify_path(path), raw, **how)).is_changed
 
 
 # -- on disk -----------------------------------------------------------------------------------------------
@@ -217,10 +218,10 @@ def test_who_writes_from_an_outdated_copy_is_told(store: Store, directory: Path)
     put(store, TRACES, [])
     base = store.names.version(classify_path(TRACES))
     store.records.add_traces("s1", [make_event()])
-    with pytest.raises(Conflict, match="the newer version stands"):
+    with pytest.raises(Conflict, match="the newer version is kept"):
         put(store, TRACES, [make_event("late").model_dump()], base=base)
     assert store.records.load_traces("s1") == [make_event()]
-    assert put(store, TRACES, [make_event("late").model_dump()], base=base, overwrite=True)
+    assert put(store, TRACES, [make_event("late").model_dump()], base=base, on_conflict="overwrite")
 
 
 def test_a_record_may_come_before_its_session(store: Store, home: Path) -> None:
@@ -246,11 +247,11 @@ def test_a_removed_record_goes_to_the_trash(store: Store, directory: Path) -> No
 def test_a_rename_onto_a_record_is_a_commit(store: Store, directory: Path) -> None:
     """Checked like any other: sed, vim and rsync bring their new version so."""
     (directory / ".tmp").write_bytes(b"[]")
-    store.names.move(classify_path("sessions/s1/.tmp"), classify_path(TRACES))
+    store.moves.move(classify_path("sessions/s1/.tmp"), classify_path(TRACES))
     assert (directory / "traces.json").read_bytes() == b"[]"
     (directory / ".tmp").write_bytes(b"[5]")
     with pytest.raises(InvalidContent):
-        store.names.move(classify_path("sessions/s1/.tmp"), classify_path(TRACES))
+        store.moves.move(classify_path("sessions/s1/.tmp"), classify_path(TRACES))
     assert (directory / "traces.json").read_bytes() == b"[]"
     (directory / ".tmp").unlink()
 

@@ -132,7 +132,7 @@ def test_an_empty_directory_may_be_in_the_way(family: Store) -> None:
 def test_what_cannot_be_read_moves_as_it_is(store: Store) -> None:
     store.save(make_session("s1"))
     (store.home / "sessions/s1/session.json").write_bytes(b"garbage")
-    store.names.move(classify_path("sessions/s1"), classify_path("sessions/s2"))
+    store.moves.move(classify_path("sessions/s1"), classify_path("sessions/s2"))
     assert (store.home / "sessions/s2/session.json").read_bytes() == b"garbage"
     store.put_document("s2", "session.json", make_document("s2"), on_conflict="overwrite")
     store.put_document("s2", "runtime.json", make_document("s2", messages=[]), on_conflict="overwrite")

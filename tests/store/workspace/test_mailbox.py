@@ -15,6 +15,7 @@ import inotify_simple
 import pytest
 
 from store import InboxMessage, InvalidContent, InvalidName, Mailbox, NotFound, ProjectSession, SeenIds, Session, Store
+from store.commit.write_request import WriteRequest
 from store.disk import inotify_wait
 from store.path_kinds import classify_path
 from tests.builders import make_session
@@ -214,11 +215,11 @@ def test_a_message_written_by_hand_is_checked(store: Store, home: Path, box: Mai
     raw = (
         b' {"id":"m9","from":{"session_id":"me"},"kind":"task","body":{"number":9},"created_at":"2026-01-01T00:00:00Z"}'
     )
-    assert store.names.commit(place, raw)
-    assert not store.names.commit(place, raw)
+    assert store.names.commit(WriteRequest(place, raw)).is_changed
+    assert not store.names.commit(WriteRequest(place, raw)).is_changed
     assert (home / place.path).read_bytes() == raw
     with pytest.raises(InvalidContent):
-        store.names.commit(place, b"{}")
+        store.names.commit(WriteRequest(place, b"{}"))
     assert (home / place.path).read_bytes() == raw
     assert set(store.names.rejects.names(place.directory)) == {"by-hand.json.rejected", "by-hand.json.error"}
     assert numbers(box.drain()) == [9]
@@ -229,13 +230,13 @@ def test_a_message_moved_into_new_appears_whole_or_not_at_all(store: Store, home
     drafts = home / "sessions/s1"
     (drafts / "good.txt").write_bytes(note(4).render())
     (drafts / "bad.txt").write_bytes(b"nonsense")
-    store.names.move(classify_path("sessions/s1/good.txt"), classify_path("sessions/s1/mailbox/new/a.json"))
+    store.moves.move(classify_path("sessions/s1/good.txt"), classify_path("sessions/s1/mailbox/new/a.json"))
     with pytest.raises(InvalidContent):
-        store.names.move(classify_path("sessions/s1/bad.txt"), classify_path("sessions/s1/mailbox/new/b.json"))
+        store.moves.move(classify_path("sessions/s1/bad.txt"), classify_path("sessions/s1/mailbox/new/b.json"))
     assert not (drafts / "good.txt").exists()
     assert (drafts / "bad.txt").exists()
     assert files(home, "new") == ["a.json"]
-    store.names.move(classify_path("sessions/s1/mailbox/new/a.json"), classify_path("sessions/s1/mailbox/cur/a.json"))
+    store.moves.move(classify_path("sessions/s1/mailbox/new/a.json"), classify_path("sessions/s1/mailbox/cur/a.json"))
     assert numbers(box.recover()) == [4]
     store.names.remove_file(classify_path("sessions/s1/mailbox/cur/a.json"))
     assert box.is_fully_empty()

@@ -30,6 +30,7 @@ from store import (
     Store,
     Timestamp,
 )
+from store.commit.write_request import WriteRequest
 from store.path_kinds import classify_path
 from tests.builders import files_below, read_json
 
@@ -311,13 +312,13 @@ def test_a_payload_written_by_hand_updates_the_indices(projects: Projects, store
     """Bytes stay as they are (rule 5); what is no object is refused and kept (rule 3)."""
     place = classify_path(CHILD.payload)
     raw = b' {"title": "By hand",\n"x":1e3}\n'
-    assert store.names.commit(place, raw, mtime_ns=1_000_000_000)
+    assert store.names.commit(WriteRequest(place, raw, mtime_ns=1_000_000_000)).is_changed
     assert (home / CHILD.payload).read_bytes() == raw
     assert [(e.title, e.updated_at) for e in projects.children(KEY, "p")] == [("By hand", "1970-01-01T00:00:01Z")]
-    assert not store.names.commit(place, raw)
+    assert not store.names.commit(WriteRequest(place, raw)).is_changed
     for bad in (b"[]", b"{", b'{"a":1,"a":2}', b""):
         with pytest.raises(InvalidContent):
-            store.names.commit(place, bad)
+            store.names.commit(WriteRequest(place, bad))
     assert set(store.names.rejects.names(CHILD.location)) == {"session.json.rejected", "session.json.error"}
     store.names.set_attributes(place, times_ns=(2_000_000_000, 2_000_000_000))
     assert [e.updated_at for e in projects.children(KEY, "p")] == ["1970-01-01T00:00:02Z"]
@@ -329,7 +330,7 @@ def test_who_is_late_is_told(projects: Projects, store: Store) -> None:
     base = store.names.version(classify_path(PARENT.payload))
     projects.save(PARENT, payload("two"))
     with pytest.raises(Conflict):
-        store.names.commit(classify_path(PARENT.payload), rendered("three"), base=base)
+        store.names.commit(WriteRequest(classify_path(PARENT.payload), rendered("three"), base=base))
 
 
 def test_derived_files_are_written_by_nobody(projects: Projects, store: Store) -> None:
@@ -339,10 +340,10 @@ def test_derived_files_are_written_by_nobody(projects: Projects, store: Store) -
         place = classify_path(path)
         for call in (
             lambda place=place: store.names.open(place, os.O_WRONLY),
-            lambda place=place: store.names.commit(place, b"{}"),
+            lambda place=place: store.names.commit(WriteRequest(place, b"{}")),
             lambda place=place: store.names.remove_file(place),
-            lambda place=place: store.names.move(place, classify_path("projects/proj/x")),
-            lambda place=place: store.names.move(classify_path(CHILD.payload), place),
+            lambda place=place: store.moves.move(place, classify_path("projects/proj/x")),
+            lambda place=place: store.moves.move(classify_path(CHILD.payload), place),
             lambda place=place: store.names.set_attributes(place, mode=0o644),
         ):
             with pytest.raises(Generated):
@@ -361,7 +362,7 @@ def test_directories_move_and_the_indices_follow(projects: Projects, store: Stor
     projects.save(CHILD, payload("C"))
 
     def move(source: str, target: str) -> None:
-        store.names.move(classify_path(f"projects/{source}"), classify_path(f"projects/{target}"))
+        store.moves.move(classify_path(f"projects/{source}"), classify_path(f"projects/{target}"))
 
     move("proj/sessions/p", "proj/sessions/q")
     assert [entry.session_id for entry in projects.roots(KEY)] == ["q"]
@@ -390,9 +391,9 @@ def test_directories_move_and_the_indices_follow(projects: Projects, store: Stor
 def test_an_editor_may_rename_a_payload_away_and_bring_a_new_one(projects: Projects, store: Store) -> None:
     projects.save(CHILD, payload("old"))
     backup = classify_path(f"{CHILD.payload}~")
-    store.names.move(classify_path(CHILD.payload), backup)
+    store.moves.move(classify_path(CHILD.payload), backup)
     assert titles(projects) == {}
-    store.names.move(backup, classify_path(CHILD.payload))
+    store.moves.move(backup, classify_path(CHILD.payload))
     assert titles(projects) == {"c": "old"}
     assert store.trash.deleted() == []
 
@@ -415,5 +416,6 @@ def test_a_key_is_one_name(store: Store, home: Path) -> None:
 @pytest.mark.parametrize("moment", ["9999-12-31T23:59:60Z", "9999-12-31T23:59:59-23:59", "0000-01-01T00:00:00Z"])
 def test_a_payload_at_the_ends_of_the_calendar_is_taken(store: Store, moment: str) -> None:
     """Its instant may lie outside the years that can be written; the index has the nearest."""
-    store.names.commit(classify_path("projects/k/sessions/p/session.json"), b'{"updated_at": "%s"}' % moment.encode())
+    raw = b'{"updated_at": "%s"}' % moment.encode()
+    store.names.commit(WriteRequest(classify_path("projects/k/sessions/p/session.json"), raw))
     assert store.projects.load(ProjectSession("k", "p")) == {"updated_at": moment}

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from store import Conflict, Corrupt, InvalidContent, InvalidName, NotFound, Protected, Store
+from store.commit.write_request import WriteRequest
 from store.path_kinds import PathKind, classify_path
 from store.workspace.state import JSON, MARKDOWN, State, document_path
 
@@ -236,17 +237,17 @@ def test_a_lost_index_comes_back_with_them(home: Path) -> None:
 def test_json_written_by_hand_is_checked_markdown_is_free(store: Store, home: Path) -> None:
     """Bytes stay as they are; what is refused is kept (rules 3 and 5)."""
     place = classify_path("state/a/x.json")
-    assert store.names.commit(place, b" [1,  2]\n")
+    assert store.names.commit(WriteRequest(place, b" [1,  2]\n")).is_changed
     assert (home / place.path).read_bytes() == b" [1,  2]\n"
-    assert not store.names.commit(place, b" [1,  2]\n")
+    assert not store.names.commit(WriteRequest(place, b" [1,  2]\n")).is_changed
     for bad in (b"{", b'{"a":1,"a":2}', b"", b"NaN"):
         with pytest.raises(InvalidContent):
-            store.names.commit(place, bad)
+            store.names.commit(WriteRequest(place, bad))
     assert (home / place.path).read_bytes() == b" [1,  2]\n"
     assert set(store.names.rejects.names("state/a")) == {"x.json.rejected", "x.json.error"}
-    store.names.commit(place, b"3")
+    store.names.commit(WriteRequest(place, b"3"))
     assert store.names.rejects.names("state/a") == {}
-    assert store.names.commit(classify_path("state/a/x.md"), b"\xff\0 anything")
+    assert store.names.commit(WriteRequest(classify_path("state/a/x.md"), b"\xff\0 anything")).is_changed
 
 
 def test_who_is_late_is_told(store: Store, state: State) -> None:
@@ -256,35 +257,35 @@ def test_who_is_late_is_told(store: Store, state: State) -> None:
     base = store.names.version(place)
     state.save_json("a", "x", 2)
     with pytest.raises(Conflict, match="committed anew"):
-        store.names.commit(place, b"3", base=base)
+        store.names.commit(WriteRequest(place, b"3", base=base))
     assert state.load_json("a", "x") == 2
-    assert store.names.commit(place, b"3", base=base, overwrite=True)
+    assert store.names.commit(WriteRequest(place, b"3", base=base, on_conflict="overwrite")).is_changed
 
 
 def test_moving_by_hand_takes_the_rows_along(store: Store, state: State, home: Path) -> None:
     """A document, a document to a stranger's name and back, a whole category."""
     state.save_markdown("notes", "x", "needle")
-    store.names.move(classify_path("state/notes/x.md"), classify_path("state/notes/y.md"))
+    store.moves.move(classify_path("state/notes/x.md"), classify_path("state/notes/y.md"))
     assert found(store, "needle") == ["state/notes/y.md"]
     assert store.trash.deleted() == []
-    store.names.move(classify_path("state/notes/y.md"), classify_path("state/notes/y.md~"))
+    store.moves.move(classify_path("state/notes/y.md"), classify_path("state/notes/y.md~"))
     assert found(store, "needle") == []
     assert (home / "state/notes/y.md~").read_text() == "needle"
-    store.names.move(classify_path("state/notes/y.md~"), classify_path("state/notes/z.md"))
+    store.moves.move(classify_path("state/notes/y.md~"), classify_path("state/notes/z.md"))
     assert found(store, "needle") == ["state/notes/z.md"]
     state.save_markdown("notes/deep", "w", "needle")
-    store.names.move(classify_path("state/notes"), classify_path("state/papers"))
+    store.moves.move(classify_path("state/notes"), classify_path("state/papers"))
     assert sorted(found(store, "needle")) == ["state/papers/deep/w.md", "state/papers/z.md"]
     with pytest.raises(InvalidContent):
-        store.names.move(classify_path("state/papers/z.md"), classify_path("state/papers/z.json"))
+        store.moves.move(classify_path("state/papers/z.md"), classify_path("state/papers/z.json"))
     with pytest.raises(Protected):
-        store.names.move(classify_path("state/papers/deep"), classify_path("state/papers/deep.md"))
+        store.moves.move(classify_path("state/papers/deep"), classify_path("state/papers/deep.md"))
 
 
 def test_two_categories_change_places(store: Store, state: State) -> None:
     state.save_markdown("a", "x", "needle")
     state.save_markdown("b", "y", "thread")
-    store.names.exchange(classify_path("state/a"), classify_path("state/b"))
+    store.moves.exchange(classify_path("state/a"), classify_path("state/b"))
     assert (found(store, "needle"), found(store, "thread")) == (["state/b/x.md"], ["state/a/y.md"])
 
 
@@ -313,8 +314,8 @@ def test_a_name_that_is_no_text_is_none_of_ours(store: Store, home: Path) -> Non
     store.names.create_top_dirs()
     store.names.make_dir(classify_path("state/facts"))
     (home / "state/facts/f.json").write_text("1")
-    store.names.move(classify_path("state/facts"), classify_path(odd))
+    store.moves.move(classify_path("state/facts"), classify_path(odd))
     assert classify_path(f"{odd}/f.json").kind is PathKind.FOREIGN
-    store.names.move(classify_path(odd), classify_path("state/facts"))
+    store.moves.move(classify_path(odd), classify_path("state/facts"))
     assert store.state.load_json("facts", "f") == 1
     store.maintenance.sweep()

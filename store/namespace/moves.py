@@ -1,0 +1,245 @@
+"""rename(2) as rules of the store: onto a document, away from one, and everything else.
+
+Renaming a file onto a document is a commit of its bytes. Renaming a document away leaves a copy under the
+other name; whether the document itself goes is for the caller to decide. A stale file must not replace a
+newer version: the caller says what it knows about the file's origin.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from store import layout
+from store.commit.core import Core
+from store.commit.write_request import OnConflict, WriteRequest
+from store.disk.file import Stamp
+from store.documents import json_text
+from store.errors import AlreadyExists, Conflict, NotFound, Protected
+from store.namespace import incoming
+from store.namespace.namespace import Namespace
+from store.path_kinds import CHECKED, FIXED_DIRS, VERSIONED, PathInfo, PathKind
+
+
+@dataclass(frozen=True)
+class RenameRequest:
+    """A file to be renamed onto `target`, and what is known about how it was made."""
+
+    source: PathInfo
+    target: PathInfo
+    on_conflict: OnConflict = "reject"
+    # Stamps of the documents next to the file when it was created: its writer can have read nothing newer.
+    seen_at_create: Mapping[str, Stamp | None] = field(default_factory=dict)
+    created_ns: int | None = None  # used where `seen_at_create` has nothing
+    removed: Stamp | None = None  # the version of the target that the writer renamed away or unlinked first
+    unlinked_first: bool = False
+    has_set_times: bool = False  # rsync, cp -p: its mode and time count even if its bytes are the same
+
+
+@dataclass(frozen=True)
+class Moves:
+    core: Core
+    names: Namespace
+
+    # -- everything but documents --------------------------------------------------------------------------
+
+    def move(self, source: PathInfo, target: PathInfo, *, replace: bool = True) -> None:
+        """Rename anything but a document: a session's directory, an attachment, a foreign file or directory."""
+        for place in (source, target):
+            self.names.check_name(place)
+        self.core.check_writable()
+        info = self.core.disk.stat(source.path)
+        if info is None:
+            raise NotFound(f"{source.path} does not exist")
+        if not replace and self.core.disk.stat(target.path) is not None:
+            raise AlreadyExists(f"{target.path} exists")
+        if stat.S_ISDIR(info.st_mode):
+            self._move_dir(source, target)
+        else:
+            self._move_file(source, target, info)
+
+    def _move_dir(self, source: PathInfo, target: PathInfo) -> None:
+        names = self.names
+        if source.kind is PathKind.SESSION and source.location is not None:
+            if target.kind is not PathKind.SESSION or target.location is None:
+                raise Protected(f"{source.path} is a session; it can only become another session")
+            names.refuse_pinned(source)
+            return names.relocator.move(source.location, target.location)
+        if source.kind in FIXED_DIRS:
+            raise Protected(f"{source.path} cannot be moved")
+        if target.kind in VERSIONED and target.kind is not PathKind.ATTACHMENT:
+            raise Protected(f"{target.path} can only be a plain file")
+        if target.kind is PathKind.SESSION and target.location is not None:
+            layout.check_new(target.location)
+        incoming.require_checked_documents(self.core, source, target)
+        if names.parts.move(source, target, is_dir=True):
+            return names.rejects.rename(source.path, target.path)
+        if self._move_plain(source, target):
+            self._recheck_moved(source, target)
+        self._notify(source, target)
+        if target.kind is PathKind.SESSION and target.location is not None:
+            self.core.refresh(target.location)
+
+    def _move_file(self, source: PathInfo, target: PathInfo, info: os.stat_result) -> None:
+        if target.kind is PathKind.ATTACHMENT and stat.S_ISLNK(info.st_mode):
+            raise Protected(f"{target.path} cannot be a link")
+        if target.kind in VERSIONED and target.kind is not PathKind.ATTACHMENT:
+            return self._commit_move(source, target, info)
+        if not self.names.parts.move(source, target, is_dir=False):
+            self._move_plain(source, target)
+            self._notify(source, target)
+
+    def _move_plain(self, source: PathInfo, target: PathInfo) -> bool:
+        """Rename what no index follows; False if it was an attachment, whose index is updated here."""
+        if source.kind is not PathKind.FOREIGN:
+            self.names.refuse_pinned(source)
+        attached = {p.location for p in (source, target) if p.kind is PathKind.ATTACHMENT and p.location is not None}
+        if attached:
+            self.names.attachments.move_file(source.path, target.path, attached)
+            return False
+        self._rename(source, target)
+        return True
+
+    def _notify(self, source: PathInfo, target: PathInfo) -> None:
+        for place in (source, target):
+            self.names.parts.notify_changed(place)
+
+    def _commit_move(self, source: PathInfo, target: PathInfo, info: os.stat_result) -> None:
+        """Rename onto a file that is committed whole: commit its bytes, then remove the old name."""
+        if not stat.S_ISREG(info.st_mode):
+            raise Protected(f"{target.path} can only be a plain file")
+        json_text.check_size(info.st_size, target.path, self.core.limit_bytes)
+        data = self.names.read(source)
+        if data is None:
+            raise NotFound(f"{source.path} does not exist")
+        mode, mtime_ns = stat.S_IMODE(info.st_mode), info.st_mtime_ns
+        self.names.commit(WriteRequest(target, data, mode=mode, mtime_ns=mtime_ns))
+        self.names.remove_moved(source)
+
+    def _rename(self, source: PathInfo, target: PathInfo) -> None:
+        self.core.disk.move(source.path, target.path)
+        self.core.disk.sync_after_change([target.directory, source.directory])  # rule 2
+
+    def _recheck_moved(self, source: PathInfo, target: PathInfo) -> None:
+        """Check again what was moved: it may have been written to since the first check. Move it back then."""
+        try:
+            incoming.require_checked_documents(self.core, source, target, has_come=True)
+        except BaseException:
+            self._rename(target, source)
+            raise
+
+    # -- onto a document ---------------------------------------------------------------------------------------
+
+    def onto_document(self, request: RenameRequest) -> bool:
+        """Commit the source as the target. Returns whether the target now has exactly the source's bytes.
+
+        The source itself is left alone: the caller removes or hides its name.
+        """
+        source, target = request.source, request.target
+        info = self.names.stat(source.path)
+        if info is not None and not stat.S_ISREG(info.st_mode):
+            raise Protected(f"{target.path} can only be a plain file")
+        data = self.names.read(source)
+        if info is None or data is None:
+            raise NotFound(f"{source.path} does not exist")
+        base = self.names.version(target)  # first: a version that comes while this one waits must not be overwritten
+        self._reject_stale(request, data)
+        mode, mtime_ns = info.st_mode & 0o7777, info.st_mtime_ns
+        write = WriteRequest(target, data, base, request.on_conflict, request.unlinked_first, mode, mtime_ns)
+        if not self.names.commit(write).is_changed and request.has_set_times:
+            self.names.set_attributes(target, mode=mode, times_ns=(info.st_atime_ns, mtime_ns))
+        return self.names.read(target) == data
+
+    def _reject_stale(self, request: RenameRequest, data: bytes) -> None:
+        """Reject a file that was created before the current version was committed: its writer cannot know that.
+
+        A document that is moved is not an edit of the one it replaces, however old it is.
+        """
+        target = request.target
+        committed = self.names.stat(target.path)
+        if request.on_conflict == "overwrite" or committed is None or request.source.kind in CHECKED:
+            return
+        if request.removed == Stamp.of(committed):  # no other version came since the writer took it away
+            return
+        if self._is_newer(committed, request):
+            error = Conflict(
+                f"{target.path} was changed by another writer since {request.source.name} was created; "
+                "the newer version is kept"
+            )
+            self.names.rejects.store(target.directory, target.name, data, error)
+            raise error
+
+    def _is_newer(self, committed: os.stat_result, request: RenameRequest) -> bool:
+        """Whether a version was committed after the file was created: by stamps if known, else by times."""
+        if request.target.path in request.seen_at_create:
+            return request.seen_at_create[request.target.path] != Stamp.of(committed)
+        # The mount may have forgotten the node since; the disk remembers when the file was created.
+        created_ns = request.created_ns or self.names.birth_ns(request.source)
+        if committed.st_ctime_ns > time.time_ns():
+            return False  # the clock was set back: times prove nothing, only updated_at decides
+        return created_ns is not None and created_ns < committed.st_ctime_ns
+
+    # -- away from a document, and both at once --------------------------------------------------------------
+
+    def copy_away(self, source: PathInfo, target: PathInfo) -> os.stat_result:
+        """Copy a document to the foreign file it is renamed to; returns what the document is like."""
+        self.core.check_writable()
+        if target.kind not in (PathKind.FOREIGN, PathKind.ATTACHMENT):
+            raise Protected(f"{source.path} can only become a foreign file")
+        info, data = self.names.stat(source.path), self.names.read(source)
+        if info is None or data is None:
+            raise NotFound(f"{source.path} does not exist")
+        self.names.write_copy(target, data, info)
+        return info
+
+    def exchange(self, one: PathInfo, other: PathInfo, on_conflict: OnConflict = "reject") -> None:
+        """Exchange two files. Of a document and a foreign file, the file's bytes are committed first."""
+        if one.kind in CHECKED and other.kind in CHECKED:
+            raise Protected(f"{one.path}, {other.path}: cannot exchange two session documents")
+        if one.kind in CHECKED or other.kind in CHECKED:
+            document, file = (one, other) if one.kind in CHECKED else (other, one)
+            self._exchange_document(document, file, on_conflict)
+        else:
+            self._exchange_files(one, other)
+
+    def _exchange_document(self, document: PathInfo, file: PathInfo, on_conflict: OnConflict) -> None:
+        names = self.names
+        base = names.version(document)  # before its bytes: a version that comes meanwhile must not be overwritten
+        was, old, new = names.stat(document.path), names.read(document), names.read(file)
+        if was is None or old is None or new is None:
+            raise NotFound(f"{document.path} or {file.path} does not exist")
+        if file.kind is not PathKind.FOREIGN:
+            raise Protected(f"{document.path} can only be exchanged with a foreign file")
+        kept = file._replace(path=f"{file.directory}/.{file.name}.old", name=f".{file.name}.old")
+        names.write_copy(kept, old, was)  # first: the old version exists under some name at every moment
+        try:
+            names.commit(WriteRequest(document, new, base, on_conflict))
+        except BaseException:  # also an interrupt
+            names.remove_file(kept, keep=False)
+            raise
+        self.move(kept, file)
+
+    def _exchange_files(self, one: PathInfo, other: PathInfo) -> None:
+        """Exchange two foreign files or attachments, in one step."""
+        self.core.check_writable()
+        for place in (one, other):
+            if place.kind not in (PathKind.FOREIGN, PathKind.ATTACHMENT):
+                raise Protected(f"{place.path} cannot be moved")
+            if (info := self.core.disk.stat(place.path)) is None:
+                raise NotFound(f"{place.path} does not exist")
+            if PathKind.ATTACHMENT in (one.kind, other.kind) and not stat.S_ISREG(info.st_mode):
+                raise Protected(f"{place.path} is not a plain file; only plain files can be attached")
+            self.names.refuse_pinned(place)
+        self.core.disk.exchange(one.path, other.path)  # the number of attachments stays the same on both sides
+        try:
+            self.names.attachments.announce(
+                {p.location for p in (one, other) if p.kind is PathKind.ATTACHMENT and p.location is not None}
+            )
+            for place in (one, other):
+                self.names.parts.notify_exchanged(place)
+        except BaseException:  # rule 7: a change that cannot be announced is undone
+            self.core.disk.exchange(one.path, other.path)
+            raise
