@@ -1,8 +1,8 @@
-"""Export: sessions as files that need nothing of ours to be read: JSON, Markdown, or a whole Bamboo home.
+"""Export sessions as files that can be read without GroveFS: JSON, Markdown, or a Bamboo home.
 
-JSON and Markdown go to `<dest>/<root>.<ext>` and `<dest>/<root>/<child>.<ext>`, with the attachments beside them in a
-directory named after the session; each file is whole or not there. A Bamboo home is written as an import into it, so
-that it may be repeated, follows what has changed here, and overwrites nothing that was changed there.
+JSON and Markdown are written to `<dest>/<root>.<ext>` and `<dest>/<root>/<child>.<ext>`, attachments to a directory
+named after the session. Each file is replaced atomically. A Bamboo home is written as an import into it: it can be
+repeated, updates what has changed here, and keeps what was changed there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EXTENSIONS: dict[ExportFormat, str] = {"json": "json", "markdown": "md"}
 
 
 class ExportedFile(NamedTuple):
-    """A session that was exported, and where to."""
+    """An exported session and its file."""
 
     location: Location
     path: Path
@@ -42,10 +42,10 @@ class ExportedFile(NamedTuple):
 class Exports:
     core: Core
 
-    # -- what is to be exported ----------------------------------------------------------------------------
+    # -- selection ----------------------------------------------------------------------------
 
     def select(self, ids: Iterable[str] | None = None) -> list[Location]:
-        """The sessions that are named, a root with all its descendants; None: all there are."""
+        """The named sessions, roots with all their descendants; all sessions if `ids` is None."""
         if ids is None:
             found = [*self._indexed("1", ()), *self.core.index.damaged()]
         else:
@@ -55,7 +55,7 @@ class Exports:
     def _get(self, id: str) -> Location:
         location = self.core.locate(id)
         if location is None:
-            raise NotFound(f"there is no session {id!r}; nothing was exported. `grovefs ls` lists them")
+            raise NotFound(f"no session {id!r}; nothing was exported. `grovefs ls` lists sessions")
         return location
 
     def _tree(self, location: Location) -> Iterator[Location]:
@@ -66,18 +66,18 @@ class Exports:
         rows: list[tuple[Any, ...]] = self.core.db.reader.execute(query, values).fetchall()
         return (Location(root, child or None) for root, child in rows)
 
-    # -- one session as text ---------------------------------------------------------------------------------
+    # -- rendering ---------------------------------------------------------------------------------
 
     def render_json(self, location: Location) -> bytes:
-        """The session as its owner sees it: one object, unknown members included."""
+        """The merged session as one JSON object, including unknown members."""
         return json_text.render(self._members(self._load(location))) + b"\n"
 
     def render_line(self, location: Location) -> bytes:
-        """The same on one line."""
+        """The same, on one line."""
         return json_text.render_compact(self._members(self._load(location))) + b"\n"
 
     def render_markdown(self, location: Location, target: Target | None = None) -> bytes:
-        """The conversation to read; links to attachments lead into the home, or where `target` says."""
+        """The transcript. Links to attachments point into the home, or to what `target` returns."""
         loaded = self._load(location)
         has_attachments = session_reader.has_attachments(self.core.disk, location)
         messages = loaded.main.data["messages"]
@@ -89,7 +89,7 @@ class Exports:
     def _load(self, location: Location) -> LoadedSession:
         loaded = self.core.load(location)
         if loaded is None:
-            raise NotFound(f"session {location} is gone")
+            raise NotFound(f"session {location} does not exist")
         return loaded
 
     def _members(self, loaded: LoadedSession) -> dict[str, object]:
@@ -101,9 +101,9 @@ class Exports:
         return transcript.quote_name(str(self.core.home / path)) if path else url
 
     def _attachment(self, url: str) -> str | None:
-        """The file that a reference stands for, in whichever session it is."""
+        """The path of the attachment a reference names, in whichever session it is."""
         reference = attachment_names.parse_reference(url)
-        with suppress(StoreError):  # an id that is none, or that lies under several roots
+        with suppress(StoreError):  # an invalid or ambiguous id
             location = self.core.locate(reference[0]) if reference else None
             if reference and location:
                 return session_reader.find_attachment(self.core.disk, location, layout.check_id(reference[1]))
@@ -114,7 +114,7 @@ class Exports:
     def write(
         self, locations: Iterable[Location], format: ExportFormat, dest: Path
     ) -> Iterator[ExportedFile | ImportProblem]:
-        """Each session as a file below `dest`. One that is damaged is a problem, and the next one's turn."""
+        """Write each session to a file below `dest`. A damaged session is yielded as a problem and skipped."""
         dest.mkdir(parents=True, exist_ok=True)
         for location in locations:
             path = dest.joinpath(*(part for part in location if part is not None))
@@ -127,7 +127,7 @@ class Exports:
                 yield ExportedFile(location, path)
 
     def _write_one(self, location: Location, format: ExportFormat, path: Path) -> None:
-        beside = path.parent / location.id / layout.ATTACHMENTS
+        attachments = path.parent / location.id / layout.ATTACHMENTS
 
         def target(url: str) -> str:
             found = self._attachment(url)
@@ -140,15 +140,15 @@ class Exports:
         path.parent.mkdir(parents=True, exist_ok=True)
         for name in self._attached(location):
             file = self.core.disk.read(location.path(f"{layout.ATTACHMENTS}/{name}"))
-            if file is not None:  # gone since it was listed
-                beside.mkdir(parents=True, exist_ok=True)
-                replace_file(beside / name, file.data)
-        replace_file(path, data)  # last: who sees it has all it refers to
+            if file is not None:  # None if it was deleted since it was listed
+                attachments.mkdir(parents=True, exist_ok=True)
+                replace_file(attachments / name, file.data)
+        replace_file(path, data)  # last: when it exists, so do the attachments it refers to
 
     def _attached(self, location: Location) -> list[str]:
         try:
             entries = self.core.disk.entries(location.path(layout.ATTACHMENTS))
-        except Corrupt:  # a link in its place: nothing in it is ours
+        except Corrupt:  # a link in place of the directory is not followed
             return []
         return [entry.name for entry in entries if entry.is_file and not layout.is_leftover(entry.name)]
 
@@ -157,19 +157,19 @@ class Exports:
     def copy(
         self, locations: Iterable[Location], target: Imports, report: Callable[[ImportOutcome | ImportProblem], None]
     ) -> None:
-        """Whole sessions into another home, byte for byte; `report` is told of each."""
+        """Copy whole sessions to another home, byte for byte. `report` is called for each."""
         if target.core.home.resolve() == self.core.home.resolve():
-            raise InvalidName(f"{target.core.home} is the home itself; nothing was exported")
+            raise InvalidName(f"{target.core.home} is this home; nothing was exported. Use another directory")
         locations = list(locations)
         roots = {location.root for location in locations if location.child is None}
         for location in locations:
             if location.root not in roots and target.core.locate(location.root) is None:
                 raise InvalidName(
-                    f"a Bamboo home holds whole trees; nothing was exported. Name {location.root!r}, its root"
+                    f"the root session {location.root!r} must be exported with {location}; nothing was exported"
                 )
         with Source(self.core.home) as source:
             for location in locations:
-                with self.core.locked(location):  # so that both documents are of one version
+                with self.core.locked(location):  # both documents must be of one version
                     items = [*bamboo_home.read_session(source, location.dir, location)]
                 for item in items:
                     report(_save_copy(target, item) if isinstance(item, SessionDraft) else item)

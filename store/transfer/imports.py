@@ -1,8 +1,13 @@
-"""Import: what an importer drafts is saved, one session a commit, as often as one likes.
+"""Import: save the drafts of a format, one commit per session. An import can be repeated.
 
-A receipt beside an imported session says what it was when it came. With it a second import knows what to
-do: the source says the same, nothing happens; the source has grown, the session follows; the session was
-changed here since, it is left alone and that is reported. Nothing that is here is ever made shorter.
+A receipt (`.import.json`) in each imported session stores the digests of its files at the time of the import. A
+repeated import compares them:
+
+- source unchanged: nothing happens
+- source grown: the session is updated
+- session changed here since the import: it is kept, and reported
+
+An import never removes messages.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ Progress = Callable[[int, int], None]
 
 
 class ImportOutcome(NamedTuple):
-    """What became of one session. `reason` says why one was kept as it is here."""
+    """The result for one session. `reason` says why a session was kept unchanged."""
 
     location: Location
     state: ImportState
@@ -48,7 +53,7 @@ class ImportOutcome(NamedTuple):
 
 @dataclass
 class ImportSummary:
-    """What an import did, as far as it got."""
+    """The result of an import."""
 
     format: str
     source: str
@@ -57,7 +62,7 @@ class ImportSummary:
 
 
 class _Receipt(NamedTuple):
-    """What an imported session was: the source it came from, and the digests of all its files."""
+    """The receipt of an imported session: its source, and the digests of all its files when it was imported."""
 
     format: str
     source_id: str
@@ -81,8 +86,8 @@ class Imports:
         progress: Progress | None = None,
         report: Callable[[ImportOutcome | ImportProblem], None] | None = None,
     ) -> ImportSummary:
-        """Take in all sessions at `path`; `report` is told of each when it is saved, or skipped."""
-        from store.transfer.formats import registry  # six of them, and no part of opening a store
+        """Import all sessions at `path`. `report` is called for each session when it is saved or skipped."""
+        from store.transfer.formats import registry  # loads six formats, which opening a store does not need
 
         with Source(path) as source:
             chosen = registry.get_format(format) if format else registry.recognise(source)
@@ -109,17 +114,19 @@ class Imports:
             else:
                 yield from self._import_tree(found, seen, dry_run=dry_run)
         for link in sorted(source.links):
-            yield ImportProblem(source.display_path(link), None, "a link; links are not followed")
+            yield ImportProblem(source.display_path(link), None, "is a link; links are not followed")
 
     def _import_tree(
         self, tree: SessionTree, seen: dict[Location, str], *, dry_run: bool
     ) -> Iterator[ImportOutcome | ImportProblem]:
-        """The root first, that no child is ever without it; but where it is here already, the children
-        first: what moved from it to them is then here twice for a moment, and never not at all."""
+        """Import a new root before its children, so that no child is ever without a root.
+
+        If the root exists, import the children first: a message that moved from the root to a child is then stored
+        twice for a moment, but never missing.
+        """
         location = tree.root.location
         if location in seen:
-            text = f"session {location} was in {seen[location]} already; this one is skipped"
-            yield ImportProblem(tree.root.path, None, text)
+            yield _duplicate(tree.root, seen)
             yield from map(_skipped_with_root, tree.children)
             return
         is_new = self.core.disk.stat(location.path(layout.SESSION)) is None
@@ -142,28 +149,25 @@ class Imports:
         self, draft: SessionDraft, seen: dict[Location, str], *, dry_run: bool
     ) -> ImportOutcome | ImportProblem:
         if draft.location in seen:
-            twin = seen[draft.location]
-            return ImportProblem(
-                draft.path, None, f"session {draft.location} was in {twin} already; this one is skipped"
-            )
+            return _duplicate(draft, seen)
         seen[draft.location] = draft.path
         try:
             return self.save_draft(draft, dry_run=dry_run)
         except (InvalidContent, InvalidName, Corrupt, Busy) as error:
-            return ImportProblem(draft.path, None, f"session {draft.location} is skipped: {error}")
+            return ImportProblem(draft.path, None, f"session {draft.location} skipped: {error}")
 
     def _import_state(self, found: StateDocument, *, dry_run: bool) -> ImportOutcome | ImportProblem:
-        """A document that is not here yet. It has no receipt: one that says something else here is kept."""
+        """Import a state document that does not exist yet. It has no receipt: an existing different one is kept."""
         place = classify_path(found.path)
         if place.kind not in (PathKind.STATE_JSON, PathKind.STATE_TEXT) or place.location is None:
-            return ImportProblem(found.source, None, "no state document can have this name; skipped")
-        shown = Location(f"/{layout.STATE}", found.path.removeprefix(f"{layout.STATE}/"))
+            return ImportProblem(found.source, None, "not a valid name for a state document; skipped")
+        location = Location(f"/{layout.STATE}", found.path.removeprefix(f"{layout.STATE}/"))
         try:
             present = self.core.disk.read(found.path)
             if present is not None:
                 same = present.data == found.data
-                reason = None if same else "it says something else here"
-                return ImportOutcome(shown, "unchanged" if same else "kept", found.source, reason)
+                reason = None if same else "a different document exists here"
+                return ImportOutcome(location, "unchanged" if same else "kept", found.source, reason)
             if not dry_run:
                 self.core.check_writable()
                 State(self.core, self.commits).put(WriteRequest(place, found.data), found.data)
@@ -171,12 +175,12 @@ class Imports:
             return ImportProblem(found.source, error.problem.line, f"{error.problem.reason}; skipped")
         except (InvalidName, Corrupt, Busy) as error:
             return ImportProblem(found.source, None, f"{error}; skipped")
-        return ImportOutcome(shown, "new", found.source)
+        return ImportOutcome(location, "new", found.source)
 
     # -- one session -----------------------------------------------------------------------------------
 
     def save_draft(self, draft: SessionDraft, *, dry_run: bool = False) -> ImportOutcome:
-        """Save a draft, if it is new or has grown. Raises if it could not be loaded afterwards."""
+        """Save a draft if it is new or has grown. Raises if the saved session could not be loaded."""
         if not dry_run:
             self.core.check_writable()
         location = draft.location
@@ -195,9 +199,9 @@ class Imports:
         layout.check_new(draft.location)
         path, limit = draft.location.path(layout.SESSION), self.core.limit_bytes
         main = _without_keys(draft.main, path, limit)
-        flaw = documents.identity_problem(main, draft.location)
-        if flaw is not None:
-            raise InvalidContent(path, flaw)
+        problem = documents.identity_problem(main, draft.location)
+        if problem is not None:
+            raise InvalidContent(path, problem)
         documents.check_authority(main, path)
         for file in draft.files:
             _check_name(file.name)
@@ -213,26 +217,26 @@ class Imports:
         added = {file.name: receipt.files[file.name] for file in draft.files if file.name not in came}
         foreign = self._changed(draft.location, added, absent_ok=True)
         if snapshot.main is None:
-            return ("kept", f"{foreign} is there already") if foreign else ("new", None)
+            return ("kept", f"{foreign} already exists here") if foreign else ("new", None)
         if known is None:
             same = snapshot.main.data == draft.main
-            return ("unchanged", None) if same else ("kept", "there is another session of this id here")
+            return ("unchanged", None) if same else ("kept", "another session with this id exists here")
         if known[:2] != receipt[:2]:
-            return "kept", f"the session of this id here came from {known.format} {known.source_id}"
+            return "kept", f"the session with this id was imported from {known.format} {known.source_id}"
         if known.files == receipt.files:
             return "unchanged", None
         changed = self._changed(draft.location, known.files)
         if changed:
-            return "kept", f"{changed} was changed here since it was imported; the source has changed too"
+            return "kept", f"{changed} was changed here since the import, and the source has changed too"
         if foreign:
-            return "kept", f"{foreign} was made here; the source has another by now"
+            return "kept", f"{foreign} was created here, and the source now has a different one"
         lost = _count_lost(snapshot.main.data, draft)
         if lost:
-            return "kept", f"{lost} of the messages here are no longer in the source"
+            return "kept", f"{lost} messages here are no longer in the source"
         return "updated", None
 
     def _changed(self, location: Location, files: dict[str, str], *, absent_ok: bool = False) -> str | None:
-        """The first file here that is not what a receipt says; None if all are."""
+        """The first file that differs from its digest in a receipt; None if all match."""
         for name, digest in files.items():
             found = self.core.disk.read(location.path(name))
             if (found is None and not absent_ok) or (found is not None and _digest(found.data) != digest):
@@ -245,24 +249,24 @@ class Imports:
             found: Any = orjson.loads(file.data) if file else None
             return _Receipt(found["format"], found["source_id"], dict(found["files"])) if found else None
         except (ValueError, KeyError, TypeError):
-            return None  # someone has written in it: then we know nothing, and overwrite nothing
+            return None  # edited or damaged: treated as no receipt, so nothing is overwritten
 
     def _commit(
         self, draft: SessionDraft, receipt: _Receipt, snapshot: DocumentPair, main: Document, side: bytes
     ) -> None:
         known = self._load_receipt(draft.location)
         written = dict(receipt.files)
-        beside = [
+        files = [
             self._new_file(draft.location, file.name, _recording_digest(file, written))
             for file in draft.files
             if known is None or known.files.get(file.name) != receipt.files[file.name]
         ]
-        # Rendered when those before it are written: a file of the source may have grown since it was judged.
+        # Rendered after the files are written: a source file may have grown since its digest was computed.
         text = (receipt._replace(files=written).render(draft.path) for _ in range(1))
-        beside.append(self._new_file(draft.location, layout.RECEIPT, text))
+        files.append(self._new_file(draft.location, layout.RECEIPT, text))
         over = parse_document(side, draft.location.path(layout.RUNTIME))
         record = sidecar.overlay(main.record, over.record)
-        self.commits.commit_session(snapshot, main, record, side, "saved", kept=beside)
+        self.commits.commit_session(snapshot, main, record, side, "saved", kept=files)
 
     def _new_file(self, location: Location, name: str, parts: Iterable[bytes]) -> NewFile:
         path = location.path(name)
@@ -270,7 +274,7 @@ class Imports:
 
 
 def _without_keys(raw: bytes, path: str, limit: int) -> Document:
-    """A document of the source, without a key that it carries."""
+    """Parse a document of the source and remove API keys from it."""
     document = parse_document(raw, path, limit=limit)
     clean = secrets.without_api_keys(raw, document.data)
     return document if clean == raw else parse_document(clean, path, limit=limit)
@@ -279,7 +283,12 @@ def _without_keys(raw: bytes, path: str, limit: int) -> Document:
 def _skipped_with_root(child: SessionDraft | ImportProblem) -> ImportProblem:
     if isinstance(child, ImportProblem):
         return child
-    return ImportProblem(child.path, None, f"session {child.location} is skipped, because its root is")
+    return ImportProblem(child.path, None, f"session {child.location} skipped with its root")
+
+
+def _duplicate(draft: SessionDraft, seen: dict[Location, str]) -> ImportProblem:
+    text = f"session {draft.location} was already read from {seen[draft.location]}; skipped"
+    return ImportProblem(draft.path, None, text)
 
 
 def _digest(data: bytes) -> str:
@@ -289,28 +298,28 @@ def _digest(data: bytes) -> str:
 def _digests(draft: SessionDraft) -> dict[str, str]:
     try:
         return {file.name: file.digest() for file in draft.files}
-    except OSError as error:  # of the source; one of the home's must end the import
+    except OSError as error:  # from the source; an OSError from the home must end the import
         raise InvalidContent(str(error.filename), Problem(error.strerror or str(error))) from None
 
 
 def _recording_digest(file: SourceFile, digests: dict[str, str]) -> Iterator[bytes]:
-    """A file's pieces; its digest is noted when the last has been taken."""
+    """The chunks of a file; after the last one its digest is stored in `digests`."""
     hashed = HashedChunks(file.read())
     yield from hashed
     digests[file.name] = hashed.hexdigest()
 
 
 def _check_name(name: str) -> None:
-    """A file beside the documents stays in its session's directory, and is none that means something else."""
+    """Raise InvalidName for a file outside the session directory, or for one that only the store writes."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise InvalidName(f"{name!r} cannot be a file of a session")
+        raise InvalidName(f"{name!r} is not a valid file name in a session")
     if name in (*layout.DOCUMENTS, layout.RECEIPT) or parts[0] == layout.CHILDREN:
-        raise InvalidName(f"{name!r} is not for an importer to write")
+        raise InvalidName(f"{name!r} is reserved and cannot be written by an import")
 
 
 def _count_lost(here: bytes, draft: SessionDraft) -> int:
-    """How many messages are here that the draft has not."""
+    """The number of stored messages that the draft lacks."""
     have, get = (orjson.loads(raw)["messages"] for raw in (here, draft.main))
     if any("id" not in message for message in (*have, *get)):
         return max(0, len(have) - len(get))

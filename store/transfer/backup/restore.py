@@ -217,9 +217,9 @@ class RestoreRun:
             raise Corrupt(wanted.path, Problem("is a link; links are not followed"))
         limit = self.core.limit_bytes
         document = parse_document(b"".join(self.tree.verified_chunks(wanted.path)), wanted.path, limit=limit)
-        flaw = documents.identity_problem(document, location)
-        if flaw is not None:
-            raise InvalidContent(wanted.path, flaw)
+        problem = documents.identity_problem(document, location)
+        if problem is not None:
+            raise InvalidContent(wanted.path, problem)
         documents.check_authority(document, wanted.path)
         clean = secrets.without_api_keys(document.raw, document.data)
         return document if clean == document.raw else parse_document(clean, wanted.path, limit=limit)

@@ -87,13 +87,13 @@ class Selection:
     def _resolve(self, name: str) -> Location:
         found = match_one(name, self._locations(), str, self._title)
         if found is None:
-            raise NotFound(f"there is no session {name!r} in {self.tree.path}; nothing was restored")
+            raise NotFound(f"no session {name!r} in {self.tree.path}; nothing was restored")
         return found
 
     def _title(self, location: Location) -> str:
         """From the manifest; a plain tree has none."""
-        noted = self.tree.manifest.sessions.get(str(location))
-        return noted.title if noted is not None else ""
+        session = self.tree.manifest.sessions.get(str(location))
+        return session.title if session is not None else ""
 
     def _below(self, location: Location) -> list[str]:
         """A session and its descendants: for a root all in its directory, for a child those that name it as parent."""

@@ -150,8 +150,8 @@ class BackupTree:
         item = self.manifest.files[path]
         try:
             if item.link is not None:
-                said = read_link(self.disk, self.current_path(path))
-                return None if said == item.link else Damage(path, "the link has another target")
+                target = read_link(self.disk, self.current_path(path))
+                return None if target == item.link else Damage(path, "the link has another target")
             for _ in self.verified_chunks(path):
                 pass
         except Corrupt as error:

@@ -1,8 +1,8 @@
-"""An A3S store, of the layout of its first releases (`<id>.json`) or of v1 (`v1/sessions/id_<base64>.json`).
+"""A3S stores, in the layout of the first releases (`<id>.json`) or of v1 (`v1/sessions/id_<base64>.json`).
 
-Content blocks become messages and tool results; artifacts, traces and verification reports take the places
-that ours have. Everything else of a session's record is kept in its metadata, but for API keys: those are
-left out, and that is reported. Encrypted sessions are reported and skipped.
+Content blocks become messages and tool results. Artifacts, traces and verification reports become the record files of
+the session. All other members of the session record are kept in its metadata, except API keys, which are left out and
+reported. Encrypted sessions are reported and skipped.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MAPPED = {"id", "messages", "created_at", "updated_at", "model_name"}
 
 
 def _files(source: Source) -> list[str]:
-    """v1 first: where both layouts hold a session, the older is what was migrated from."""
+    """Session files, v1 first: a session in both layouts was migrated, and its older file is ignored."""
     newer = [e.name for e in source.entries(_V1) if e.is_file and e.name.endswith(".json")] if not source.name else []
     older = [e.name for e in source.entries() if e.is_file and e.name.endswith(".json") and not e.name.startswith(".")]
     return [*(f"{_V1}/{name}" for name in newer), *older]
@@ -69,6 +69,7 @@ def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
 
 
 def _find_sessions(source: Source) -> Iterator[SourceSession | ImportProblem]:
+    """Yield each session; the older file of a migrated one is left out."""
     migrated: set[str] = set()
     for path in _files(source):
         found = _look(source, path)
@@ -90,74 +91,76 @@ def _look(source: Source, path: str) -> SourceSession | ImportProblem:
 
 
 def _parse(raw: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A snapshot and the session in it; of the first layout, an empty snapshot and the session."""
+    """A snapshot and the session in it; for the first layout, an empty snapshot and the session."""
     if raw.startswith(_ENCRYPTED_MAGIC):
-        raise BadRecord("it is encrypted, and only A3S has the key")
+        raise BadRecord("encrypted; only A3S has the key")
     record = parse(raw).value
     if not isinstance(record, dict):
-        raise BadRecord("an object is expected")
+        raise BadRecord("expected an object")
     is_snapshot = "schema_version" in record or "session" in record
     snapshot, session = (record, record.get("session")) if is_snapshot else ({}, record)
     if is_snapshot and record.get("schema_version") != 1:
-        raise BadRecord(f"schema version {record.get('schema_version')!r} is not known")
+        raise BadRecord(f"unknown schema version {record.get('schema_version')!r}")
     if not isinstance(session, dict) or not isinstance(session.get("id"), str):
-        raise BadRecord("no session: an object with an id is expected")
+        raise BadRecord("not a session: expected an object with an id")
     if not isinstance(session.get("messages"), list):
-        raise BadRecord("messages: an array is expected")
+        raise BadRecord("messages: expected an array")
     return snapshot, session
 
 
 # -- one session ---------------------------------------------------------------------------------------------
 
 
-def _read(source: Source, one: SourceSession, location: Location, depth: int) -> Iterator[SessionDraft | ImportProblem]:
-    shown = source.display_path(one.path)
+def _read(
+    source: Source, session_file: SourceSession, location: Location, depth: int
+) -> Iterator[SessionDraft | ImportProblem]:
+    path = source.display_path(session_file.path)
     try:
-        raw = source.read(one.path)
+        raw = source.read(session_file.path)
         snapshot, session = _parse(raw)
     except (BadRecord, InvalidContent, OSError) as error:
-        yield read_problem(source, one.path, error)
+        yield read_problem(source, session_file.path, error)
         return
-    builder = SessionBuilder(NAME, location, shown, one.id)
-    if location.child is not None and one.parent is not None:
-        builder.parent, builder.depth = make_id(NAME, one.parent), depth
-    flaw = _add_messages(builder, session["messages"])
-    if flaw is not None:
-        at = (("session",) if snapshot else ()) + flaw
-        yield ImportProblem(shown, line_of(raw, at), f"{json_text.render_path(at)}: no message; the session is skipped")
+    builder = SessionBuilder(NAME, location, path, session_file.id)
+    if location.child is not None and session_file.parent is not None:
+        builder.parent, builder.depth = make_id(NAME, session_file.parent), depth
+    invalid = _add_messages(builder, session["messages"])
+    if invalid is not None:
+        at = (("session",) if snapshot else ()) + invalid
+        yield ImportProblem(path, line_of(raw, at), f"{json_text.render_path(at)}: not a message; session skipped")
         return
     if _apply_session(builder, session):
-        yield ImportProblem(shown, None, "an API key was left out; GroveFS stores none")
-    yield from _add_records(source, builder, one, snapshot)
-    yield builder.build(fallback=Timestamp.from_ns(source.mtime_ns(one.path)))
+        yield ImportProblem(path, None, "an API key was left out; GroveFS does not store API keys")
+    yield from _add_records(source, builder, session_file, snapshot)
+    yield builder.build(fallback=Timestamp.from_ns(source.mtime_ns(session_file.path)))
 
 
 def _add_messages(builder: SessionBuilder, messages: list[Any]) -> tuple[str | int, ...] | None:
-    """All messages; or where the first is that cannot be one."""
+    """Add all messages. Returns the path of the first invalid one, or None."""
     for number, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             return ("messages", number)
         if not isinstance(message.get("content"), list | str):
             return ("messages", number, "content")
-        said = read_blocks(message["content"], builder)
+        blocks = read_blocks(message["content"], builder)
         role = message["role"] if message["role"] in _ROLES else "user"
-        placed = (
+        mapped = (
             {"role", "content", "reasoning_content"} if role == message["role"] else {"content", "reasoning_content"}
         )
-        rest = {**{key: value for key, value in message.items() if key not in placed}, **said.unmapped()}
+        rest = {**{key: value for key, value in message.items() if key not in mapped}, **blocks.unmapped()}
         id = f"message-{number}"
-        add_results(builder, said, id, None, rest=rest, raw=b"")
-        if said.results and not (said.texts or said.parts or said.calls or said.thinking):
+        add_results(builder, blocks, id, None, rest=rest, raw=b"")
+        if blocks.results and not (blocks.texts or blocks.parts or blocks.calls or blocks.thinking):
             continue
-        members = said.members()
+        members = blocks.members()
         if isinstance(message.get("reasoning_content"), str):
             members["reasoning"] = members["reasoning"] or message["reasoning_content"]
-        builder.add_message(role, said.content, id=id, rest={} if said.results else rest, **members)
+        builder.add_message(role, blocks.content, id=id, rest={} if blocks.results else rest, **members)
     return None
 
 
 def _apply_session(builder: SessionBuilder, session: dict[str, Any]) -> bool:
-    """All that is not a message; True if a secret had to be left out."""
+    """Apply everything but the messages. Returns True if an API key was left out."""
     config, llm = as_dict(session.get("config")), as_dict(session.get("llm_config"))
     builder.title = make_title(as_str(config.get("name")))
     builder.model = as_str(session.get("model_name")) or as_str(llm.get("model"))
@@ -186,17 +189,17 @@ _KEPT = ("run_records", "subagent_tasks")
 
 
 def _add_records(
-    source: Source, builder: SessionBuilder, one: SourceSession, snapshot: dict[str, Any]
+    source: Source, builder: SessionBuilder, session_file: SourceSession, snapshot: dict[str, Any]
 ) -> Iterator[ImportProblem]:
-    """What the snapshot holds; and what lies in files of its own, where the snapshot holds nothing of it."""
+    """Add the records of the snapshot, and those in separate files that the snapshot lacks."""
     embedded = {name: snapshot[key] for key, name in _EMBEDDED.items() if snapshot.get(key)}
     if snapshot.get("artifacts"):
         uris = snapshot.get("retained_artifact_uris")
         embedded[layout.ARTIFACTS] = {"artifacts": snapshot["artifacts"], **({"retained_uris": uris} if uris else {})}
     embedded |= {f"{layout.ATTACHMENTS}/{key}.json": snapshot[key] for key in _KEPT if snapshot.get(key)}
     for name, value in embedded.items():
-        yield from _add_record(builder, name, json_text.render(value), source.display_path(one.path))
-    for path, name in _fragments(one).items():
+        yield from _add_record(builder, name, json_text.render(value), source.display_path(session_file.path))
+    for path, name in _fragments(session_file).items():
         if name not in embedded and source.is_file(path):
             try:
                 data = source.read(path)
@@ -206,21 +209,21 @@ def _add_records(
                 yield from _add_record(builder, name, data, source.display_path(path))
 
 
-def _fragments(one: SourceSession) -> dict[str, str]:
-    """The files that belong to a session, and where they go."""
-    stem = one.path.rpartition("/")[2].removesuffix(".json")
-    base = "v1/" if one.path.startswith(_V1) else ""
+def _fragments(session_file: SourceSession) -> dict[str, str]:
+    """The separate files of a session, and their names in ours."""
+    stem = session_file.path.rpartition("/")[2].removesuffix(".json")
+    base = "v1/" if session_file.path.startswith(_V1) else ""
     kinds = {"traces": layout.TRACES, "verification": layout.VERIFICATION}
     kinds |= {kind: f"{layout.ATTACHMENTS}/{kind}.json" for kind in ("runs", "subagent_tasks")}
     found = {f"{base}{kind}/{stem}.json": name for kind, name in kinds.items()}
     return found | {f"{base}artifacts/{stem}/artifacts.json": layout.ARTIFACTS}
 
 
-def _add_record(builder: SessionBuilder, name: str, data: bytes, shown: str) -> Iterator[ImportProblem]:
-    """A record in its place; one that nobody could read there is reported, and kept as an attachment."""
-    flaw = record_problem(name, data) if name in layout.RECORDS else None
-    if flaw is not None:
-        yield ImportProblem(shown, flaw.line, f"{flaw.reason}: no {name}; kept as an attachment")
+def _add_record(builder: SessionBuilder, name: str, data: bytes, path: str) -> Iterator[ImportProblem]:
+    """Add a record file. An invalid session_file is reported and kept as an attachment."""
+    problem = record_problem(name, data) if name in layout.RECORDS else None
+    if problem is not None:
+        yield ImportProblem(path, problem.line, f"{problem.reason}: not a valid {name}; kept as an attachment")
         name = f"{layout.ATTACHMENTS}/unreadable-{name}"
     builder.add_file(name, lambda: (data,))
 

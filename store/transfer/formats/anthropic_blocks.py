@@ -1,5 +1,8 @@
-"""Content blocks as Anthropic's interface has them, which Claude Code and A3S store: text, thinking, image,
-tool_use, tool_result. One record becomes one message, and one more for each tool's result in it."""
+"""Content blocks of the Anthropic API, as Claude Code and A3S store them.
+
+The kinds are text, thinking, image, tool_use and tool_result. A record becomes one message, plus one for each tool
+result in it.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from store.model.timestamp import Timestamp
 from store.transfer.formats.coerce import as_dict, as_str
 from store.transfer.formats.session_builder import SessionBuilder
 
-# How a message's parts follow each other where nothing need be said of it.
+# The usual order of blocks in a message; only another order is recorded.
 _DEFAULT_ORDER = ("thinking", "text", "image", "tool_use")
 
 
 @dataclass
 class BlockContent:
-    """What the blocks of one message say, sorted by kind; `others` are those we do not know, by place."""
+    """The blocks of one message, sorted by kind; `unknown` holds blocks of other kinds by position."""
 
     texts: list[str] = field(default_factory=list)
     parts: list[dict[str, Any]] = field(default_factory=list)
@@ -33,7 +36,7 @@ class BlockContent:
         return "\n\n".join(self.texts)
 
     def members(self) -> dict[str, Any]:
-        """What a message has beside its content; None where there is nothing."""
+        """The members of a message other than its content; None where empty."""
         plain = all(part["type"] == "text" for part in self.parts) and len(self.parts) < 2
         return {
             "reasoning": "\n\n".join(self.thinking) or None,
@@ -55,44 +58,44 @@ class BlockContent:
 
 
 def read_blocks(content: Any, builder: SessionBuilder) -> BlockContent:
-    """Sort a message's content; images become attachments of the session that is being built."""
-    said = BlockContent()
+    """Sort the content of a message by kind of block. Images become attachments of the session."""
+    blocks = BlockContent()
     if isinstance(content, str):
-        said.texts.append(content)
-        return said
+        blocks.texts.append(content)
+        return blocks
     if not isinstance(content, list):
-        said.unknown["content"] = content
-        return said
-    for place, block in enumerate(content):
+        blocks.unknown["content"] = content
+        return blocks
+    for position, block in enumerate(content):
         kind = as_str(as_dict(block).get("type"))
-        if not _add_block(said, kind, block, builder):
-            said.unknown[str(place)] = block
-        said.order.append(kind)
-    return said
+        if not _add_block(blocks, kind, block, builder):
+            blocks.unknown[str(position)] = block
+        blocks.order.append(kind)
+    return blocks
 
 
-def _add_block(said: BlockContent, kind: str, block: Any, builder: SessionBuilder) -> bool:
+def _add_block(blocks: BlockContent, kind: str, block: Any, builder: SessionBuilder) -> bool:
     if kind == "text" and isinstance(block.get("text"), str):
-        said.texts.append(block["text"])
-        said.parts.append({"type": "text", "text": block["text"]})
+        blocks.texts.append(block["text"])
+        blocks.parts.append({"type": "text", "text": block["text"]})
         return set(block) == {"type", "text"}
     if kind == "thinking" and isinstance(block.get("thinking"), str):
-        said.thinking.append(block["thinking"])
+        blocks.thinking.append(block["thinking"])
         if isinstance(block.get("signature"), str):
-            said.signatures.append(block["signature"])
+            blocks.signatures.append(block["signature"])
         return set(block) <= {"type", "thinking", "signature"}
     if kind == "tool_use" and isinstance(block.get("id"), str) and isinstance(block.get("name"), str):
-        said.calls.append(make_call(block["id"], block["name"], block.get("input", {})))
+        blocks.calls.append(make_call(block["id"], block["name"], block.get("input", {})))
         return set(block) <= {"type", "id", "name", "input"}
     if kind == "tool_result" and isinstance(block.get("tool_use_id"), str):
-        said.results.append(block)
+        blocks.results.append(block)
         return True
     if kind == "image":
-        return _add_image(said, block, builder)
+        return _add_image(blocks, block, builder)
     return False
 
 
-def _add_image(said: BlockContent, block: dict[str, Any], builder: SessionBuilder) -> bool:
+def _add_image(blocks: BlockContent, block: dict[str, Any], builder: SessionBuilder) -> bool:
     source = as_dict(block.get("source"))
     url: str | None = None
     if source.get("type") == "base64":
@@ -101,7 +104,7 @@ def _add_image(said: BlockContent, block: dict[str, Any], builder: SessionBuilde
         url = source["url"]
     if url is None:
         return False
-    said.parts.append({"type": "image_url", "image_url": {"url": url}})
+    blocks.parts.append({"type": "image_url", "image_url": {"url": url}})
     return set(block) <= {"type", "source"}
 
 
@@ -111,10 +114,10 @@ def make_call(id: str, name: str, arguments: Any) -> dict[str, Any]:
 
 
 def add_results(
-    builder: SessionBuilder, said: BlockContent, id: str, at: Timestamp | None, *, rest: dict[str, Any], raw: bytes
+    builder: SessionBuilder, blocks: BlockContent, id: str, at: Timestamp | None, *, rest: dict[str, Any], raw: bytes
 ) -> None:
-    """Each tool's result as a message of its own; the first carries the record's rest."""
-    for number, block in enumerate(said.results):
+    """Add each tool result as a separate message; the first gets the unmapped members of the record."""
+    for number, block in enumerate(blocks.results):
         inner = read_blocks(block.get("content", ""), builder)
         left = {key: value for key, value in block.items() if key not in ("type", "tool_use_id", "content")}
         failed = left.pop("is_error", None)

@@ -1,8 +1,8 @@
-"""A Bamboo home of either generation, or one of ours: documents come byte for byte, with all that lies beside.
+"""Bamboo homes of either generation, and GroveFS homes: documents are imported byte for byte, with all other files.
 
-`sessions/<root>/session.json` with its sidecar, attachments, logs and children; and the older flat
-`<id>.json`, with its events in `<id>.jsonl`. Where a document says something else of who it is than its
-path, the path is right, as it is for Bamboo. An unreadable sidecar is reported and kept as an attachment.
+The layouts are `sessions/<root>/session.json` with sidecar, attachments, logs and children, and the older flat
+`<id>.json` with its events in `<id>.jsonl`. If a document contradicts its path, the path counts, as in Bamboo. An
+unreadable sidecar is reported and kept as an attachment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _join(directory: str, name: str) -> str:
 
 
 def _tree_dirs(source: Source) -> list[str]:
-    """Directories of roots; one without a session.json may still hold children."""
+    """The directories of root sessions, including those with children but no session.json."""
     base = _base(source)
     paths = [_join(base, name) for name in source.directories(base) if not name.startswith(".")]
     return [path for path in paths if source.is_file(f"{path}/{layout.SESSION}") or source.is_dir(f"{path}/children")]
@@ -79,7 +79,7 @@ def _read_tree(source: Source, path: str) -> Iterator[SessionTree | ImportProble
             return
         yield item
     for child in children:
-        yield ImportProblem(source.display_path(child), None, "skipped, because its root is")
+        yield ImportProblem(source.display_path(child), None, "skipped with its root")
 
 
 def _read_children(source: Source, paths: list[str], root: Location) -> Iterator[SessionDraft | ImportProblem]:
@@ -91,19 +91,21 @@ def _read_children(source: Source, paths: list[str], root: Location) -> Iterator
 
 
 def read_session(source: Source, path: str, location: Location) -> Iterator[SessionDraft | ImportProblem]:
-    """Its problems, and unless session.json is one of them, its draft."""
+    """Yield the problems of a session, then its draft unless session.json is invalid."""
     main_path = f"{path}/{layout.SESSION}"
     main = _read_document(source, main_path, location)
     if isinstance(main, ImportProblem):
         yield main
         return
     if secrets.find_api_key(main.data):
-        yield ImportProblem(source.display_path(main_path), None, "an API key was left out; GroveFS stores none")
+        yield ImportProblem(
+            source.display_path(main_path), None, "an API key was left out; GroveFS does not store API keys"
+        )
     side, files = _read_sidecar(source, path, location)
     if isinstance(side, ImportProblem):
         yield side
-    beside = _OtherFiles(source, path, location)
-    yield from beside.problems
+    other_files = _OtherFiles(source, path, location)
+    yield from other_files.problems
     yield SessionDraft(
         location=location,
         main=main.raw,
@@ -111,12 +113,12 @@ def read_session(source: Source, path: str, location: Location) -> Iterator[Sess
         format=NAME,
         source_id=main.record.id,
         path=source.display_path(main_path),
-        files=(*beside.files, *files),
+        files=(*other_files.files, *files),
     )
 
 
 def _read_document(source: Source, path: str, location: Location) -> Document | ImportProblem:
-    """A document as it may lie at `location`; one that contradicts its path is made to agree."""
+    """A document valid at `location`; if its identity contradicts the path, the identity is changed."""
     try:
         document = parse_document(source.read(path), path)
         if documents.identity_problem(document, location) is None:
@@ -131,9 +133,11 @@ def _read_document(source: Source, path: str, location: Location) -> Document | 
 
 
 def _problem(source: Source, path: str, error: InvalidContent) -> ImportProblem:
-    flaw = error.problem
+    problem = error.problem
     return ImportProblem(
-        source.display_path(path), flaw.line, f"{flaw.field + ': ' if flaw.field else ''}{flaw.reason}; skipped"
+        source.display_path(path),
+        problem.line,
+        f"{problem.field + ': ' if problem.field else ''}{problem.reason}; skipped",
     )
 
 
@@ -143,13 +147,15 @@ class _SidecarRead(NamedTuple):
 
 
 def _read_sidecar(source: Source, path: str, location: Location) -> _SidecarRead:
-    """The sidecar; one that cannot be read is kept as an attachment, and the session has a new one."""
+    """Read the sidecar. An unreadable one is kept as an attachment, and the store derives a new one."""
     side_path = f"{path}/{layout.RUNTIME}"
     if not source.is_file(side_path):
         return _SidecarRead(None)
     found = _read_document(source, side_path, location)
     if isinstance(found, Document) and found.data["messages"]:
-        found = ImportProblem(source.display_path(side_path), None, "the sidecar holds messages; kept as an attachment")
+        found = ImportProblem(
+            source.display_path(side_path), None, "the sidecar contains messages; kept as an attachment"
+        )
     if isinstance(found, Document):
         return _SidecarRead(found)
     kept = SourceFile(f"{layout.ATTACHMENTS}/unreadable-runtime.json", lambda: source.iter_chunks(side_path))
@@ -157,7 +163,7 @@ def _read_sidecar(source: Source, path: str, location: Location) -> _SidecarRead
 
 
 class _OtherFiles:
-    """Everything else in a session's directory."""
+    """All other files in the directory of a session."""
 
     def __init__(self, source: Source, path: str, location: Location) -> None:
         self.problems: list[ImportProblem] = []
@@ -169,7 +175,7 @@ class _OtherFiles:
             if name.startswith(f"{layout.CHILDREN}/"):
                 if location.child is not None:
                     self.problems.append(
-                        ImportProblem(source.display_path(found), None, "a child has no children/; skipped")
+                        ImportProblem(source.display_path(found), None, "children/ below a child; skipped")
                     )
                 continue
             name = self._unicode_name(source, found, self._name_of_record(source, found, name))
@@ -179,28 +185,28 @@ class _OtherFiles:
         return name in (*layout.DOCUMENTS, layout.RECEIPT) or layout.is_leftover(name)
 
     def _name_of_record(self, source: Source, path: str, name: str) -> str:
-        """A record that nobody could read in its place is kept as an attachment."""
+        """The name for a record file; an invalid one is kept as an attachment."""
         if name not in layout.RECORDS:
             return name
         try:
-            flaw = record_problem(name, source.read(path))
+            problem = record_problem(name, source.read(path))
         except (OSError, InvalidContent) as error:
-            flaw = Problem(str(error))
-        if flaw is None:
+            problem = Problem(str(error))
+        if problem is None:
             return name
         self.problems.append(
-            ImportProblem(source.display_path(path), flaw.line, f"{flaw.reason}; kept as an attachment")
+            ImportProblem(source.display_path(path), problem.line, f"{problem.reason}; kept as an attachment")
         )
         return f"{layout.ATTACHMENTS}/unreadable-{name}"
 
     def _unicode_name(self, source: Source, path: str, name: str) -> str:
-        """A name that is not Unicode cannot be written down in any document."""
+        """A valid Unicode name: receipts cannot store any other."""
         try:
             name.encode()
             return name
         except UnicodeEncodeError:
             self.problems.append(
-                ImportProblem(source.display_path(path), None, "its name is not Unicode; it gets another")
+                ImportProblem(source.display_path(path), None, "file name is not Unicode; imported under another name")
             )
             return f"{layout.ATTACHMENTS}/{digest(name)}.bin"
 
@@ -211,7 +217,7 @@ class _OtherFiles:
 class _FlatSession(NamedTuple):
     path: str
     id: str
-    root: str | None  # of a child
+    root: str | None  # for a child
 
 
 def _read_flat(source: Source) -> Iterator[SessionTree | ImportProblem]:
@@ -249,7 +255,9 @@ def _read_flat_session(
         yield main
         return
     files: list[SourceFile] = []
-    if location.child is None and flat.root is not None:  # a child whose root is gone: what it said of it is kept
+    if (
+        location.child is None and flat.root is not None
+    ):  # a child whose root is missing: keep the original with its parent ids
         files.append(SourceFile(f"{layout.ATTACHMENTS}/original.json", lambda: source.iter_chunks(flat.path)))
     events = flat.path.removesuffix(".json") + ".jsonl"
     if source.is_file(events):
@@ -258,7 +266,7 @@ def _read_flat_session(
 
 
 def _parse_flat(source: Source, path: str) -> Document | ImportProblem:
-    """A flat file, as it is: only it says who the session is."""
+    """Parse a flat file unchanged: only its content identifies the session."""
     try:
         return parse_document(source.read(path), path)
     except InvalidContent as error:

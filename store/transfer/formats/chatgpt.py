@@ -1,9 +1,9 @@
-"""A ChatGPT export: `conversations.json`, each conversation a tree of nodes with one path through it that counts.
+"""ChatGPT exports: `conversations.json`, where each conversation is a tree of nodes with one current path.
 
-That path becomes the session. Every branch off it (an answer asked for again, a question put differently)
-becomes a child that begins where it leaves, and a branch off a branch is the child's child: each message is
-in exactly one session. Where a later export has moved the path, messages move with it. Files that came with
-the export become attachments of the messages that show them.
+The current path becomes the session. Every branch off it (a regenerated answer, an edited question) becomes a child
+that starts where it diverges, and a branch of a branch a child of that child. Each message is in exactly one session.
+If a later export has another current path, messages move accordingly. Asset files of the export become attachments of
+the messages that refer to them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FILE = re.compile(r"conversations(-\d+)?\.json")
 _ASSET = re.compile(r"(file[-_][A-Za-z0-9]+)")
 _ROLES = ("user", "assistant", "system", "tool")
 _MIMES = mimetypes.MimeTypes()
-# Where the text of a kind of content stands that is not a list of parts.
+# The member that holds the text, in content that is not a list of parts.
 _TEXT_KEYS = ("text", "result", "content")
 
 
@@ -51,19 +51,19 @@ def recognise(source: Source) -> int | None:
 def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
     assets = _find_assets(source)
     for name in _exports(source):
-        shown = source.display_path(name)
+        path = source.display_path(name)
         try:
             for element in iter_elements(source.iter_chunks(name)):
                 source.done_bytes += len(element.data)
-                yield from _ChatConversation(source, shown, element, assets).read()
+                yield from _ChatConversation(source, path, element, assets).read()
         except BrokenArray as error:
-            yield ImportProblem(shown, error.line, f"{error}; what comes after is skipped")
+            yield ImportProblem(path, error.line, f"{error}; the rest of the file is skipped")
         except OSError as error:
             yield read_problem(source, name, error)
 
 
 def _find_assets(source: Source) -> dict[str, str]:
-    """The files that came along, by the id that messages call them by."""
+    """The asset files of the export, by the id that messages refer to."""
     found: dict[str, str] = {}
     for path in source.iter_files():
         match = _ASSET.match(path.rpartition("/")[2])
@@ -76,13 +76,13 @@ def _find_assets(source: Source) -> dict[str, str]:
 
 
 class _ChatConversation:
-    """One element of the export."""
+    """One conversation of the export."""
 
     main: Chain
 
-    def __init__(self, source: Source, shown: str, element: Element, assets: dict[str, str]) -> None:
+    def __init__(self, source: Source, path: str, element: Element, assets: dict[str, str]) -> None:
         self.source = source
-        self.shown = shown
+        self.path = path
         self.element = element
         self.assets = assets
         self.problems: list[ImportProblem] = []
@@ -91,19 +91,19 @@ class _ChatConversation:
         try:
             record = parse(self.element.data).value
             if not isinstance(record, dict) or not isinstance(record.get("mapping"), dict):
-                raise BadRecord("no conversation: an object with a mapping is expected")
+                raise BadRecord("not a conversation: expected an object with a mapping")
             name = as_str(record.get("conversation_id")) or as_str(record.get("id"))
             if not name:
                 raise BadRecord("the conversation has no id")
         except BadRecord as error:
-            yield ImportProblem(self.shown, self.element.line + (error.line or 1) - 1, f"{error}; skipped")
+            yield ImportProblem(self.path, self.element.line + (error.line or 1) - 1, f"{error}; skipped")
             return
         drafts = self._drafts(name, record)
         yield from self.problems
         yield SessionTree(drafts[0], drafts[1:])
 
     def _drafts(self, name: str, record: dict[str, Any]) -> list[SessionDraft]:
-        """The path that counts, then the branches that say something."""
+        """The drafts of the main path and of all branches that have messages."""
         good = {key: node for key, node in record["mapping"].items() if isinstance(node, dict)}
         nodes = ConversationNodes(good)
         chains = nodes.chains(record.get("current_node"))
@@ -114,7 +114,7 @@ class _ChatConversation:
         for key, node in record["mapping"].items():
             if key not in good:
                 root.keep_raw(orjson.dumps({key: node}))
-                self._report(f"node {key}: an object is expected; skipped, and kept in records.jsonl")
+                self._report(f"node {key}: expected an object; kept as raw text in records.jsonl")
         for chain in chains:
             builder = builders[id(chain)]
             for node in chain.nodes:
@@ -127,17 +127,17 @@ class _ChatConversation:
         return [builder.build(fallback=at, moved=ids) for builder in used]
 
     def _report(self, text: str) -> None:
-        self.problems.append(ImportProblem(self.shown, self.element.line, text))
+        self.problems.append(ImportProblem(self.path, self.element.line, text))
 
     def _builder(self, name: str, chain: Chain) -> SessionBuilder:
         root = make_id(NAME, name)
         if chain is self.main:
-            return SessionBuilder(NAME, Location(root), self.shown, name)
+            return SessionBuilder(NAME, Location(root), self.path, name)
         branch = f"branch-{chain.nodes[0]}"
-        return SessionBuilder(NAME, Location(root, make_id(NAME, branch)), self.shown, f"{name}/{branch}")
+        return SessionBuilder(NAME, Location(root, make_id(NAME, branch)), self.path, f"{name}/{branch}")
 
     def _connect(self, builder: SessionBuilder, chain: Chain, builders: dict[int, SessionBuilder]) -> None:
-        """A branch's parent: the nearest chain above it that says something."""
+        """Set the parent of a branch: the nearest chain above it that has messages."""
         above = chain.parent
         while above is not None and above.parent is not None and not builders[id(above)].messages:
             above = above.parent
@@ -154,7 +154,7 @@ class _ChatConversation:
             return
         if not isinstance(message, dict) or not isinstance(message.get("content"), dict):
             builder.keep_raw(orjson.dumps({key: node}))
-            self._report(f"node {key}: no message; skipped, and kept in records.jsonl")
+            self._report(f"node {key}: not a message; kept as raw text in records.jsonl")
             return
         author = as_dict(message.get("author"))
         role = author.get("role") if author.get("role") in _ROLES else "user"
@@ -179,7 +179,7 @@ class _ChatConversation:
         builder.model = model or builder.model
 
     def store_asset(self, builder: SessionBuilder, pointer: str) -> str | None:
-        """An attachment for what a pointer points to; None if it did not come with the export."""
+        """Attach the asset a pointer refers to and return its reference; None if the export lacks it."""
         match = _ASSET.match(pointer.rpartition("//")[2])
         path = self.assets.get(match[1]) if match else None
         if path is None:
@@ -203,7 +203,7 @@ def _apply_record(builder: SessionBuilder, record: dict[str, Any]) -> None:
 
 
 class _ChatContent:
-    """What a message says: its text, its pictures, its thoughts; and of the rest whatever is not in those."""
+    """The text, images and reasoning of a message, and the unmapped members of its content."""
 
     def __init__(self, conversation: _ChatConversation, builder: SessionBuilder, content: dict[str, Any]) -> None:
         self.parts: list[dict[str, Any]] = []
@@ -212,8 +212,8 @@ class _ChatContent:
             k: v for k, v in content.items() if v is not None and not (k == "content_type" and v == "text")
         }
         if isinstance(content.get("parts"), list):
-            whole = [self._add_part(conversation, builder, part) for part in content["parts"]]
-            if all(whole):
+            mapped = [self._add_part(conversation, builder, part) for part in content["parts"]]
+            if all(mapped):
                 del self.unmapped["parts"]
             return
         for key in _TEXT_KEYS:
@@ -223,7 +223,7 @@ class _ChatContent:
                 return
 
     def _add_part(self, conversation: _ChatConversation, builder: SessionBuilder, part: Any) -> bool:
-        """One part; True if nothing of it is left to keep."""
+        """Add one part; True if it is mapped completely."""
         if isinstance(part, str):
             self.parts.append({"type": "text", "text": part})
             return True
@@ -245,7 +245,7 @@ def _render_thought(thought: Any) -> str:
 
 
 def _guess_mime(data: bytes) -> str:
-    """Newer exports call every file .dat."""
+    """The MIME type by magic bytes: newer exports name every file .dat."""
     signs = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
     return next((mime for sign, mime in signs.items() if data.startswith(sign)), attachment_names.OCTETS)
 

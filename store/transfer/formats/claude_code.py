@@ -1,9 +1,9 @@
-"""Claude Code: `~/.claude/projects/<project>/<session>.jsonl`, one record a line, and its sub-agents.
+"""Claude Code sessions: `~/.claude/projects/<project>/<session>.jsonl`, one record per line, and their sub-agents.
 
-Every user, assistant and system record becomes a message in the order of the file, also those a person has
-gone back on: `parentUuid` stays with the message. Sub-agents become children, whether they lie among the
-session's own lines (`isSidechain`), beside it (`agent-*.jsonl`) or below it (`<session>/subagents/`). Other
-files below `<session>/`, such as long tool results, become attachments.
+Every user, assistant and system record becomes a message in file order, including abandoned branches; `parentUuid`
+stays with the message. Sub-agents become children. They are found in the lines of the session (`isSidechain`), next to
+it (`agent-*.jsonl`) or below it (`<session>/subagents/`). Other files below `<session>/`, such as long tool results,
+become attachments.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from store.transfer.formats.source import Line, Source
 
 NAME = "claude-code"
 _AGENT = "agent-"
-# The same in nearly every line of a session: kept once, and with a message only where it is another.
+# The same in nearly every line of a session: stored once, and with a message only if it differs.
 _ENVELOPE = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint", "slug", "isSidechain", "agentId")
 _MAPPED = {"type", "uuid", "timestamp", "message"}
 _SIGNATURE_KEYS = (b'"sessionId"', b'"leafUuid"', b'"parentUuid"', b'"isSidechain"')
 
 
-# -- where the sessions are -----------------------------------------------------------------------------
+# -- session files -----------------------------------------------------------------------------
 
 
 def _projects(source: Source) -> list[str]:
-    """The directories that hold session files: the source itself, or what it holds."""
+    """The directories that contain session files: the source itself, or its subdirectories."""
     if source.name is not None or _transcripts(source, ""):
         return [""]
     base = "projects/" if source.is_dir("projects") else ""
@@ -63,15 +63,15 @@ def recognise(source: Source) -> int | None:
 
 
 def _is_record(line: bytes) -> bool:
-    """Not parsed: the head of a file may end in the middle of its first line."""
+    """Whether a line looks like a record. Not parsed: the head of a file may end within its first line."""
     return line.startswith(b"{") and any(key in line for key in _SIGNATURE_KEYS)
 
 
-# -- a session and what belongs to it --------------------------------------------------------------------
+# -- one session and its sub-agents --------------------------------------------------------------------
 
 
 class _Agent(NamedTuple):
-    """A file with a sub-agent's lines."""
+    """The file of a sub-agent."""
 
     path: str
     stem: str
@@ -82,17 +82,17 @@ def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
     for directory in _projects(source):
         names = _transcripts(source, directory)
         roots = [name for name in names if not name.startswith(_AGENT)]
-        beside = _find_agent_files(source, directory, [name for name in names if name.startswith(_AGENT)])
+        agent_files = _find_agent_files(source, directory, [name for name in names if name.startswith(_AGENT)])
         for name in roots:
             stem = name.removesuffix(".jsonl")
-            yield from _read_tree(source, directory, stem, beside.pop(stem, []))
-        for agents in beside.values():  # whose session is gone: they stand for themselves
+            yield from _read_tree(source, directory, stem, agent_files.pop(stem, []))
+        for agents in agent_files.values():  # their session file is missing: each becomes a root
             for agent in agents:
                 yield from _read_tree(source, directory, agent.stem, [])
 
 
 def _find_agent_files(source: Source, directory: str, names: list[str]) -> dict[str, list[_Agent]]:
-    """Sub-agents that lie beside their sessions, by the session they name."""
+    """Sub-agent files next to the session files, by the session id they state."""
     found: dict[str, list[_Agent]] = {}
     for name in names:
         path = _join(directory, name)
@@ -115,7 +115,7 @@ def _read_tree(
     reader = _ClaudeReader(source, path, Location(make_id(NAME, stem)), stem)
     yield from reader.read()
     if not reader.lines:
-        yield ImportProblem(source.display_path(path), None, "there is no record in it")
+        yield ImportProblem(source.display_path(path), None, "no records")
         return
     below = [*source.iter_files(_join(directory, stem))] if source.is_dir(_join(directory, stem)) else []
     inside = [path for path in below if _is_agent(path)]
@@ -133,7 +133,7 @@ def _is_agent(path: str) -> bool:
 
 def _read_agent_meta(source: Source, path: str) -> _Agent:
     meta: Any = None
-    with suppress(OSError, BadRecord, InvalidContent):  # it is an attachment too, so nothing of it is lost
+    with suppress(OSError, BadRecord, InvalidContent):  # it is also kept as an attachment, so nothing is lost
         meta = parse(source.read(path.removesuffix(".jsonl") + ".meta.json")).value
     return _Agent(path, path.rpartition("/")[2].removesuffix(".jsonl"), as_dict(meta))
 
@@ -151,11 +151,11 @@ def _read_children(source: Source, root: _ClaudeReader, agents: list[_Agent]) ->
         if reader.lines:
             yield reader.draft()
         else:
-            yield ImportProblem(source.display_path(agent.path), None, "there is no record in it")
+            yield ImportProblem(source.display_path(agent.path), None, "no records")
 
 
 def _apply_agent_meta(child: SessionBuilder, meta: dict[str, Any], stems: set[str]) -> None:
-    """What is known of a sub-agent beside its lines."""
+    """Apply the metadata file of a sub-agent."""
     child.title = make_title(as_str(meta.get("description"))) or child.title
     child.subagent_type = as_str(meta.get("agentType")) or None
     above = f"{_AGENT}{as_str(meta.get('parentAgentId'))}"
@@ -172,7 +172,7 @@ def _apply_agent_meta(child: SessionBuilder, meta: dict[str, Any], stems: set[st
 
 
 class _ClaudeReader:
-    """Reads one file into one session, and into a child for each sidechain found in a root's."""
+    """Read one file into one session, and into a child for each sidechain in the file of a root."""
 
     root: SessionBuilder
     sidechains: dict[str, SessionBuilder]
@@ -184,9 +184,9 @@ class _ClaudeReader:
         self.lines = 0
         self.sidechains = {}
         self.root = SessionBuilder(NAME, location, source.display_path(path), stem)
-        self._titles: list[tuple[str, str]] = []  # of which message, and the title
+        self._titles: list[tuple[str, str]] = []  # (uuid of the summarised message, title)
         self._custom = ""
-        self._chains: dict[str, str] = {}  # uuid of a line in a sidechain → the sidechain
+        self._chains: dict[str, str] = {}  # uuid of a sidechain line → name of the sidechain
         self._envelopes: dict[str, dict[str, Any]] = {}
         self._uuids: set[str] = set()
 
@@ -194,14 +194,14 @@ class _ClaudeReader:
         return Timestamp.from_ns(self.source.mtime_ns(self.path))
 
     def read(self) -> Iterator[ImportProblem]:
-        shown = self.source.display_path(self.path)
+        path = self.source.display_path(self.path)
         try:
             for line in self.source.iter_lines(self.path):
                 self.lines += 1
                 try:
                     self._read_line(line)
                 except BadRecord as error:
-                    yield ImportProblem(shown, line.number, str(error))
+                    yield ImportProblem(path, line.number, str(error))
         except OSError as error:
             self.lines = 0
             yield read_problem(self.source, self.path, error)
@@ -214,7 +214,7 @@ class _ClaudeReader:
         self._add_record(builder, record, raw, line.number)
 
     def _builder_for(self, record: dict[str, Any]) -> SessionBuilder:
-        """A sidechain's own builder for its lines; sub-agents in files of their own are whole sessions."""
+        """The builder for a record: that of its sidechain, or the root's. A sub-agent file is one session."""
         if self.location.child is not None or record.get("isSidechain") is not True or self._is_agent_file():
             return self.root
         uuid, parent, agent = (as_str(record.get(key)) for key in ("uuid", "parentUuid", "agentId"))
@@ -268,8 +268,8 @@ class _ClaudeReader:
         raw: bytes,
         number: int,
     ) -> None:
-        said = read_blocks(message.get("content"), builder)
-        rest = {**_unmapped(record, self._envelopes[builder.location.id], _MAPPED), **said.unmapped()}
+        blocks = read_blocks(message.get("content"), builder)
+        rest = {**_unmapped(record, self._envelopes[builder.location.id], _MAPPED), **blocks.unmapped()}
         inner = {key: value for key, value in message.items() if key not in ("role", "content")}
         if message.get("role") != record["type"]:
             inner["role"] = message.get("role")
@@ -278,11 +278,11 @@ class _ClaudeReader:
         if at is None and record.get("timestamp") is not None:
             rest["timestamp"] = record["timestamp"]
         id = _id(record, number)
-        add_results(builder, said, id, at, rest=rest, raw=raw)
-        if said.results and not (said.texts or said.parts or said.calls or said.thinking):
+        add_results(builder, blocks, id, at, rest=rest, raw=raw)
+        if blocks.results and not (blocks.texts or blocks.parts or blocks.calls or blocks.thinking):
             return
-        own = {} if said.results else rest
-        builder.add_message(record["type"], said.content, id=id, at=at, rest=own, raw=raw, **said.members())
+        own = {} if blocks.results else rest
+        builder.add_message(record["type"], blocks.content, id=id, at=at, rest=own, raw=raw, **blocks.members())
         model = as_str(message.get("model"))
         if record["type"] == "assistant" and model and not model.startswith("<"):
             builder.model = model
@@ -301,11 +301,11 @@ def _id(record: dict[str, Any], number: int) -> str:
     return as_str(record.get("uuid")) or f"line-{number}"
 
 
-def _unmapped(record: dict[str, Any], envelope: dict[str, Any], placed: set[str]) -> dict[str, Any]:
+def _unmapped(record: dict[str, Any], envelope: dict[str, Any], mapped: set[str]) -> dict[str, Any]:
     return {
         key: value
         for key, value in record.items()
-        if key not in placed and not (key in envelope and envelope[key] == value)
+        if key not in mapped and not (key in envelope and envelope[key] == value)
     }
 
 

@@ -1,9 +1,9 @@
-"""Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, one thread a file.
+"""Codex sessions: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, one thread per file.
 
-Two generations: lines of `{timestamp, type, payload}`, and before them bare items below a first line that says
-who the session is. Response items become messages in their order; events, which repeat them for the
-screen, turn contexts and everything else are kept in records.jsonl. A thread that another one spawned
-becomes its child, at whatever depth below the same root.
+There are two generations: lines of `{timestamp, type, payload}`, and older files with bare items after a first line of
+session metadata. Response items become messages in file order. Events (which repeat them for display), turn contexts
+and everything else are kept in records.jsonl. A thread spawned by another becomes a child below the same root, at any
+depth.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def recognise(source: Source) -> int | None:
 
 
 def _find_meta(source: Source, path: str) -> dict[str, Any] | None:
-    """What a file says of its session: the first line that does."""
+    """The session metadata in the first 20 lines of a file; None if there is none."""
     try:
         for line in source.iter_lines(path):
             if line.number > 20:
@@ -80,7 +80,7 @@ def _read_thread(source: Source, path: str) -> _Thread:
 
 
 def _spawn_record(meta: dict[str, Any]) -> dict[str, Any]:
-    """How a thread came to be, if another one spawned it."""
+    """How another thread spawned this one; empty for a root."""
     return as_dict(as_dict(as_dict(meta.get("source")).get("subagent")).get("thread_spawn"))
 
 
@@ -92,9 +92,9 @@ def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
 
 
 def _read(source: Source, thread: _Thread, location: Location, depth: int) -> Iterator[SessionDraft | ImportProblem]:
-    """Its problems, then its draft."""
-    shown = source.display_path(thread.path)
-    builder = SessionBuilder(NAME, location, shown, thread.id)
+    """Yield the problems of a file, then its draft."""
+    path = source.display_path(thread.path)
+    builder = SessionBuilder(NAME, location, path, thread.id)
     if location.child is not None and thread.parent is not None:
         builder.parent, builder.depth = make_id(NAME, thread.parent), depth
     _apply_meta(builder, thread.meta)
@@ -105,21 +105,20 @@ def _read(source: Source, thread: _Thread, location: Location, depth: int) -> It
             try:
                 _read_line(builder, line)
             except BadRecord as error:
-                yield ImportProblem(shown, line.number, str(error))
+                yield ImportProblem(path, line.number, str(error))
     except OSError as error:
         yield read_problem(source, thread.path, error)
         return
     if lines:
         yield builder.build(fallback=Timestamp.from_ns(source.mtime_ns(thread.path)))
     else:
-        yield ImportProblem(shown, None, "there is no record in it")
+        yield ImportProblem(path, None, "no records")
 
 
 def _apply_meta(builder: SessionBuilder, meta: dict[str, Any]) -> None:
     builder.add_time(parse_time(meta.get("timestamp")))
     builder.workspace = as_str(meta.get("cwd"))
-    role = as_str(as_dict(as_dict(as_dict(meta.get("source")).get("subagent")).get("thread_spawn")).get("agent_role"))
-    builder.subagent_type = role or None
+    builder.subagent_type = as_str(_spawn_record(meta).get("agent_role")) or None
     for key in ("originator", "cli_version", "model_provider", "git", "forked_from_id", "parent_thread_id"):
         builder.add_metadata(key, meta.get(key))
 
@@ -132,13 +131,13 @@ def _read_line(builder: SessionBuilder, line: Line) -> None:
     item = record["payload"] if is_wrapped and record.get("type") == "response_item" else record
     if is_wrapped and record.get("type") == "turn_context":
         builder.model = as_str(record["payload"].get("model")) or builder.model
-    taken = (not is_wrapped or item is not record) and _add_item(builder, item, at, line)
-    if not taken or not exact:
+    is_mapped = (not is_wrapped or item is not record) and _add_item(builder, item, at, line)
+    if not is_mapped or not exact:
         builder.keep_raw(raw)
 
 
 def _add_item(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:
-    """One item of the conversation as a message; False if it is none."""
+    """Add a conversation item as a message; False if it is not one."""
     kind = as_str(item.get("type"))
     if kind == "message":
         return _add_message(builder, item, at, line)
@@ -158,10 +157,10 @@ def _add(
     item: dict[str, Any],
     at: Timestamp | None,
     line: Line,
-    *placed: str,
+    *mapped: str,
     **members: Any,
 ) -> bool:
-    rest = {key: value for key, value in item.items() if key not in placed}
+    rest = {key: value for key, value in item.items() if key not in mapped}
     if rest == {"type": "message"}:
         rest = {}
     builder.add_message(role, content, id=f"line-{line.number}", at=at, rest=rest, raw=line.data, **members)
@@ -172,15 +171,15 @@ def _add_message(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | 
     role = _ROLES.get(as_str(item.get("role")))
     if role is None or not isinstance(item.get("content"), list | str):
         return False
-    said = _CodexContent(builder, item["content"])
-    placed = ["content"] if said.is_complete else []
+    parsed = _CodexContent(builder, item["content"])
+    mapped = ["content"] if parsed.is_complete else []
     if item["role"] == role:
-        placed.append("role")
-    return _add(builder, role, said.text, item, at, line, *placed, content_parts=said.content_parts)
+        mapped.append("role")
+    return _add(builder, role, parsed.text, item, at, line, *mapped, content_parts=parsed.content_parts)
 
 
 class _CodexContent:
-    """A list of typed parts: texts and images; `is_whole` if that is all there is in it."""
+    """A list of typed parts: texts and images. `is_complete` is False if there is anything else."""
 
     def __init__(self, builder: SessionBuilder, content: list[Any] | str) -> None:
         self.parts: list[dict[str, Any]] = []
@@ -209,7 +208,7 @@ class _CodexContent:
 
 
 def _store_image(builder: SessionBuilder, url: str) -> str:
-    """A `data:` URL as an attachment; any other as it is."""
+    """Store a `data:` URL as an attachment and return its reference; return any other URL unchanged."""
     header, comma, data = url.partition(",")
     if not (comma and header.lower().startswith("data:") and ";base64" in header.lower()):
         return url
@@ -232,21 +231,21 @@ def _add_output(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | N
     output = item.get("output")
     inner = as_dict(output)
     content = inner.get("content", output)
-    said = _CodexContent(builder, content) if isinstance(content, list | str) else None
+    parsed = _CodexContent(builder, content) if isinstance(content, list | str) else None
     success = inner.get("success")
-    is_whole = said is not None and said.is_complete and set(inner) <= {"content", "success"}
+    is_complete = parsed is not None and parsed.is_complete and set(inner) <= {"content", "success"}
     return _add(
         builder,
         "tool",
-        said.text if said else to_text(content) if content is not None else "",
+        parsed.text if parsed else to_text(content) if content is not None else "",
         item,
         at,
         line,
         "call_id",
-        *(["output"] if is_whole else []),
+        *(["output"] if is_complete else []),
         tool_call_id=item["call_id"],
         tool_success=success if isinstance(success, bool) else True,
-        content_parts=said.content_parts if said else None,
+        content_parts=parsed.content_parts if parsed else None,
     )
 
 

@@ -1,7 +1,7 @@
-"""What a foreign text says, made fit for a document of ours. Pure.
+"""Parse foreign JSON and coerce its values to what a document can hold. Pure.
 
-A value that could not stand in a document (nested too deep, half of a character, a number no parser
-takes) is found here, before anything is built of it, so that one bad record never costs its neighbours.
+Invalid values (nested too deep, lone surrogates, numbers out of range) are found here, before a session is built from
+them. One bad record does not affect the others.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from store.model import preview
 from store.model.timestamp import Timestamp
 from store.sessions import artifacts
 
-MAX_NESTING = 100  # of a foreign record; a document allows 127, and a record stands some levels down in it
+MAX_NESTING = 100  # of a foreign record; a document allows 127, and contains the record some levels down
 _KEY = re.compile(rb'"(\w{1,40})"\s*:')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_INT, _MIN_INT = 2**64 - 1, -(2**63)
 
 
 class BadRecord(ValueError):
-    """A record that cannot be taken in; the text says why. `line` counts from the record's own first."""
+    """A record that cannot be imported, with the reason. `line` counts from the first line of the record."""
 
     def __init__(self, reason: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(reason if column is None else f"{reason} at column {column}")
@@ -38,11 +38,11 @@ class BadRecord(ValueError):
 
 class Parsed(NamedTuple):
     value: Any
-    exact: bool  # whether nothing had to be replaced to make it fit
+    exact: bool  # False if invalid parts were replaced
 
 
 def parse(raw: bytes) -> Parsed:
-    """The JSON value in `raw`. Halves of surrogate pairs, which cut texts end in, are replaced."""
+    """Parse JSON. Lone surrogates, found where a string was cut, are replaced by U+FFFD."""
     try:
         value, exact = orjson.loads(raw), True
     except orjson.JSONDecodeError as error:
@@ -53,7 +53,7 @@ def parse(raw: bytes) -> Parsed:
 
 
 def _parse_leniently(raw: bytes, error: orjson.JSONDecodeError) -> Any:
-    """Only for texts with lone surrogates: all else that the strict parser refuses stays refused."""
+    """Parse JSON with lone surrogates. Anything else the strict parser rejects is rejected here too."""
     reason = BadRecord(error.msg, error.lineno, error.colno)
     if b"\\u" not in raw:
         raise reason
@@ -65,7 +65,7 @@ def _parse_leniently(raw: bytes, error: orjson.JSONDecodeError) -> Any:
 
 
 def _reject_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 def _parse_int(text: str) -> int | float:
@@ -78,7 +78,7 @@ def _parse_int(text: str) -> int | float:
 def _parse_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is no number")
+        raise ValueError(f"{text} is out of range")
     return value
 
 
@@ -93,7 +93,7 @@ def without_surrogates(value: Any) -> Any:
 
 
 def is_too_deep(value: Any, limit: int = MAX_NESTING) -> bool:
-    """Level by level, because a recursion would end where the nesting is worst."""
+    """Iterative: recursion would fail on exactly the values this is meant to detect."""
     level = [value]
     for _ in range(limit + 1):
         level = [part for container in level if isinstance(container, dict | list) for part in _parts(container)]
@@ -107,7 +107,7 @@ def _parts(container: dict[str, Any] | list[Any]) -> list[Any]:
 
 
 def find_keys(raw: bytes) -> set[str]:
-    """The members of the object in `raw`, for recognising a format; of one that is cut off, all keys in it."""
+    """The keys of the object in `raw`, to recognise a format. If it is truncated, all keys at any level."""
     try:
         return set(as_dict(parse(raw).value))
     except BadRecord:
@@ -115,7 +115,7 @@ def find_keys(raw: bytes) -> set[str]:
 
 
 def line_of(raw: bytes, path: tuple[str | int, ...]) -> int | None:
-    """The line a value stands on; None in a text that no strict parser takes."""
+    """The line of a value; None if `raw` is not strictly valid JSON."""
     try:
         codec.parse(raw, "")
     except InvalidContent:
@@ -127,7 +127,7 @@ def line_of(raw: bytes, path: tuple[str | int, ...]) -> int | None:
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """The object, or an empty one in place of anything else."""
+    """The value if it is an object, otherwise an empty one; likewise the functions below."""
     return value if isinstance(value, dict) else {}
 
 
@@ -140,12 +140,12 @@ def as_str(value: Any) -> str:
 
 
 def to_text(value: Any) -> str:
-    """A value as metadata can hold it: texts as they are, the rest as JSON."""
+    """A value as a metadata string: a string unchanged, anything else as JSON."""
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def parse_time(value: Any) -> Timestamp | None:
-    """An instant from RFC 3339, with or without its zone (then UTC), or from seconds since 1970."""
+    """Parse an RFC 3339 time (UTC if it has no zone) or seconds since 1970; None if it is neither."""
     if isinstance(value, str):
         for text in (value, f"{value}Z"):
             try:
@@ -162,7 +162,7 @@ def parse_time(value: Any) -> Timestamp | None:
 
 
 def record_problem(name: str, data: bytes) -> Problem | None:
-    """Why a text cannot be the record of that name (artifacts.json and the like); None if it can."""
+    """Why `data` is not a valid record file such as artifacts.json; None if it is valid."""
     try:
         artifacts.parse_record(name, data, name)
     except InvalidContent as error:
@@ -171,7 +171,7 @@ def record_problem(name: str, data: bytes) -> Problem | None:
 
 
 def make_id(format: str, text: str) -> str:
-    """A session's id from what the source calls it: that itself, or where it cannot be one, its digest."""
+    """A session id from an id of the source: the same if it is valid here, otherwise its digest."""
     try:
         return layout.check_new_id(text)
     except InvalidName:
@@ -183,5 +183,5 @@ def digest(text: str) -> str:
 
 
 def make_title(text: str) -> str:
-    """The first line that says something, cut to a title's width; "" if none does."""
+    """The first line that is not blank, cut to the width of a title; "" if there is none."""
     return preview.make_title({"content": text}) or ""

@@ -1,7 +1,7 @@
-"""A tree of nodes as lines that follow each other: the path that counts, and the branches off it. Pure.
+"""Split a conversation tree into chains: the main path and its branches. Pure.
 
-Every node is in exactly one line, whatever the mapping says: nodes that hang on nothing, on each other in
-a circle, or on a parent that does not name them, are in some line too.
+Every node is in exactly one chain, even in an inconsistent mapping with disconnected nodes, cycles, or parents that do
+not list their children.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Node = dict[str, Any]
 
 @dataclass
 class Chain:
-    """Nodes that follow each other; `above` is the line it branches off, None for the path that counts."""
+    """Consecutive nodes; `parent` is the chain it branches off, None for the main path."""
 
     nodes: list[str]
     parent: Chain | None = None
@@ -24,7 +24,7 @@ class Chain:
 
 @dataclass
 class ConversationNodes:
-    """The nodes of a mapping. Of who is whose child, what the children say of their parents counts."""
+    """The nodes of a mapping. The `parent` members define the tree; `children` members only the order."""
 
     nodes: dict[str, Node]
     children: dict[str | None, list[str]] = field(default_factory=dict)
@@ -41,14 +41,14 @@ class ConversationNodes:
         return parent if isinstance(parent, str) and parent in self.nodes else None
 
     def _child_order(self, parent: str) -> Any:
-        """The order in which a parent lists its children; those it does not list come last."""
+        """Sort key: the order in which a parent lists its children; unlisted ones come last."""
         listed = self.nodes[parent].get("children")
         names = [id for id in listed if isinstance(id, str)] if isinstance(listed, list) else []
         places = {id: place for place, id in enumerate(names)}
         return lambda id: places.get(id, len(places))
 
     def path_to(self, current: Any) -> list[str]:
-        """From the beginning to `current`; if that is no node, along the latest of every choice."""
+        """The nodes from the root to `current`; if that is not a node, along the latest child of each node."""
         if not isinstance(current, str) or current not in self.nodes:
             tops = self.children.get(None, [])
             return self._follow(tops[0], set()) if tops else []
@@ -62,11 +62,11 @@ class ConversationNodes:
         return path[::-1]
 
     def chains(self, current: Any) -> list[Chain]:
-        """The path that counts, then all branches, each after the one it branches off."""
+        """The main path, then all branches, each after the chain it branches off."""
         main = Chain(self.path_to(current))
         chains, taken = [main], set(main.nodes)
         self._add_branches(main, chains, taken)
-        for node in self.nodes:  # what hangs on nothing, or on itself
+        for node in self.nodes:  # disconnected nodes and cycles
             if node not in taken:
                 self._add_branches(self._add_branch(node, main, chains, taken), chains, taken)
         return chains
@@ -87,7 +87,7 @@ class ConversationNodes:
         return chain
 
     def _follow(self, start: str, taken: set[str]) -> list[str]:
-        """A node and what follows it, the latest where there is a choice."""
+        """A node and its successors, following the latest child of each."""
         line: list[str] = []
         seen: set[str] = set()
         at: str | None = start

@@ -1,8 +1,8 @@
-"""The one shape of all importers: what they make of a source, and what they could not make anything of.
+"""Types shared by all formats, and the grouping of sessions into trees.
 
-An importer reads and never writes. It yields trees, a root with its children, each session as a draft:
-the documents and the files beside them, complete, so that it can be saved in one commit or not at all.
-What it cannot read it yields as a problem, by file and line, and goes on.
+A format reads a source and never writes. It yields trees: a root and its children, each as a draft. A draft holds the
+documents and all other files of a session, so it can be saved in one commit. What cannot be read is yielded as a
+problem with file and line, and reading continues.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_DEPTH = 1000  # of a chain of parents
 
 
 class ImportProblem(NamedTuple):
-    """What was skipped, where it is, and why."""
+    """Something that was not imported as usual: its file and line, and the reason."""
 
     path: str
     line: int | None
@@ -41,7 +41,7 @@ def read_problem(source: Source, path: str, error: BadRecord | InvalidContent | 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file beside the documents; `read` may be called more than once, and a large one comes in pieces."""
+    """A file of a session other than its documents. `read` yields its chunks and may be called repeatedly."""
 
     name: str  # relative to the session's directory
     read: Callable[[], Iterable[bytes]]
@@ -56,28 +56,28 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class SessionDraft:
-    """One session as it shall be saved."""
+    """A session as it is to be saved."""
 
     location: Location
     main: bytes  # session.json
     format: str
-    source_id: str  # what the source calls it
-    path: str  # the file it came from
-    side: bytes | None = None  # runtime.json, where the source has one of its own
+    source_id: str  # its id in the source
+    path: str  # the file it was read from
+    side: bytes | None = None  # runtime.json, if the source has one
     files: tuple[SourceFile, ...] = ()
-    # Messages that moved to another session of the same tree: here they are not missing.
+    # Ids of messages in other sessions of the same tree: these do not count as lost when they are not in this one.
     moved: frozenset[str] = frozenset()
 
 
 class SessionTree(NamedTuple):
-    """A root and its children; these are read when they are asked for."""
+    """A root and its children. The children are read lazily."""
 
     root: SessionDraft
     children: Iterable[SessionDraft | ImportProblem] = ()
 
 
 class StateDocument(NamedTuple):
-    """A plain document that is no session: where it goes in a home, and what it says."""
+    """A document that is not part of a session: its path in the home and its content."""
 
     path: str  # `state/<category>/<name>.json` or `.md`
     data: bytes
@@ -86,13 +86,13 @@ class StateDocument(NamedTuple):
 
 @dataclass(frozen=True)
 class Format:
-    """A foreign format. `recognise` says how sure it is of a source, 1 to 100, or None."""
+    """A foreign format. `recognise` returns its confidence in a source, 1 to 100, or None."""
 
     name: str
     description: str
     recognise: Callable[[Source], int | None]
     iter_records: Callable[[Source], Iterator[SessionTree | StateDocument | ImportProblem]]
-    base: str = ""  # the directory that holds the sessions, where the source is the agent's whole home
+    base: str = ""  # the directory of the sessions, if the source is the agent's whole home
 
 
 # -- sessions that name their parents ------------------------------------------------------------------

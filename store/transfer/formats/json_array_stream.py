@@ -1,7 +1,7 @@
-"""The elements of a JSON array too large to be read whole, one at a time, each with the line it begins on.
+"""Stream the elements of a large JSON array one at a time, each with its first line.
 
-Only brackets and strings are looked at; whether an element is good JSON is for its reader to find, so that
-one bad element costs none of the others.
+Only brackets and strings are scanned. The caller parses the elements, so one invalid element does not affect the
+others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 MAX_ELEMENT_BYTES = 256 * 1024 * 1024
 
-# What decides where an element ends. A string that is not closed yet waits for the next piece.
+# Tokens that determine where an element ends. A lone quote is a string that continues in the next chunk.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},]|"', re.DOTALL)
 
 
@@ -22,28 +22,28 @@ class Element(NamedTuple):
 
 
 class BrokenArray(ValueError):
-    """The text is no array, or ends in the middle; `line` is where that shows."""
+    """Not an array, or a truncated one; `line` is where this was detected."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)
         self.line = line
 
 
-def iter_elements(pieces: Iterable[bytes]) -> Iterator[Element]:
-    """Each element of the one array in a text; BrokenArray where that ends too early, or is none."""
+def iter_elements(chunks: Iterable[bytes]) -> Iterator[Element]:
+    """Yield each element of the array. Raises BrokenArray if it is truncated or not an array."""
     text = bytearray()
-    at = start = depth = 0  # where to go on looking, where the element begins, open brackets
+    at = start = depth = 0  # next position to search, start of the element, open brackets
     line = 1  # of text[0]
-    for piece in pieces:
-        text += piece
+    for chunk in chunks:
+        text += chunk
         while (token := _TOKEN.search(text, at)) is not None:
-            if token[0] == b'"':  # a string that goes on in the next piece
+            if token[0] == b'"':  # a string that continues in the next chunk
                 at = token.start()
                 break
             at = token.end()
             if depth == 0:
                 if token[0] != b"[" or text[: token.start()].strip(b"\xef\xbb\xbf \t\r\n"):
-                    raise BrokenArray(line, "an array is expected")
+                    raise BrokenArray(line, "expected an array")
                 depth, start = 1, at
                 continue
             ends = token[0] in (b",", b"]") and depth == 1
@@ -64,5 +64,5 @@ def iter_elements(pieces: Iterable[bytes]) -> Iterator[Element]:
         else:
             at = len(text)
         if len(text) > MAX_ELEMENT_BYTES:
-            raise BrokenArray(line, f"an element is over {MAX_ELEMENT_BYTES} bytes, or a string is not closed")
-    raise BrokenArray(line + text.count(b"\n"), "the array is not closed" if depth else "an array is expected")
+            raise BrokenArray(line, f"an element is larger than {MAX_ELEMENT_BYTES} bytes, or a string is not closed")
+    raise BrokenArray(line + text.count(b"\n"), "the array is not closed" if depth else "expected an array")

@@ -1,8 +1,8 @@
-"""An oxios workspace: `sessions/<id>.json`, in which a session is two lists, what was asked and what was answered.
+"""Oxios workspaces: `sessions/<id>.json`, with separate lists of user messages and agent responses.
 
-They are put together by their times. Trajectory steps become `trajectory.jsonl`; a thread is a child of the
-session it was begun from. The other documents of the workspace become state documents. What oxios itself could not
-load is reported with its line and skipped.
+The two lists are merged by time. Trajectory steps become `trajectory.jsonl`. A thread becomes a child of the session it
+was started from. The other documents of the workspace become state documents. A session that oxios could not load is
+reported with its line and skipped.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def iter_records(source: Source) -> Iterator[SessionTree | StateDocument | Impor
 
 
 def _state(source: Source) -> Iterator[StateDocument | ImportProblem]:
-    """Every other document of the workspace: memory, agents, schedules. Not what git and others keep there."""
+    """Yield all other documents of the workspace: memory, agents, schedules. Hidden files are left out."""
     for path in source.iter_files():
         category, _, name = path.rpartition("/")
         hidden = any(part.startswith(".") for part in path.split("/"))
@@ -91,7 +91,7 @@ def _look(source: Source, path: str) -> SourceSession | ImportProblem:
     try:
         record = parse(source.read(path)).value
         if not isinstance(record, dict) or not isinstance(record.get("id"), str):
-            raise BadRecord("no session: an object with an id is expected")
+            raise BadRecord("not a session: expected an object with an id")
         return SourceSession(path, record["id"], as_str(record.get("parent_session_id")) or None)
     except (BadRecord, InvalidContent, OSError) as error:
         return read_problem(source, path, error)
@@ -106,20 +106,22 @@ class _OxiosProblem(BadRecord):
         self.path = path
 
 
-def _read(source: Source, one: SourceSession, location: Location, depth: int) -> Iterator[SessionDraft | ImportProblem]:
-    shown = source.display_path(one.path)
+def _read(
+    source: Source, session_file: SourceSession, location: Location, depth: int
+) -> Iterator[SessionDraft | ImportProblem]:
+    path = source.display_path(session_file.path)
     raw = b""
     try:
-        raw = source.read(one.path)
+        raw = source.read(session_file.path)
         record = as_dict(parse(raw).value)
-        builder = SessionBuilder(NAME, location, shown, one.id)
-        if location.child is not None and one.parent is not None:
-            builder.parent, builder.depth = make_id(NAME, one.parent), depth
+        builder = SessionBuilder(NAME, location, path, session_file.id)
+        if location.child is not None and session_file.parent is not None:
+            builder.parent, builder.depth = make_id(NAME, session_file.parent), depth
         fallback = _apply_record(builder, record)
     except _OxiosProblem as error:
-        yield ImportProblem(shown, line_of(raw, error.path), f"{error}; the session is skipped")
+        yield ImportProblem(path, line_of(raw, error.path), f"{error}; session skipped")
     except (BadRecord, InvalidContent, OSError) as error:
-        yield read_problem(source, one.path, error)
+        yield read_problem(source, session_file.path, error)
     else:
         yield builder.build(fallback=fallback)
 
@@ -128,9 +130,9 @@ def _apply_record(builder: SessionBuilder, record: dict[str, Any]) -> Timestamp:
     created, updated = (_get_time(record, key) for key in ("created_at", "updated_at"))
     builder.add_time(created)
     builder.add_time(updated)
-    said = [_read_messages(record, "user_messages", "user"), _read_messages(record, "agent_responses", "assistant")]
-    for one in _merge_by_time(*said):
-        builder.add_message(one.role, one.content, id=one.id, at=one.at, rest=one.rest)
+    lists = [_read_messages(record, "user_messages", "user"), _read_messages(record, "agent_responses", "assistant")]
+    for message in _merge_by_time(*lists):
+        builder.add_message(message.role, message.content, id=message.id, at=message.at, rest=message.rest)
     metadata = as_dict(record.get("metadata"))
     builder.title = make_title(as_str(metadata.get("title")))
     builder.project_id = as_str(record.get("project_id")) or as_str(metadata.get("project_id")) or None
@@ -149,7 +151,7 @@ def _apply_record(builder: SessionBuilder, record: dict[str, Any]) -> Timestamp:
 def _get_time(record: dict[str, Any], key: str, *above: str | int) -> Timestamp:
     at = parse_time(record.get(key)) if isinstance(record.get(key), str) else None
     if at is None:
-        raise _OxiosProblem("a time is expected", *above, key)
+        raise _OxiosProblem("expected a time", *above, key)
     return at
 
 
@@ -164,34 +166,34 @@ class _OxiosMessage(NamedTuple):
 def _read_messages(record: dict[str, Any], key: str, role: str) -> list[_OxiosMessage]:
     entries = record.get(key, [])
     if not isinstance(entries, list):
-        raise _OxiosProblem("an array is expected", key)
+        raise _OxiosProblem("expected an array", key)
     found: list[_OxiosMessage] = []
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict) or not isinstance(entry.get("content"), str):
-            raise _OxiosProblem("a text is expected", key, number, "content")
+            raise _OxiosProblem("expected a string", key, number, "content")
         rest = {k: v for k, v in entry.items() if k not in ("content", "timestamp") and v is not None}
         at = _get_time(entry, "timestamp", key, number)
         found.append(_OxiosMessage(role, f"{role}-{number}", entry["content"], at, rest))
     return found
 
 
-def _merge_by_time(asked: list[_OxiosMessage], answered: list[_OxiosMessage]) -> Iterator[_OxiosMessage]:
-    """By time, each list in its own order, and a question before an answer of the same moment."""
+def _merge_by_time(questions: list[_OxiosMessage], answers: list[_OxiosMessage]) -> Iterator[_OxiosMessage]:
+    """Merge two lists by time, keeping the order of each; a question precedes an answer of the same time."""
     i = j = 0
-    while i < len(asked) or j < len(answered):
-        if j == len(answered) or (i < len(asked) and asked[i].at.ns <= answered[j].at.ns):
-            yield asked[i]
+    while i < len(questions) or j < len(answers):
+        if j == len(answers) or (i < len(questions) and questions[i].at.ns <= answers[j].at.ns):
+            yield questions[i]
             i += 1
         else:
-            yield answered[j]
+            yield answers[j]
             j += 1
 
 
 def _add_jsonl(builder: SessionBuilder, record: dict[str, Any], key: str, name: str) -> None:
-    """A list beside the messages, one entry a line."""
+    """Add a list of the record as a JSONL file."""
     entries = record.get(key, [])
     if not isinstance(entries, list):
-        raise _OxiosProblem("an array is expected", key)
+        raise _OxiosProblem("expected an array", key)
     for number, entry in enumerate(entries if name == layout.TRAJECTORY else []):
         try:
             TrajectoryStep.model_validate(entry)

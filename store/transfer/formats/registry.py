@@ -1,4 +1,4 @@
-"""All formats there are, and which of them a source is. Loaded only when something is imported."""
+"""All formats, and recognition of the format of a source. Loaded only for an import."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ def get_format(name: str) -> Format:
     for format in FORMATS:
         if format.name == name:
             return format
-    raise InvalidName(f"there is no format {name!r}; there are {', '.join(f.name for f in FORMATS)}")
+    raise InvalidName(f"no format {name!r}; known formats: {', '.join(f.name for f in FORMATS)}")
 
 
 def recognise(source: Source) -> Format:
-    """The format that is surest of a source."""
+    """The format with the highest confidence in a source."""
     sure = [(confidence, format) for format in FORMATS if (confidence := format.recognise(source)) is not None]
     if not sure:
         known = "\n".join(f"  {format.name:12} {format.description}" for format in FORMATS)
         raise NotFound(
-            f"no known sessions at {source.display_path(source.name or '')}; nothing was changed. Known are\n{known}"
+            f"no sessions recognised at {source.display_path(source.name or '')}; nothing was changed. "
+            f"Known formats:\n{known}"
         )
     return max(sure, key=lambda pair: pair[0])[1]

@@ -1,8 +1,8 @@
-"""One session in the making: messages, what lies beside them, and all that has no place of its own.
+"""Builder for one imported session.
 
-What of a foreign record means nothing to us is kept with its message, under the format's name in
-`metadata`; a record that is no message, or too much to carry along, is kept line by line in the attachment
-`records.jsonl`. So the source can always be told from what was imported.
+Unmapped members of a foreign record are kept with its message, under the format's name in `metadata`. A record that is
+not a message, or whose unmapped members are too large, is kept line by line in the attachment `records.jsonl`. Nothing
+of the source is lost.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from store.transfer.formats.importer import SessionDraft, SourceFile
 from store.transfer.formats.source import MAX_LINE_BYTES, Line
 
 RECORDS = "records"
-MAX_UNMAPPED_BYTES = 32 * 1024  # of a record's rest beside a message; more goes to records.jsonl
+MAX_UNMAPPED_BYTES = 32 * 1024  # per message; a record with more is kept in records.jsonl
 
 
 class SessionBuilder:
-    """Collects a session in the order of its source; `draft` ends it."""
+    """Collect the messages, files and metadata of one session; `build` returns its draft."""
 
     messages: list[dict[str, Any]]
     metadata: dict[str, str]
@@ -38,7 +38,7 @@ class SessionBuilder:
         self.format = format
         self.location = location
         self.path = path
-        self.source_id: str = without_surrogates(source_id)  # it may be a file's name, and those are any bytes
+        self.source_id: str = without_surrogates(source_id)  # may be a file name, which can hold any bytes
         self.messages = []
         self.metadata = {}
         self.title = self.model = self.workspace = ""
@@ -64,11 +64,11 @@ class SessionBuilder:
         raw: bytes | None = None,
         **members: Any,
     ) -> None:
-        """A message; `rest` is what of its record has no place, `raw` the record itself."""
+        """Add a message. `rest` holds the unmapped members of its record, `raw` is the whole record."""
         message: dict[str, Any] = {"id": self._unique(id), "role": role, "content": content}
         message |= {name: value for name, value in members.items() if value is not None}
         if role == "assistant" and not (content and "tool_calls" not in message):
-            message["phase"] = "commentary"  # said on the way, no answer yet
+            message["phase"] = "commentary"  # empty, or with tool calls: not a final answer
         if at is not None:
             message["created_at"] = at
             self._times.append(at)
@@ -77,7 +77,7 @@ class SessionBuilder:
         self.messages.append(message)
 
     def _unique(self, wanted: str) -> str:
-        """Two messages never share an id, also where the source repeats one."""
+        """Make a message id unique: a source may repeat one."""
         unique, count = wanted, 1
         while unique in self._ids:
             count += 1
@@ -92,25 +92,25 @@ class SessionBuilder:
         return {"record": len(self._records), "kept_in": f"{layout.ATTACHMENTS}/{RECORDS}.jsonl"}
 
     def add_time(self, at: Timestamp | None) -> None:
-        """Something happened then, though it is no message."""
+        """Count a time that belongs to no message for created_at and updated_at."""
         if at is not None:
             self._times.append(at)
 
-    # -- what lies beside ------------------------------------------------------------------------------
+    # -- files ------------------------------------------------------------------------------
 
     def keep_raw(self, raw: bytes) -> None:
-        """A record that has no place, byte for byte."""
+        """Keep a record that is not a message, byte for byte, in records.jsonl."""
         self._records.append(raw)
 
     def attach(self, data: bytes, mime: str) -> str:
-        """An attachment, named after its bytes; returns what a message refers to it by."""
+        """Add an attachment named by its digest; return the reference for messages."""
         name = hashlib.sha256(data).hexdigest()[:32]
         extension = attachment_names.mime_to_extension(mime) or "bin"
         self.add_file(f"{layout.ATTACHMENTS}/{name}.{extension}", lambda: (data,))
         return attachment_names.reference(self.location.id, name)
 
     def attach_base64(self, text: Any, mime: Any) -> str | None:
-        """As `attach`; None if that is no base64."""
+        """As `attach`; None if the text is not valid base64."""
         try:
             data = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError, TypeError):
@@ -118,12 +118,12 @@ class SessionBuilder:
         return self.attach(data, mime if isinstance(mime, str) else attachment_names.OCTETS)
 
     def attach_file(self, name: str, read: Callable[[], Iterable[bytes]]) -> str:
-        """An attachment under a name of its own, which may be any file's; returns its reference."""
+        """Add an attachment named after a source file; return its reference. The name is sanitized."""
         stem, dot, extension = name.rpartition(".")
         if not dot or not stem or not extension.isalnum() or not extension.isascii():
             stem, extension = name, "bin"
         plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in stem)[:80].strip("-") or "file"
-        if plain != stem:  # two names may become one
+        if plain != stem:  # two names may sanitize to the same
             plain = f"{plain}-{hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()[:8]}"
         self.add_file(f"{layout.ATTACHMENTS}/{plain}.{extension.lower()}", read)
         return attachment_names.reference(self.location.id, plain)
@@ -131,20 +131,20 @@ class SessionBuilder:
     def add_file(self, name: str, read: Callable[[], Iterable[bytes]]) -> None:
         self._files[name] = SourceFile(name, read)
 
-    # -- the end ---------------------------------------------------------------------------------------
+    # -- the document ---------------------------------------------------------------------------------------
 
     def add_metadata(self, key: str, value: Any) -> None:
-        """Keep a value with the session; None and "" say nothing."""
+        """Add a value to the session metadata; None and "" are left out."""
         if value is not None and value != "":
             self.metadata[f"{self.format}.{key}"] = to_text(value)
 
     def build(self, *, fallback: Timestamp, moved: Iterable[str] = ()) -> SessionDraft:
-        """The session as it shall be saved; `fallback` is its time if the source names none. Uses the builder up."""
+        """Return the draft. `fallback` is its time if the source has none. The builder cannot be used again."""
         if self._records:
             data = b"\n".join(self._records) + b"\n"
             self.add_file(f"{layout.ATTACHMENTS}/{RECORDS}.jsonl", lambda: (data,))
         main = codec.render(self._document(fallback))
-        self.messages, self._records = [], []  # a long session is not held twice
+        self.messages, self._records = [], []  # free them: a long session should not be in memory twice
         return SessionDraft(
             location=self.location,
             main=main,
@@ -178,7 +178,7 @@ class SessionBuilder:
         return document | self._metadata_members(document)
 
     def _metadata_members(self, document: dict[str, Any]) -> dict[str, Any]:
-        """What both `runtime_metadata` and its older mirror in `metadata` say."""
+        """`runtime_metadata`, its copy in `metadata` for older agents, and `workspace`."""
         runtime = {
             "subagent_type": self.subagent_type,
             "workspace_path": self.workspace or None,
@@ -194,11 +194,11 @@ class SessionBuilder:
         return control
 
     def _derive_title(self) -> str:
-        """A title from the first thing a person said, or else anyone; what begins with `<` was said by a program."""
-        said = [m["content"] for m in self.messages if m["content"].strip()]
+        """A title from the first user message, or else any message. Text starting with `<` comes from a program."""
+        texts = [m["content"] for m in self.messages if m["content"].strip()]
         asked = [m["content"] for m in self.messages if m["role"] == "user" and m["content"].strip()]
         typed = [text for text in asked if not text.lstrip().startswith("<")]
-        first = next(iter([*typed, *asked, *said]), "")
+        first = next(iter([*typed, *asked, *texts]), "")
         return make_title(first) or f"{self.format} {self.source_id}"[:80]
 
 

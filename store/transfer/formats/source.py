@@ -1,7 +1,7 @@
-"""A source to import from: a directory or a single file, read only, and never left.
+"""A source to import from: a directory or a single file, opened read-only.
 
-Links inside it are not followed, whatever they point to; only the path the user typed may be one. What
-is not a plain file is passed over. Nothing here keeps more of a file in memory than is asked for.
+Links inside it are never followed; only the path given by the user may be a link. Anything but plain files and
+directories is ignored. Large files are read in chunks or lines.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from store.disk.file import DirEntry
 from store.errors import Corrupt, InvalidContent, NotFound, Problem
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-MAX_LEVELS = 32  # directories below each other; deeper is not where any agent keeps sessions
+MAX_LEVELS = 32  # of nested directories; no agent stores sessions deeper
 _CHUNK_BYTES = 1024 * 1024
-_SAMPLE_BYTES = 4 * 1024 * 1024  # of a file that is only to be recognised
+_SAMPLE_BYTES = 4 * 1024 * 1024  # read from a file to recognise its format
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Line(NamedTuple):
-    """One line of a file, without its newline; `data` is None where it is too long to be taken."""
+    """One line of a file without its newline; `data` is None if it is longer than MAX_LINE_BYTES."""
 
     number: int
     data: bytes | None
 
 
 class Source:
-    """Where sessions come from. `name` is the one file that was asked for; None: the whole directory."""
+    """A directory or file to import from. `name` is the single file to read; None for the whole directory."""
 
     root: Path
     name: str | None
-    done_bytes: int  # read so far: what a progress bar shows
-    links: set[str]  # seen, and not followed
+    done_bytes: int  # read so far, for progress
+    links: set[str]  # links found and not followed
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         place = Path(path).expanduser()
         if not place.exists():
-            raise NotFound(f"there is nothing at {place}")
+            raise NotFound(f"no such file or directory: {place}")
         place = place.resolve()
         self.name = None if place.is_dir() else place.name
         self.root = place if self.name is None else place.parent
@@ -60,10 +60,10 @@ class Source:
     ) -> None:
         self._disk.close()
 
-    # -- looking ---------------------------------------------------------------------------------------
+    # -- listing ---------------------------------------------------------------------------------------
 
     def entries(self, path: str = "") -> list[DirEntry]:
-        """What a directory holds, by name; nothing if it is none, or cannot be read."""
+        """The entries of a directory sorted by name; empty if it does not exist or cannot be read."""
         if path == "" and self.name is not None:
             return [entry for entry in self._listed("") if entry.name == self.name]
         return self._listed(path)
@@ -77,7 +77,7 @@ class Source:
         return found
 
     def iter_files(self, path: str = "", levels: int = MAX_LEVELS) -> Iterator[str]:
-        """Every plain file below a directory, in the order of names, so that two runs see the same."""
+        """Yield every plain file below a directory, sorted by name: the order must not vary between runs."""
         for entry in self.entries(path):
             below = f"{path}/{entry.name}" if path else entry.name
             if entry.is_file:
@@ -111,18 +111,18 @@ class Source:
         return info.st_mtime_ns if info else 0
 
     def total_bytes(self, base: str) -> int:
-        """How much there is to read, below `base` if there is such a directory."""
+        """The size of all files below `base`, or of the whole source if there is no such directory."""
         return sum(self.size(path) for path in self.iter_files(base if self.is_dir(base) else ""))
 
     def display_path(self, path: str) -> str:
-        """A path as it can be printed and stored: names that are not Unicode are made so."""
+        """The path as valid Unicode, for messages and metadata."""
         return os.fsencode(str(self.root / path)).decode(errors="replace")
 
     # -- reading ---------------------------------------------------------------------------------------
 
     @contextmanager
     def open_file(self, path: str) -> Iterator[BinaryIO]:
-        """A plain file. A link, a pipe or a directory in its place is an OSError, and nothing hangs."""
+        """Open a plain file. Anything else raises OSError; opening a pipe does not block."""
         directory, _, name = path.rpartition("/")
         try:
             with self._disk.open_dir(directory) as parent:
@@ -135,16 +135,16 @@ class Source:
             yield file
 
     def read(self, path: str, limit: int = 256 * 1024 * 1024) -> bytes:
-        """A file whole, up to a limit."""
+        """The content of a file. Raises InvalidContent above the limit."""
         with self.open_file(path) as file:
             data = file.read(limit + 1)
         if len(data) > limit:
-            raise InvalidContent(path, Problem(f"over the limit of {limit} bytes"))
+            raise InvalidContent(path, Problem(f"larger than the limit of {limit} bytes"))
         self.done_bytes += len(data)
         return data
 
     def head(self, path: str, size: int = 64 * 1024) -> bytes:
-        """How a file begins: enough to recognise it by."""
+        """The first bytes of a file; empty if it cannot be read."""
         try:
             with self.open_file(path) as file:
                 return file.read(size)
@@ -152,7 +152,7 @@ class Source:
             return b""
 
     def iter_samples(self, paths: Iterable[str], count: int = 5) -> Iterator[bytes]:
-        """Some files out of many, the cheapest: what they hold says what they all are. Of a large one, its head."""
+        """Yield the content of the smallest files, to recognise a format; of a large file only the beginning."""
         for path in sorted(paths, key=self.size)[:count]:
             yield self.head(path, _SAMPLE_BYTES)
 
@@ -162,7 +162,7 @@ class Source:
                 yield chunk
 
     def iter_lines(self, path: str) -> Iterator[Line]:
-        """The lines of a file that are not blank, one at a time."""
+        """Yield the lines of a file that are not blank."""
         with self.open_file(path) as file:
             number = 0
             while line := file.readline(MAX_LINE_BYTES + 1):
@@ -175,7 +175,7 @@ class Source:
                     yield Line(number, line.rstrip(b"\r\n"))
 
     def _skip_line(self, file: BinaryIO) -> None:
-        while piece := file.readline(_CHUNK_BYTES):
-            self.done_bytes += len(piece)
-            if piece.endswith(b"\n"):
+        while chunk := file.readline(_CHUNK_BYTES):
+            self.done_bytes += len(chunk)
+            if chunk.endswith(b"\n"):
                 return

@@ -174,7 +174,7 @@ def test_unknown_sources_are_refused_with_what_is_known(store: Store, tmp_path: 
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFound, match="claude-code"):
         store.imports.run(str(tmp_path / "empty"))
-    with pytest.raises(NotFound, match="nothing at"):
+    with pytest.raises(NotFound, match="no such file or directory"):
         store.imports.run(str(tmp_path / "nowhere"))
     with pytest.raises(InvalidName, match="no format"):
         store.imports.run(str(tmp_path / "empty"), format="morse")

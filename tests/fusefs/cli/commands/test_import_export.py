@@ -147,7 +147,7 @@ def test_two_imports_at_once_take_each_session_once(home: Path, claude: Path) ->
 def test_what_is_no_source_is_one_clear_error(home: Path, tmp_path: Path) -> None:
     result = grovefs(home, "import", str(tmp_path / "nowhere"))
     assert result.returncode == 1
-    assert result.stderr == f"grovefs: there is nothing at {tmp_path / 'nowhere'}\n"
+    assert result.stderr == f"grovefs: no such file or directory: {tmp_path / 'nowhere'}\n"
 
 
 def test_export_writes_files_or_to_standard_output(home: Path, claude: Path, tmp_path: Path) -> None:
