@@ -101,7 +101,7 @@ class AttachmentReader:
         file = core.disk.read(path) if path else None
         if path is None or file is None:
             return None
-        return file.data, attachment_names.extension_to_mime(path.rpartition(".")[2]) or attachment_names.OCTETS
+        return file.data, attachment_names.extension_to_mime(path.rpartition(".")[2]) or attachment_names.OCTET_STREAM
 
     def resolve(self, url: str) -> tuple[bytes, str] | None:
         """Read the attachment behind a `bamboo-attachment://` URL; None for any other URL."""

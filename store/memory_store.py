@@ -19,7 +19,7 @@ from store.disk.file import Stamp
 from store.documents import json_text, sidecar
 from store.documents.document import Document, parse_document
 from store.documents.json_splice import same
-from store.documents.secrets import without_keys
+from store.documents.secrets import without_api_key_members
 from store.errors import Ambiguous, Conflict, NotFound, Protected
 from store.index.catalog import Version
 from store.layout import ARTIFACTS, TRACES, VERIFICATION, Location
@@ -101,7 +101,7 @@ class MemoryStore:
         self._put(session, location, now, held.records)
 
     def _put(self, session: Session, location: Location, now: dict[str, Any], records: dict[str, bytes]) -> None:
-        now = without_keys({name: value for name, value in now.items() if name != sidecar.AUTHORITY})
+        now = without_api_key_members({name: value for name, value in now.items() if name != sidecar.AUTHORITY})
         document = check_rendered(now, location, self.limit_bytes)
         entry = entry_of(document.record, location, len(document.record.messages), has_attachments=False)
         self._saves += 1

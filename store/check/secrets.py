@@ -69,8 +69,8 @@ def _in_value(value: object) -> Iterator[tuple[str, str]]:
 
 
 def _in_lines(text: str) -> Iterator[tuple[str, str]]:
-    if not any(secrets.secrets_in(text)):
+    if not any(secrets.find_secret_kinds(text)):
         return
     for number, line in enumerate(text.split("\n"), 1):
-        for kind in secrets.secrets_in(line):
+        for kind in secrets.find_secret_kinds(line):
             yield f"line {number}", kind

@@ -1,8 +1,8 @@
-"""Attachments: names, types, and the ways their bytes arrive.
+"""Attachments: file names, MIME types, references, and decoding of input data. Pure.
 
-A file is `<id>.<ext>`, and the extension is the only place where its type is kept. For types without a
-well-known extension ours is the type itself (`application_x-foo`, with a comma for every dot, because an
-extension has none), so that none is ever lost.
+An attachment is stored as `<id>.<ext>`. Its type is stored only in the extension. A type without
+a well-known extension is encoded in the extension itself: `application_x-foo`, with a comma for
+every dot, because an extension contains no dots.
 """
 
 from __future__ import annotations
@@ -17,26 +17,32 @@ from store.errors import InvalidContent, Problem
 from store.layout import is_leftover
 
 SCHEME = "bamboo-attachment://"
-OCTETS = "application/octet-stream"
-DEFAULT_MIME = "image/png"  # Bamboo's assumption for base64 that does not say what it is
+OCTET_STREAM = "application/octet-stream"
+DEFAULT_MIME = "image/png"  # Bamboo's default for base64 without a type
 
-# Bamboo's own table; everything else it stores as .bin.
-_BAMBOO = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif", "image/bmp": "bmp"}
-# A table of our own, not the machine's: the same file must have the same type everywhere.
+# Bamboo's own table; Bamboo stores all other types as .bin.
+_BAMBOO_EXTENSIONS = {
+    "image/png": "png",
+    "image/jpeg": "jpg",
+    "image/webp": "webp",
+    "image/gif": "gif",
+    "image/bmp": "bmp",
+}
+# Python's built-in table, not the one of this machine: a file must have the same type everywhere.
 _MIMES = mimetypes.MimeTypes()
 _TOP_LEVEL = ("application", "audio", "font", "image", "message", "model", "multipart", "text", "video")
 _SUBTYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}")  # RFC 6838, section 4.2
 
 
 def mime_to_extension(mime: str) -> str | None:
-    """The extension for a type, without dot; None if the text is no type at all."""
+    """The extension for a MIME type, without dot; None if the string is not a MIME type."""
     plain = mime.partition(";")[0].strip().lower()
-    if plain == OCTETS:
+    if plain == OCTET_STREAM:
         return "bin"
-    known = _BAMBOO.get(plain)
+    known = _BAMBOO_EXTENSIONS.get(plain)
     if known is None:
         guessed = _MIMES.guess_extension(plain)
-        # Several types share an extension: keep it only if it leads back.
+        # Several types share an extension: use it only if it maps back to this type.
         if guessed is not None and extension_to_mime(guessed[1:]) == plain:
             known = guessed[1:]
     if known is not None:
@@ -48,11 +54,11 @@ def mime_to_extension(mime: str) -> str | None:
 
 
 def extension_to_mime(extension: str) -> str | None:
-    """The type an extension stands for; None if it stands for none."""
+    """The MIME type of an extension; None if it is unknown."""
     plain = extension.strip().lower()
     if plain in ("jpg", "jpeg"):
         return "image/jpeg"
-    for mime, known in _BAMBOO.items():
+    for mime, known in _BAMBOO_EXTENSIONS.items():
         if plain == known:
             return mime
     top, underscore, sub = plain.partition("_")
@@ -66,7 +72,7 @@ def reference(session_id: str, attachment_id: str) -> str:
 
 
 def parse_reference(url: str) -> tuple[str, str] | None:
-    """Session id and attachment id of a `bamboo-attachment://` URL; None for any other text."""
+    """Session id and attachment id of a `bamboo-attachment://` URL; None for any other string."""
     if not url.startswith(SCHEME):
         return None
     session_id, slash, attachment_id = url[len(SCHEME) :].partition("/")
@@ -74,7 +80,7 @@ def parse_reference(url: str) -> tuple[str, str] | None:
 
 
 def find_name(attachment_id: str, names: Iterable[str]) -> str | None:
-    """The file of an attachment: its id, a dot, an extension without dots. Temporaries never match."""
+    """The file name of an attachment: its id, a dot, an extension without dots. Ignores temporary files."""
     prefix = attachment_id + "."
     for name in sorted(names):
         extension = name[len(prefix) :]
@@ -84,22 +90,22 @@ def find_name(attachment_id: str, names: Iterable[str]) -> str | None:
 
 
 def decode(data: bytes | str, mime: str | None) -> tuple[bytes, str]:
-    """Bytes and type, from bytes, from a `data:` URL, or from plain base64."""
+    """Content and MIME type of an attachment given as bytes, as a `data:` URL or as base64."""
     if isinstance(data, bytes):
-        return data, mime or OCTETS
+        return data, mime or OCTET_STREAM
     if not isinstance(data, str):
         raise TypeError(f"attachment: expected bytes or a string, got {type(data).__name__}")
     text = data.strip()
     if text[:5].lower() == "data:":
         header, comma, payload = text[5:].partition(",")
         if not comma or ";base64" not in header.lower():
-            raise InvalidContent("attachment", Problem("the data URL is not base64"))
-        return _unbase64(payload), header.partition(";")[0].strip() or mime or "text/plain"
-    return _unbase64(text), mime or DEFAULT_MIME
+            raise InvalidContent("attachment", Problem("expected a base64 data URL, got another encoding"))
+        return _decode_base64(payload), header.partition(";")[0].strip() or mime or "text/plain"
+    return _decode_base64(text), mime or DEFAULT_MIME
 
 
-def _unbase64(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidContent("attachment", Problem(f"the base64 is broken: {error}")) from None
+        raise InvalidContent("attachment", Problem(f"invalid base64: {error}")) from None

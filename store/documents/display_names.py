@@ -1,7 +1,8 @@
-"""Names for people: what a session is called in the views, safe in a shell and on any filesystem. Pure.
+"""Display names: file names for sessions in views/, safe in a shell and on any filesystem. Pure.
 
-A name is made of the title and the beginning of the id. It is the same in every view. Should two sessions
-come to the same one, each is told apart by a digest of where it lies; who asks the index knows whether.
+A name consists of the title and the start of the id, and is the same in every view. If several
+sessions have the same name, each gets a suffix: a digest of its location. The index knows which
+names are shared.
 """
 
 from __future__ import annotations
@@ -14,39 +15,39 @@ from store.layout import Location
 from store.model.session import NEW_TITLE
 
 MAX_BYTES = 200
-NONE = "none"  # the label of what has no value
+NONE = "none"  # the label of an absent value
 
 _TITLE_BYTES = 150
-_ID_BYTES = 16  # an id up to this length is shown whole, of a longer one the beginning
-_ID_BEGINNING = 8
-_MARKED = re.compile(r"(.+)~([0-9a-f]{8})\Z", re.DOTALL)
-# Everything that a shell, a terminal or a person could take for something else than a letter of a name.
+_ID_BYTES = 16  # a longer id is shortened to its first bytes
+_ID_PREFIX_BYTES = 8
+_SUFFIXED = re.compile(r"(.+)~([0-9a-f]{8})\Z", re.DOTALL)
+# Characters with a special meaning in a shell, or that are easily misread.
 _UNSAFE = re.compile(r"[\s\x00-\x20!\"#$&'()*/:;<>?\[\\\]^`{|}~\x7f-\xa0]+")
 
 
 def session_name(title: str, opening: str | None, location: Location) -> str:
-    """What a session is called as long as no other is: its title, or the first words of its user."""
+    """The name of a session, before a suffix: its title, or the derived title if it has none."""
     if opening and title.strip() in ("", NEW_TITLE):
         title = opening
     tag = sanitize(location.id, MAX_BYTES)
     if len(tag.encode()) > _ID_BYTES:
-        tag = clip(tag, _ID_BEGINNING)
+        tag = clip(tag, _ID_PREFIX_BYTES)
     return f"{sanitize(title, _TITLE_BYTES) or 'untitled'}~{tag or digest_suffix(str(location))}"
 
 
 def with_suffix(name: str, location: Location) -> str:
-    """A name that several sessions would have, for one of them."""
+    """A shared name with the suffix of one session."""
     return f"{name}~{digest_suffix(str(location))}"
 
 
 def split_suffix(name: str) -> tuple[str, str] | None:
-    """The name before its mark, and the mark; None if it has none."""
-    match = _MARKED.match(name)
+    """The name and its suffix; None if it has no suffix."""
+    match = _SUFFIXED.match(name)
     return (match[1], match[2]) if match else None
 
 
 def label(value: str | None) -> str:
-    """The directory of a status, a model, a project: the value itself where that is safe, else like it."""
+    """The directory name of a status, model or project: the value if it is safe, else a sanitized form."""
     if not value:
         return NONE
     plain = sanitize(value, MAX_BYTES)
@@ -60,12 +61,12 @@ def digest_suffix(text: str) -> str:
 
 
 def sanitize(text: str, limit_bytes: int) -> str:
-    """`text` with a dash for every run of what is not safe, cut to a length; "" if nothing is left."""
+    """`text` with every run of unsafe characters replaced by a dash, clipped; "" if nothing is left."""
     composed = unicodedata.normalize("NFC", text)
     kept = "".join(c if c.isprintable() else " " for c in composed)
     return clip(_UNSAFE.sub("-", kept).strip("-").lstrip("-."), limit_bytes).rstrip("-")
 
 
 def clip(text: str, limit_bytes: int) -> str:
-    """Cut at a character, not in the middle of one."""
+    """Clip to a length in bytes, without splitting a character."""
     return text.encode()[:limit_bytes].decode(errors="ignore")

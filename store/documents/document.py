@@ -1,7 +1,8 @@
-"""What may become a document: session.json or runtime.json as its owner, Bamboo, will load it. Pure.
+"""Document: a validated session.json or runtime.json. Pure.
 
-Everything that is committed passes `parse_document` (rule 6), whether it came through the mount or the
-API. The bytes themselves are kept as they are; the one exception is a fork (rule 5).
+Everything that is committed, from the mount or the API, passes `parse_document`, which accepts
+only what the owning agent, Bamboo, can load (rule 6). The bytes are kept unchanged, except in a
+fork (rule 5).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 import pydantic
+from pydantic_core import ErrorDetails
 
 from store import layout
 from store.documents import json_text
@@ -26,9 +28,9 @@ AUTHORITY_LIMIT = 512 * 1024
 _AUTHORITY_FRAME = re.compile(
     rb'\{"_bamboo_main_authority":\{"version":1,"payload_bytes":"([0-9]{10})","payload":', re.DOTALL
 )
-_AUTHORITY_ADVICE = f"delete the member {AUTHORITY!r}: a document without it is accepted"
-# What a sealed header repeats of the document, as it stands there or by default.
-_SEALED = (
+_AUTHORITY_ADVICE = f"to save, delete the member {AUTHORITY!r}"
+# Members of the document that a sealed header repeats.
+_AUTHORITY_FIELDS = (
     "id",
     "created_at",
     "kind",
@@ -44,16 +46,19 @@ _SEALED = (
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
-_EXPLAINED = {
-    "missing": "the member is missing",
-    "string_type": "a text is expected",
-    "int_type": "a whole number is expected",
-    "bool_type": "true or false is expected",
-    "float_type": "a number is expected",
-    "list_type": "an array is expected",
-    "dict_type": "an object is expected",
-    "model_type": "an object is expected",
-    "model_attributes_type": "an object is expected",
+_EXPECTED = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "bool_type": "a boolean",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "list_type": "an array",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "greater_than_equal": "a number >= {ge}",
+    "less_than_equal": "a number <= {le}",
+    "literal_error": "{expected}",
 }
 
 
@@ -61,7 +66,7 @@ Members = dict[str, Any]
 
 
 class Document(NamedTuple):
-    """A document that may be committed: its bytes, its members, and the record they make."""
+    """A valid document: its bytes, its members and its record."""
 
     raw: bytes
     data: dict[str, Any]
@@ -69,7 +74,7 @@ class Document(NamedTuple):
 
 
 def parse_document(raw: bytes, name: str, *, limit: int = json_text.MAX_DOCUMENT_BYTES) -> Document:
-    """The record in `raw`; InvalidContent says what is wrong and where. `name` is for the message."""
+    """Parse and validate a document. Raises InvalidContent with reason and position; `name` is used in the error."""
     data = json_text.parse(raw, name, limit=limit)
     try:
         record = Session.model_validate(data)
@@ -79,10 +84,10 @@ def parse_document(raw: bytes, name: str, *, limit: int = json_text.MAX_DOCUMENT
 
 
 def with_current_updated_at(raw: bytes, present: bytes) -> bytes:
-    """A document with the `updated_at` of the one that stands, if its own is older: it is refused for that alone."""
+    """`raw` with the `updated_at` of the present document if its own is older, since it would be rejected for that."""
     try:
         ours, theirs = parse_document(raw, "yours"), parse_document(present, "theirs")
-    except InvalidContent:  # which is what it will be refused for
+    except InvalidContent:  # the save will be rejected for this reason
         return raw
     if ours.record.updated_at.ns >= theirs.record.updated_at.ns:
         return raw
@@ -90,40 +95,60 @@ def with_current_updated_at(raw: bytes, present: bytes) -> bytes:
 
 
 def type_problem(error: pydantic.ValidationError, raw: bytes | None = None) -> Problem:
-    """The first fault pydantic found, in plain words; its place too, if the text is given."""
+    """The first error found by pydantic, with its position if the text is given."""
     first = error.errors(include_url=False)[0]
     path = tuple(first["loc"])
     line, column = json_text.locate(raw, path, ALIASES) if raw is not None else (None, None)
-    reason = _EXPLAINED.get(first["type"], first["msg"])
+    reason = _reason(first)
     more = error.error_count() - 1
     if more:
-        reason += f" (and {more} more fault{'s' if more > 1 else ''})"
+        reason += f" (and {more} more error{'s' if more > 1 else ''})"
     return Problem(reason, line, column, json_text.render_path(path))
+
+
+def _reason(error: ErrorDetails) -> str:
+    kind, context, value = error["type"], error.get("ctx", {}), error["input"]
+    if kind == "missing":
+        return "required member is missing"
+    if kind == "value_error":
+        return str(context["error"])  # without pydantic's prefix
+    if kind not in _EXPECTED:
+        return error["msg"]
+    return f"expected {_EXPECTED[kind].format(**context)}, got {_shown(value, kind)}"
+
+
+def _shown(value: Any, kind: str) -> str:
+    """The value where its type alone would not explain the error, else its type."""
+    if kind in ("int_type", "greater_than_equal", "less_than_equal") and type(value) in (int, float):
+        return str(value)
+    if kind == "literal_error" and isinstance(value, str):
+        return repr(value if len(value) <= 40 else f"{value[:40]}…")
+    return json_text.kind_of(value)
 
 
 # -- identity (rule 9) -------------------------------------------------------------------------------
 
 
 def identity_problem(document: Document, location: Location) -> Problem | None:
-    """Where a document contradicts the path it lies at; older ones that leave a member out do not."""
+    """The first member that contradicts the path of the document. A member absent from an older document does not."""
     path_says = {"id": location.id, "kind": location.kind, "root_session_id": location.root}
     for field, expected in path_says.items():
         found = document.data.get(field)
-        # Before there were trees no document had a root_session_id, and Bamboo fills it in as "".
+        # Documents from before session trees have no root_session_id; Bamboo writes "" for them.
         if found is None or found == expected or (field == "root_session_id" and not found):
             continue
         line, column = json_text.locate(document.raw, (field,))
-        reason = f"{found!r} does not agree with the path, which says {expected!r}"
+        reason = f"expected {expected!r} as in the path, got {found!r}"
         return Problem(reason, line, column, field)
     if location.child is not None and not document.record.parent_session_id:
-        return Problem("a child needs a parent_session_id", *json_text.locate(document.raw, ()), "parent_session_id")
+        return Problem("required for a child session", *json_text.locate(document.raw, ()), "parent_session_id")
     if location.child is not None and "kind" not in document.data:
-        return Problem("a child must say that its kind is child", *json_text.locate(document.raw, ()), "kind")
+        return Problem("expected 'child'; the member is missing", *json_text.locate(document.raw, ()), "kind")
     return None
 
 
 def fork(document: Document, location: Location) -> bytes:
-    """The document as it must read at its new path; every byte that says nothing of identity is kept."""
+    """The document with the identity of its new path. All bytes unrelated to identity are kept."""
     record = document.record
     members: Members = {"id": location.id, "kind": location.kind, "root_session_id": location.root}
     if location.child is None:
@@ -136,7 +161,7 @@ def fork(document: Document, location: Location) -> bytes:
 
 
 def with_identity(document: Document, members: Members) -> bytes:
-    """A document that says something else of who it is, and all in it that follows from its id (None: gone)."""
+    """The document with these identity members, and with all references to its id updated. None removes a member."""
     data, old_id = document.data, document.record.id
     after = {k: v for k, v in {**data, **members}.items() if k != AUTHORITY and (k not in members or v is not None)}
     new_id = members.get("id", old_id)
@@ -148,58 +173,58 @@ def with_identity(document: Document, members: Members) -> bytes:
 
 
 def _is_below_root(record: Session, location: Location) -> bool:
-    """Whether a fork has no other parent than the root of its new tree; nobody is his own parent."""
+    """Whether the parent of a fork must be the root of its new tree. A session is never its own parent."""
     return record.kind == "root" or record.parent_session_id in (None, "", record.root_session_id, location.id)
 
 
 def _with_references(raw: bytes, old: str, new: str) -> bytes:
-    """The text with the prefix of references changed; a string that spells it with escapes is written anew."""
+    """The text with the prefix of references replaced. A string that contains it in escaped form is re-encoded."""
     if old == new:
         return raw
     raw = raw.replace(json_text.render_compact(old)[1:-1], json_text.render_compact(new)[1:-1])
 
-    def mended(match: re.Match[bytes]) -> bytes:
+    def replaced(match: re.Match[bytes]) -> bytes:
         text: str = orjson.loads(match[0]) if b"\\" in match[0] else ""
         return json_text.render_compact(text.replace(old, new)) if old in text else match[0]
 
-    return json_text.STRING.sub(mended, raw) if b"\\" in raw else raw
+    return json_text.STRING.sub(replaced, raw) if b"\\" in raw else raw
 
 
-# -- Bamboo's sealed header (FORMATS C.6) --------------------------------------------------------------
+# -- Bamboo's sealed header ----------------------------------------------------------------------------
 
 
 def check_authority(document: Document, name: str) -> None:
-    """A sealed header must be exactly as Bamboo framed it, and say what the document says."""
+    """Reject a sealed header that is not framed exactly like Bamboo does it, or that contradicts the document."""
     if AUTHORITY not in document.data:
         return
-    reason = _authority_fault(document, name)
+    reason = _authority_problem(document, name)
     if reason is not None:
         line, column = json_text.locate(document.raw, (AUTHORITY,))
         raise InvalidContent(name, Problem(f"{reason}; {_AUTHORITY_ADVICE}", line, column, AUTHORITY))
 
 
-def _authority_fault(document: Document, name: str) -> str | None:
+def _authority_problem(document: Document, name: str) -> str | None:
     if name.endswith(layout.RUNTIME):
-        return "it belongs in session.json only"
+        return "allowed in session.json only"
     frame = _AUTHORITY_FRAME.match(document.raw)
     sealed = document.data[AUTHORITY]
     if frame is None or not isinstance(sealed, dict) or not isinstance(sealed.get("payload"), dict):
-        return "it has been moved or re-formatted, and Bamboo would refuse the document"
+        return "moved or re-formatted; Bamboo would reject the document"
     end = frame.end() + int(frame[1])
-    if document.raw[end - 1 : end + 2] != b"}},":  # the payload's own bracket, the member's, the next member
-        return "its length is not what it says, and Bamboo would refuse the document"
+    if document.raw[end - 1 : end + 2] != b"}},":  # closing brackets of payload and member, then the next member
+        return "payload_bytes is not the length of the payload; Bamboo would reject the document"
     if end > AUTHORITY_LIMIT:
-        return f"it is over {AUTHORITY_LIMIT} bytes"
-    return _contradiction(sealed["payload"], document)
+        return f"over the limit of {AUTHORITY_LIMIT} bytes"
+    return _authority_mismatch(sealed["payload"], document)
 
 
-def _contradiction(payload: dict[str, Any], document: Document) -> str | None:
-    for field in _SEALED:
+def _authority_mismatch(payload: dict[str, Any], document: Document) -> str | None:
+    for field in _AUTHORITY_FIELDS:
         if field in payload and not same(payload[field], getattr(document.record, field)):
-            return f"its {field} is not that of the document"
+            return f"{field} differs from the document"
     if "project_id" in payload and (payload["project_id"] or None) != (document.record.project_id or None):
-        return "its project_id is not that of the document"
+        return "project_id differs from the document"
     label = _CONTROL.sub("", document.record.title)[:160]
     if "title_label" in payload and payload["title_label"] != label:
-        return "its title_label is not the title of the document"
+        return "title_label differs from the title of the document"
     return None

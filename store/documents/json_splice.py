@@ -27,24 +27,23 @@ from store.documents.json_text import (
 def splice(
     raw: bytes, before: Mapping[str, Any], after: Mapping[str, Any], *, aliases: Mapping[str, str] | None = None
 ) -> bytes:
-    """Apply the difference between `before` and `after` to the object in `raw`; all other bytes stay.
+    """Apply the difference between `before` and `after` to the object in `raw`. All other bytes are kept.
 
-    A key missing in `after` is removed. Objects are spliced member by member, arrays element by element.
-    `aliases` names the other spelling under which the text may hold a key.
+    A key absent from `after` is removed. Objects are spliced member by member, arrays element by element.
+    `aliases` maps a key to the alternative spelling that the text may use.
     """
     start = skip_space(raw, 0)
     end = len(raw.rstrip(WHITESPACE))
-    # An empty object at the top is filled as serde would print it: one member a line.
+    # An empty top-level object is filled like serde prints it: one member per line.
     return raw[:start] + _splice_object(raw[start:end], before, after, _Style(b"\n", b""), aliases or {}) + raw[end:]
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality as JSON has it: 1, 1.0 and true are three different texts, so are 0.0 and -0.0; key order
-    means nothing."""
+    """JSON equality: 1, 1.0 and true differ, and so do 0.0 and -0.0. Key order is ignored."""
     if one is other:
         return True
     if one != other:
-        return False  # what Python finds different is different; but it finds 1 and True equal
+        return False  # values that differ in Python differ in JSON; but Python considers 1 and True equal
     if isinstance(one, str):
         return True
     if isinstance(one, dict | list) and isinstance(other, dict | list):
@@ -68,14 +67,14 @@ def _same_parts(one: Any, other: Any) -> bool:
 
 
 class _Style(NamedTuple):
-    """How a container is laid out: white space before each part, and before its closing bracket."""
+    """Layout of a container: white space before each part, and before its closing bracket."""
 
     lead: bytes
     tail: bytes
 
     @property
     def indent(self) -> bytes | None:
-        """What each line begins with; None if all stands on one line."""
+        """Indentation of each line; None if the container is on one line."""
         newline = self.lead.rfind(b"\n")
         return self.lead[newline + 1 :] if newline >= 0 else None
 
@@ -96,14 +95,14 @@ def _splice_object(
     old = members(raw)
     style = _object_style(raw, old, outer)
     present = {m.key for m in old}
-    spelled = _spelled({**before, **after}, present, aliases)
-    changed = {spelled[k]: v for k, v in after.items() if k not in before or not same(before[k], v)}
-    removed = {spelled[k] for k in before if k not in after}
+    spelling = _text_spellings({**before, **after}, present, aliases)
+    changed = {spelling[k]: v for k, v in after.items() if k not in before or not same(before[k], v)}
+    removed = {spelling[k] for k in before if k not in after}
     if not changed and not removed:
         return raw
     originals: dict[str, Any] = {}
     for key, value in before.items():
-        originals.setdefault(spelled[key], value)
+        originals.setdefault(spelling[key], value)
     chunks: dict[str, bytes] = {}
     for m in old:
         if m.key in removed:
@@ -121,23 +120,23 @@ def _splice_object(
     added = {key: value for key, value in changed.items() if key not in present}
     for key, value in added.items():
         chunks[key] = style.lead + render_compact(key) + colon + _render_as(value, style)
-    order = _order(kept, added.keys(), [spelled[k] for k in after])
+    order = _order(kept, added.keys(), [spelling[k] for k in after])
     return _join(b"{", [chunks[k] for k in order], style.tail, b"}")
 
 
-def _spelled(keys: Mapping[str, Any], present: set[str], aliases: Mapping[str, str]) -> dict[str, str]:
-    """Each key as the text spells it. A free map may hold both spellings: there they are two keys."""
-    spelled = {k: k for k in keys}
+def _text_spellings(keys: Mapping[str, Any], present: set[str], aliases: Mapping[str, str]) -> dict[str, str]:
+    """Each key in the spelling of the text. In a free-form map both spellings may occur as two separate keys."""
+    spelling = {k: k for k in keys}
     for name, alias in aliases.items():
         if name in keys and alias not in keys and alias in present and name not in present:
-            spelled[name] = alias
-    return spelled
+            spelling[name] = alias
+    return spelling
 
 
 def _order(kept: list[str], added: Collection[str], wanted: list[str]) -> list[str]:
-    """What was there as it was, and each new key behind the nearest that the declared order puts in front of it.
+    """The keys in order: existing keys unchanged, each new key after its nearest predecessor in `wanted`.
 
-    In one pass: an object may have a hundred thousand new members.
+    One pass: an object may get a hundred thousand new members.
     """
     known, leader = set(kept), None
     followers: dict[str | None, list[str]] = {}
@@ -162,7 +161,7 @@ def _splice_array(
         if i < head:
             parts.append(_lead(raw, spans, i) + raw[slice(*spans[i])])
         elif i >= len(after) - tail:
-            j = i - len(after)  # counted from the end, in both
+            j = i - len(after)  # counted from the end, in both arrays
             parts.append(_lead(raw, spans, len(before) + j) + raw[slice(*spans[j])])
         elif i < len(before) - tail:
             spliced = _splice_value(raw[slice(*spans[i])], before[i], value, style, aliases)
@@ -185,7 +184,7 @@ def _object_style(raw: bytes, old: list[JsonMember], outer: _Style) -> _Style:
         return _Style(b"", b"") if indent is None else _Style(b"\n" + indent + b"  ", b"\n" + indent)
     first = old[0]
     lead = raw[first.chunk_start : skip_space(raw, first.chunk_start)]
-    if len(old) > 1:  # `{"a": 1, "b": 2}`: the second member tells about the space after a comma
+    if len(old) > 1:  # `{"a": 1, "b": 2}`: the second member shows the space after a comma
         second = old[1].chunk_start
         lead = raw[second : skip_space(raw, second)]
     return _Style(lead, raw[old[-1].end : old[-1].chunk_end])

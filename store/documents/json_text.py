@@ -18,7 +18,7 @@ import orjson
 from store.errors import InvalidContent, Problem, TooLarge
 
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
-# serde_json gives up at the 128th open bracket; so 127 containers, and their innermost value is level 128.
+# serde_json fails at the 128th open bracket: 127 containers are allowed, and their innermost value is level 128.
 MAX_DEPTH = 127
 
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
@@ -28,13 +28,13 @@ _SPACE = re.compile(rb"[ \t\r\n]*")
 WHITESPACE = b" \t\r\n"
 _MINUS_ZERO = re.compile(rb"(?<![eE])-0(?![.eE])")
 _STRING_OR_MINUS_ZERO = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|(?<![eE])-0(?![.eE])', re.DOTALL)
-_ONE_BRACKET = bytes.maketrans(b"[]", b"{}")
+_AS_BRACES = bytes.maketrans(b"[]", b"{}")
 _STEPS = {ord("{"): 1, ord("}"): -1}
 _FEW_LEVELS = 16
 _NOT_BRACKETS_OR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
-# Where one of these occurs, if only in a string, a second and slower look is needed.
-_ONE_SPACE = bytes.maketrans(b"\t\r\n", b"   ")
-_ONE_SPACE_BEFORE_VALUES = bytes.maketrans(b"\t\r\n:,[", b"      ")
+# For quick checks: a match, even inside a string, requires the slower exact check.
+_AS_SPACES = bytes.maketrans(b"\t\r\n", b"   ")
+_SEPARATORS_AS_SPACES = bytes.maketrans(b"\t\r\n:,[", b"      ")
 
 Path = tuple[str | int, ...]
 
@@ -43,32 +43,43 @@ Path = tuple[str | int, ...]
 
 
 def parse(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> dict[str, Any]:
-    """The JSON object in `raw`; InvalidContent, with line and column, if serde_json would refuse it."""
+    """The JSON object in `raw`. Raises InvalidContent with line and column if serde_json would reject it."""
     value = parse_value(raw, name, limit=limit)
     if not isinstance(value, dict):
-        found = "an array" if isinstance(value, list) else "a single value"
-        raise InvalidContent(name, Problem(f"a JSON object is expected, not {found}", 1, 1))
+        raise InvalidContent(name, Problem(f"expected an object, got {kind_of(value)}", 1, 1))
     return value
 
 
 def parse_value(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> Any:
-    """As `parse`, but any JSON value."""
+    """Like `parse`, for any JSON value."""
     check_size(len(raw), name, limit)
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidContent(name, _syntax_problem(raw, error)) from None
     _check_structure(raw, value, name)
-    # serde reads -0 as a float, which it takes for no integer field; orjson would say 0.
-    if b" -0" in raw.translate(_ONE_SPACE_BEFORE_VALUES) and _MINUS_ZERO.search(_outside_strings(raw)):
+    # serde reads -0 as a float, which no integer field accepts; orjson reads it as 0.
+    if b" -0" in raw.translate(_SEPARATORS_AS_SPACES) and _MINUS_ZERO.search(_outside_strings(raw)):
         raw = _STRING_OR_MINUS_ZERO.sub(lambda m: m[1] or b"-0.0", raw)
         return orjson.loads(raw)
     return value
 
 
+def kind_of(value: Any) -> str:
+    """The JSON type of a value, for error texts."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    for kinds, name in ((str, "a string"), (int | float, "a number"), (list, "an array"), (dict, "an object")):
+        if isinstance(value, kinds):
+            return name
+    return type(value).__name__
+
+
 def check_size(size: int, name: str, limit: int) -> None:
     if size > limit:
-        raise TooLarge(name, Problem(f"{size} bytes are over the limit of {limit}"))
+        raise TooLarge(name, Problem(f"size is {size} bytes, over the limit of {limit} bytes"))
 
 
 def _syntax_problem(raw: bytes, error: orjson.JSONDecodeError) -> Problem:
@@ -76,25 +87,25 @@ def _syntax_problem(raw: bytes, error: orjson.JSONDecodeError) -> Problem:
         raw.decode()
     except UnicodeDecodeError as bad:
         line, column = position(raw, bad.start)
-        return Problem("the text is not valid UTF-8", line, column)
-    if error.msg.startswith("depth limit"):  # orjson's own, far beyond ours
+        return Problem("invalid UTF-8", line, column)
+    if error.msg.startswith("depth limit"):  # orjson's own limit, far above ours
         return _depth_problem(raw)
     return Problem(error.msg, error.lineno, error.colno)
 
 
 def _check_structure(raw: bytes, value: Any, name: str) -> None:
-    """What orjson lets pass: deep nesting, and keys that appear twice in one object."""
-    # Where there are no more brackets than levels, however they stand, none is too deep.
+    """Reject what orjson accepts but serde does not: deep nesting and duplicate keys."""
+    # With at most MAX_DEPTH opening brackets, nesting cannot be too deep.
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _depth(_brackets(raw)) > MAX_DEPTH:
         raise InvalidContent(name, _depth_problem(raw))
-    if _repeats_a_key(raw, orjson.dumps(value)):
+    if _has_duplicate_key(raw, orjson.dumps(value)):
         path, offset = _find_duplicate(raw)
         line, column = position(raw, offset)
-        raise InvalidContent(name, Problem("the key appears twice", line, column, render_path(path)))
+        raise InvalidContent(name, Problem("duplicate key", line, column, render_path(path)))
 
 
 def _depth(brackets: bytes) -> int:
-    """How deep they are nested. Few levels are soon taken off, the innermost first; beyond, each bracket is counted."""
+    """Nesting depth. Removes up to _FEW_LEVELS innermost levels at once; if brackets remain, counts each of them."""
     levels = 0
     while brackets and levels < _FEW_LEVELS:
         brackets = brackets.replace(b"{}", b"")
@@ -102,11 +113,11 @@ def _depth(brackets: bytes) -> int:
     return levels + max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
 
 
-def _repeats_a_key(raw: bytes, compact: bytes) -> bool:
-    """Whether printing what was parsed needs fewer keys than were read: then two of them became one."""
-    if b"\\u" in raw or b" :" in raw.translate(_ONE_SPACE):
+def _has_duplicate_key(raw: bytes, compact: bytes) -> bool:
+    """Whether the parsed value has fewer keys than the text: then two keys became one."""
+    if b"\\u" in raw or b" :" in raw.translate(_AS_SPACES):
         return _outside_strings(raw).count(b":") != _outside_strings(compact).count(b":")
-    # Strings that begin with a colon look like keys here, but they do so in both texts.
+    # A string that starts with a colon looks like a key here, but in both texts.
     return raw.count(b'":') != compact.count(b'":')
 
 
@@ -115,26 +126,26 @@ def _without_escapes(raw: bytes) -> bytes:
 
 
 def _brackets(raw: bytes) -> bytes:
-    """The brackets of a valid text that stand outside its strings, as if there were one kind only."""
-    bare = _without_escapes(raw).translate(_ONE_BRACKET, _NOT_BRACKETS_OR_QUOTES).replace(b'""', b"")
+    """The brackets of a valid text outside strings, all as braces."""
+    bare = _without_escapes(raw).translate(_AS_BRACES, _NOT_BRACKETS_OR_QUOTES).replace(b'""', b"")
     return b"".join(bare.split(b'"')[::2])
 
 
 def _outside_strings(raw: bytes) -> bytes:
-    """A valid text without its strings: every second piece between quotes."""
+    """A valid text without its strings: every second part between quotes."""
     return b"".join(_without_escapes(raw).split(b'"')[::2])
 
 
 def _depth_problem(raw: bytes) -> Problem:
-    line, column = position(raw, _too_deep_at(raw))
+    line, column = position(raw, _excess_depth_offset(raw))
     return Problem(f"nested deeper than {MAX_DEPTH} levels", line, column)
 
 
-# -- exact positions of faults: slow, only for documents known to be invalid -----------------------
+# -- exact positions of errors: slow, only for documents known to be invalid -----------------------
 
 
-def _too_deep_at(raw: bytes) -> int:
-    """Offset of the bracket that opens one level too many."""
+def _excess_depth_offset(raw: bytes) -> int:
+    """Offset of the bracket that exceeds MAX_DEPTH."""
     depth = 0
     for token in re.finditer(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', raw, re.DOTALL):
         if token[0] in (b"[", b"{"):
@@ -143,12 +154,12 @@ def _too_deep_at(raw: bytes) -> int:
                 return token.start()
         elif token[0] in (b"]", b"}"):
             depth -= 1
-    raise AssertionError("the text is not that deep")
+    raise AssertionError("the text is not nested too deeply")
 
 
 def _find_duplicate(raw: bytes) -> tuple[Path, int]:
-    """Path and offset of the first repeated key. Slow and exact: only for a text known to have one."""
-    path: list[str | int] = []  # the key or index each open container stands at
+    """Path and offset of the first duplicate key in a text that is known to have one."""
+    path: list[str | int] = []  # current key or index of each open container
     seen: list[set[str] | None] = []  # keys so far; None for an array
     token = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")([ \t\r\n]*:)?|[\[\]{},]', re.DOTALL)
     for match in token.finditer(raw):
@@ -174,23 +185,23 @@ def _find_duplicate(raw: bytes) -> tuple[Path, int]:
             if key in keys:
                 return tuple(path), match.start()
             keys.add(key)
-    raise AssertionError("the text repeats no key")
+    raise AssertionError("the text has no duplicate key")
 
 
 # -- positions -------------------------------------------------------------------------------------
 
 
 def position(raw: bytes, offset: int) -> tuple[int, int]:
-    """Line and column, from 1, of a byte offset; a column counts characters, as editors do."""
+    """Line and column, from 1, of a byte offset. Columns count characters, like editors do."""
     line_start = raw.rfind(b"\n", 0, offset) + 1
     column = len(raw[line_start:offset].decode(errors="replace")) + 1
     return raw.count(b"\n", 0, offset) + 1, column
 
 
 def locate(raw: bytes, path: Path, aliases: Mapping[str, str] | None = None) -> tuple[int, int]:
-    """Line and column of the value at `path`, or of the innermost container of it that exists.
+    """Line and column of the value at `path`, or of the innermost existing container on that path.
 
-    `aliases` names the other spelling under which the text may hold a key.
+    `aliases` maps a key to the alternative spelling that the text may use.
     """
     start = len(raw) - len(raw.lstrip(WHITESPACE))
     end = len(raw.rstrip(WHITESPACE))
@@ -219,11 +230,11 @@ def render_path(path: Path) -> str:
     return text
 
 
-# -- spans: where the parts of a valid text lie ----------------------------------------------------
+# -- spans: byte ranges of the parts of a valid text -----------------------------------------------
 
 
 class JsonMember(NamedTuple):
-    """One member of an object: its key, where its chunk (from comma to comma) and its value lie."""
+    """One member of an object: its key, and the spans of its chunk (from comma to comma) and of its value."""
 
     key: str
     chunk_start: int
@@ -233,7 +244,7 @@ class JsonMember(NamedTuple):
 
 
 def members(raw: bytes, start: int = 0, end: int | None = None) -> list[JsonMember]:
-    """The members of the valid object at `start`, in order. msgspec skips over the values unparsed."""
+    """The members of the valid object at `start`, in order. msgspec does not parse the values."""
     view = memoryview(raw)[start:end]
     values = msgspec.json.decode(view, type=dict[str, msgspec.Raw])
     found: list[JsonMember] = []
@@ -249,7 +260,7 @@ def members(raw: bytes, start: int = 0, end: int | None = None) -> list[JsonMemb
 
 
 def elements(raw: bytes, start: int = 0, end: int | None = None) -> list[tuple[int, int]]:
-    """Where the elements of the valid array at `start` lie, in order."""
+    """Spans of the elements of the valid array at `start`, in order."""
     values = msgspec.json.decode(memoryview(raw)[start:end], type=list[msgspec.Raw])
     found: list[tuple[int, int]] = []
     at = raw.index(b"[", start) + 1
@@ -271,17 +282,17 @@ def skip_space(raw: bytes, at: int) -> int:
 
 
 def render(value: Any) -> bytes:
-    """The text serde's pretty printer would write: two spaces, UTF-8 unescaped, no final newline."""
+    """The text that serde's pretty printer writes: two spaces, unescaped UTF-8, no final newline."""
     return _serde_floats(orjson.dumps(value, option=orjson.OPT_INDENT_2))
 
 
 def render_strict(value: Any, name: str) -> bytes:
-    """As `render`, of a value that a caller gave us: InvalidContent if JSON has no words for it."""
+    """Like `render`, for a value from a caller. Raises InvalidContent if JSON cannot represent it."""
     try:
-        json.dumps(value, allow_nan=False)  # orjson would write null for NaN, and text for a datetime
+        json.dumps(value, allow_nan=False)  # orjson would write null for NaN and a string for a datetime
         return render(value)
     except (TypeError, ValueError) as error:
-        raise InvalidContent(name, Problem(f"this cannot be written as JSON: {error}")) from None
+        raise InvalidContent(name, Problem(f"cannot be written as JSON: {error}")) from None
 
 
 def render_compact(value: Any) -> bytes:
@@ -289,10 +300,10 @@ def render_compact(value: Any) -> bytes:
 
 
 def render_indented(value: Any, indent: bytes | None) -> bytes:
-    """As `render`, every line but the first behind `indent`; compact if that is None."""
+    """Like `render`, with every line but the first indented; compact if `indent` is None."""
     if indent is None:
         return render_compact(value)
-    # No string holds a raw newline, so every one of them starts an indented line.
+    # Strings contain no raw newlines, so every newline starts an indented line.
     return render(value).replace(b"\n", b"\n" + indent)
 
 

@@ -1,7 +1,8 @@
-"""What a word is: which text of a message is searched, how it is cut into words, where a match shows. Pure.
+"""Search text: extraction of text from messages, preparation for the tokenizer, snippets. Pure.
 
-Text in Chinese, Japanese or Korean is split into single characters, so that any run of two or more is a
-phrase; an emoji is a word of its own. The same cut is made for rows and for queries, or nothing is found.
+Chinese, Japanese and Korean text is split into single characters, so any run of two or more
+characters is a phrase. An emoji is a separate word. Rows and queries must be split in the same
+way, or matches are lost.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ _CJK_RANGES = (
 _EMOJI_RANGES = "\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 _CJK = re.compile(f"[{_CJK_RANGES}]+")
 _EMOJI = re.compile(f"[{_EMOJI_RANGES}]")
-# The tokenizer drops emoji, but takes characters of private use for letters: so an emoji is spelt with one.
-_SPELT = "\ue000"
+# The tokenizer drops emoji but treats private-use characters as letters, so an emoji is encoded with one.
+_EMOJI_PREFIX = "\ue000"
 
 
 def message_text(message: dict[str, Any]) -> str:
-    """All of a message that a person could look for; pictures in base64 are nothing to read."""
+    """All searchable text of a message. Images in base64 are not searchable."""
     parts = [message.get("content") or "", message.get("reasoning") or ""]
     for part in message.get("content_parts") or ():
         text = part.get("text")
         if text and text != parts[0]:
             parts.append(text)
-    for picture in message.get("image_ocr") or ():
-        parts += [line.get("text", "") for line in picture.get("lines") or ()]
+    for image in message.get("image_ocr") or ():
+        parts += [line.get("text", "") for line in image.get("lines") or ()]
     for call in message.get("tool_calls") or ():
         function = call.get("function") or {}
         parts += [function.get("name", ""), _argument_text(function.get("arguments", ""))]
@@ -42,7 +43,7 @@ def message_text(message: dict[str, Any]) -> str:
 
 
 def _argument_text(arguments: str) -> str:
-    """Arguments are JSON inside a string: of `"a\\nls"` the words are a and ls, not nls."""
+    """Text of tool arguments, which are JSON in a string: the words of `"a\\nls"` are a and ls, not nls."""
     if "\\" not in arguments:
         return arguments
     try:
@@ -64,43 +65,43 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 
 def prepare_text(text: str) -> str:
-    """The text as the tokenizer shall have it.
+    """The text for the tokenizer.
 
-    Composed first: what was typed on a Mac, or taken from a file name of one, is the same word.
+    Normalized to NFC first: text from macOS, such as file names, is often decomposed.
     """
     if text.isascii():
         return text
     text = _CJK.sub(lambda run: f" {' '.join(run[0])} ", unicodedata.normalize("NFC", text))
-    return _EMOJI.sub(lambda found: f" {_SPELT}{ord(found[0]):x} ", text)
+    return _EMOJI.sub(lambda found: f" {_EMOJI_PREFIX}{ord(found[0]):x} ", text)
 
 
 def is_word(text: str) -> bool:
-    """Whether the tokenizer would find anything in it."""
+    """Whether the tokenizer would find a word in it."""
     return any(c.isalnum() for c in text) or _EMOJI.search(text) is not None
 
 
 def casefold_nfc(text: str) -> str:
-    """For comparing names: no matter which case, and how an accent is typed."""
+    """For comparing names: ignores case and the encoding of accents."""
     return unicodedata.normalize("NFC", text).casefold()
 
 
 # -- snippets --------------------------------------------------------------------------------------
 
 SNIPPET_CHARS = 160
-_MOST_WORDS = 32  # of a query that is longer than any question
-_MOST_PIECES = 32  # of a phrase, likewise
-_LONGEST_FOLDED = 200_000  # characters; each is looked at in turn
+_MAX_WORDS = 32  # of a query; more are ignored
+_MAX_PIECES = 32  # of a phrase; more are ignored
+_MAX_FOLDED_CHARS = 200_000  # folding handles one character at a time
 _PIECE = re.compile(f"[{_CJK_RANGES}{_EMOJI_RANGES}]|[^\\W_{_CJK_RANGES}]+")
-_LETTER = re.compile(f"[^\\W_{_CJK_RANGES}]")  # of a word that goes on
+_LETTER = re.compile(f"[^\\W_{_CJK_RANGES}]")  # a letter that continues a word
 
 
 def snippet(text: str, words: Iterable[str]) -> str:
-    """A line of `text` around the first of `words` that occurs, every match in it in [brackets].
+    """One line of `text` around the first match of `words`, with every match in [brackets].
 
-    A word that ends in `*` may go on in the text.
+    A word that ends in `*` matches as a prefix.
     """
     flat = " ".join(text.split())
-    spans = _spans(flat, list(islice(words, _MOST_WORDS)))
+    spans = _spans(flat, list(islice(words, _MAX_WORDS)))
     if not spans:
         return printable(flat[:SNIPPET_CHARS]) + ("…" if len(flat) > SNIPPET_CHARS else "")
     start = max(0, spans[0][0] - SNIPPET_CHARS // 3)
@@ -114,28 +115,28 @@ def snippet(text: str, words: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """One line that does nothing to a terminal but show itself."""
+    """One line without control characters, safe to print to a terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def occurs(text: str, words: Iterable[str]) -> bool:
-    """Whether a snippet of this text would show a match."""
-    return bool(_spans(" ".join(text.split()), list(islice(words, _MOST_WORDS))))
+    """Whether a snippet of this text would contain a match."""
+    return bool(_spans(" ".join(text.split()), list(islice(words, _MAX_WORDS))))
 
 
 def _spans(flat: str, words: list[str]) -> list[tuple[int, int]]:
-    """Where words occur, in order: as they are written, else without their accents, as the index has them."""
+    """Spans of matches, in order: exact ones, else matches that ignore accents, like the index does."""
     found = list(_matches(flat, words))
     if found or (flat.isascii() and all(map(str.isascii, words))):
         return found
-    plain, places = _without_accents(flat[:_LONGEST_FOLDED])
+    plain, places = _without_accents(flat[:_MAX_FOLDED_CHARS])
     return [(places[a], places[b]) for a, b in _matches(plain, [_without_accents(word)[0] for word in words])]
 
 
 def _matches(flat: str, words: list[str]) -> Iterator[tuple[int, int]]:
-    """Those that one snippet can show."""
+    """The matches that fit into one snippet."""
     lowered, flags = flat.lower(), 0
-    if len(lowered) != len(flat):  # İ becomes two: then the places would not be the same
+    if len(lowered) != len(flat):  # İ becomes two characters in lower case, which would shift the positions
         lowered, flags = flat, re.IGNORECASE
     patterns = [_pattern(word if flags else word.lower()) for word in words]
     pattern = "|".join(sorted(filter(None, patterns), key=len, reverse=True))
@@ -150,15 +151,15 @@ def _matches(flat: str, words: list[str]) -> Iterator[tuple[int, int]]:
 
 
 def _is_within_word(text: str, at: int) -> bool:
-    """Whether a word begins before `at` and goes on there. A look behind in the pattern would slow down the search."""
-    return at > 0 and _is_run(text[at]) and _LETTER.match(text[at - 1]) is not None
+    """Whether a word begins before `at` and continues there. A lookbehind in the pattern would be slower."""
+    return at > 0 and _joins_letters(text[at]) and _LETTER.match(text[at - 1]) is not None
 
 
 def _without_accents(text: str) -> tuple[str, list[int]]:
-    """Each character's letter without its marks; and for each letter, and the end, its place in `text`."""
+    """The text without accents, and the position in `text` of each remaining character and of the end."""
     letters, places = [], []
     for at, char in enumerate(text):
-        # Marks on kana and the parts of a Korean syllable are no accents; the index keeps them.
+        # Marks on kana and the parts of a Korean syllable are not accents; the index keeps them.
         letter = unicodedata.normalize("NFD", char)[0] if not char.isascii() and char < "\u2e80" else char
         if not unicodedata.combining(letter):
             letters.append(letter)
@@ -168,17 +169,17 @@ def _without_accents(text: str) -> tuple[str, list[int]]:
 
 @lru_cache(maxsize=64)
 def _pattern(phrase: str) -> str:
-    """`src/main.rs` is found in the index where the text says "src main rs", and so it is in the text."""
-    pieces: list[str] = _PIECE.findall(phrase)[:_MOST_PIECES]
+    """A regular expression for a phrase. Like in the index, `src/main.rs` also matches "src main rs"."""
+    pieces: list[str] = _PIECE.findall(phrase)[:_MAX_PIECES]
     if not pieces:
         return ""
     text = re.escape(pieces[0])
     for before, piece in pairwise(pieces):
-        # A character that is a word of its own needs no space before or after it.
-        text += ("[\\W_]+" if _is_run(before) and _is_run(piece) else "[\\W_]*") + re.escape(piece)
-    return text + (f"(?!{_LETTER.pattern})" if _is_run(pieces[-1]) and not phrase.endswith("*") else "")
+        # A character that is a separate word needs no space before or after it.
+        text += ("[\\W_]+" if _joins_letters(before) and _joins_letters(piece) else "[\\W_]*") + re.escape(piece)
+    return text + (f"(?!{_LETTER.pattern})" if _joins_letters(pieces[-1]) and not phrase.endswith("*") else "")
 
 
-def _is_run(piece: str) -> bool:
-    """Whether letters before or after it would belong to the same word."""
+def _joins_letters(piece: str) -> bool:
+    """Whether an adjacent letter would belong to the same word."""
     return not (_CJK.match(piece) or _EMOJI.match(piece))

@@ -1,8 +1,9 @@
-"""Keys have no place in a conversation: which members hold them, and what keys look like in any text. Pure.
+"""Secrets: API keys in documents, and text that looks like a key. Pure.
 
-`llm_config.api_key` and `metadata.api_key` are never written: a program's save leaves them out, as the agent that has
-these members does, and a document from the mount that carries one is refused. Keys that were said in a conversation are
-nobody's to change; `find_secrets` tells where they are, and never what they are.
+`llm_config.api_key` and `metadata.api_key` are never written. An API save omits them, like the
+agent that has these members does. A document from the mount that contains one is rejected. Keys
+in the text of a conversation are not changed; `find_secrets` reports their positions, never
+their values.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ HOLDERS = ("llm_config", "metadata")
 
 
 class SecretRefused(InvalidContent):
-    """A document that carries a key. Its text is not to be shown."""
+    """A document that contains an API key. Its text must not be shown or stored."""
 
 
 def find_api_key(document: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The path of a key that a document carries; None if it carries none. An empty one is none."""
+    """The path of the first API key in a document, or None. An empty string is not a key."""
     for holder in HOLDERS:
         members = document.get(holder)
         if isinstance(members, dict) and members.get(KEY):
@@ -32,50 +33,50 @@ def find_api_key(document: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def without_keys(document: dict[str, Any]) -> dict[str, Any]:
-    """The same document without the keys it carries; itself if there are none."""
+def without_api_key_members(document: dict[str, Any]) -> dict[str, Any]:
+    """The document without its API keys; the same object if there are none."""
     while (path := find_api_key(document)) is not None:
         holder = path[0]
         members = {name: value for name, value in document[holder].items() if name != KEY}
         document = {**document, holder: members}
-        if holder == "metadata" and not members:  # which is not written while it is empty
+        if holder == "metadata" and not members:  # empty metadata is not written
             document = {name: value for name, value in document.items() if name != holder}
     return document
 
 
 def without_api_keys(raw: bytes, document: dict[str, Any]) -> bytes:
-    """The text without the keys that its document carries, every other byte kept."""
-    clean = without_keys(document)
+    """The text of a document without its API keys. All other bytes are kept."""
+    clean = without_api_key_members(document)
     return raw if clean is document else splice(raw, document, clean)
 
 
 def reject_api_keys(raw: bytes, document: Mapping[str, Any], name: str) -> None:
-    """SecretRefused, with the place, if the document carries a key."""
+    """Raise SecretRefused, with the position, if the document contains an API key."""
     path = find_api_key(document)
     if path is not None:
-        reason = "a key is not stored with a conversation; take this member out, and give the agent its key elsewhere"
+        reason = "API keys are not stored in sessions; remove this member and configure the key elsewhere"
         raise SecretRefused(name, Problem(reason, *json_text.locate(raw, path), json_text.render_path(path)))
 
 
-# -- what keys look like -----------------------------------------------------------------------------------
+# -- patterns ----------------------------------------------------------------------------------------------
 
 
 class Pattern(NamedTuple):
     name: str
-    hints: tuple[str, ...]  # a text without any of them need not be looked through
+    hints: tuple[str, ...]  # a text without any of them is not searched
     regex: re.Pattern[str]
 
 
 class Secret(NamedTuple):
-    """Something that looks like a key: what kind, and where in the value it was found in."""
+    """Text that looks like a key: its kind and its path in the value that was searched."""
 
     kind: str
     path: json_text.Path
 
 
 def _pattern(name: str, regex: str, *hints: str) -> Pattern:
-    # A key is a word of its own: `task-proj-…` holds none. But in JSON inside a text `\n` is a line's end, no letter.
-    # And as no word begins inside another, no text can make a search long.
+    # A key is a whole word: `task-proj-…` contains none. But in JSON inside a string, the n of `\n` is not a letter.
+    # Since no word begins inside another, the search takes linear time.
     return Pattern(name, hints, re.compile(rf"(?:(?<![\w-])|(?<=\\[nrt])){regex}", re.ASCII))
 
 
@@ -113,15 +114,15 @@ PATTERNS = (
         *("api", "Api", "API", "secret", "SECRET", "token", "TOKEN"),
     ),
 )
-# Keys of documentation: `sk-xxxx…`, AKIAIOSFODNN7EXAMPLE, `user:password@`.
+# Example keys in documentation: `sk-xxxx…`, AKIAIOSFODNN7EXAMPLE, `user:password@`.
 _PLACEHOLDER = re.compile(r"(?i)example|your[_-]|x{5,}|\*{3}|\.{3}|placeholder|redacted|dummy|:pass(?:word)?@|:secret@")
-_FEWEST_CHARACTERS = 6  # that differ: no key consists of fewer
+_MIN_DISTINCT_CHARS = 6  # no key has fewer distinct characters
 
 
 def find_secrets(value: Any, path: json_text.Path = ()) -> Iterator[Secret]:
-    """Everything in a JSON value that looks like a key; each kind once for each text in it."""
+    """Everything in a JSON value that looks like a key; each kind once per string."""
     if isinstance(value, str):
-        for kind in secrets_in(value):
+        for kind in find_secret_kinds(value):
             yield Secret(kind, path)
     elif isinstance(value, dict):
         for name, inner in value.items():
@@ -131,8 +132,8 @@ def find_secrets(value: Any, path: json_text.Path = ()) -> Iterator[Secret]:
             yield from find_secrets(inner, (*path, number))
 
 
-def secrets_in(text: str) -> Iterator[str]:
-    """The kinds of what looks like a key; what one pattern has taken is no other's."""
+def find_secret_kinds(text: str) -> Iterator[str]:
+    """The kinds of keys in a text. A match of one pattern is not matched by later patterns."""
     taken: list[tuple[int, int]] = []
     for pattern in PATTERNS:
         if not any(hint in text for hint in pattern.hints):
@@ -144,7 +145,7 @@ def secrets_in(text: str) -> Iterator[str]:
 
 
 def _is_likely(text: str) -> bool:
-    return len(set(text)) >= _FEWEST_CHARACTERS and _PLACEHOLDER.search(text) is None
+    return len(set(text)) >= _MIN_DISTINCT_CHARS and _PLACEHOLDER.search(text) is None
 
 
 def _is_free(span: tuple[int, int], taken: list[tuple[int, int]]) -> bool:

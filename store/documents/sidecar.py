@@ -1,7 +1,8 @@
-"""session.json and its sidecar: who wins, member by member. Pure.
+"""Sidecar: merge of session.json and runtime.json, member by member. Pure.
 
-The sidecar holds the freshest control plane (everything but the messages) and wins when a session is
-loaded. So a change made in session.json must be carried into it, or nobody would ever see it.
+The sidecar runtime.json holds the newest control plane (everything but the messages), and its
+members win when a session is loaded. So a change made in session.json must also be applied to
+the sidecar, or it would have no effect.
 """
 
 from __future__ import annotations
@@ -10,24 +11,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from store.documents.json_splice import same, splice
-from store.documents.secrets import without_keys
+from store.documents.secrets import without_api_key_members
 from store.model.mirrored_fields import MIRRORED, mirror_text
 from store.model.record import ALIASES
 from store.model.session import Session
 
 AUTHORITY = "_bamboo_main_authority"
-# What newer Bamboos keep in session.json alone.
+# Members that newer versions of Bamboo write to session.json only.
 SESSION_ONLY = frozenset({"messages", "provider_transcript", AUTHORITY})
 
-# Marks that compression leaves on a message; they do not make it another message.
+# Members that compression sets on a message. Changing them does not count as editing the message.
 _COMPRESSION_MARKS = ("compressed", "compressed_by_event_id", "never_compress", "compression_level")
-# What was worked out from the messages, and is wrong once one of them has been edited.
+# Members computed from the messages, invalid after a message was edited.
 DERIVED = ("token_usage", "conversation_summary", "compression_events", "model_context_state")
 _PREVIOUS_RESPONSE = "responses.previous_response_id"
 
 
 def overlay(main: Session, side: Session | None) -> Session:
-    """The session as its owner sees it: messages from session.json, everything else from the sidecar."""
+    """The session as its agent loads it: messages from session.json, everything else from the sidecar."""
     if side is None:
         return main
     merged = side.model_copy()
@@ -40,18 +41,18 @@ def overlay(main: Session, side: Session | None) -> Session:
 
 
 def control_plane(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document as the sidecar holds it, under the names the sidecar uses."""
+    """The members of a document that belong in the sidecar, with the spellings used there."""
     plane = _renamed({k: v for k, v in document.items() if k not in SESSION_ONLY}, "task_list")
     return plane | _without_admission(document)
 
 
 def _renamed(members: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The same members, one of them under its name if it was there under its alias."""
+    """The members, with `name` instead of its alias."""
     return {name if k == ALIASES[name] else k: v for k, v in members.items()}
 
 
 def _without_admission(document: Mapping[str, Any]) -> dict[str, Any]:
-    """runtime_metadata without the one member of it that session.json keeps for itself."""
+    """runtime_metadata without the one member that only session.json has."""
     metadata = document.get("runtime_metadata")
     if not isinstance(metadata, dict) or "session_inbox_admission" not in metadata:
         return {}
@@ -59,8 +60,8 @@ def _without_admission(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sidecar_of(raw: bytes, document: Mapping[str, Any]) -> bytes:
-    """A first sidecar for a session.json: the same text without messages and without legacy child lists."""
-    plane: dict[str, Any] = without_keys({k: v for k, v in document.items() if k not in SESSION_ONLY})
+    """A new sidecar for a session.json: the same text without messages and legacy child lists."""
+    plane: dict[str, Any] = without_api_key_members({k: v for k, v in document.items() if k not in SESSION_ONLY})
     plane |= {"messages": [], **_without_admission(document)}
     state = plane.get("agent_runtime_state")
     if isinstance(state, dict) and state.get("children"):
@@ -69,18 +70,18 @@ def sidecar_of(raw: bytes, document: Mapping[str, Any]) -> bytes:
 
 
 def apply_changes_to_sidecar(side: bytes, old: Mapping[str, Any], new: Mapping[str, Any]) -> bytes:
-    """The sidecar after session.json changed from `old` to `new`: what differs is carried, the rest stays."""
-    before, after = (_with_maps(_with_task_names(control_plane(document))) for document in (old, new))
+    """The sidecar with the difference between `old` and `new` session.json applied. All else is kept."""
+    before, after = (_with_empty_maps(_with_task_names(control_plane(document))) for document in (old, new))
     return splice(side, before, after, aliases=ALIASES)
 
 
-def _with_maps(plane: dict[str, Any]) -> dict[str, Any]:
-    """A map that session.json has no more, or not yet, is an empty one: what else the sidecar has in it stays."""
+def _with_empty_maps(plane: dict[str, Any]) -> dict[str, Any]:
+    """Treat a map absent from session.json as empty, so that other entries in the sidecar are kept."""
     return plane | {name: {} for name in ("metadata", "runtime_metadata") if name not in plane}
 
 
 def _with_task_names(plane: dict[str, Any]) -> dict[str, Any]:
-    """The aliases inside the task list too: session.json and sidecar may use different ones."""
+    """Replace aliases inside the task list: session.json and sidecar may use different spellings."""
     tasks = plane.get("task_list")
     if not tasks:
         return plane
@@ -92,38 +93,38 @@ def _with_task_names(plane: dict[str, Any]) -> dict[str, Any]:
 
 
 def merged_main(main: Mapping[str, Any], loaded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """What session.json should say after an API save: the record as it is now.
+    """The members of session.json after an API save: those of the record now.
 
-    Members that only session.json had, unknown to us, stay: the sidecar never knew them, so their
-    absence in the loaded record means nothing.
+    Unknown members that only session.json has are kept. The sidecar never had them, so their
+    absence from the loaded record does not mean that they were removed.
     """
     known = Session.model_fields
     kept = {k: v for k, v in main.items() if k not in known and k not in loaded and k != AUTHORITY}
     return {**kept, **{k: v for k, v in now.items() if k != AUTHORITY}}
 
 
-# -- what an API save adds to a change --------------------------------------------------------------
+# -- changes that follow from an API save -----------------------------------------------------------
 
 
 def complete_api_changes(loaded: Mapping[str, Any], session: Session) -> dict[str, Any]:
-    """Complete what the caller changed: versions, legacy mirrors, derived state (FORMATS A.2, A.9, H.12, H.13).
+    """Update what follows from the caller's changes: versions, mirrored fields, derived state.
 
-    Returns the session's dump, without keys.
+    Returns the dump of the session, without API keys.
     """
     complete_control_changes(loaded, session)
-    now = without_keys(session.model_dump(warnings=False))
+    now = without_api_key_members(session.model_dump(warnings=False))
     if same(loaded["messages"], now["messages"]):
-        now["messages"] = loaded["messages"]  # one and the same: whoever compares them again is done at once
+        now["messages"] = loaded["messages"]  # the same object: later comparisons return at once
     elif was_edited(loaded["messages"], now["messages"]):
         _clear_derived(loaded, now, session)
-        now = without_keys(session.model_dump(warnings=False))
+        now = without_api_key_members(session.model_dump(warnings=False))
     return now
 
 
 def complete_control_changes(loaded: Mapping[str, Any], session: Session) -> None:
-    """The same for the control plane alone."""
+    """Like `complete_api_changes`, for the control plane only."""
     _bump_versions(loaded, session)
-    _keep_mirrors(loaded, session)
+    _update_mirrors(loaded, session)
 
 
 def _bump_versions(loaded: Mapping[str, Any], session: Session) -> None:
@@ -134,15 +135,15 @@ def _bump_versions(loaded: Mapping[str, Any], session: Session) -> None:
         session.metadata_version = max(session.metadata_version, loaded.get("metadata_version", 0) + 1)
 
 
-def _keep_mirrors(loaded: Mapping[str, Any], session: Session) -> None:
-    """A typed runtime field that changed has its legacy text changed with it."""
+def _update_mirrors(loaded: Mapping[str, Any], session: Session) -> None:
+    """Update the string in metadata of each typed runtime field that changed."""
     before = loaded.get("runtime_metadata") or {}
     now = session.runtime_metadata.model_dump(warnings=False) if session.runtime_metadata else {}
     for name, key in MIRRORED.items():
         if same(before.get(name), now.get(name)):
             continue
         if session.metadata.get(key) != loaded.get("metadata", {}).get(key):
-            continue  # the caller has set the mirror himself
+            continue  # the caller changed the string too
         text = mirror_text(name, now.get(name))
         if text is None:
             session.metadata.pop(key, None)
@@ -151,7 +152,7 @@ def _keep_mirrors(loaded: Mapping[str, Any], session: Session) -> None:
 
 
 def was_edited(before: list[Any], after: list[Any]) -> bool:
-    """Whether a message that was there is gone or says something else. Appending edits nothing."""
+    """Whether an existing message was removed or changed. Appending is not an edit."""
     if len(after) < len(before):
         return True
     return any(not same(_content_of(b), _content_of(a)) for b, a in zip(before, after, strict=False))
@@ -162,7 +163,7 @@ def _content_of(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _clear_derived(loaded: Mapping[str, Any], now: Mapping[str, Any], session: Session) -> None:
-    """Only what the caller left as it was: who compresses writes messages and summary in one save."""
+    """Clear derived members that the caller did not change. Compression changes messages and summary in one save."""
     for name in DERIVED:
         if same(loaded.get(name), now.get(name)):
             setattr(session, name, [] if name == "compression_events" else None)

@@ -1,9 +1,10 @@
-"""A session as text to read and to grep: Markdown, for people. Pure.
+"""Transcript: a session rendered as Markdown, for reading and grep. Pure.
 
-The text is a header, a summary where there is one, and one piece a message, one after the other. The header
-depends on the index entry alone, a piece on its message and its place alone. So the length of the whole is the sum
-of lengths that are known without rendering; only where an attachment's link leads is not known before it is asked
-for, and is counted by whoever knows (`Measure`). Whatever changes a byte of this text raises RENDERER_VERSION.
+A transcript consists of a header, an optional summary and one piece per message. The header depends
+only on the index entry, a piece only on its message and index. So the size of a transcript is the
+sum of stored sizes and is known without rendering. Only the targets of attachment links are not
+part of the stored size (`PieceSize`). Every change to the rendered text must increase
+RENDERER_VERSION.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ import orjson
 from store.documents import attachment_names
 from store.model.index_entry import IndexEntry
 
-RENDERER_VERSION = 1
+RENDERER_VERSION = 2
 
-Message = Mapping[str, Any]  # as parsed from session.json, and checked
-Target = Callable[[str], str]  # where a link to an attachment leads, by its reference; see `quote_path`
+Message = Mapping[str, Any]  # as parsed from session.json, and validated
+Target = Callable[[str], str]  # reference of an attachment → target of its link; see `quote_path`
 
-# What a terminal would obey: shown, so that reading a transcript does nothing but show it.
+# Control characters are made visible, so printing a transcript cannot control a terminal.
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _CONTROL_BYTES = bytes(code for code in (*range(0x20), 0x7F) if code not in b"\t\n")
 _LATE_CONTROL = re.compile(r"[\x80-\x9f]")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
 _BACKTICKS = re.compile(r"`{3,}")
-_LONGEST_LINE = 100  # of an argument that stands on the line of its name
+_MAX_LINE_CHARS = 100  # of an argument on the same line as its name
 
 
 class PieceSize(NamedTuple):
-    """How long a piece is: its bytes without the targets of its links, and how often each link is there."""
+    """Size of a piece: its bytes without link targets, and the number of occurrences of each link."""
 
     size_bytes: int
     links: Mapping[str, int]
@@ -48,7 +49,7 @@ def render(entry: IndexEntry, summary: str, messages: Sequence[Message], target:
 
 
 def measure(message: Message, index: int) -> PieceSize:
-    """What a message's piece adds to the length of the whole."""
+    """The size of a message's piece."""
     urls: list[str] = []
 
     def without_target(url: str) -> str:
@@ -60,12 +61,12 @@ def measure(message: Message, index: int) -> PieceSize:
 
 
 def length(text: str) -> int:
-    """In bytes, as it will be read."""
+    """Length in bytes of the encoded text."""
     return len(text) if text.isascii() else len(encode(text))
 
 
 def encode(text: str) -> bytes:
-    # A lone surrogate is refused wherever documents are checked; here it must not keep one from being indexed.
+    # Validation rejects lone surrogates; here they must not prevent a document from being indexed.
     return text.encode(errors="replace")
 
 
@@ -73,7 +74,7 @@ def encode(text: str) -> bytes:
 
 
 def render_header(entry: IndexEntry) -> str:
-    """Title, model and times, and what else a person wants to know before reading."""
+    """Title, model, times and other properties of the session."""
     lines = [f"# {_line(entry.title) or 'Untitled'}", "", *_facts(entry)]
     return "\n".join(lines) + "\n"
 
@@ -110,13 +111,13 @@ def render_summary(summary: str) -> str:
 
 
 def render_message(message: Message, index: int, target: Target) -> str:
-    """One piece: a heading and, each a paragraph of its own, all that the message holds."""
+    """One piece: a heading, and one paragraph for each part of the message."""
     blocks = "\n\n".join([_heading(message, index), *_blocks(message, target)])
     return f"\n{blocks}\n"
 
 
 def _heading(message: Message, index: int) -> str:
-    """The number is the message's place in `messages`, as search and jq count."""
+    """The heading of a message. Its number is the index in `messages`, as in search results and jq."""
     parts = [f"## [{index}] {message['role']}"]
     if message.get("created_at"):
         parts.append(_time(message["created_at"]))
@@ -145,36 +146,36 @@ def _blocks(message: Message, target: Target) -> Iterator[str]:
     elif content.strip():
         yield _prose(content)
     for part in message.get("content_parts") or ():
-        text, picture = part.get("text"), part.get("image_url")
+        text, image = part.get("text"), part.get("image_url")
         if text and text.strip() and text != content:
             yield _prose(text)
-        if picture:
-            yield _picture(picture["url"], target)
+        if image:
+            yield _image(image["url"], target)
     for read in message.get("image_ocr") or ():
         lines = [line["text"] for line in read.get("lines") or ()]
         if lines:
-            yield _quoted("Text in the picture", "\n".join(lines))
+            yield _quoted("Text in the image", "\n".join(lines))
     for call in message.get("tool_calls") or ():
         yield _call(call)
 
 
-def _picture(url: str, target: Target) -> str:
+def _image(url: str, target: Target) -> str:
     if url[:5].lower() == "data:":
         header, _, payload = url[5:].partition(",")
-        return f"*picture in the document itself: {_line(header.partition(';')[0])}, {len(payload) * 3 // 4} bytes*"
+        return f"*embedded image: {_line(header.partition(';')[0])}, {len(payload) * 3 // 4} bytes*"
     reference = attachment_names.parse_reference(url)
     if reference is None:
-        return f"![picture]({quote_path(url)})"
+        return f"![image]({quote_path(url)})"
     return f"![{_line(reference[1])}]({target(url)})"
 
 
 def quote_path(path: str) -> str:
-    """A path or URL as a link has it: whatever would end the link, or a line, is written in percents."""
+    """A path or URL for a link. Characters that would end the link or the line are percent-encoded."""
     return quote(path, safe="/:?&=#%+,;@!$*'~-._", errors="replace")
 
 
 def quote_name(path: str) -> str:
-    """As `quote_path`, for the path of a file, in which no character means anything but itself."""
+    """Like `quote_path`, for a file path, in which `?`, `#` and `%` have no special meaning."""
     return quote(path, safe="/:&=+,;@!$*'~-._", errors="replace")
 
 
@@ -192,7 +193,7 @@ def _call(call: Mapping[str, Any]) -> str:
 
 
 def _result(content: str) -> str:
-    """A tool's output as it is; but an object on a single line is laid out, for it was not made to be read."""
+    """Tool output, unchanged. A JSON object on a single line is formatted, because it is hard to read."""
     if not content.strip():
         return "*(no output)*"
     values = _parsed(content) if content.lstrip()[:1] == "{" and "\n" not in content.strip() else None
@@ -203,17 +204,17 @@ def _parsed(text: str) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return None  # not JSON, or a number that no one can hold: shown as it is written
+        return None  # not JSON, or a number out of range: shown unchanged
 
 
 def _members(values: Mapping[str, Any]) -> str:
-    """One line a member; what needs more stands below its name, unescaped."""
+    """One line per member. A long value follows below its name, unescaped."""
     return "\n".join(_member(_line(name), value) for name, value in values.items()).rstrip("\n")
 
 
 def _member(name: str, value: Any) -> str:
     text = _clean(value if isinstance(value, str) else orjson.dumps(value).decode())
-    if "\n" not in text.strip() and len(text) <= _LONGEST_LINE:
+    if "\n" not in text.strip() and len(text) <= _MAX_LINE_CHARS:
         return f"- {name}: {text.strip()}"
     if isinstance(value, dict | list):
         text = _clean(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
@@ -224,7 +225,7 @@ def _member(name: str, value: Any) -> str:
 
 
 def _time(text: str) -> str:
-    """To the second, on the clock it was written by."""
+    """The time to the second, in its original time zone."""
     zone = "UTC" if text[-1] in "Zz" else text[-6:]
     return f"{text[:10]} {text[11:19]} {zone}"
 
@@ -234,29 +235,29 @@ def _line(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without colours, with Unix line ends, and with nothing in it that a terminal would obey."""
+    """Without colours and control characters, with Unix line endings."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if _has_controls(text):
-        text = _CONTROL.sub(_shown, _COLOUR.sub("", text))
+        text = _CONTROL.sub(_visible_control, _COLOUR.sub("", text))
     return text
 
 
 def _has_controls(text: str) -> bool:
-    """Far quicker than to search for them, and nearly always False."""
+    """Much faster than a regular expression search, and almost always False."""
     raw = text.encode(errors="replace")
     if len(raw.translate(None, _CONTROL_BYTES)) != len(raw):
         return True
     return not text.isascii() and _LATE_CONTROL.search(text) is not None
 
 
-def _shown(match: re.Match[str]) -> str:
+def _visible_control(match: re.Match[str]) -> str:
     code = ord(match[0])
     return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"\\x{code:02x}"
 
 
 def _prose(text: str) -> str:
-    """What was written to be read, Markdown or not. A code block left open would swallow what follows."""
+    """Text written for reading, possibly Markdown. An open code block is closed: it would include what follows."""
     text = _clean(text).strip("\n")
     if "```" not in text and "~~~" not in text:
         return text
@@ -276,7 +277,7 @@ def _quoted(label: str, text: str) -> str:
 
 
 def _fenced(text: str) -> str:
-    """A block that no line of the text can end."""
+    """A code block with a fence longer than any in the text."""
     longest = max(map(len, _BACKTICKS.findall(text)), default=2) if "```" in text else 2
     fence = "`" * (longest + 1)
     return f"{fence}\n{text.strip(chr(10))}\n{fence}"

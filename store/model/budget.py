@@ -1,6 +1,6 @@
-"""What a conversation costs and how it is kept small: budget, usage, summary, compression, prompt.
+"""Token budget, token usage, summary, compression events and prompt snapshot of a session.
 
-Records of FORMATS A.6. Members that only newer agents write are None until someone sets them.
+Members that only newer agents write are None until the caller sets them.
 """
 
 from typing import Any, Literal, Self
@@ -13,7 +13,7 @@ from store.model.timestamp import Timestamp
 
 
 class TokenBudgetUsage(Record):
-    """How full the context window was at the last call."""
+    """Context window usage at the last model call."""
 
     system_tokens: U32
     summary_tokens: U32
@@ -39,9 +39,9 @@ class HybridStrategy(Record):
 
 
 class BudgetStrategy(Record):
-    """`{"window": {…}}` or `{"hybrid": {…}}`: an object with exactly one member, which is its kind."""
+    """`{"window": {…}}` or `{"hybrid": {…}}`: an object with exactly one member, whose key is the kind."""
 
-    model_config = ConfigDict(extra="forbid")  # a second key is no unknown field here but a second kind
+    model_config = ConfigDict(extra="forbid")  # a second key is a second kind, not an unknown member
 
     window: Missing[WindowStrategy] = None
     hybrid: Missing[HybridStrategy] = None
@@ -49,7 +49,7 @@ class BudgetStrategy(Record):
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
         if (self.window is None) == (self.hybrid is None):
-            raise PydanticCustomError("strategy", "a strategy is either window or hybrid")
+            raise PydanticCustomError("strategy", "expected exactly one of window and hybrid")
         return self
 
     @classmethod
@@ -58,7 +58,7 @@ class BudgetStrategy(Record):
 
 
 class TokenBudget(Record):
-    """A persisted override of the model's budget."""
+    """Override of the model's token budget."""
 
     max_context_tokens: U32
     max_output_tokens: U32
@@ -77,7 +77,7 @@ class TokenBudget(Record):
 
 
 class ConversationSummary(Record):
-    """The text that stands in for messages no longer sent."""
+    """Summary that replaces messages that are no longer sent to the model."""
 
     created_at: Timestamp
     updated_at: Timestamp
@@ -92,7 +92,7 @@ class ConversationSummary(Record):
 
 
 class CompressionEvent(Record):
-    """One time the context was compressed. The `retrieval_*` family of newer agents stays unknown."""
+    """One compression of the context. The `retrieval_*` members of newer agents are kept as unknown members."""
 
     id: str
     created_at: Timestamp
@@ -106,7 +106,7 @@ class CompressionEvent(Record):
     compression_ratio: float = 0.0
     model_used: Opt[str] = None
     latency_ms: U64 = 0
-    # Their widths are not known, only that they are unsigned.
+    # The integer widths of these are unknown; they are unsigned.
     actual_summary_tokens: Missing[U64] = None
     source_tokens: Missing[U64] = None
     fixed_prompt_tokens: Missing[U64] = None
@@ -121,7 +121,7 @@ class CompressionEvent(Record):
 
 
 class PromptSnapshot(Record):
-    """The system prompt as it was sent, and the sections it was made of."""
+    """The system prompt that was sent, and its sections."""
 
     base_system_prompt: str
     enhancement_prompt: Opt[str] = None

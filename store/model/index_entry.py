@@ -15,7 +15,7 @@ from store.model.timestamp import Timestamp
 
 
 class IndexEntry(Record):
-    """What the index says of a session: one value of `sessions` in sessions.json."""
+    """The index entry of one session."""
 
     id: str
     kind: SessionKind
@@ -24,7 +24,7 @@ class IndexEntry(Record):
     title_version: U64 = 0
     title_generated: Missing[bool] = None
     pinned: bool
-    parent_session_id: str | None = None  # the only member that is written as null
+    parent_session_id: str | None = None  # the only member written as null
     root_session_id: str
     spawn_depth: U32
     model: str = ""
@@ -65,7 +65,7 @@ class IndexEntry(Record):
         message_count: int,
         has_attachments: bool,
     ) -> Self:
-        """The entry of `session`. Its identity is where it lies, whatever the document says (rule 9)."""
+        """The entry of `session`. Its identity comes from its path, not from the document (rule 9)."""
         metadata = session.metadata
         state = session.agent_runtime_state
         entry = cls(
@@ -103,7 +103,7 @@ class IndexEntry(Record):
             resident_name=_unless_blank(metadata.get("resident_name")),
             placement=_parse_object(metadata.get("placement")),
         )
-        # Assigned, not passed: they may be absent from an entry but are never null in one.
+        # Assigned after construction, because the constructor rejects None: absent is valid, null is not.
         entry.title_generated = session.title_generated
         if state and state.permission_mode is not None:
             entry.permission_mode = state.effective_permission_mode()
@@ -111,7 +111,7 @@ class IndexEntry(Record):
 
 
 def _unless_blank(text: str | None) -> str | None:
-    """Untrimmed, but only if something remains after trimming."""
+    """`text` unchanged, or None if it is empty or only white space."""
     return text if text and text.strip() else None
 
 

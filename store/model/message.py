@@ -1,7 +1,7 @@
-"""One message of a conversation and what it is made of.
+"""Message: one message of a conversation, with its parts and tool calls.
 
-Records of FORMATS A.3. A message that came without `id` or `created_at` stays without: inventing them
-on load would give it another identity at every load. The constructors set both.
+A message loaded without `id` or `created_at` keeps them absent. Generating them on load would
+give the message a different identity at every load. The constructors set both.
 """
 
 from collections.abc import Iterable
@@ -17,31 +17,31 @@ from store.model.timestamp import Timestamp
 Role = Literal["system", "user", "assistant", "tool"]
 Phase = Literal["commentary", "final_answer"]
 
-# A tool's output beyond the limit keeps its head and its tail; all three count UTF-8 bytes.
+# Tool output over the limit is truncated to its head and tail. All three are in UTF-8 bytes.
 TOOL_OUTPUT_LIMIT_BYTES = 256 * 1024
 TOOL_OUTPUT_HEAD_BYTES = 160 * 1024
 TOOL_OUTPUT_TAIL_BYTES = 64 * 1024
 
 
 class ImageUrl(Record):
-    """`url` may be an attachment's, any other, or hold the image itself (`data:…;base64,…`)."""
+    """`url` is an attachment reference, any other URL, or the image itself (`data:…;base64,…`)."""
 
     url: str
     detail: Opt[str] = None
 
 
 class MessagePart(Record):
-    """A piece of text or an image. One record for both, so that errors name the plain JSON path."""
+    """Text or an image. One record for both, because a union would put its tag into the path of an error."""
 
     type: Literal["text", "image_url"]
     text: Opt[str] = None
     image_url: Opt[ImageUrl] = None
 
     @model_validator(mode="after")
-    def _has_what_its_type_names(self) -> Self:
+    def _check_type_member(self) -> Self:
         if (self.text if self.type == "text" else self.image_url) is None:
             raise PydanticCustomError(
-                "message_part", "a part of type {type} needs the member {type}", {"type": self.type}
+                "message_part", "a part of type {type} requires the member {type}", {"type": self.type}
             )
         return self
 
@@ -104,7 +104,7 @@ class Message(Record):
 
     @classmethod
     def assistant(cls, text: str, tool_calls: list[ToolCall] | None = None) -> Self:
-        """With tool calls it is commentary on the way, without them the final answer."""
+        """An assistant message. Its phase is commentary if it has tool calls, else final_answer."""
         phase: Phase = "commentary" if tool_calls else "final_answer"
         return cls._new("assistant", text, phase=phase, tool_calls=tool_calls)
 
@@ -116,18 +116,18 @@ class Message(Record):
     def tool_result_with_images(
         cls, tool_call_id: str, content: str, images: Iterable[tuple[str, str]], success: bool = True
     ) -> Self:
-        """`images` are pairs of MIME type and base64 text; each becomes a part with a `data:` URL."""
+        """`images` are pairs of MIME type and base64 string. Each becomes a part with a `data:` URL."""
         message = cls.tool_result(tool_call_id, content, success)
         urls = [f"data:{mime};base64,{data}" for mime, data in images]
         message.content_parts = [MessagePart(type="image_url", image_url=ImageUrl(url=url)) for url in urls] or None
         return message
 
 
-def cut_tool_output(content: str) -> str:
-    """`content` itself, or its head and tail around a line that says how much is gone."""
-    if len(content) * 4 <= TOOL_OUTPUT_LIMIT_BYTES:  # no character has more than four bytes
+def truncate_tool_output(content: str) -> str:
+    """`content`, or its head and tail around a line that states how much was omitted."""
+    if len(content) * 4 <= TOOL_OUTPUT_LIMIT_BYTES:  # a character has at most four bytes
         return content
-    # Lone surrogates pass: the codec is the one to refuse them, with a position.
+    # Lone surrogates pass here; they are rejected when the document is encoded.
     data = content.encode(errors="surrogatepass")
     if len(data) <= TOOL_OUTPUT_LIMIT_BYTES:
         return content

@@ -1,8 +1,8 @@
-"""Runtime values that lie in two places: typed in `runtime_metadata`, as text in `metadata`.
+"""Mirrored fields: runtime values stored typed in `runtime_metadata` and as strings in `metadata`.
 
-Old readers know only the text, new ones look at the typed value first (FORMATS A.9). So: read typed,
-else text; write both; clear both. `Mirrored` is that rule, once; Session has one row per value.
-The store calls mirror_text when it saves, for values that were changed in place.
+Old agents know only the string; newer ones read the typed value first. So: read the typed value,
+else the string; write both; clear both. `MirroredField` implements this; Session declares one per
+value. The store calls `mirror_text` on save, for typed values that were changed in place.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class SessionRuntimeMetadata(Record):
-    """Well-known values of `metadata`, typed. Those of child launches and the inbox have no mirror."""
+    """Well-known values of `metadata`, typed. Those of child launches and the inbox are not mirrored."""
 
     subagent_type: Opt[str] = None
     last_run_status: Opt[str] = None
@@ -38,7 +38,7 @@ class SessionRuntimeMetadata(Record):
     session_inbox_admission: Opt[Any] = None
 
     def is_empty(self) -> bool:
-        """True if nothing would be written, unknown members included."""
+        """True if no member would be written, known or unknown."""
         return not self.model_dump()
 
 
@@ -65,7 +65,7 @@ MIRRORED: dict[str, str] = {
 
 
 def mirror_text(field: str, value: Any) -> str | None:
-    """The text of `value` in metadata, or None where no text stands for it (None and False)."""
+    """The string for `value` in metadata; None if the key must be absent (None and False)."""
     if value is None or value is False:
         return None
     if value is True:
@@ -74,7 +74,7 @@ def mirror_text(field: str, value: Any) -> str | None:
         return value
     if isinstance(value, list):
         return orjson.dumps(value).decode()
-    raise TypeError(f"{field} cannot be a {type(value).__name__}")
+    raise TypeError(f"{field}: expected a string, a list or a boolean, got {type(value).__name__}")
 
 
 def parse_text(text: str) -> str:
@@ -86,7 +86,7 @@ def parse_flag(text: str) -> bool | None:
 
 
 def parse_messages(text: str) -> list[Any]:
-    """Malformed text is an empty list: something was pending, and what it was is lost."""
+    """Malformed text reads as an empty list: messages were pending, but their content is lost."""
     messages = _parse_list(text)
     return [] if messages is None else messages
 
@@ -105,14 +105,14 @@ def _parse_list(text: str) -> list[Any] | None:
 
 
 class HasMirrors(Protocol):
-    """What Mirrored needs of a Session."""
+    """The members of Session that MirroredField uses."""
 
     metadata: dict[str, str]
     runtime_metadata: SessionRuntimeMetadata | None
 
 
 class MetadataField:
-    """An attribute of Session that lies in `metadata` alone, under a key of its own. None clears it."""
+    """An attribute of Session stored only in `metadata`, under `key`. None clears it."""
 
     def __init__(self, key: str) -> None:
         self.key = key

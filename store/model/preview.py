@@ -1,7 +1,7 @@
-"""What a list says of a session without opening it: whose it is, how it began, how far it went. Pure.
+"""Preview: owner, derived title and message counters of a session, for listings. Pure.
 
-The index keeps it beside each row, made anew from the messages or moved along by those that are appended. It is no
-part of sessions.json, whose format is another's.
+The index stores it with each row. It is computed from all messages, or updated from appended
+ones. It is not part of sessions.json, whose format belongs to Bamboo.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from store.model.text_width import shorten
 
 TITLE_COLUMNS = 60
-# Enough for every title, however many characters of it take no room; the rest of a long message is not looked at.
-_LOOKED_AT = 2_000
+# Enough for any title, even with many zero-width characters; the rest of a long message is ignored.
+_SCANNED_CHARS = 2_000
 
-# What turns the text around it the other way, and a byte order mark: no part of a title.
-_DIRECTIONS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+# Bidirectional controls, which would reorder the text around a title, and the byte order mark.
+_BIDI_CONTROLS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 Message = Mapping[str, Any]  # as parsed from session.json
@@ -26,8 +26,8 @@ Message = Mapping[str, Any]  # as parsed from session.json
 class Preview(NamedTuple):
     user: str | None = None
     persona: str | None = None
-    opening: str | None = None  # a title made from the first thing the user said; None before that
-    asked: int = 0  # messages of the user
+    opening: str | None = None  # title derived from the first user message; None if there is none yet
+    asked: int = 0  # user messages
     answered: int = 0  # final answers
 
     @property
@@ -35,7 +35,7 @@ class Preview(NamedTuple):
         return min(self.asked, self.answered)
 
     def with_messages(self, added: Iterable[Message]) -> Preview:
-        """The gist once these messages have been appended."""
+        """The preview after these messages were appended."""
         opening, asked, answered = self.opening, self.asked, self.answered
         for message in added:
             if is_question(message):
@@ -45,12 +45,12 @@ class Preview(NamedTuple):
         return self._replace(opening=opening, asked=asked, answered=answered)
 
     def with_owner(self, metadata: Mapping[str, str]) -> Preview:
-        """The gist with what a session's metadata says of its owner."""
+        """The preview with the owner from a session's metadata."""
         return self._replace(user=metadata.get("user_id"), persona=metadata.get("active_persona_id"))
 
 
 def is_question(message: Message) -> bool:
-    """Something the user said; what the runtime says in the user's name to wake an agent is not."""
+    """True for a message typed by the user; False for one the runtime adds as the user to wake an agent."""
     if message["role"] != "user":
         return False
     notes = message.get("metadata")
@@ -58,7 +58,7 @@ def is_question(message: Message) -> bool:
 
 
 def is_answer(message: Message) -> bool:
-    """What the agent answered in the end, not its remarks while it called tools."""
+    """True for a final answer of the agent; False for its commentary between tool calls."""
     is_final = message.get("phase") in (None, "final_answer") and not message.get("tool_calls")
     return bool(is_final and message["role"] == "assistant")
 
@@ -67,10 +67,10 @@ def is_answer(message: Message) -> bool:
 
 
 def make_title(message: Message) -> str | None:
-    """The first line that says something, cut to a title's width; None if the message holds no text."""
+    """The first line with visible text, shortened to TITLE_COLUMNS; None if the message has no text."""
     texts = [message.get("content"), *(part.get("text") for part in message.get("content_parts") or ())]
     text = next((text for text in texts if text and text.strip()), "")
-    for line in _DIRECTIONS.sub("", text.lstrip()[:_LOOKED_AT]).splitlines():
+    for line in _BIDI_CONTROLS.sub("", text.lstrip()[:_SCANNED_CHARS]).splitlines():
         words = _CONTROL.sub("", " ".join(line.split()))
         if words:
             return shorten(words, TITLE_COLUMNS)

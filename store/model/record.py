@@ -1,10 +1,11 @@
-"""The base of every stored record, and the words its fields are declared with.
+"""Record: the base class of every stored record, and the types its fields are declared with.
 
-A record says what serde would: which members must be there, which may be null, which are left out when
-they are written. Unknown members survive (rule 5). Types are strict, because a document that loads here
-must load in the agent that owns it (rule 6): `3.0` is no integer, `null` no list, 2**64 no u64.
+A record follows serde: it defines which members are required, which may be null and which are
+omitted when written. Unknown members are kept (rule 5). Types are strict, because a document
+that loads here must load in the agent that owns it (rule 6): `3.0` is not an integer, `null`
+is not a list, 2**64 is not a u64.
 
-Pure. models.py and its siblings declare with these words; nobody else needs them.
+Pure. For modules that declare records.
 """
 
 import operator
@@ -16,11 +17,11 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 T = TypeVar("T")
 
-# Called for every such field at every dump, so both are C functions.
+# Called for every such field at every dump, so both are implemented in C.
 is_none = partial(operator.is_, None)
 is_empty = operator.not_
 
-# field name -> the other spelling that is read but never written
+# field name -> alternative spelling, which is read but never written
 ALIASES: dict[str, str] = {"task_list": "todo_list", "active_form": "activeForm", "reference": "ref"}
 
 U8 = Annotated[int, Field(ge=0, le=2**8 - 1)]
@@ -30,33 +31,33 @@ I32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 
 
 class NotNull:
-    """Takes the null out of `T | None` when reading: None then only ever means that nothing was there."""
+    """Rejects null for a field of type `T | None`: None then always means that the member was absent."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         schema = handler(source)
         return schema["schema"] if schema["type"] == "nullable" else schema
 
 
-# Option with skip: null reads as absent, None is not written.
+# Option with skip_serializing_if: null reads as absent, None is not written.
 Opt = Annotated[T | None, Field(exclude_if=is_none)]
-# A member that some version does not write: may be missing, then None and not invented; null is an error.
+# A member that some versions do not write. Absent reads as None and stays absent; null is an error.
 Missing = Annotated[T | None, NotNull(), Field(exclude_if=is_none)]
-# A member that is left out while it is false, 0 or empty.
+# A member that is omitted while it is false, 0 or empty.
 OmitEmpty = Annotated[T, Field(exclude_if=is_empty)]
 
 
 class Record(BaseModel):
-    """Something stored as a JSON object. Fields are declared in the order they are written."""
+    """A JSON object. Fields are declared in the order they are written."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)  # rule 5; JSON has no NaN
 
 
 class AliasedRecord(Record):
-    """A record with a member in ALIASES: either spelling is read, both at once are a duplicate field."""
+    """A record with a member in ALIASES. Either spelling is read; both at once are a duplicate field."""
 
     @model_validator(mode="after")
-    def _refuse_both_spellings(self) -> Self:
-        # pydantic takes the first spelling it finds; the second one is then left among the unknown.
+    def _reject_both_spellings(self) -> Self:
+        # pydantic takes the first spelling it finds and leaves the second among the unknown members.
         for name, alias in ALIASES.items():
             if alias in (self.model_extra or ()) and name in type(self).model_fields:
                 raise PydanticCustomError(

@@ -1,8 +1,7 @@
-"""Where an agent's run stands: status, round, what it waits for, what it may do.
+"""AgentRuntimeState: status, round, waits and permissions of an agent's run.
 
-Records of FORMATS A.8. A missing inner object reads as its zero value. Inside `round` nothing is
-supplied, because versions disagree there and None means that the writer said nothing: a missing
-`max_rounds` is "unlimited", not 0.
+A missing inner object reads as its zero value. Inside `round` no defaults are supplied, because
+versions disagree there and absence has a meaning: a missing `max_rounds` is "unlimited", not 0.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -33,7 +32,7 @@ class RoundState(Record):
 
     @classmethod
     def zero(cls) -> Self:
-        """What is written for a run that has not begun; older agents need all five numbers."""
+        """The round of a run that has not started. Older agents require all five numbers."""
         return cls(
             current_round=0,
             max_rounds=0,
@@ -130,7 +129,7 @@ class AgentRuntimeState(Record):
     tools: ToolsState = Field(default_factory=ToolsState.zero)
     memory: MemoryState = Field(default_factory=MemoryState.zero)
     llm: LlmState = Field(default_factory=LlmState)
-    children: dict[str, Any] = Field(default_factory=dict)  # old files list ids here; kept as they are
+    children: dict[str, Any] = Field(default_factory=dict)  # old files list child ids here; kept unchanged
     waiting_for_children: Opt[WaitingForChildren] = None
     waiting_for_bash: Opt[WaitingForBash] = None
     checkpoints: OmitEmpty[list[Checkpoint]] = Field(default_factory=list)
@@ -144,11 +143,11 @@ class AgentRuntimeState(Record):
 
     @classmethod
     def new(cls, run_id: str) -> Self:
-        """A run that has not begun."""
+        """The state of a run that has not started."""
         return cls(version=RUNTIME_STATE_VERSION, run_id=run_id)
 
     def effective_permission_mode(self) -> PermissionMode:
-        """`bypass_permissions` is what older agents write instead of a mode."""
+        """The mode, or `bypass` if an older agent set `bypass_permissions` instead."""
         if is_default_mode(self.permission_mode) and self.bypass_permissions:
             return "bypass"
         return self.permission_mode or "default"

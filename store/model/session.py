@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 from pydantic import AliasChoices, ConfigDict, Field, PrivateAttr
 
 from store.model.budget import CompressionEvent, ConversationSummary, PromptSnapshot, TokenBudget, TokenBudgetUsage
-from store.model.message import Message, cut_tool_output
+from store.model.message import Message, truncate_tool_output
 from store.model.mirrored_fields import (
     MetadataField,
     MirroredField,
@@ -48,7 +48,7 @@ class ProviderModelRef(Record):
 
 
 class PendingQuestion(Record):
-    """What the agent asked and waits to be told."""
+    """A question of the agent that awaits an answer."""
 
     tool_call_id: str
     tool_name: OmitEmpty[str] = ""
@@ -59,7 +59,7 @@ class PendingQuestion(Record):
 
 
 class Session(AliasedRecord):
-    """One conversation, root or child: `session.json`, or without its messages `runtime.json`."""
+    """One conversation, root or child: `session.json`, or without messages `runtime.json`."""
 
     model_config = ConfigDict(ignored_types=(MirroredField, MetadataField))
 
@@ -100,10 +100,10 @@ class Session(AliasedRecord):
     runtime_metadata: Opt[SessionRuntimeMetadata] = None
     workspace: Opt[str] = None
 
-    # The version it was loaded from: set by the store, carried by copies, part of no comparison.
+    # The version it was loaded from. Set by the store, kept by copies, ignored by comparisons.
     _origin: Any = PrivateAttr(default=None)
 
-    # Not members: each reads and writes both runtime_metadata and metadata.
+    # Not JSON members: these accessors read and write both runtime_metadata and metadata.
     last_run_status = MirroredField("last_run_status", parse_text)
     last_run_error = MirroredField("last_run_error", parse_text)
     subagent_type = MirroredField("subagent_type", parse_text)
@@ -123,7 +123,7 @@ class Session(AliasedRecord):
 
     @classmethod
     def new(cls, id: str, model: str = "") -> Self:
-        """An empty root."""
+        """A new root session without messages."""
         now = Timestamp.now()
         return cls(
             id=id,
@@ -137,7 +137,7 @@ class Session(AliasedRecord):
 
     @classmethod
     def new_child(cls, id: str, root_id: str, model: str, title: str) -> Self:
-        """An empty child directly below the root."""
+        """A new child session directly below the root."""
         session = cls.new(id, model)
         session.title = title
         session.kind = "child"
@@ -147,7 +147,7 @@ class Session(AliasedRecord):
 
     @classmethod
     def new_child_of(cls, id: str, parent: "Session", model: str, title: str) -> Self:
-        """An empty child of `parent`, which may be a child itself."""
+        """A new child session of `parent`, which may be a child itself."""
         session = cls.new_child(id, parent.root_session_id or parent.id, model, title)
         session.parent_session_id = parent.id
         session.spawn_depth = min(parent.spawn_depth + 1, MAX_DEPTH)
@@ -156,15 +156,15 @@ class Session(AliasedRecord):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Session):
             return NotImplemented
-        # BaseModel's would compare _origin too.
+        # BaseModel.__eq__ would compare _origin too.
         return self.__dict__ == other.__dict__ and self.model_extra == other.model_extra
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     def add_message(self, message: Message) -> None:
-        """Append; a tool's output beyond the limit is cut, in a copy of the message."""
+        """Append a message. Tool output over the limit is truncated in a copy of the message."""
         if message.role == "tool":
-            content = cut_tool_output(message.content)
+            content = truncate_tool_output(message.content)
             if content is not message.content:
                 message = message.model_copy(update={"content": content})
         self.messages.append(message)
@@ -183,7 +183,7 @@ class Session(AliasedRecord):
         completed_criteria: list[str] | None = None,
         round: int | None = None,
     ) -> TaskItem:
-        """Move the item on and return it. Completing it with criteria unmet leaves it in_progress."""
+        """Set an item's status and return the item. With unmet criteria, completed becomes in_progress."""
         item = self.task_list.find_item(item_id) if self.task_list else None
         if self.task_list is None or item is None:
             raise LookupError(f"session {self.id} has no task item {item_id}")
@@ -204,26 +204,26 @@ class Session(AliasedRecord):
         return self.pending_question is not None
 
     def exchange_count(self) -> int:
-        """How many of the user's questions were answered."""
+        """Number of user messages that were answered."""
         return Preview().with_messages(message.model_dump(warnings=False) for message in self.messages).exchanges
 
     def clear_derived_context_state(self) -> None:
-        """Forget what was computed from the messages; for whoever has edited them (FORMATS H.13)."""
+        """Clear everything computed from the messages. Call it after editing messages."""
         self.token_usage = None
         self.conversation_summary = None
         self.compression_events = []
-        self.model_context_state = None  # it fingerprints the transcript
+        self.model_context_state = None  # contains a fingerprint of the messages
         self.metadata.pop(PREVIOUS_RESPONSE_KEY, None)
         for message in self.messages:
             message.compressed = False
             message.compressed_by_event_id = None
 
     def has_pending_injected_messages(self) -> bool:
-        """True if either place has the key, whatever it holds."""
+        """True if metadata or runtime_metadata has the key, whatever its value."""
         return self.pending_injected_messages is not None
 
     def clear_stale_root_token_budget(self) -> None:
-        """A root's budget is resolved at each run; a persisted one is a leftover."""
+        """Clear the budget of a root: it is resolved at each run, so a stored one is stale."""
         if self.kind == "root":
             self.token_budget = None
 
@@ -232,7 +232,7 @@ class Session(AliasedRecord):
         return state.effective_permission_mode() if state else "default"
 
     def set_permission_mode(self, mode: PermissionMode) -> None:
-        """A session that never ran gets a runtime state to hold it, unless the mode is the default."""
+        """Set the mode. Creates a runtime state if there is none, unless the mode is the default."""
         if self.agent_runtime_state is None:
             if mode == "default":
                 return

@@ -1,6 +1,6 @@
-"""The task list of a session, and the one rule about it: what has criteria is done when all are met.
+"""TaskList: the task list of a session. A task with criteria is complete when all are met.
 
-Records of FORMATS A.7. Times are given by the caller's clock only through Timestamp.
+Pure, except for the clock that sets the timestamps of transitions.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ class TaskTransition(Record):
 
 
 class TaskItem(AliasedRecord):
-    """One thing to do. Very old ones have only the first five members."""
+    """One task. Very old ones have only the first five members."""
 
     id: str
     description: str
@@ -58,12 +58,12 @@ class TaskItem(AliasedRecord):
     transitions: OmitEmpty[list[TaskTransition]] = Field(default_factory=list)
 
     def missing_criteria(self, completed: Iterable[str]) -> list[str]:
-        """The criteria that `completed` does not name, by text or by number (`c1`, `criterion_1`)."""
-        named = {_folded(name) for name in completed}
+        """The criteria not named in `completed`, by text or by number (`c1`, `criterion_1`)."""
+        named = {_normalized(name) for name in completed}
         return [
             criterion.strip()
             for number, criterion in enumerate(self.completion_criteria, start=1)
-            if named.isdisjoint(_names_of(number, criterion))
+            if named.isdisjoint(_criterion_names(number, criterion))
         ]
 
     def move_to(
@@ -74,7 +74,7 @@ class TaskItem(AliasedRecord):
         completed_criteria: Iterable[str] | None = None,
         round: int | None = None,
     ) -> None:
-        """Take a new status and add the notes; completing with criteria unmet becomes in_progress."""
+        """Set the status and append the notes. With unmet criteria, completed becomes in_progress."""
         reasons = [notes.strip()] if notes and notes.strip() else []
         if status == "completed" and self.status != "completed":
             missing = self.missing_criteria(completed_criteria or ())
@@ -110,9 +110,9 @@ class TaskList(Record):
         return next((item for item in self.items if item.id == item_id), None)
 
 
-def _folded(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def _names_of(number: int, criterion: str) -> set[str]:
-    return {_folded(criterion), f"c{number}", f"criterion_{number}", f"criterion-{number}"}
+def _criterion_names(number: int, criterion: str) -> set[str]:
+    return {_normalized(criterion), f"c{number}", f"criterion_{number}", f"criterion-{number}"}

@@ -1,10 +1,10 @@
-"""Instants as text: RFC 3339 timestamps that keep every digit they came with.
+"""Timestamp: an RFC 3339 timestamp that keeps every digit of its text.
 
-A Timestamp *is* the text that was read, so writing it back changes nothing (rule 5). A datetime would
-drop the last three of nine digits and the offset. The other side of that: `==`, `<` and hash are those
-of the text. Whoever means the instant compares `.ns`.
+A Timestamp is a string, so writing it back changes nothing (rule 5). A datetime would drop the
+last three of nine digits, and the offset. Consequently `==`, `<` and hash compare the text; use
+`.ns` to compare instants.
 
-Pure but for `now` and `after`, which read the clock. Anyone may call it.
+Pure, except for `now` and `after`, which read the clock.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ __all__ = ["Timestamp", "clip_ns", "ns_of"]
 
 NS_PER_SECOND = 1_000_000_000
 
-# Every range that does not depend on another field is checked here, in C; what is left for Python is
-# the length of the month, and only on the days 29 to 31.
+# The regular expression checks, in C, every range that does not depend on another field. Python
+# checks only the length of the month, and only for the days 29 to 31.
 _RFC3339 = re.compile(
     r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
     r"[Tt ]([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60)(?:\.(\d+))?"
     r"(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
     re.ASCII,
 )
-# SQLite integers end at 2^63, which is the year 2262; no clock does.
-_LARGEST = 2**63 - 1
+# SQLite integers are below 2^63, which is in the year 2262; timestamps can be later.
+_SQLITE_MAX = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = _EPOCH.toordinal()
 _MIN_NS = (date.min.toordinal() - _EPOCH_DAY) * 86_400 * NS_PER_SECOND
@@ -38,7 +38,7 @@ _MAX_NS = (date.max.toordinal() + 1 - _EPOCH_DAY) * 86_400 * NS_PER_SECOND - 1
 
 
 class Timestamp(str):
-    """An RFC 3339 instant, its text untouched. Text that is none raises ValueError."""
+    """An RFC 3339 timestamp with its original text. Raises ValueError for any other text."""
 
     __slots__ = ("_ns",)
     _ns: int
@@ -46,42 +46,42 @@ class Timestamp(str):
     def __new__(cls, text: str) -> Self:
         match = _RFC3339.fullmatch(text)
         if match is None:
-            raise ValueError(f"not an RFC 3339 timestamp: {_shortened(text)}")
-        if match[3] > "28" and not _is_day(int(match[1]), int(match[2]), int(match[3])):
-            raise ValueError(f"no such day in the calendar: {_shortened(text)}")
+            raise ValueError(f"expected an RFC 3339 timestamp, got {_shortened(text)}")
+        if match[3] > "28" and not _is_calendar_day(int(match[1]), int(match[2]), int(match[3])):
+            raise ValueError(f"expected an RFC 3339 timestamp, got a day that does not exist: {_shortened(text)}")
         return str.__new__(cls, text)
 
     @classmethod
     def now(cls) -> Self:
-        """The clock's time, as a new value is written."""
+        """The current time, in UTC."""
         return cls.from_ns(time.time_ns())
 
     @classmethod
     def after(cls, earlier: Timestamp) -> Self:
-        """Now, or one nanosecond past `earlier` if the clock has not got there: never backwards."""
-        if earlier.ns >= _MAX_NS:  # the end of year 9999: there is nothing later to write
+        """The current time, or one nanosecond after `earlier` if that is later: never backwards."""
+        if earlier.ns >= _MAX_NS:  # the end of year 9999: no later timestamp can be written
             return cls(earlier)
         return cls.from_ns(max(time.time_ns(), earlier.ns + 1))
 
     @classmethod
     def from_ns(cls, ns: int) -> Self:
-        """The instant `ns` nanoseconds after 1970: UTC, `Z`, a fraction of 0, 3, 6 or 9 digits."""
+        """The timestamp `ns` nanoseconds after 1970, in UTC with `Z` and 0, 3, 6 or 9 fraction digits."""
         if not _MIN_NS <= ns <= _MAX_NS:
             raise ValueError(f"{ns} ns is outside the years 1 to 9999")
         seconds, fraction = divmod(ns, NS_PER_SECOND)
-        text = (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]  # strftime would not pad the year
+        text = (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]  # strftime does not pad the year
         self = str.__new__(cls, f"{text}{_fraction_text(fraction)}Z")
         self._ns = ns
         return self
 
     @classmethod
-    def nearest(cls, ns: int) -> Self:
-        """As `from_ns`; beyond the years 1 to 9999, where a leap second or an offset may lead, their first or last."""
+    def clamped(cls, ns: int) -> Self:
+        """Like `from_ns`, clamped to the years 1 to 9999: an offset or a leap second can lead outside."""
         return cls.from_ns(max(_MIN_NS, min(ns, _MAX_NS)))
 
     @property
     def ns(self) -> int:
-        """Nanoseconds since 1970-01-01T00:00:00Z, exact; digits past the ninth are ignored."""
+        """Nanoseconds since 1970-01-01T00:00:00Z. Digits after the ninth are ignored."""
         try:
             return self._ns
         except AttributeError:
@@ -90,10 +90,10 @@ class Timestamp(str):
 
     @property
     def datetime(self) -> datetime:
-        """The instant in UTC, cut to microseconds; OverflowError outside the years 1 to 9999."""
+        """The instant in UTC, truncated to microseconds. Raises OverflowError outside the years 1 to 9999."""
         return _EPOCH + timedelta(microseconds=self.ns // 1000)
 
-    # Immutable, so a copy of a long session shares them instead of parsing them again.
+    # Immutable, so copies of a long session share timestamps instead of parsing them again.
     def __copy__(self) -> Self:
         return self
 
@@ -110,21 +110,21 @@ class Timestamp(str):
 
 
 def clip_ns(ns: int) -> int:
-    """As far from 1970 as a database can tell."""
-    return max(-_LARGEST, min(ns, _LARGEST))
+    """`ns` clamped to the integers that SQLite can store."""
+    return max(-_SQLITE_MAX, min(ns, _SQLITE_MAX))
 
 
 def ns_of(text: str) -> int:
-    """Nanoseconds since 1970 of a text that is known to be a timestamp."""
+    """Nanoseconds since 1970 of a valid timestamp."""
     match = _RFC3339.fullmatch(text)
     if match is None:
-        raise ValueError(f"not an RFC 3339 timestamp: {_shortened(text)}")
+        raise ValueError(f"expected an RFC 3339 timestamp, got {_shortened(text)}")
     year, month, day, hour, minute, second, fraction, sign, offset_hour, offset_minute = match.groups()
     if int(year):
         days = date(int(year), int(month), int(day)).toordinal() - _EPOCH_DAY
     else:
         days = date(400, int(month), int(day)).toordinal() - 146_097 - _EPOCH_DAY  # days in 400 years
-    # Second 60 needs no case of its own: it is 59 and one more.
+    # Second 60 needs no special case: it is the second after 59.
     seconds = days * 86_400 + int(hour) * 3600 + int(minute) * 60 + int(second)
     if sign:
         offset = int(offset_hour) * 3600 + int(offset_minute) * 60
@@ -132,9 +132,9 @@ def ns_of(text: str) -> int:
     return seconds * NS_PER_SECOND + (int(fraction[:9].ljust(9, "0")) if fraction else 0)
 
 
-def _is_day(year: int, month: int, day: int) -> bool:
+def _is_calendar_day(year: int, month: int, day: int) -> bool:
     try:
-        date(year or 400, month, day)  # RFC 3339 has a year 0, Python has not; 400 has the same months
+        date(year or 400, month, day)  # RFC 3339 has a year 0, Python does not; the year 400 has the same months
     except ValueError:
         return False
     return True

@@ -53,7 +53,9 @@ class Attachments:
         # A session that was never saved may already have attachments; a deleted session may not.
         self.put_file(location, file, must_exist=not isinstance(target, Session) or target._origin is not None)
         url = attachment_names.reference(location.id, attachment_id)
-        return Attachment(attachment_id, url, attachment_names.extension_to_mime(extension) or attachment_names.OCTETS)
+        return Attachment(
+            attachment_id, url, attachment_names.extension_to_mime(extension) or attachment_names.OCTET_STREAM
+        )
 
     def put_file(self, location: Location, file: NewFile, *, must_exist: bool = False) -> None:
         """Commit one attachment and set `has_attachments` in the index."""

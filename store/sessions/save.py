@@ -30,7 +30,7 @@ from store.errors import Conflict, InvalidContent, NotFound, Problem
 from store.index.catalog import CatalogRow
 from store.index.change_feed import What
 from store.layout import Location
-from store.model.message import Message, cut_tool_output
+from store.model.message import Message, truncate_tool_output
 from store.model.record import ALIASES
 from store.model.session import Session
 from store.model.timestamp import Timestamp
@@ -119,7 +119,7 @@ class SaveOperations:
         refuse_shortening(location, origin.dump, session, shorten=shorten)
         session.updated_at = now["updated_at"] = next_updated_at(origin, session.updated_at)
         assert snapshot.main is not None
-        new = secrets.without_keys(sidecar.merged_main(origin.main, origin.dump, now))
+        new = secrets.without_api_key_members(sidecar.merged_main(origin.main, origin.dump, now))
         row = self._row_to_keep(snapshot, origin.main["messages"], new["messages"])
         raw = _spliced(snapshot.main.data, origin.main, new)
         main = self._checked_main(raw, new, location, same_messages=row is not None)
@@ -312,7 +312,9 @@ def location_of(session: Session) -> Location:
 def _dumped(session: Session, *, without_messages: bool = False) -> dict[str, Any]:
     """What of a session is to be written: all but keys."""
     # Warnings would speak of types that the check of the rendered text reports properly.
-    return secrets.without_keys(session.model_dump(warnings=False, exclude={"messages"} if without_messages else None))
+    return secrets.without_api_key_members(
+        session.model_dump(warnings=False, exclude={"messages"} if without_messages else None)
+    )
 
 
 def _spliced(raw: bytes, before: dict[str, Any], after: dict[str, Any]) -> bytes:
@@ -351,7 +353,7 @@ def _message(message: Message | dict[str, Any]) -> dict[str, Any]:
     except pydantic.ValidationError as error:
         raise InvalidContent("message", documents.type_problem(error)) from None
     if record.role == "tool":
-        record.content = cut_tool_output(record.content)
+        record.content = truncate_tool_output(record.content)
     raw = _rendering(lambda: json_text.render_compact(record.model_dump()), "message")
     return json_text.parse(raw, "message")
 

@@ -194,7 +194,7 @@ def child_entry(child_id: str, said: ChildFields, mtime_ns: int, known: ChildEnt
 
 def _utc(said: Timestamp | None, mtime_ns: int) -> Timestamp:
     """An instant as the ancestor writes it: with a Z, and 0, 3, 6 or 9 digits."""
-    return Timestamp.nearest(said.ns if said is not None else mtime_ns)
+    return Timestamp.clamped(said.ns if said is not None else mtime_ns)
 
 
 def normal(entry: RootEntry | ChildEntry) -> RootEntry | ChildEntry:

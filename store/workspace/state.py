@@ -86,9 +86,7 @@ class State:
         try:
             return file.data.decode()
         except UnicodeDecodeError as error:
-            raise Corrupt(
-                path, Problem("the text is not valid UTF-8", *json_text.position(file.data, error.start))
-            ) from None
+            raise Corrupt(path, Problem("invalid UTF-8", *json_text.position(file.data, error.start))) from None
 
     # -- both ----------------------------------------------------------------------------------------------
 

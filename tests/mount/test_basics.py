@@ -71,7 +71,7 @@ def test_a_bad_edit_is_refused_and_changes_nothing(mounted: Mount) -> None:
         info.st_ino,
     )
     reason = (mounted.sessions / "root/session.json.error").read_text()
-    assert "title: a text is expected" in reason
+    assert "title: expected a string, got a number" in reason
     assert ":3:12:" in reason
     assert b'"title": 5' in (mounted.sessions / "root/session.json.rejected").read_bytes()
     assert "session.json" in (mounted.path / ".grovefs/errors.jsonl").read_text()

@@ -61,7 +61,7 @@ def test_what_is_no_message_is_refused_and_kept(mounted: Mount, place: Path) -> 
     assert run("mv", place / "bad.json", new / "moved.json").returncode == 1
     assert (place / "bad.json").exists()
     assert (new / "bad.json.rejected").read_text() == '{"id": "m1"}'
-    assert "the member is missing" in (new / "bad.json.error").read_text()
+    assert "required member is missing" in (new / "bad.json.error").read_text()
     assert not (new / "bad.json").exists()
     with mounted.store() as store:
         assert store.mail.at("root").is_empty()

@@ -255,7 +255,7 @@ def test_file_store_with_llm_config(store: Store, home: Path) -> None:
     assert "api_key" not in stored
     assert b'"secret"' not in b"".join(files_below(home).values())
     document = read_json(home / f"sessions/{ID}/session.json") | {"llm_config": llm}
-    with pytest.raises(InvalidContent, match=r"llm_config\.api_key: a key is not stored"):
+    with pytest.raises(InvalidContent, match=r"llm_config\.api_key: API keys are not stored"):
         store.put_document(ID, "session.json", json.dumps(document).encode())
 
 

@@ -532,7 +532,7 @@ def test_a_document_with_another_id_becomes_a_fork_where_nothing_is_yet(store: S
     store.put_document("a", "session.json", make_document("a"))
     store.put_document("b", "session.json", make_document("a"))
     assert load(store, "b").id == "b"
-    with pytest.raises(InvalidContent, match="does not agree with the path"):
+    with pytest.raises(InvalidContent, match="as in the path"):
         store.put_document("b", "session.json", make_document("a", updated_at="2999-01-01T00:00:00Z"))
 
 

@@ -247,7 +247,7 @@ def _render_thought(thought: Any) -> str:
 def _guess_mime(data: bytes) -> str:
     """The MIME type by magic bytes: newer exports name every file .dat."""
     signs = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
-    return next((mime for sign, mime in signs.items() if data.startswith(sign)), attachment_names.OCTETS)
+    return next((mime for sign, mime in signs.items() if data.startswith(sign)), attachment_names.OCTET_STREAM)
 
 
 FORMAT = Format(NAME, "an unpacked ChatGPT export, or its conversations.json", recognise, iter_records)

@@ -212,7 +212,7 @@ def _store_image(builder: SessionBuilder, url: str) -> str:
     header, comma, data = url.partition(",")
     if not (comma and header.lower().startswith("data:") and ";base64" in header.lower()):
         return url
-    return builder.attach_base64(data, header[5:].partition(";")[0] or attachment_names.OCTETS) or url
+    return builder.attach_base64(data, header[5:].partition(";")[0] or attachment_names.OCTET_STREAM) or url
 
 
 def _add_reasoning(builder: SessionBuilder, item: dict[str, Any], at: Timestamp | None, line: Line) -> bool:

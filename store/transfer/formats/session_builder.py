@@ -115,7 +115,7 @@ class SessionBuilder:
             data = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError, TypeError):
             return None
-        return self.attach(data, mime if isinstance(mime, str) else attachment_names.OCTETS)
+        return self.attach(data, mime if isinstance(mime, str) else attachment_names.OCTET_STREAM)
 
     def attach_file(self, name: str, read: Callable[[], Iterable[bytes]]) -> str:
         """Add an attachment named after a source file; return its reference. The name is sanitized."""

@@ -164,7 +164,7 @@ def test_name_too_long_for_the_suffix_is_shortened(names: Namespace) -> None:
 def test_excerpt_of_a_long_line_is_cut_around_the_position() -> None:
     """A document in one line, with the error far to the right."""
     raw = b'{"a": "' + b"x" * 5000 + b'", "title": 5}'
-    error = InvalidContent("p", Problem("expected a string", 1, raw.index(b"5}") + 1))
+    error = InvalidContent("p", Problem("expected a string, got a number", 1, raw.index(b"5}") + 1))
     lines = explain(HERE, "session.json", raw, error).splitlines()
     excerpt = next(i for i, line in enumerate(lines) if line.startswith("       1 | "))
     assert len(lines[excerpt]) < 120

@@ -33,7 +33,7 @@ OBJECTS = st.dictionaries(KEYS, ALIKE, max_size=5)
 SEEDS = st.integers(0, 2**32)
 
 
-def rewrite(value: Any, how: random.Random) -> str:
+def write_randomly(value: Any, how: random.Random) -> str:
     """The value as JSON, with white space and escapes wherever they are allowed."""
 
     def space() -> str:
@@ -45,10 +45,10 @@ def rewrite(value: Any, how: random.Random) -> str:
         return json.dumps(value, ensure_ascii=how.random() < 0.3)
 
     if isinstance(value, dict):
-        parts = [f"{space()}{text(k)}{space()}:{space()}{rewrite(v, how)}{space()}" for k, v in value.items()]
+        parts = [f"{space()}{text(k)}{space()}:{space()}{write_randomly(v, how)}{space()}" for k, v in value.items()]
         return "{" + (",".join(parts) or space()) + "}"
     if isinstance(value, list):
-        parts = [f"{space()}{rewrite(v, how)}{space()}" for v in value]
+        parts = [f"{space()}{write_randomly(v, how)}{space()}" for v in value]
         return "[" + (",".join(parts) or space()) + "]"
     return text(value) if isinstance(value, str) else json.dumps(value)
 
@@ -75,7 +75,7 @@ def texts_of(draw: st.DrawFn, value: Any) -> bytes:
     layout = draw(st.integers(0, len(LAYOUTS)))
     if layout == len(LAYOUTS):
         how = random.Random(draw(SEEDS))
-        return (how.choice(["", " ", "\n\t"]) + rewrite(value, how) + how.choice(["", "\n", " \r\n"])).encode()
+        return (how.choice(["", " ", "\n\t"]) + write_randomly(value, how) + how.choice(["", "\n", " \r\n"])).encode()
     ascii_only = draw(st.booleans())
     return json.dumps(value, ensure_ascii=ascii_only, **LAYOUTS[layout]).encode() + draw(st.sampled_from([b"", b"\n"]))
 

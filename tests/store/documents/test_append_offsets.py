@@ -12,7 +12,7 @@ from store.documents.document import parse_document
 from store.documents.json_splice import same
 from store.model.timestamp import Timestamp
 from tests.builders import NINE_DIGITS, make_document
-from tests.store.documents.json_samples import LAYOUTS, rewrite
+from tests.store.documents.json_samples import LAYOUTS, write_randomly
 
 NOW = Timestamp("2026-06-21T00:00:00Z")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=10) | st.sampled_from(["]", "[", '"]', "\\", "\n"])
@@ -86,7 +86,7 @@ def test_messages_are_appended_in_any_layout(data: st.DataObject) -> None:
 def test_messages_are_appended_to_the_wildest_text(data: st.DataObject) -> None:
     """White space and escapes anywhere; where updated_at itself is escaped, the anchors do not hold."""
     value = members_in_any_order(data.draw(MESSAGES), data.draw(STAMPS), data.draw(ORDERS))
-    raw = rewrite(value, data.draw(st.randoms(use_true_random=False))).encode()
+    raw = write_randomly(value, data.draw(st.randoms(use_true_random=False))).encode()
     main = parse_document(raw, "session.json")
     found = append_offsets.find(main)
     if append_offsets.still_valid(raw, found):

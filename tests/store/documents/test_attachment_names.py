@@ -133,7 +133,7 @@ def test_a_data_url_without_a_type_falls_back() -> None:
 def test_broken_base64_is_refused(text: str) -> None:
     """Bad padding, inner newlines, another alphabet: refused, as Bamboo does, and never guessed at."""
     for whole in (text, f"data:image/png;base64,{text}"):
-        with pytest.raises(InvalidContent, match="attachment: the base64 is broken"):
+        with pytest.raises(InvalidContent, match="attachment: invalid base64"):
             attachment_names.decode(whole, None)
 
 
@@ -142,7 +142,7 @@ def test_broken_base64_is_refused(text: str) -> None:
 )
 def test_a_data_url_that_is_not_base64_is_refused(text: str) -> None:
     """The only kind that Bamboo writes or reads."""
-    with pytest.raises(InvalidContent, match="the data URL is not base64"):
+    with pytest.raises(InvalidContent, match="expected a base64 data URL"):
         attachment_names.decode(text, None)
 
 

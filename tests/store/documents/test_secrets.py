@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from store import InvalidContent, Message, Session, Store
 from store.commit.write_request import WriteRequest
-from store.documents.secrets import PATTERNS, find_api_key, find_secrets, secrets_in, without_api_keys, without_keys
+from store.documents.secrets import (
+    PATTERNS,
+    find_api_key,
+    find_secret_kinds,
+    find_secrets,
+    without_api_key_members,
+    without_api_keys,
+)
 from store.path_kinds import classify_path
 from tests.builders import files_below, make_document, make_session, read_json
 
@@ -72,7 +79,7 @@ def test_the_two_members_are_known_and_an_empty_one_is_none() -> None:
     assert find_api_key({"metadata": {"api_key": KEY}}) == ("metadata", "api_key")
     for harmless in ({}, {"llm_config": {**LLM, "api_key": None}}, {"metadata": {"api_key": ""}}, {"llm_config": "x"}):
         assert find_api_key(harmless) is None
-        assert without_keys(harmless) is harmless
+        assert without_api_key_members(harmless) is harmless
 
 
 def test_taking_keys_out_keeps_every_other_byte() -> None:
@@ -174,7 +181,7 @@ def test_a_document_that_carries_a_key_is_refused(store: Store, home: Path, memb
     before = files_below(home)
     raw = make_document("s1", updated_at="2030-01-01T00:00:00Z", **members)
     raw = raw if name == "session.json" else make_document("s1", messages=[], **members)
-    with pytest.raises(InvalidContent, match=r"api_key: a key is not stored") as refused:
+    with pytest.raises(InvalidContent, match=r"api_key: API keys are not stored") as refused:
         store.names.commit(WriteRequest(classify_path(f"sessions/s1/{name}"), raw))
     assert refused.value.problem.line is not None
     assert files_below(home) == before
@@ -192,7 +199,7 @@ def test_a_document_with_an_empty_key_is_taken(store: Store) -> None:
 def test_a_key_is_found_however_it_is_spelled(store: Store) -> None:
     """What counts is what the document says."""
     raw = make_document("s1", llm_config=LLM).replace(b'"api_key"', b'"api\\u005fkey"')
-    with pytest.raises(InvalidContent, match="a key is not stored"):
+    with pytest.raises(InvalidContent, match="API keys are not stored"):
         store.put_document("s1", "session.json", raw)
 
 
@@ -208,7 +215,7 @@ def test_the_keys_of_the_common_providers_are_found(kind: str) -> None:
     """Alone, in a sentence, and in JSON that is text in JSON; each as what it is, and as nothing else."""
     key = "".join(SAMPLES[kind])
     for text in (key, f"use {key}, please", f"({key})", json.dumps({"cmd": f"export X={key}"}), f"a\\n{key}"):
-        assert list(secrets_in(text)) == [kind]
+        assert list(find_secret_kinds(text)) == [kind]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +239,7 @@ def test_the_keys_of_the_common_providers_are_found(kind: str) -> None:
 )
 def test_what_is_no_key_is_not_taken_for_one(harmless: str) -> None:
     """Placeholders of documentation, words that hold a prefix, digests."""
-    assert list(secrets_in(harmless)) == []
+    assert list(find_secret_kinds(harmless)) == []
 
 
 def test_a_place_is_named_as_a_path() -> None:
@@ -246,7 +253,7 @@ def test_a_place_is_named_as_a_path() -> None:
 
 @given(st.text())
 def test_any_text_can_be_looked_through(text: str) -> None:
-    list(secrets_in(text))
+    list(find_secret_kinds(text))
 
 
 @pytest.mark.parametrize(
@@ -254,7 +261,7 @@ def test_any_text_can_be_looked_through(text: str) -> None:
 )
 def test_no_text_makes_it_slow(piece: str) -> None:
     """A megabyte of what looks like the beginning of a key, looked through in time that grows as the text does."""
-    list(secrets_in(piece * (1_000_000 // len(piece))))
+    list(find_secret_kinds(piece * (1_000_000 // len(piece))))
 
 
 # -- check ---------------------------------------------------------------------------------------------------

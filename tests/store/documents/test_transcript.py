@@ -162,8 +162,8 @@ def test_pictures_are_links_and_base64_is_not_printed() -> None:
     found = ["bamboo-attachment://s1/a1", "data:image/png;base64,AAAA", "https://e.org/a(1).png"]
     text = piece(content_parts=[{"type": "image_url", "image_url": {"url": url}} for url in found])
     assert "![a1](<bamboo-attachment://s1/a1>)\n" in text
-    assert "*picture in the document itself: image/png, 3 bytes*\n" in text
-    assert "![picture](https://e.org/a%281%29.png)\n" in text
+    assert "*embedded image: image/png, 3 bytes*\n" in text
+    assert "![image](https://e.org/a%281%29.png)\n" in text
 
 
 def test_text_of_parts_is_not_told_twice() -> None:
@@ -173,7 +173,7 @@ def test_text_of_parts_is_not_told_twice() -> None:
 
 
 def test_text_in_pictures_is_shown() -> None:
-    assert "> *Text in the picture*\n>\n> seen\n" in piece(image_ocr=[{"image_url": "x", "lines": [LINE]}])
+    assert "> *Text in the image*\n>\n> seen\n" in piece(image_ocr=[{"image_url": "x", "lines": [LINE]}])
 
 
 def test_output_that_is_an_object_on_one_line_is_laid_out() -> None:

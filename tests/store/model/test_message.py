@@ -14,7 +14,7 @@ from store.model.message import (
     Message,
     MessagePart,
     ToolCall,
-    cut_tool_output,
+    truncate_tool_output,
 )
 from store.model.session import Session
 from store.model.timestamp import Timestamp
@@ -130,8 +130,8 @@ def test_images_of_a_tool_become_data_urls() -> None:
 def test_tool_output_at_the_limit_is_kept() -> None:
     """262144 bytes are not too many, one more is."""
     whole = "a" * TOOL_OUTPUT_LIMIT_BYTES
-    assert cut_tool_output(whole) is whole
-    cut = cut_tool_output(whole + "b")
+    assert truncate_tool_output(whole) is whole
+    cut = truncate_tool_output(whole + "b")
     assert cut == (
         "a" * 163840
         + "\n\n[... tool output truncated ...] original=262145 bytes"
@@ -143,8 +143,8 @@ def test_tool_output_at_the_limit_is_kept() -> None:
 
 def test_the_limit_counts_bytes_not_characters() -> None:
     """131072 two-byte characters fit exactly; 131073 do not."""
-    assert cut_tool_output("é" * 131_072) == "é" * 131_072
-    assert "truncated" in cut_tool_output("é" * 131_073)
+    assert truncate_tool_output("é" * 131_072) == "é" * 131_072
+    assert "truncated" in truncate_tool_output("é" * 131_073)
 
 
 @pytest.mark.parametrize("character", ["é", "€", "🌳"])
@@ -153,7 +153,7 @@ def test_cuts_fall_between_characters(character: str, shift: int) -> None:
     """The head ends earlier and the tail starts later rather than halve a character."""
     content = "x" * shift + character * 140_000 + "y" * shift
     data = content.encode()
-    head, marker, tail = cut_tool_output(content).split("\n\n")
+    head, marker, tail = truncate_tool_output(content).split("\n\n")
     head_bytes, tail_bytes = len(head.encode()), len(tail.encode())
     width = len(character.encode())
     assert TOOL_OUTPUT_HEAD_BYTES - width < head_bytes <= TOOL_OUTPUT_HEAD_BYTES

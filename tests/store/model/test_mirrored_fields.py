@@ -133,7 +133,7 @@ def test_mirror_text(value: Any, text: str | None) -> None:
 def test_mirror_text_refuses_other_values() -> None:
     """A number has no mirror; setting one fails before anything changed."""
     session = Session.new("s")
-    with pytest.raises(TypeError, match="last_run_status cannot be a int"):
+    with pytest.raises(TypeError, match="last_run_status: expected a string"):
         session.last_run_status = 5  # type: ignore[assignment]
     assert (session.runtime_metadata, session.metadata) == (None, {})
 

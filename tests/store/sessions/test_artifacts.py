@@ -149,11 +149,11 @@ def test_a_status_that_does_not_follow_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("artifacts.json", [], "an object is expected"),
-        ("artifacts.json", {}, "the member is missing"),
+        ("artifacts.json", [], "expected an object, got an array"),
+        ("artifacts.json", {}, "required member is missing"),
         ("artifacts.json", {"artifacts": [{}]}, "artifacts[0].artifact_id"),
         ("artifacts.json", {"artifacts": [make_artifact().model_dump() | {"shown_bytes": -1}]}, "shown_bytes"),
-        ("traces.json", {}, "an array is expected"),
+        ("traces.json", {}, "expected an array, got an object"),
         ("traces.json", [make_event().model_dump() | {"kind": "dance"}], "[0].kind"),
         ("traces.json", [make_event().model_dump() | {"exit_code": 2**31}], "[0].exit_code"),
         ("traces.json", [{**make_event().model_dump(), "schema": None}], "[0].schema"),
@@ -170,7 +170,7 @@ def test_a_fault_is_found_where_it_is() -> None:
     """Line and column, as for a conversation."""
     with pytest.raises(InvalidContent) as refused:
         parse_record("traces.json", b'[\n  {"schema": 5}\n]', "sessions/s1/traces.json")
-    assert str(refused.value).startswith("sessions/s1/traces.json:2:14: [0].schema: a text is expected")
+    assert str(refused.value).startswith("sessions/s1/traces.json:2:14: [0].schema: expected a string, got a number")
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

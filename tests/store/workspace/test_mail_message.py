@@ -54,9 +54,9 @@ def test_unknown_members_and_kinds_survive() -> None:
     [
         ({"kind": "Not A Word"}, "kind: a word in small letters"),
         ({"created_at": "yesterday"}, "created_at: "),
-        ({"from": "boss"}, "from: an object is expected"),
-        ({"from": {}}, "from.session_id: the member is missing"),
-        ({"id": 5}, "id: a text is expected"),
+        ({"from": "boss"}, "from: expected an object, got a string"),
+        ({"from": {}}, "from.session_id: required member is missing"),
+        ({"id": 5}, "id: expected a string, got a number"),
     ],
 )
 def test_a_fault_is_named_with_its_place(members: dict[str, Any], what: str) -> None:
@@ -67,7 +67,7 @@ def test_a_fault_is_named_with_its_place(members: dict[str, Any], what: str) -> 
 
 def test_the_body_must_be_there_but_may_be_null() -> None:
     without = {k: v for k, v in MINIMAL.items() if k != "body"}
-    with pytest.raises(InvalidContent, match="body: the member is missing"):
+    with pytest.raises(InvalidContent, match="body: required member is missing"):
         parse_message(json.dumps(without).encode(), "m")
     assert parse_message(raw(body=None), "m").body is None
 

@@ -85,7 +85,7 @@ def test_a_refusal_shows_the_line_and_offers_to_go_on(filled: Path, tmp_path: Pa
     editor = Editor(tmp_path, replace('"Before"', "5"), replace(": 5,", ': "Mended",'))
     result = editor.edit(filled, "one", answers="y\n")
     assert (result.returncode, result.stdout) == (0, "one: saved\n"), result.stderr
-    assert "title: a text is expected" in result.stderr
+    assert "title: expected a string, got a number" in result.stderr
     assert '"title": 5,' in result.stderr
     assert "^" in result.stderr
     assert (editor.opened, title(filled), editor.left) == (2, "Mended", [])
