@@ -1,11 +1,13 @@
-"""Who has a home open for long vouches for what index.db knows of its files, so that `grovefs grep` need not look.
+"""Freshness server: certifies to `grovefs grep` that index.db covers every file, so grep need not compare them.
 
-Every directory below sessions/ is watched with inotify, and then all files are compared once. The kernel queues an
-event before the call that caused it returns; so whoever asks, at a socket in `.grovefs/`, is answered after the
-queue has been emptied and every file in it listed as changed: nothing that was done before the question is missed.
-That is more than a heartbeat could say, and a process that hangs or died does not answer at all. Who cannot watch
-everything (too few watches, a directory it may not read, a filesystem that other machines write to) does not
-vouch. One process of a home does it; the others take over when it ends.
+A process with the home open for long watches every directory below sessions/ with inotify and compares all
+files once. Grep connects to a socket in `.grovefs/`. The server answers after it has emptied the inotify
+queue and listed every file in it as changed. The kernel queues an event before the call that caused it
+returns, so no change made before the request is missed. A heartbeat could not guarantee that, and a process
+that hangs or died does not answer.
+
+A process that cannot watch everything does not serve: too few watches, an unreadable directory, or a
+filesystem that other machines write to. One process serves a home; another takes over when it ends.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ from store.search.grep.walk_order import filesystems_of
 
 log = logging.getLogger("grovefs.store")
 
-START_S = 1.0  # who opens a store to save one session shall not watch twenty thousand
-RETRY_S = 5.0
-GIVEN_UP_S = 60.0
-DRAIN_S = 1.0  # the queue is finite; saves do not wake us
-TIDY_S = 15.0
+START_S = 1.0  # a store opened to save one session must not watch twenty thousand directories
+RETRY_S = 5.0  # another process serves, or the database is busy
+RETRY_FAILED_S = 60.0  # the directories cannot be watched
+DRAIN_S = 1.0  # the inotify queue is finite, and saves do not wake the server
+MERGE_S = 15.0
 
 _CHANGES = flags.MODIFY | flags.CLOSE_WRITE | flags.ATTRIB | flags.CREATE | flags.DELETE
 _MASK = _CHANGES | flags.MOVED_FROM | flags.MOVED_TO | flags.ONLYDIR | flags.DONT_FOLLOW | flags.EXCL_UNLINK
@@ -45,50 +47,50 @@ _LOST = flags.Q_OVERFLOW | flags.UNMOUNT | flags.MOVE_SELF | flags.DELETE_SELF
 _APPEARED = flags.CREATE | flags.MOVED_TO | flags.ATTRIB
 _LOCAL = {b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs", b"tmpfs", b"zfs", b"bcachefs", b"overlay", b"jfs"}
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-_LARGEST_SHARE = 0.5  # of the watches a user may have
+_MAX_SHARE = 0.5  # of the inotify watches of a user
 
 
 class _Lost(Exception):
-    """Something may have been missed: look at everything again."""
+    """Events may have been lost: compare everything again."""
 
 
 class FreshnessServer:
-    """Two daemon threads: one vouches, one reads what changed into segments when there is time."""
+    """Two daemon threads: one answers grep, one indexes changed files when due."""
 
-    def __init__(self, upkeep: TrigramIndex, start_s: float = START_S) -> None:
-        self._upkeep = upkeep
+    def __init__(self, trigrams: TrigramIndex, start_s: float = START_S) -> None:
+        self._trigrams = trigrams
         self._start_s = start_s
         self._stopping = threading.Event()
         self._wake_r, self._wake_w = os.pipe()
         self._threads = [
-            threading.Thread(target=self._serve_forever, name="grovefs-voucher", daemon=True),
-            threading.Thread(target=self._maintain_forever, name="grovefs-tidier", daemon=True),
+            threading.Thread(target=self._serve_forever, name="grovefs-freshness", daemon=True),
+            threading.Thread(target=self._maintain_forever, name="grovefs-trigrams", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
         self._stopping.set()
-        self._upkeep.stop()
+        self._trigrams.stop()
         os.close(self._wake_w)
         for thread in self._threads:
             thread.join()
         os.close(self._wake_r)
 
-    # -- reading what changed ------------------------------------------------------------------------------
+    # -- indexing changed files ----------------------------------------------------------------------------
 
     def _maintain_forever(self) -> None:
         self._stopping.wait(self._start_s)
         while not self._stopping.is_set():
             try:
-                self._upkeep.merge_if_due()
+                self._trigrams.merge_if_due()
             except Stopped:
                 return
             except (StoreError, OSError, apsw.Error) as error:
-                log.warning("changed files are not indexed for grep yet: %s", error)
-            self._stopping.wait(TIDY_S)
+                log.warning("cannot index changed files for grep; will retry: %s", error)
+            self._stopping.wait(MERGE_S)
 
-    # -- vouching ------------------------------------------------------------------------------------------
+    # -- answering grep ------------------------------------------------------------------------------------
 
     def _serve_forever(self) -> None:
         wait_s = self._start_s
@@ -100,33 +102,32 @@ class FreshnessServer:
             except Stopped:
                 return
             except (StoreError, OSError, apsw.Error) as error:
-                log.info("grep has to look at every file: %s", error)
-                wait_s = GIVEN_UP_S if isinstance(error, OSError) else RETRY_S
+                log.info("freshness server not running; grep compares every file: %s", error)
+                wait_s = RETRY_FAILED_S if isinstance(error, OSError) else RETRY_S
 
     def _serve(self) -> float:
-        """Vouch until something is lost, or the end; returns when to try again."""
+        """Serve until events are lost or the store closes. Returns the delay before the next attempt."""
         with ExitStack() as stack:
-            home = os.open(self._upkeep.disk.home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            home = os.open(self._trigrams.disk.home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, home)
-            lock = os.open(f"{known_files.VOUCHER.decode()}.lock", _LOCK, 0o600, dir_fd=home)
+            lock = os.open(f"{known_files.FRESHNESS_SOCKET.decode()}.lock", _LOCK, 0o600, dir_fd=home)
             stack.callback(os.close, lock)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return RETRY_S
-            watch = SessionsWatch(self._upkeep, self._stopping)
+            watch = SessionsWatch(self._trigrams, self._stopping)
             stack.callback(watch.close)
             watch.watch_all()
             token = uuid.uuid4().hex
-            self._upkeep.db.set_meta(grep_token=token)
+            self._trigrams.db.set_meta(grep_token=token)
             self._answer(self._listen(stack, home), watch, token)
         return 0.0
 
     def _listen(self, stack: ExitStack, home: int) -> socket.socket:
         server = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        path = (
-            f"/proc/self/fd/{home}/{known_files.VOUCHER.decode()}"  # a socket's name may have 107 bytes, a home's more
-        )
+        # By descriptor: a socket address holds 107 bytes, and the home's path may be longer.
+        path = f"/proc/self/fd/{home}/{known_files.FRESHNESS_SOCKET.decode()}"
         with suppress(FileNotFoundError):
             os.unlink(path)
         server.bind(path)
@@ -136,66 +137,68 @@ class FreshnessServer:
         return server
 
     def _answer(self, server: socket.socket, watch: SessionsWatch, token: str) -> None:
-        waiting = select.poll()
-        waiting.register(server, select.POLLIN)
-        waiting.register(self._wake_r, select.POLLIN)
+        poll = select.poll()
+        poll.register(server, select.POLLIN)
+        poll.register(self._wake_r, select.POLLIN)
         while not self._stopping.is_set():
-            waiting.poll(DRAIN_S * 1000)
-            askers = []
+            poll.poll(DRAIN_S * 1000)
+            clients = []
             with suppress(BlockingIOError):
                 while True:
-                    askers.append(server.accept()[0])
+                    clients.append(server.accept()[0])
             with ExitStack() as stack:
-                for asker in askers:
-                    stack.enter_context(asker)
+                for client in clients:
+                    stack.enter_context(client)
                 watch.process_events()
-                for asker in askers:
-                    with suppress(OSError):  # it did not wait
-                        asker.send(token.encode(), socket.MSG_DONTWAIT)
+                for client in clients:
+                    with suppress(OSError):  # the client has gone
+                        client.send(token.encode(), socket.MSG_DONTWAIT)
 
 
 class SessionsWatch:
-    """A watch on every directory below sessions/, and the list of what changed brought up to date from it."""
+    """Watches every directory below sessions/ and records changed files in index.db."""
 
-    def __init__(self, upkeep: TrigramIndex, stopping: threading.Event) -> None:
-        self._upkeep = upkeep
+    def __init__(self, trigrams: TrigramIndex, stopping: threading.Event) -> None:
+        self._trigrams = trigrams
         self._stopping = stopping
-        self._prefix = os.fsencode(upkeep.disk.home) + b"/"
+        self._prefix = os.fsencode(trigrams.disk.home) + b"/"
         self._folders: dict[int, bytes] = {}
         self._inotify = inotify_simple.INotify(nonblocking=True)
         with open("/proc/sys/fs/inotify/max_user_watches") as limit:
-            self._most = int(int(limit.read()) * _LARGEST_SHARE)
+            self._max_watches = int(int(limit.read()) * _MAX_SHARE)
         self._device = os.lstat(self._prefix + known_files.SESSIONS).st_dev
 
     def close(self) -> None:
         self._inotify.close()
 
     def watch_all(self) -> None:
-        """Watch everything, each directory before it is listed, and list what is not known as it is."""
+        """Watch every directory, each before it is listed, and record the files that index.db does not cover."""
         kinds = filesystems_of(self._device)
         if not kinds or not kinds <= _LOCAL:
-            raise OSError(errno.ENOTSUP, "others may write to this filesystem unseen", os.fsdecode(self._prefix))
-        self._upkeep.sweep(watch=self._watch)
+            raise OSError(
+                errno.ENOTSUP, "other machines may write to this filesystem unnoticed", os.fsdecode(self._prefix)
+            )
+        self._trigrams.sweep(watch=self._watch)
         self.process_events()
 
     def _watch(self, folder: bytes) -> None:
         if self._stopping.is_set():
             raise Stopped
         if len(self._folders) % 16 == 0:
-            time.sleep(0.0005)  # others wait for the same interpreter
-        if len(self._folders) >= self._most:
-            raise OSError(errno.ENOSPC, "more directories than half the watches a user may have", os.fsdecode(folder))
+            time.sleep(0.0005)  # let other threads run
+        if len(self._folders) >= self._max_watches:
+            raise OSError(errno.ENOSPC, "more directories than half of max_user_watches", os.fsdecode(folder))
         mask = _MASK | flags.MOVE_SELF | flags.DELETE_SELF if folder == known_files.SESSIONS else _MASK
         try:
             if os.lstat(self._prefix + folder).st_dev != self._device:
-                raise OSError(errno.EXDEV, "another filesystem is mounted there", os.fsdecode(folder))
-            number = self._inotify.add_watch(self._prefix + folder, mask)
+                raise OSError(errno.EXDEV, "another filesystem is mounted here", os.fsdecode(folder))
+            wd = self._inotify.add_watch(self._prefix + folder, mask)
         except (FileNotFoundError, NotADirectoryError):
             return
-        self._folders[number] = folder
+        self._folders[wd] = folder
 
     def process_events(self) -> None:
-        """List all that the kernel knows to have changed. Raises _Lost if it does not know all."""
+        """Record all files with queued events as changed. Raises _Lost if the queue overflowed."""
         changed: set[bytes] = set()
         while events := self._inotify.read(timeout=0):
             for event in events:
@@ -209,15 +212,15 @@ class SessionsWatch:
                     if not event.mask & flags.ISDIR:
                         changed.add(path)
                     elif event.mask & _APPEARED:
-                        self._upkeep.sweep(path, watch=self._watch)
+                        self._trigrams.sweep(path, watch=self._watch)
         unknown = [path for path in changed if self._is_unknown(path)]
         if unknown:
-            self._upkeep.list_changed(unknown)
+            self._trigrams.list_changed(unknown)
 
     def _is_unknown(self, path: bytes) -> bool:
         try:
             info = os.lstat(self._prefix + path)
         except OSError as error:
             return error.errno not in (errno.ENOENT, errno.ENOTDIR)
-        row = self._upkeep.db.reader.execute("SELECT stamp FROM grep_files WHERE path = ?", (path,)).fetchone()
+        row = self._trigrams.db.reader.execute("SELECT stamp FROM grep_files WHERE path = ?", (path,)).fetchone()
         return stat.S_ISREG(info.st_mode) and (row is None or row[0] != file_stamps.pack(info))

@@ -1,10 +1,10 @@
-"""`grovefs grep`: GNU grep on exactly those files that can match.
+"""`grovefs grep`: run GNU grep on only those files that can match.
 
-What it prints, and its exit code, are byte for byte those of `grep -rn` with the same options, run in the home
-over `sessions/`; GNU grep itself reads the files and prints. The files are given in the order in which `grep -r`
-would come to them (see `store/walk_order.py`). Whatever cannot be narrowed down is done by `grep -rn` as it is.
+Output and exit code are byte for byte those of `grep -rn` with the same options, run in the home over
+`sessions/`. GNU grep reads the files and prints. The files are passed in the order in which `grep -r`
+would visit them (see `walk_order`). A search that cannot be narrowed runs `grep -rn`.
 
-For a process of its own, whose working directory is the home; it ends as grep.
+Runs in its own process, with the home as its working directory, and usually ends by exec of grep.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 
     from store.search.grep.regex_trigrams import Query
 
-_MARGIN_BYTES = 64_000  # of the room for arguments, for what the kernel puts there too
-_WORTH_IT = 0.5  # of all files: beyond, walking is cheaper than choosing
+_MARGIN_BYTES = 64_000  # of the kernel's limit for arguments, left for what the kernel stores there itself
+_MAX_SHARE = 0.5  # of all files: above, walking is cheaper than selecting
+_ALWAYS_WORTH = 50  # files, whatever their share
 
 
 def commands(options: GrepOptions, files: Sequence[bytes] | None) -> list[list[bytes]]:
-    """The greps to run, in order. `files` None: all there are."""
+    """The grep commands to run, in order. `files` None means all files."""
     if files is None:
         return [_whole(options)]
     room = os.sysconf("SC_ARG_MAX") - sum(len(k) + len(v) + 10 for k, v in os.environb.items()) - _MARGIN_BYTES
@@ -44,7 +45,7 @@ def commands(options: GrepOptions, files: Sequence[bytes] | None) -> list[list[b
     room -= sum(len(part) + 9 for part in head)
     runs: list[list[bytes]] = [[]]
     used = 0
-    for path in files or [b"/dev/null"]:  # with nothing to read grep still has something to say about the pattern
+    for path in files or [b"/dev/null"]:  # grep still has to report errors in the pattern
         used += len(path) + 9
         if used > room:
             runs.append([])
@@ -66,19 +67,19 @@ def _globs(options: GrepOptions) -> list[bytes]:
     return [(b"--include=" if include else b"--exclude=") + glob for include, glob in options.filters]
 
 
-# -- which files ---------------------------------------------------------------------------------------------
+# -- selecting files -----------------------------------------------------------------------------------------
 
 
 def choose(options: GrepOptions) -> list[bytes] | None:
-    """The files to read, in order; None for all of them.
+    """The files to read, in walk order; None for all files.
 
-    Where someone watches the home and vouches that what index.db knows is how it is, only the files that are to be
-    read are looked at; else every file's stamp is compared first.
+    If a freshness server watches the home, index.db is known to be current, and only the selected files
+    are examined. Otherwise the stamp of every file is compared first.
     """
     query = _query(options) if options.narrowable else ANY
     if query is ANY:
         return None
-    for _ in range(3):  # segments are merged now and then, and the old ones removed
+    for _ in range(3):  # a merge may remove the segments being read
         try:
             paths = _paths(query, ask_freshness(b""))
         except Damaged:
@@ -99,7 +100,7 @@ def _query(options: GrepOptions) -> Query:
             with open(path, "rb") as file:
                 text = file.read()
         except OSError:
-            return ANY  # grep will say so
+            return ANY  # grep reports the error
         patterns.append(text.removesuffix(b"\n"))
     return query_of(patterns, options.syntax, fold=options.fold, charset=_charset())
 
@@ -110,31 +111,33 @@ def _charset() -> str:
     return nl_langinfo(CODESET)
 
 
-def _paths(query: Query, vouched: object) -> set[bytes] | None:
+def _paths(query: Query, fresh_token: object) -> set[bytes] | None:
     known = KnownFiles(b"")
     try:
-        return _paths_in(known, query, vouched)
+        return _paths_in(known, query, fresh_token)
     finally:
         known.close()
 
 
-def _paths_in(known: KnownFiles, query: Query, vouched: object) -> set[bytes] | None:
+def _paths_in(known: KnownFiles, query: Query, fresh_token: object) -> set[bytes] | None:
+    """The files that can match or are not indexed; None if they are too many to be worth selecting."""
     segments = [Segment(os.fsdecode(SEGMENTS) + name) for name in known.segments]
     try:
         documents = candidates(query, segments)
     finally:
         for segment in segments:
             segment.close()
-    if len(documents) + len(known.changed) > known.count * _WORTH_IT + 50:
+    limit = known.count * _MAX_SHARE + _ALWAYS_WORTH
+    if len(documents) + len(known.changed) > limit:
         return None
     paths = known.changed.union(known.paths_of(documents))
-    if vouched is None or vouched != known.token:
+    if fresh_token is None or fresh_token != known.token:
         paths |= known.differing()
-    return paths if len(paths) <= known.count * _WORTH_IT + 50 else None
+    return paths if len(paths) <= limit else None
 
 
 def _is_included(path: bytes, filters: list[tuple[bool, bytes]]) -> bool:
-    """--include and --exclude, as grep applies them to the last part of a name: the last that matches decides."""
+    """Apply --include and --exclude to the file name as grep does: the last matching glob decides."""
     if not filters:
         return True
     from ctypes import CDLL
@@ -150,19 +153,20 @@ def _is_included(path: bytes, filters: list[tuple[bool, bytes]]) -> bool:
 # -- running ---------------------------------------------------------------------------------------------------
 
 
-def _keep_pattern_files(options: GrepOptions) -> None:
-    """Files of patterns are named from where we were called, and some can be read only once: a pipe, say."""
+def _resolve_pattern_files(options: GrepOptions) -> None:
+    """Make the paths of -f independent of the working directory, and copy files that can be read only once."""
     for i, argument in enumerate(options.arguments):
         is_short, is_long = options.arguments[i - 1] == b"-f" and i > 0, argument.startswith(b"--file=")
         path = argument[7:] if is_long else argument
         if not (is_short or is_long) or path not in options.pattern_files:
             continue
-        kept = _kept(path)
-        options.pattern_files[options.pattern_files.index(path)] = kept
-        options.arguments[i] = b"--file=" + kept if is_long else kept
+        resolved = _resolved(path)
+        options.pattern_files[options.pattern_files.index(path)] = resolved
+        options.arguments[i] = b"--file=" + resolved if is_long else resolved
 
 
-def _kept(path: bytes) -> bytes:
+def _resolved(path: bytes) -> bytes:
+    """The absolute path of a regular file; a copy in memory of a pipe or standard input."""
     from stat import S_ISREG
 
     try:
@@ -173,18 +177,17 @@ def _kept(path: bytes) -> bytes:
         while data := os.read(source, 1 << 16):
             os.write(copy, data)
     except OSError:
-        return path  # grep will say what is wrong
+        return path  # grep reports the error
     return b"/proc/self/fd/%d" % copy
 
 
 def run(line: list[bytes], home: bytes) -> int:
-    """Run what stands behind `grovefs grep`; returns grep's exit code, or becomes grep."""
+    """Run `grovefs grep` with these arguments. Returns grep's exit code, or replaces this process by grep."""
     options = parse(line)
-    _keep_pattern_files(options)
+    _resolve_pattern_files(options)
     os.chdir(home)
-    os.lstat(SESSIONS)  # an error of ours, not one of grep's, if this is no home
-    files = choose(options)
-    wanted = commands(options, files)
+    os.lstat(SESSIONS)  # if this is not a home, fail here and not in grep
+    wanted = commands(options, choose(options))
     if len(wanted) == 1:
         exec_grep(wanted[0])
     return run_serially(wanted)

@@ -1,8 +1,8 @@
-"""Which files below sessions/ are known, and in which version: what `grovefs grep` asks before it reads any.
+"""The files that the trigram index covers, as `grovefs grep` reads them from index.db.
 
-A file is known if its trigrams are in a segment and it still has the stamp it was read with. Every other file
-is read, whatever is asked for. This is the reading side, for a process that has just started and will soon end:
-index.db is opened read-only, few modules are imported, nothing is changed. `store/upkeep.py` is the other side.
+A file is known if its trigrams are in a segment and it still has the stamp it was indexed with. Grep reads
+every other file, whatever the pattern. This module serves a short-lived process: it opens index.db
+read-only, imports little and changes nothing. `maintenance` writes the tables.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ if TYPE_CHECKING:
 
     from pyroaring import BitMap
 
-# As store/layout.py has them; that module takes longer to import than a search takes.
+# Copies from store/layout.py, which takes longer to import than a search takes.
 SESSIONS = b"sessions"
 INDEX_DB = ".grovefs/index.db"
 SEGMENTS = b".grovefs/trigrams/"
-VOUCHER = b".grovefs/voucher"
+FRESHNESS_SOCKET = b".grovefs/voucher"
 
 SCHEMA_VERSION = 2
-_ONE_BY_ONE = 8  # times as long to look up one row as to pass it by
+_LOOKUP_COST = 8  # one row by key, relative to one row of a full scan
 _BUSY_MS = 2_000
-_PATIENCE_S = 0.5  # with who vouches; comparing every file takes no longer
+_ANSWER_TIMEOUT_S = 0.5  # comparing every file takes no longer
 
 
 def ask_freshness(prefix: bytes) -> str | None:
-    """The token of a process that watches this home and knows of every change made until now; None without one."""
+    """The token of the freshness server, given after it has recorded every change so far; None without a server."""
     import _socket
 
     try:
-        asking = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        client = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         try:
-            asking.settimeout(_PATIENCE_S)
-            asking.connect(prefix + VOUCHER)
-            return asking.recv(64).decode() or None
+            client.settimeout(_ANSWER_TIMEOUT_S)
+            client.connect(prefix + FRESHNESS_SOCKET)
+            return client.recv(64).decode() or None
         finally:
-            asking.close()
+            client.close()
     except (OSError, UnicodeDecodeError):
         return None
 
 
 class IndexUnusable(Exception):
-    """There is no index of this home that we could read."""
+    """index.db is missing, unreadable or of another schema."""
 
 
 class KnownFiles:
-    """What index.db says at one moment. `prefix` leads to the home: empty, or with a slash at its end."""
+    """A snapshot of the grep tables in index.db. `prefix` is the home's path: empty, or ending in a slash."""
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
@@ -62,8 +62,8 @@ class KnownFiles:
             self._db = apsw.Connection(os.fsdecode(prefix) + INDEX_DB, flags=apsw.SQLITE_OPEN_READONLY)
             self._db.set_busy_timeout(_BUSY_MS)
             if self._db.execute("PRAGMA user_version").get != SCHEMA_VERSION:
-                raise IndexUnusable("index.db is of another schema")
-            self._db.execute("BEGIN")  # one snapshot for all that follows
+                raise IndexUnusable("index.db has another schema version")
+            self._db.execute("BEGIN")  # one snapshot for all queries
             token = self._db.execute("SELECT value FROM meta WHERE key = 'grep_token'").fetchone()
             self.token: object = token[0] if token else None
             self.segments: list[str] = [name for (name,) in self._db.execute("SELECT name FROM grep_segments")]
@@ -76,13 +76,13 @@ class KnownFiles:
         self._db.close()
 
     def paths_of(self, documents: BitMap) -> list[bytes]:
-        """The files that some documents are versions of; those that are no more are left out."""
+        """The files of some documents, without files that have been deleted or have changed since."""
         try:
-            if len(documents) * _ONE_BY_ONE < self.count:
+            if len(documents) * _LOOKUP_COST < self.count:
                 rows = self._db.executemany("SELECT path FROM grep_files WHERE document = ?", ((d,) for d in documents))
                 return [path for (path,) in rows]
-            everything = self._db.execute("SELECT document, path FROM grep_files")
-            return [path for document, path in everything if document in documents]
+            rows = self._db.execute("SELECT document, path FROM grep_files")
+            return [path for document, path in rows if document in documents]
         except apsw.Error as error:
             raise IndexUnusable(str(error)) from error
 
@@ -95,10 +95,10 @@ class KnownFiles:
         stack = changed_paths(self._prefix, self._rows("SELECT path, stamp FROM grep_folders"))
         if not self._rows("SELECT 1 FROM grep_folders WHERE path = ?", SESSIONS):
             stack.append(SESSIONS)
-        return self._found_in(stack, found) if stack else found
+        return self._add_unknown(stack, found) if stack else found
 
-    def _found_in(self, stack: list[bytes], found: set[bytes]) -> set[bytes]:
-        """And what is new in directories that are not as they were."""
+    def _add_unknown(self, stack: list[bytes], found: set[bytes]) -> set[bytes]:
+        """Add the unknown files in changed directories."""
         folders = {path for (path,) in self._rows("SELECT path FROM grep_folders")}
         known = {path for (path,) in self._rows("SELECT path FROM grep_files")} | self.changed
         while stack:
@@ -119,7 +119,7 @@ class KnownFiles:
 
 
 def entries_of(prefix: bytes, folder: bytes) -> Iterator[tuple[bytes, bool | None]]:
-    """Plain files (False) and directories (True) in a directory; itself with None if it cannot be looked into."""
+    """Regular files (False) and directories (True) in a directory; (folder, None) if it cannot be read."""
     try:
         with os.scandir(prefix + folder) as entries:
             for entry in entries:
@@ -133,12 +133,12 @@ def entries_of(prefix: bytes, folder: bytes) -> Iterator[tuple[bytes, bool | Non
 
 
 def existing_files(paths: list[bytes]) -> list[bytes]:
-    """Of which grep would have something to say on its walk: plain files, and what it cannot look into.
+    """The paths that a walk by grep would report: regular files, and whatever cannot be read.
 
-    Of a directory that it cannot look into it tells once, and knows nothing of what is inside.
+    Grep reports an unreadable directory once and nothing inside it.
     """
     found = []
-    closed: list[bytes] = []
+    unreadable: list[bytes] = []
     for path in paths:
         try:
             mode = os.lstat(path).st_mode
@@ -148,8 +148,8 @@ def existing_files(paths: list[bytes]) -> list[bytes]:
             found.append(path)
             continue
         if stat.S_ISDIR(mode) and not os.access(path, os.R_OK):
-            closed.append(path + b"/")
+            unreadable.append(path + b"/")
         elif not stat.S_ISREG(mode):
             continue
         found.append(path)
-    return [path for path in found if not path.startswith(tuple(closed))] if closed else found
+    return [path for path in found if not path.startswith(tuple(unreadable))] if unreadable else found

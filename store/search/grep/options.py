@@ -1,7 +1,7 @@
-"""GNU grep's command line, understood as far as it matters to which files must be read. Pure.
+"""Parser for GNU grep's command line, as far as options decide which files must be read. Pure.
 
-What is not understood is not narrowed: then grep itself gets the line as it was typed, and every file. No
-message about a wrong option is ours. Few imports: `grovefs grep` starts with this.
+A line that is not understood is passed to grep unchanged, with every file. All messages about wrong
+options come from grep. Imports little: `grovefs grep` starts here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _SHORT_WITH_VALUE = "ABCDXdefm"
 _SHORT_PLAIN = "0123456789EFGHILPTUVabchilLnoqRrsuvwxyZz"
-# Long options and the letter they stand for, or their own name; behind "=", whether a value follows.
+# Long options and their short form or, without one, their own name. "=": takes a value; "?": may take one.
 _LONG = {
     "after-context": "A=", "basic-regexp": "G", "before-context": "B=", "binary": "U", "binary-files": "binary-files=",
     "byte-offset": "b", "color": "color?", "colour": "color?", "context": "C=", "count": "c",
@@ -27,26 +27,26 @@ _LONG = {
     "unix-byte-offsets": "u", "version": "V", "with-filename": "H", "word-regexp": "w",
 }  # fmt: skip
 _SYNTAX: dict[str, Syntax] = {"E": "extended", "F": "fixed", "G": "basic", "P": "perl"}
-# With these a file that holds no match is told of too, or files are found in another way than we know.
+# With these grep also reports files without a match, or selects files in other ways.
 _READ_ALL = ("v", "c", "L", "R", "d", "D", "X", "V", "help", "exclude-dir", "exclude-from")
 
 
 class GrepOptions:
-    """One command line. `narrowable`: only files that can match need to be read, and are told of."""
+    """One command line. `narrowable`: reading only the files that can match gives the same output."""
 
     def __init__(self) -> None:
-        self.arguments: list[bytes] = []  # to hand to grep before the names of files; includes and excludes left out
+        self.arguments: list[bytes] = []  # for grep, before the file names; without --include and --exclude
         self.patterns: list[bytes] = []
         self.pattern_files: list[bytes] = []
-        self.filters: list[tuple[bool, bytes]] = []  # include or exclude, in the order given
+        self.filters: list[tuple[bool, bytes]] = []  # (is_include, glob), in order
         self.operands: list[bytes] = []
         self.syntax: Syntax = "basic"
         self.fold = False
         self.narrowable = True
-        self.line: list[bytes] = []  # as it was typed
+        self.line: list[bytes] = []  # as typed
         self.is_understood = True
-        self.is_complete = True  # no value of an option is missing
-        self.in_one_run = False  # what one process prints depends on what it printed before
+        self.is_complete = True  # no option lacks its value
+        self.in_one_run = False  # the output depends on earlier output of the same process
 
     @property
     def has_pattern(self) -> bool:
@@ -54,7 +54,7 @@ class GrepOptions:
 
 
 def parse(line: list[bytes]) -> GrepOptions:
-    """`line` is what stands behind `grep`. Options may come anywhere, as getopt allows."""
+    """Parse the arguments after `grep`. Options and operands may be mixed, as getopt allows."""
     options = GrepOptions()
     options.line = line
     syntaxes: set[str] = set()
@@ -83,7 +83,7 @@ def _long(options: GrepOptions, argument: bytes, given: object, syntaxes: set[st
     text = name.decode("ascii", "replace")
     meanings = {_LONG[text]} if text in _LONG else {m for long, m in _LONG.items() if long.startswith(text)}
     if len(meanings) != 1:
-        options.is_understood = False  # unknown or ambiguous: grep will say so
+        options.is_understood = False  # unknown or ambiguous: grep reports it
         return
     meaning = meanings.pop()
     takes_value = meaning.endswith("=")
@@ -94,33 +94,33 @@ def _long(options: GrepOptions, argument: bytes, given: object, syntaxes: set[st
         options.is_understood = False
         return
     spelled = [argument] if equals or not takes_value else [argument, value]
-    _note(options, meaning, value, spelled, syntaxes)
+    _apply(options, meaning, value, spelled, syntaxes)
 
 
 def _cluster(options: GrepOptions, argument: bytes, given: object, syntaxes: set[str]) -> None:
     text = argument[1:].decode("latin-1")
-    for place, letter in enumerate(text):
+    for at, letter in enumerate(text):
         if letter in _SHORT_WITH_VALUE:
-            rest = argument[place + 2 :]
+            rest = argument[at + 2 :]
             value = rest or _value(options, given)
-            _note(options, letter, value, [b"-" + letter.encode(), value], syntaxes)
+            _apply(options, letter, value, [b"-" + letter.encode(), value], syntaxes)
             return
         if letter not in _SHORT_PLAIN and letter != "y":
             options.is_understood = False
             return
-        _note(options, letter, b"", [b"-" + letter.encode("latin-1")], syntaxes)
+        _apply(options, letter, b"", [b"-" + letter.encode("latin-1")], syntaxes)
 
 
 def _value(options: GrepOptions, given: object) -> bytes:
     value = next(given, None)  # type: ignore[call-overload]
     if value is None:
-        options.is_understood = options.is_complete = False  # grep will say what is missing
+        options.is_understood = options.is_complete = False  # grep reports it
         return b""
     assert isinstance(value, bytes)
     return value
 
 
-def _note(options: GrepOptions, meaning: str, value: bytes, spelled: list[bytes], syntaxes: set[str]) -> None:
+def _apply(options: GrepOptions, meaning: str, value: bytes, spelled: list[bytes], syntaxes: set[str]) -> None:
     if meaning in ("include", "exclude"):
         options.filters.append((meaning == "include", value))
         return

@@ -1,11 +1,11 @@
-"""What a pattern requires: from a regular expression to the trigrams that a matching file must hold. Pure.
+"""Computes the trigrams that a file must contain to match a regular expression. Pure.
 
-A query is a trigram, an `and` or an `or` of queries, or ANY: nothing is known, every file may match. It may
-only ever say too much. So everything unclear (a range in a bracket, a back-reference, a look-behind, a letter
-whose other case is unknown) counts as "any bytes, or none", and a pattern that is not understood as ANY.
-Trigrams are of bytes with ASCII letters in lower case, as the index has them.
+A query is a trigram, an `and` or an `or` of queries, or ANY: every file may match. It may select too many
+files, never too few. So everything unclear (a range in a bracket expression, a back-reference, a
+look-behind, a letter whose other case is unknown) counts as "any bytes, or none", and a pattern that is not
+understood becomes ANY. Trigrams are of bytes, with ASCII letters in lower case, as in the index.
 
-`grovefs grep` starts with this module: it imports nothing that takes time.
+`grovefs grep` starts with this module, so it imports nothing that takes time.
 """
 
 from __future__ import annotations
@@ -19,22 +19,26 @@ if TYPE_CHECKING:
     Query = int | tuple[str, tuple["Query", ...]] | None  # None is ANY
 
 ANY: None = None
-MOST_STRINGS = 64  # alternatives that are followed side by side
-MOST_TRIGRAMS = 5_000  # in one query; beyond, looking them up takes longer than it saves
-_LONGEST_REPEAT = 16
-_LONGEST = 500  # characters of a pattern; what comes behind would narrow little
+MAX_STRINGS = 64  # alternatives tracked in parallel
+MAX_TRIGRAMS = 5_000  # in one query; looking up more takes longer than it saves
+_MAX_REPEAT = 16
+_MAX_PATTERN = 500  # characters; more would hardly narrow the search further
 
-# What else a letter may stand for where case does not matter: KELVIN SIGN, LONG S, the dotted and dotless I.
+# Further characters that match a letter if case is ignored: KELVIN SIGN, LONG S, dotted and dotless I.
 _OTHER_CASE = {"k": ["\u212a"], "s": ["\u017f"], "i": ["\u0130", "\u0131"]}
 _SINGLE_BYTE_OR_UTF8 = ("UTF-8", "ANSI_X3.4-1968", "US-ASCII")
 
 
 class _Unclear(Exception):
-    """Not understood: the whole pattern becomes ANY."""
+    """Not supported: the whole pattern becomes ANY."""
 
 
 class _Part:
-    """What is known of a part of a pattern: all it can match, or else how that begins, ends, and what it holds."""
+    """What is known about a part of a pattern.
+
+    `exact`: all strings it can match, or None if they are too many; then `prefix` and `suffix` hold the possible
+    beginnings and ends, and `holds` the trigrams of every match.
+    """
 
     __slots__ = ("exact", "holds", "prefix", "suffix")
 
@@ -62,7 +66,7 @@ _GAP = _Part(None, _NOTHING, _NOTHING, ANY)
 # -- queries -------------------------------------------------------------------------------------------------
 
 
-def both(*queries: Query) -> Query:
+def all_of(*queries: Query) -> Query:
     flat: list[Query] = []
     for query in queries:
         if isinstance(query, tuple) and query[0] == "and":
@@ -73,7 +77,7 @@ def both(*queries: Query) -> Query:
     return ("and", known) if len(known) > 1 else known[0] if known else ANY
 
 
-def either(queries: Iterable[Query]) -> Query:
+def any_of(queries: Iterable[Query]) -> Query:
     found = tuple(dict.fromkeys(queries))
     if ANY in found:
         return ANY
@@ -81,12 +85,12 @@ def either(queries: Iterable[Query]) -> Query:
 
 
 def trigrams_of(text: bytes) -> Query:
-    """All trigrams of a text that is in lower case; ANY if it is too short to have one."""
-    return both(*(int.from_bytes(text[i : i + 3], "little") for i in range(len(text) - 2)))
+    """All trigrams of lower-case text; ANY if it is too short to have one."""
+    return all_of(*(int.from_bytes(text[i : i + 3], "little") for i in range(len(text) - 2)))
 
 
 def _one_of(strings: frozenset[bytes]) -> Query:
-    return either(trigrams_of(s) for s in sorted(strings))
+    return any_of(trigrams_of(s) for s in sorted(strings))
 
 
 def count_trigrams(query: Query) -> int:
@@ -95,73 +99,73 @@ def count_trigrams(query: Query) -> int:
     return 1 if isinstance(query, int) else sum(map(count_trigrams, query[1]))
 
 
-# -- parts put together --------------------------------------------------------------------------------------
+# -- combining parts -----------------------------------------------------------------------------------------
 
 
 def _loosened(part: _Part) -> _Part:
-    """The same, no longer followed string by string."""
+    """The same part with its exact strings reduced to prefix, suffix and trigrams."""
     if part.exact is None:
         return part
     heads = frozenset(s[:2] for s in part.exact)
     tails = frozenset(s[-2:] for s in part.exact)
-    return _Part(None, _few(heads), _few(tails), both(part.holds, _one_of(part.exact)))
+    return _Part(None, _few(heads), _few(tails), all_of(part.holds, _one_of(part.exact)))
 
 
 def _few(strings: frozenset[bytes]) -> frozenset[bytes]:
-    return strings if len(strings) <= MOST_STRINGS else _NOTHING
+    return strings if len(strings) <= MAX_STRINGS else _NOTHING
 
 
 def _joined(left: frozenset[bytes], right: frozenset[bytes]) -> frozenset[bytes] | None:
-    return frozenset(a + b for a in left for b in right) if len(left) * len(right) <= MOST_STRINGS else None
+    return frozenset(a + b for a in left for b in right) if len(left) * len(right) <= MAX_STRINGS else None
 
 
 def _then(x: _Part, y: _Part) -> _Part:
-    """One part after the other."""
-    holds = both(x.holds, y.holds)
+    """Concatenation."""
+    holds = all_of(x.holds, y.holds)
     if x.exact is not None and y.exact is not None:
         exact = _joined(x.exact, y.exact)
         if exact is not None:
             return _Part(exact, exact, exact, holds)
         x = _loosened(x)
     seam = _joined(x.suffix, y.prefix)
-    holds = both(x.holds, y.holds, _one_of(seam) if seam is not None else ANY)
+    holds = all_of(x.holds, y.holds, _one_of(seam) if seam is not None else ANY)
     prefix = _joined(x.exact, y.prefix) if x.exact is not None else x.prefix
     suffix = _joined(x.suffix, y.exact) if y.exact is not None else y.suffix
-    if prefix is None:  # too many to follow: what the left begins with is true all the same
+    if prefix is None:  # too many to track; the prefix of the left part still holds
         prefix = _few(frozenset(s[:2] for s in x.prefix))
     if suffix is None:
         suffix = _few(frozenset(s[-2:] for s in y.suffix))
     if x.exact is not None:
-        holds = both(holds, _one_of(x.exact))
+        holds = all_of(holds, _one_of(x.exact))
     if y.exact is not None:
-        holds = both(holds, _one_of(y.exact))
+        holds = all_of(holds, _one_of(y.exact))
     return _Part(None, prefix, suffix, holds)
 
 
 def _or(x: _Part, y: _Part) -> _Part:
-    if x.exact is not None and y.exact is not None and len(x.exact | y.exact) <= MOST_STRINGS:
-        return _Part(x.exact | y.exact, x.exact | y.exact, x.exact | y.exact, either([x.holds, y.holds]))
+    if x.exact is not None and y.exact is not None and len(x.exact | y.exact) <= MAX_STRINGS:
+        return _Part(x.exact | y.exact, x.exact | y.exact, x.exact | y.exact, any_of([x.holds, y.holds]))
     x, y = _loosened(x), _loosened(y)
-    return _Part(None, _few(x.prefix | y.prefix), _few(x.suffix | y.suffix), either([x.holds, y.holds]))
+    return _Part(None, _few(x.prefix | y.prefix), _few(x.suffix | y.suffix), any_of([x.holds, y.holds]))
 
 
 def _repeated(part: _Part, least: int, most: int | None) -> _Part:
     if least == 0:
         return _or(part, _EMPTY) if most == 1 else _EMPTY if most == 0 else _GAP
-    if least == most and least <= _LONGEST_REPEAT:
+    if least == most and least <= _MAX_REPEAT:
         whole = part
         for _ in range(least - 1):
             whole = _then(whole, part)
         return whole
-    loose = _loosened(part)  # begins as one of them does, ends as one of them does
+    loose = _loosened(part)  # begins and ends like one repetition
     return _Part(None, loose.prefix, loose.suffix, loose.holds)
 
 
-# -- from text to parts --------------------------------------------------------------------------------------
+# -- parsing patterns ----------------------------------------------------------------------------------------
 
 
 def query_of(patterns: Iterable[bytes], syntax: Syntax, *, fold: bool, charset: str = "UTF-8") -> Query:
-    """What a file must hold if a line of it matches one of the patterns. A newline separates patterns too."""
+    """The trigrams that a file must contain if one of its lines matches. A newline also separates patterns."""
     queries = []
     for pattern in patterns:
         for line in [pattern] if syntax == "perl" else pattern.split(b"\n"):
@@ -169,25 +173,25 @@ def query_of(patterns: Iterable[bytes], syntax: Syntax, *, fold: bool, charset: 
             if query is ANY:
                 return ANY
             queries.append(query)
-    found = either(queries) if queries else ANY
-    return found if count_trigrams(found) <= MOST_TRIGRAMS else ANY
+    found = any_of(queries) if queries else ANY
+    return found if count_trigrams(found) <= MAX_TRIGRAMS else ANY
 
 
 def _query_of_line(line: bytes, syntax: Syntax, fold: bool, charset: str) -> Query:
     if b"\0" in line:
         return ANY
     if not line.isascii() and charset.upper() not in _SINGLE_BYTE_OR_UTF8:
-        return ANY  # where a character ends is not for us to know
+        return ANY  # character boundaries are unknown in this charset
     text = line.decode("utf-8", "surrogateescape")
-    if len(text) > _LONGEST and syntax != "fixed":
+    if len(text) > _MAX_PATTERN and syntax != "fixed":
         return ANY
     try:
-        part = _fixed(text[:_LONGEST], fold) if syntax == "fixed" else _RegexParser(text, syntax, fold).parse()
+        part = _fixed(text[:_MAX_PATTERN], fold) if syntax == "fixed" else _RegexParser(text, syntax, fold).parse()
     except (_Unclear, RecursionError):
         return ANY
     if part.exact is not None:
-        return both(part.holds, _one_of(part.exact))
-    return both(part.holds, _one_of(part.prefix), _one_of(part.suffix))
+        return all_of(part.holds, _one_of(part.exact))
+    return all_of(part.holds, _one_of(part.prefix), _one_of(part.suffix))
 
 
 def _fixed(text: str, fold: bool) -> _Part:
@@ -198,7 +202,7 @@ def _fixed(text: str, fold: bool) -> _Part:
 
 
 def _character(char: str, fold: bool) -> _Part:
-    """A character that stands for itself, in either case if `fold`."""
+    """A literal character, in either case if `fold`."""
     raw = char.encode("utf-8", "surrogateescape")
     if char.isascii():
         others = _OTHER_CASE.get(char.lower(), []) if fold else []
@@ -209,9 +213,9 @@ def _character(char: str, fold: bool) -> _Part:
 
 
 def _has_one_case(char: str) -> bool:
-    """Whether no locale could know another case of it: ideographs, syllables, symbols of later blocks."""
+    """Whether a character has no other case in any locale: ideographs, syllables, symbols of later blocks."""
     code = ord(char)
-    if "\ud800" <= char <= "\udfff":  # a byte that is not UTF-8
+    if "\ud800" <= char <= "\udfff":  # an undecodable byte
         return False
     is_plain = 0x2E80 <= code < 0xA640 or 0xAC00 <= code < 0xD7A4 or 0xF900 <= code < 0xFB00 or code >= 0x1F000
     return is_plain and char.lower() == char == char.upper()
@@ -221,13 +225,13 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 6
 
 
-_STAND_FOR_THEMSELVES = '.[]*^$\\/"+?(){}|-,:;#%&=@!~ '  # behind a backslash
+_ESCAPED_LITERALS = '.[]*^$\\/"+?(){}|-,:;#%&=@!~ '  # after a backslash
 _PERL_GAPS = "dDwWsShHvVNRX"
 _PERL_EMPTY = "bBAzZG"
 
 
 class _RegexParser:
-    """One pattern: an alternation of concatenations of repeated atoms, as far as it is plain."""
+    """Recursive descent: an alternation of concatenations of repeated atoms. Raises _Unclear for the rest."""
 
     def __init__(self, text: str, syntax: Syntax, fold: bool) -> None:
         self._text = text
@@ -247,7 +251,7 @@ class _RegexParser:
         return self._text.startswith(token, self._at)
 
     def _takes(self, plain: str) -> bool:
-        """Whether an operator comes next, which a basic expression writes with a backslash; if so it is passed."""
+        """Consume an operator, which is written with a backslash in basic syntax. Returns whether it was there."""
         token = f"\\{plain}" if self._basic else plain
         if self._next_is(token):
             self._at += len(token)
@@ -269,7 +273,7 @@ class _RegexParser:
         is_first = True
         while not self._ends():
             if is_first and self._text[self._at] in ("*" if self._basic else "*+?{"):
-                raise _Unclear  # an operator with nothing to repeat: a matter of taste
+                raise _Unclear  # nothing to repeat: implementations differ
             is_anchor = self._text[self._at] in "^$"
             part, is_single_byte = self._atom()
             part = self._quantified(part, is_single_byte)
@@ -284,7 +288,7 @@ class _RegexParser:
             bounds = self._bounds()
             if bounds is None:
                 break
-            # Where bytes are characters, only the last byte of a longer one is repeated.
+            # In a single-byte locale only the last byte of a UTF-8 character is repeated.
             part = _repeated(part, *bounds) if is_single_byte else _GAP
             if self._perl and self._at < len(self._text) and self._text[self._at] in "?+":
                 self._at += 1  # lazy or possessive: matches less, never more
@@ -324,7 +328,7 @@ class _RegexParser:
         if char == ".":
             return _GAP, True
         if char in "^$":
-            # In the middle of a basic expression it may be the character itself: that is within a gap.
+            # In the middle of a basic expression it may be a literal, which a gap covers.
             return (_GAP if self._basic else _EMPTY), True
         if self._perl and char in "{}":
             raise _Unclear
@@ -335,7 +339,7 @@ class _RegexParser:
             raise _Unclear
         if self._perl and self._next_is("?"):
             if not self._next_is("?:"):
-                raise _Unclear  # options, look-around, names, recursion
+                raise _Unclear  # options, look-around, named groups, recursion
             self._at += 2
         self._depth += 1
         if self._depth > 50:
@@ -352,8 +356,8 @@ class _RegexParser:
         char = self._text[self._at]
         self._at += 1
         if self._basic and char in "{}()+?|":
-            raise _Unclear  # an operator where none can be
-        if char.isascii() and not char.isalnum() and (self._perl or char in _STAND_FOR_THEMSELVES):
+            raise _Unclear  # operator in an invalid position
+        if char.isascii() and not char.isalnum() and (self._perl or char in _ESCAPED_LITERALS):
             return _character(char, self._fold)
         if self._perl:
             if char in _PERL_GAPS:
@@ -364,7 +368,7 @@ class _RegexParser:
         return _EMPTY if char in "bB<>`'" else _GAP
 
     def _bracket(self) -> _Part:
-        """`[ab]` as its members; with a range, a class, a complement or an escape, any character at all."""
+        """`[ab]` as its members; any character if it has a range, a class, a complement or an escape."""
         start = self._at
         if self._next_is("^"):
             self._at += 1

@@ -1,13 +1,13 @@
-"""Which files can hold what: for every trigram of bytes the set of documents that have it, in immutable files.
+"""Trigram segments: immutable files that map every trigram of bytes to the documents containing it.
 
-A document is one version of one file, under a number that is never used again. Trigrams are of the bytes as
-they are, ASCII letters in lower case; of what is not UTF-8 text (pictures, archives) only those of printable
-ASCII are kept, and whoever asks for another trigram gets all such documents. Newlines and NULs are in none:
-no line that matches holds one.
+A document is one version of one file; its number is never reused. Trigrams are of the raw bytes, with ASCII
+letters in lower case. Of documents that are not UTF-8 text (images, archives) only printable ASCII trigrams
+are indexed, and a lookup of any other trigram returns all such documents. No trigram contains a newline or
+NUL, because no matching line does.
 
-A segment file, from its front: the sets (roaring bitmaps), a table in blocks of 256 rows, sorted by trigram,
-one fence for each block (its first trigram, its checksum), a footer. Everything that is read is checked
-first; damage raises Damaged, never a wrong answer. `grovefs grep` reads through this module: few imports.
+Layout of a segment file: the sets (roaring bitmaps), a table in blocks of 256 rows sorted by trigram, one
+fence per block (its first trigram and checksum), a footer. Checksums are verified on every read. Damage
+raises Damaged and never gives a wrong answer. `grovefs grep` uses this module: few imports.
 """
 
 from __future__ import annotations
@@ -34,44 +34,44 @@ if TYPE_CHECKING:
     UIntArray = NDArray[uint32]
     Flags = NDArray[bool_]
 
-DOCUMENTS = 1 << 24  # key of the set of all documents of a segment; trigrams lie below
-BINARY = DOCUMENTS + 1  # … and of those that are not text
+DOCUMENTS = 1 << 24  # key of the set of all documents of a segment; trigrams are smaller
+BINARY = DOCUMENTS + 1  # key of the set of documents that are not text
 
 _MAGIC = b"grovtri1"
 _ROW = struct.Struct("<IQII")  # trigram, offset, length, checksum; length 0: `offset` is the only document
 _FENCE = struct.Struct("<II")
 _FOOTER = struct.Struct("<QQII8s")  # offset of the table, rows, blocks, checksum of fences and the above, magic
-_ROWS_A_BLOCK = 256
+_ROWS_PER_BLOCK = 256
 _BATCH = 256
 _BATCH_BYTES = 4 << 20
-_SLICE_BYTES = 1 << 20  # of a large document at a time
+_SLICE_BYTES = 1 << 20  # large documents are processed in slices
 _RANGE = 1 << 18  # trigrams
 
 _PRINTABLE = bytes(range(0x20, 0x7F)) + b"\t"
-# Newline becomes NUL, and what holds a NUL is not kept.
+# Newlines become NUL, and trigrams with a NUL are dropped.
 _FOLD_TEXT = bytes(c + 32 if 65 <= c <= 90 else 0 if c == 10 else c for c in range(256))
 _FOLD_BINARY = bytes(_FOLD_TEXT[c] if c in _PRINTABLE else 0 for c in range(256))
 
 
 class Damaged(Exception):
-    """A segment that is missing, cut short or overwritten: all must be read instead."""
+    """A segment is missing, truncated or overwritten: grep has to read all files instead."""
 
 
-# -- making -------------------------------------------------------------------------------------------------
+# -- writing ------------------------------------------------------------------------------------------------
 
 
 class Postings:
-    """Documents gathered for a new segment.
+    """Documents collected for a new segment.
 
-    Some are turned at a time into one sorted array of numbers, the trigram above, the document's place below:
-    what no other way of sorting does as quickly. In the end those arrays are merged, a range of trigrams after
-    the other.
+    Each batch becomes one sorted array of integers: the trigram in the high bits, the document's place in the
+    batch in the low bits. This is the fastest way found to sort them. At the end the arrays are merged, one
+    range of trigrams at a time.
     """
 
     def __init__(self) -> None:
         self._batch: list[tuple[int, bytes]] = []  # documents, or slices of them, folded
         self._batch_bytes = 0
-        self._sorted: list[tuple[int, UIntArray]] = []  # the number of place 0, and the pairs
+        self._sorted: list[tuple[int, UIntArray]] = []  # number of the document at place 0, and the pairs
         self._documents = BitMap()
         self._binary = BitMap()
 
@@ -79,7 +79,7 @@ class Postings:
         return len(self._documents)
 
     def add(self, document: int, data: bytes) -> None:
-        """`document` is larger than all that were added before."""
+        """Add a document. Numbers must increase."""
         is_text = _is_text(data)
         fold = _FOLD_TEXT if is_text else _FOLD_BINARY
         for start in range(0, max(1, len(data) - 2), _SLICE_BYTES):
@@ -110,8 +110,8 @@ class Postings:
 
 
 def pairs_in(placed: list[tuple[int, bytes]]) -> UIntArray:
-    """What documents hold, as `trigram << 8 | place`, sorted; also some trigrams with a NUL, which nobody asks for."""
-    import numpy as np  # only where an index is made: it takes longer to import than a search takes
+    """Sorted `trigram << 8 | place` of some documents; includes trigrams with a NUL, which are dropped later."""
+    import numpy as np  # only for writing: the import takes longer than a search
 
     pairs = np.zeros(sum(max(0, len(folded) - 2) for _, folded in placed), "<u4")
     columns = pairs.view("u1").reshape(-1, 4)
@@ -128,7 +128,7 @@ def pairs_in(placed: list[tuple[int, bytes]]) -> UIntArray:
 
 
 def _rows_between(first: int, last: int, arrays: list[tuple[int, UIntArray]]) -> Iterator[tuple[int, BitMap]]:
-    """The trigrams from `first` on, and before `last`, with their documents."""
+    """The trigrams in [first, last) with their documents."""
     import numpy as np
 
     between = [np.uint32(first << 8), np.uint32((last << 8) - 1)]
@@ -140,14 +140,14 @@ def _rows_between(first: int, last: int, arrays: list[tuple[int, UIntArray]]) ->
     pairs = np.sort(np.concatenate(parts)) if parts else np.zeros(0, "u8")
     trigrams, documents = (pairs >> 32).astype("u4"), pairs.astype("u4")
     starts = np.flatnonzero(_begins(trigrams)).tolist()
-    for at, behind in zip(starts, [*starts[1:], len(pairs)], strict=False):
+    for at, stop in zip(starts, [*starts[1:], len(pairs)], strict=False):
         trigram = int(trigrams[at])
         if _is_kept(trigram):
-            yield trigram, BitMap(array("I", documents[at:behind].tobytes()))
+            yield trigram, BitMap(array("I", documents[at:stop].tobytes()))
 
 
 def _begins(values: UIntArray) -> Flags:
-    """Where a sorted array has a value that it did not have before."""
+    """True at the first occurrence of each value in a sorted array."""
     import numpy as np
 
     found = np.ones(len(values), bool)
@@ -168,7 +168,7 @@ def _is_kept(trigram: int) -> bool:
 
 
 def render(rows: Iterable[tuple[int, BitMap]]) -> Iterator[bytes]:
-    """A segment file, piece by piece. Rows come in the order of their trigrams."""
+    """The bytes of a segment file, in chunks. Rows must be sorted by trigram."""
     table: list[bytes] = []
     at = 0
     for trigram, documents in rows:
@@ -180,7 +180,7 @@ def render(rows: Iterable[tuple[int, BitMap]]) -> Iterator[bytes]:
         table.append(_ROW.pack(trigram, at, len(data), crc32(data)))
         at += len(data)
         yield data
-    blocks = [b"".join(table[i : i + _ROWS_A_BLOCK]) for i in range(0, len(table), _ROWS_A_BLOCK)]
+    blocks = [b"".join(table[i : i + _ROWS_PER_BLOCK]) for i in range(0, len(table), _ROWS_PER_BLOCK)]
     yield from blocks
     fences = b"".join(_FENCE.pack(int.from_bytes(block[:4], "little"), crc32(block)) for block in blocks)
     head = struct.pack("<QQI", at, len(table), len(blocks))
@@ -189,7 +189,7 @@ def render(rows: Iterable[tuple[int, BitMap]]) -> Iterator[bytes]:
 
 
 def merged(segments: list[Segment], live: BitMap) -> Iterator[tuple[int, BitMap]]:
-    """The rows of several segments as one, without the documents that are no more."""
+    """The merged rows of several segments, without obsolete documents."""
     from heapq import merge
     from itertools import groupby
     from operator import itemgetter
@@ -201,11 +201,11 @@ def merged(segments: list[Segment], live: BitMap) -> Iterator[tuple[int, BitMap]
             yield trigram, documents
 
 
-# -- asking ---------------------------------------------------------------------------------------------------
+# -- reading --------------------------------------------------------------------------------------------------
 
 
 class Segment:
-    """One segment file, opened."""
+    """An open segment file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -226,14 +226,14 @@ class Segment:
         size = os.fstat(self._fd).st_size
         footer = self._read(size - _FOOTER.size, _FOOTER.size) if size >= _FOOTER.size else b""
         if not footer.endswith(_MAGIC):
-            raise Damaged(f"{self.path} is cut short, or no segment")
+            raise Damaged(f"{self.path}: truncated, or not a segment file")
         self._table, self._rows, self._blocks, checksum, _ = _FOOTER.unpack(footer)
         fences_at = self._table + self._rows * _ROW.size
         if fences_at + self._blocks * _FENCE.size + _FOOTER.size != size:
-            raise Damaged(f"{self.path} has another size than it says")
+            raise Damaged(f"{self.path}: file size does not match the footer")
         fences = self._read(fences_at, self._blocks * _FENCE.size)
         if crc32(fences + footer[:20]) != checksum:
-            raise Damaged(f"{self.path} is damaged")
+            raise Damaged(f"{self.path}: wrong checksum")
         numbers = struct.unpack(f"<{2 * self._blocks}I", fences)
         self._firsts = numbers[::2]
         self._checksums = numbers[1::2]
@@ -244,18 +244,18 @@ class Segment:
         except OSError as error:
             raise Damaged(f"{self.path}: {error.strerror}") from error
         if len(data) != length:
-            raise Damaged(f"{self.path} is cut short")
+            raise Damaged(f"{self.path}: truncated")
         return data
 
     def _block(self, number: int) -> bytes:
-        rows = min(_ROWS_A_BLOCK, self._rows - number * _ROWS_A_BLOCK)
-        block = self._read(self._table + number * _ROWS_A_BLOCK * _ROW.size, rows * _ROW.size)
+        rows = min(_ROWS_PER_BLOCK, self._rows - number * _ROWS_PER_BLOCK)
+        block = self._read(self._table + number * _ROWS_PER_BLOCK * _ROW.size, rows * _ROW.size)
         if crc32(block) != self._checksums[number]:
-            raise Damaged(f"{self.path} is damaged")
+            raise Damaged(f"{self.path}: wrong checksum")
         return block
 
     def find(self, trigram: int) -> BitMap | None:
-        """The documents that hold a trigram; None if none does."""
+        """The documents that contain a trigram; None if there are none."""
         number = bisect_right(self._firsts, trigram) - 1
         if number < 0:
             return None
@@ -277,11 +277,11 @@ class Segment:
 
     def _set(self, data: bytes, checksum: int) -> BitMap:
         if crc32(data) != checksum:
-            raise Damaged(f"{self.path} is damaged")
+            raise Damaged(f"{self.path}: wrong checksum")
         return BitMap.deserialize(data)
 
     def rows(self) -> Iterator[tuple[int, BitMap]]:
-        """Everything, in the order of trigrams; that is the order of the sets, too."""
+        """All rows, sorted by trigram; the sets are stored in the same order."""
         for number in range(self._blocks):
             rows = list(_ROW.iter_unpack(self._block(number)))
             ends = [offset + length for _, offset, length, _ in rows if length]
@@ -293,7 +293,7 @@ class Segment:
 
 
 def candidates(query: Query, segments: list[Segment]) -> BitMap:
-    """The documents that can match; for ANY all of them."""
+    """The documents that can match a query; all documents for ANY."""
 
     def documents_of(key: int) -> BitMap:
         found = BitMap()

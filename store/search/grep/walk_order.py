@@ -1,16 +1,16 @@
-"""The order in which GNU `grep -r` comes to files, for some of them, without walking past the others.
+"""The order in which GNU `grep -r` visits files, computed for some files without walking past the others.
 
-That is fts(3)'s: a directory's entries as the directory lists them, each directory with all it holds when its
-turn comes; but sorted by inode where a directory has more than 10,000 entries, in runs of 100,000, unless the
-filesystem is one where that is of no use. Only directories in which two wanted names lie are looked into.
+That is the order of fts(3): a directory's entries as readdir lists them, each subdirectory with its whole
+contents in its place. In directories with more than 10,000 entries fts sorts by inode, in runs of 100,000,
+except on filesystems where sorting does not help. Only directories with two or more wanted names are listed.
 """
 
 from __future__ import annotations
 
 import os
 
-_SORTED_ABOVE = 10_000
-_RUN = 100_000
+_SORTED_ABOVE = 10_000  # entries
+_RUN = 100_000  # entries
 _NOT_SORTED = (b"tmpfs", b"nfs", b"nfs4", b"cifs", b"smb3")
 
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def in_walk_order(paths: list[bytes], prefix: bytes = b"") -> list[bytes]:
-    """Files, as paths relative to what `prefix` (empty, or ending in a slash) names, in the order of a walk."""
+    """Sort paths in walk order. They are relative to `prefix`, which is empty or ends in a slash."""
     tree: Tree = {}
     for path in paths:
         *folders, name = path.split(b"/")
@@ -34,22 +34,22 @@ def in_walk_order(paths: list[bytes], prefix: bytes = b"") -> list[bytes]:
 
 def _walk(folder: bytes, tree: Tree, prefix: bytes, found: list[bytes]) -> None:
     for name in _ordered(prefix + folder, list(tree)) if len(tree) > 1 else tree:
-        below = tree[name]
-        if below is None:
+        subtree = tree[name]
+        if subtree is None:
             found.append(folder + name)
         else:
-            _walk(folder + name + b"/", below, prefix, found)
+            _walk(folder + name + b"/", subtree, prefix, found)
 
 
 def _ordered(folder: bytes, names: list[bytes]) -> list[bytes]:
     try:
         return _by_inode(folder, names) or _as_listed(folder, names)
-    except OSError:  # gone meanwhile
+    except OSError:  # deleted since
         return names
 
 
 def _by_inode(folder: bytes, names: list[bytes]) -> list[bytes]:
-    """For a directory that surely has so many entries, which its links tell on most filesystems; else nothing."""
+    """The names by inode, if the link count (on most filesystems) proves a directory large; otherwise []."""
     links = os.stat(folder or b".").st_nlink - 2
     if not _SORTED_ABOVE < links < _RUN - _SORTED_ABOVE or not _sorts(folder):
         return []
@@ -58,18 +58,18 @@ def _by_inode(folder: bytes, names: list[bytes]) -> list[bytes]:
 
 def _as_listed(folder: bytes, names: list[bytes]) -> list[bytes]:
     wanted = set(names)
-    return [name for name, _ in entries_in_order(folder) if name in wanted]
+    return [name for name in _entries_in_order(folder) if name in wanted]
 
 
-def entries_in_order(folder: bytes) -> list[tuple[bytes, bool]]:
-    """The plain files (False) and directories (True) of a directory, as a walk comes to them."""
+def _entries_in_order(folder: bytes) -> list[bytes]:
+    """The regular files and directories in a directory, in walk order. `grep -r` skips everything else."""
     with os.scandir(folder or b".") as entries:
         listed = [(entry.inode(), entry) for entry in entries]
     runs = [listed[i : i + _RUN] for i in range(0, len(listed), _RUN)]
     if len(listed) > _SORTED_ABOVE and _sorts(folder):
         runs = [sorted(run, key=lambda row: row[0]) if len(run) > _SORTED_ABOVE else run for run in runs]
     return [
-        (entry.name, entry.is_dir(follow_symlinks=False))
+        entry.name
         for run in runs
         for _, entry in run
         if entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
@@ -77,12 +77,12 @@ def entries_in_order(folder: bytes) -> list[tuple[bytes, bool]]:
 
 
 def _sorts(folder: bytes) -> bool:
-    """Whether fts would think that sorting helps on this filesystem."""
+    """Whether fts sorts by inode on this filesystem."""
     return filesystems_of(os.stat(folder or b".").st_dev).isdisjoint(_NOT_SORTED)
 
 
 def filesystems_of(device: int) -> set[bytes]:
-    """The kinds of filesystem that are mounted from a device: one, as a rule."""
+    """The types of the filesystems mounted from a device; usually one."""
     number = b"%d:%d" % (os.major(device), os.minor(device))
     with open("/proc/self/mountinfo", "rb") as mounts:
         return {line.split(b" - ")[1].split()[0] for line in mounts if line.split()[2] == number}

@@ -1,4 +1,4 @@
-"""Vouching: who asks is told of everything that was done before, and nothing is vouched for that is not watched."""
+"""Freshness server: no change made before a request is missed, and it serves only if everything is watched."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ def asked(home: Path) -> str | None:
         os.chdir(before)
 
 
-def wait_vouched(home: Path) -> str:
-    """The token, once someone vouches and index.db says so."""
+def wait_served(home: Path) -> str:
+    """The token, once a freshness server answers."""
     end = time.monotonic() + DEADLINE_S
     while time.monotonic() < end:
         token = asked(home)
         if token is not None:
             return token
         time.sleep(0.02)
-    raise AssertionError("nobody vouches")
+    raise AssertionError("no freshness server")
 
 
 @pytest.fixture
-def vouched(home: Path) -> Iterator[Store]:
-    """A home with thirty sessions, all known, and someone who vouches for it."""
+def served(home: Path) -> Iterator[Store]:
+    """A home with thirty indexed sessions and a freshness server."""
     make_home(home)
     settle()
     with Store.open(home, background=False) as store:
         store.trigrams.rebuild()
-        warden = FreshnessServer(store.trigrams, start_s=0)
-        wait_vouched(home)
+        server = FreshnessServer(store.trigrams, start_s=0)
+        wait_served(home)
         yield store
-        warden.stop()
+        server.stop()
 
 
 def agree(home: Path, pattern: str, most: int) -> None:
-    """The truth, without every file having been looked at."""
+    """The same result as grep, from at most `most` files."""
     assert asked(home) is not None
     found, files = in_process(home, [pattern])
     assert found == gnu(home, [pattern])
@@ -66,10 +66,10 @@ def agree(home: Path, pattern: str, most: int) -> None:
     assert len(files) <= most
 
 
-def test_nothing_that_was_done_before_is_missed(vouched: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place, appended, renamed onto, new, deep in new directories, moved, gone: at once, without a look at times."""
-    monkeypatch.setattr(known_files.KnownFiles, "differing", lambda _: pytest.fail("every file was looked at"))
-    home = vouched.home
+def test_no_earlier_change_is_missed(served: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Edited in place, appended, replaced by rename, created, moved, deleted: found without comparing stamps."""
+    monkeypatch.setattr(known_files.KnownFiles, "differing", lambda _: pytest.fail("every file was compared"))
+    home = served.home
     sessions = home / "sessions"
     agree(home, "zyzzyva", 0)
     with (sessions / "s07/session.json").open("a") as file:
@@ -93,47 +93,49 @@ def test_nothing_that_was_done_before_is_missed(vouched: Store, monkeypatch: pyt
     shutil.rmtree(sessions / "s99")
     (sessions / "s11/session.json").unlink()
     agree(home, "zyzzyva", 4)
-    vouched.save(make_session("made", title="zyzzyva, saved"))
+    served.save(make_session("made", title="zyzzyva, saved"))
     agree(home, "zyzzyva", 6)
-    vouched.rename("made", "renamed")
+    served.rename("made", "renamed")
     agree(home, "zyzzyva", 10)
-    vouched.delete("renamed")
+    served.delete("renamed")
     agree(home, "zyzzyva", 4)
 
 
-def test_a_merge_while_it_is_vouched_for(vouched: Store) -> None:
-    """What was read is known; what changes afterwards is listed again."""
-    home = vouched.home
+def test_merge_while_served(served: Store) -> None:
+    """Indexed files leave the list; a later change lists them again."""
+    home = served.home
     (home / "sessions/s08/new.txt").write_text("zyzzyva")
     agree(home, "zyzzyva", 1)
     settle()
-    vouched.trigrams.merge()
-    assert "sessions/s08/new.txt" not in listed(vouched)
+    served.trigrams.merge()
+    assert "sessions/s08/new.txt" not in listed(served)
     agree(home, "zyzzyva", 1)
     agree(home, "absent words", 0)
     (home / "sessions/s08/new.txt").write_text("zyzzyva absent words")
     agree(home, "absent words", 1)
 
 
-def test_what_overflows_is_looked_at_again(vouched: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel's queue ends somewhere; then nobody vouches until all has been compared."""
+def test_overflow_compares_everything_again(served: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the inotify queue overflowed, the server does not answer until all files have been compared."""
     monkeypatch.setattr(freshness, "DRAIN_S", 600.0)
-    home = vouched.home
+    home = served.home
     token = asked(home)
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
-    for i in range(limit // 4 + 500):  # created, modified, closed, gone; two names in turn, so that none are one
+    for i in range(
+        limit // 4 + 500
+    ):  # create, modify, close, delete; alternating names, because inotify merges equal events
         path = home / f"sessions/s0{i % 2}/n{i % 2}"
         path.write_text("x")
         path.unlink()
     (home / "sessions/s05/last").write_text("zyzzyva")
     found, _ = in_process(home, ["zyzzyva"])
     assert found == gnu(home, ["zyzzyva"])
-    assert wait_vouched(home) != token
+    assert wait_served(home) != token
     agree(home, "zyzzyva", 1)
 
 
-def test_who_hangs_or_died_does_not_vouch(home: Path) -> None:
-    """A stopped process is not waited for for long; after kill -9 the next one vouches."""
+def test_stopped_or_killed_server_does_not_answer(home: Path) -> None:
+    """Grep does not wait long for a stopped process. After kill -9 another process takes over."""
     make_home(home)
     program = (
         "import sys, time; from store import Store; from store.search.grep.freshness import FreshnessServer\n"
@@ -142,7 +144,7 @@ def test_who_hangs_or_died_does_not_vouch(home: Path) -> None:
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(home)], cwd=ROOT)
     try:
-        wait_vouched(home)
+        wait_served(home)
         process.send_signal(signal.SIGSTOP)
         (home / "sessions/s08/new.txt").write_text("zyzzyva")
         assert in_process(home, ["zyzzyva"])[0] == gnu(home, ["zyzzyva"])
@@ -152,63 +154,63 @@ def test_who_hangs_or_died_does_not_vouch(home: Path) -> None:
         process.wait()
     assert asked(home) is None
     with Store.open(home, background=False) as store:
-        warden = FreshnessServer(store.trigrams, start_s=0)
-        wait_vouched(home)
+        server = FreshnessServer(store.trigrams, start_s=0)
+        wait_served(home)
         (home / "sessions/s08/new.txt").write_text("zyzzyva, again")
         assert in_process(home, ["again"])[0] == gnu(home, ["again"])
-        warden.stop()
+        server.stop()
     assert asked(home) is None
-    assert not (home / os.fsdecode(known_files.VOUCHER)).exists()
+    assert not (home / os.fsdecode(known_files.FRESHNESS_SOCKET)).exists()
 
 
-def test_only_one_vouches(vouched: Store) -> None:
-    """The second waits its turn."""
-    token = asked(vouched.home)
-    second = FreshnessServer(vouched.trigrams, start_s=0)
+def test_only_one_process_serves(served: Store) -> None:
+    """A second server waits."""
+    token = asked(served.home)
+    second = FreshnessServer(served.trigrams, start_s=0)
     time.sleep(0.3)
-    assert asked(vouched.home) == token
+    assert asked(served.home) == token
     second._stopping.set()
     for thread in second._threads:
         thread.join()
-    vouched.trigrams._stopping = False
+    served.trigrams._stopping = False
 
 
-def test_a_token_of_another_index_counts_for_nothing(vouched: Store) -> None:
-    """index.db was made anew behind the back of who vouches for the old one: then every file is looked at."""
-    vouched._core.db.set_meta(grep_token="another")
-    (vouched.home / "sessions/s08/new.txt").write_text("zyzzyva")
-    assert in_process(vouched.home, ["zyzzyva"])[0] == gnu(vouched.home, ["zyzzyva"])
+def test_token_of_another_index_is_ignored(served: Store) -> None:
+    """index.db was rebuilt while the server watches for the old one: grep compares every file."""
+    served._core.db.set_meta(grep_token="another")
+    (served.home / "sessions/s08/new.txt").write_text("zyzzyva")
+    assert in_process(served.home, ["zyzzyva"])[0] == gnu(served.home, ["zyzzyva"])
 
 
 @pytest.mark.parametrize("why", ["watches", "filesystem", "unreadable"])
-def test_who_cannot_watch_everything_does_not_vouch(home: Path, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too few watches, a filesystem that others write to, a directory out of reach."""
+def test_incomplete_watch_does_not_serve(home: Path, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too few watches, a network filesystem, an unreadable directory."""
     make_home(home)
     if why == "watches":
-        monkeypatch.setattr(freshness, "_LARGEST_SHARE", 1e-6)
+        monkeypatch.setattr(freshness, "_MAX_SHARE", 1e-6)
     elif why == "filesystem":
         monkeypatch.setattr(freshness, "filesystems_of", lambda _: {b"nfs4"})
     else:
         add = freshness.SessionsWatch._watch
 
-        def refuse(self: freshness.SessionsWatch, folder: bytes) -> None:
+        def fail(self: freshness.SessionsWatch, folder: bytes) -> None:
             if folder.endswith(b"s03"):
                 raise PermissionError(errno.EACCES, "no")
             add(self, folder)
 
-        monkeypatch.setattr(freshness.SessionsWatch, "_watch", refuse)
+        monkeypatch.setattr(freshness.SessionsWatch, "_watch", fail)
     with Store.open(home, background=False) as store:
-        warden = FreshnessServer(store.trigrams, start_s=0)
+        server = FreshnessServer(store.trigrams, start_s=0)
         time.sleep(0.5)
         assert asked(home) is None
         assert in_process(home, ["needle"])[0] == gnu(home, ["needle"])
-        warden.stop()
+        server.stop()
 
 
-def test_an_open_store_vouches_by_itself(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a moment, and not a moment after it was closed."""
+def test_open_store_serves(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shortly after opening, and not after closing."""
     monkeypatch.setattr("store.home.opening.START_S", 0.0)
     with Store.open(home) as store:
         store.save(make_session("a"))
-        wait_vouched(home)
+        wait_served(home)
     assert asked(home) is None

@@ -1,4 +1,4 @@
-"""grovefs grep: what GNU `grep -rn` would print, from the files that can match alone."""
+"""grovefs grep: the output of GNU `grep -rn`, reading only the files that can match."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from store.search.grep import file_stamps, known_files
 from store.search.grep.grep import choose, commands
 from store.search.grep.options import parse
 from store.search.grep.regex_trigrams import query_of
-from store.search.grep.run import combined, environment
+from store.search.grep.run import combine_exit_codes, environment
 from store.search.grep.walk_order import in_walk_order
 from tests.builders import make_document, make_session
 from tests.store.search.grep.test_regex_trigrams import holds
@@ -30,23 +30,21 @@ WORDS = ["needle", "Needle", "hay", "stack", "希少な単語", "def main():", "
 
 
 def gnu(home: Path, line: list[str]) -> tuple[int, bytes, bytes]:
-    """The truth."""
+    """The expected result."""
     done = subprocess.run(["grep", "-rn", *line, "sessions"], cwd=home, capture_output=True, stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout, done.stderr
 
 
 def ours(home: Path, line: list[str], stdin: int = subprocess.DEVNULL) -> tuple[int, bytes, bytes]:
-    """The command, as a person runs it."""
+    """The result of the command, run as a user would."""
     command = [sys.executable, "-c", "from fusefs.cli import main; main()", "grep", "--home", str(home), *line]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, env=env, timeout=120, stdin=stdin)
     return done.returncode, done.stdout, done.stderr
 
 
-def in_process(
-    home: Path, line: list[str], vouched: object = None
-) -> tuple[tuple[int, bytes, bytes], list[bytes] | None]:
-    """The same without a new interpreter; and the files that were read, None for all."""
+def in_process(home: Path, line: list[str]) -> tuple[tuple[int, bytes, bytes], list[bytes] | None]:
+    """The same without a new interpreter, and the files read; None for all."""
     before = Path.cwd()
     os.chdir(home)
     try:
@@ -58,17 +56,17 @@ def in_process(
         ]
     finally:
         os.chdir(before)
-    code = combined([each.returncode for each in done])
+    code = combine_exit_codes([each.returncode for each in done])
     return (code, b"".join(d.stdout for d in done), b"".join(d.stderr for d in done)), files
 
 
 def settle() -> None:
-    """Wait until times tell versions apart."""
+    """Wait until the files' times are old enough to be trusted."""
     time.sleep(0.06)
 
 
 def make_home(home: Path, number: int = 30) -> None:
-    """Sessions with a word each, a child, an attachment, logs, foreign files and what is no plain file."""
+    """Sessions with one word each, attachments, logs, foreign files, symlinks and a FIFO."""
     with Store.open(home, background=False) as store:
         for i in range(number):
             store.save(make_session(f"s{i:02}", title=f"title {i} {WORDS[i % len(WORDS)]}"))
@@ -193,8 +191,8 @@ LINES += [[""], ["needle\nstack"], ["-P", "a\nb"]]
 
 
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
-def test_every_option_does_what_grep_does(merged_home: Path, line: list[str]) -> None:
-    """Output, messages, exit code and order are those of `grep -rn` in the home."""
+def test_every_option_gives_the_result_of_grep(merged_home: Path, line: list[str]) -> None:
+    """Output, order, messages and exit code are those of `grep -rn` in the home."""
     found, _ = in_process(merged_home, line)
     assert found == gnu(merged_home, line)
 
@@ -202,21 +200,21 @@ def test_every_option_does_what_grep_does(merged_home: Path, line: list[str]) ->
 @pytest.mark.parametrize(
     "line", [["needle"], ["-c", "hay"], ["-E", "(unclosed"], ["absent words"], ["-A1", "-i", "NEEDLE"]]
 )
-def test_the_command_is_grep(merged_home: Path, line: list[str]) -> None:
-    """The same as a process of its own, from arguments to exit code."""
+def test_command_gives_the_result_of_grep(merged_home: Path, line: list[str]) -> None:
+    """The same for the whole command, from arguments to exit code."""
     assert ours(merged_home, line) == gnu(merged_home, line)
 
 
-def test_in_the_plain_locale_too(merged_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python moves to UTF-8 where it finds the C locale; grep must not follow."""
+def test_c_locale_is_passed_to_grep(merged_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python switches to UTF-8 in the C locale; grep must not."""
     for name in ("LC_ALL", "LC_CTYPE", "LANG"):
         monkeypatch.delenv(name, raising=False)
     for line in (["na.ve"], ["café"], ["-i", "NEEDLE"], ["单"]):
         assert ours(merged_home, line) == gnu(merged_home, line)
 
 
-def test_usage_is_told(merged_home: Path) -> None:
-    """Without a pattern grep tells how it is used; `--help` is ours, and so is a wrong home."""
+def test_usage_errors(merged_home: Path) -> None:
+    """Without a pattern grep prints its usage. `--help` and a wrong home are handled by grovefs."""
     code, out, err = ours(merged_home, [])
     assert (code, out) == (2, b"")
     assert err.startswith(b"Usage: grep")
@@ -233,7 +231,7 @@ def test_usage_is_told(merged_home: Path) -> None:
 
 
 def test_patterns_from_files_and_pipes(merged_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """-f is read from where the command was called; a pipe is read once."""
+    """-f is relative to the caller's directory; a pipe is read once."""
     monkeypatch.chdir(tmp_path)
     Path("words").write_text("needle\nstack\n")
     expected = gnu(merged_home, ["-l", "-e", "needle", "-e", "stack"])
@@ -246,8 +244,8 @@ def test_patterns_from_files_and_pipes(merged_home: Path, tmp_path: Path, monkey
     os.close(reads)
 
 
-def test_only_what_can_match_is_opened(merged_home: Path) -> None:
-    """Counted by strace: reading everything and printing the right lines would not do."""
+def test_only_files_that_can_match_are_opened(merged_home: Path) -> None:
+    """Counted with strace, because reading every file would print the same."""
     line = ["-l", "title 77 "]
     trace = merged_home.parent / "trace"
     code = "from fusefs.cli import main; main()"
@@ -259,8 +257,8 @@ def test_only_what_can_match_is_opened(merged_home: Path) -> None:
     assert len(opened) == done.stdout.count(b"\n") == 2
 
 
-def test_an_attachment_is_not_read_in_vain(merged_home: Path) -> None:
-    """Of what is not text the printable trigrams are known; for others it is read."""
+def test_binary_attachment_is_read_only_for_non_ascii_patterns(merged_home: Path) -> None:
+    """Of binary files only printable ASCII is indexed."""
     _, files = in_process(merged_home, ["haystack"])
     assert files is not None
     assert not any(b"attachments" in path for path in files)
@@ -269,8 +267,8 @@ def test_an_attachment_is_not_read_in_vain(merged_home: Path) -> None:
     assert sum(b".png" in path for path in files) == 1
 
 
-def test_the_order_is_that_of_a_walk(tmp_path: Path) -> None:
-    """Any choice of files, in the order in which grep -r comes to them; also where fts sorts by inode."""
+def test_files_are_in_the_order_of_a_walk(tmp_path: Path) -> None:
+    """A random selection, in the order in which grep -r visits them; also where fts sorts by inode."""
     rng = random.Random(3)
     (tmp_path / "sessions").mkdir()
     for i in rng.sample(range(10_050), 10_050):
@@ -284,8 +282,8 @@ def test_the_order_is_that_of_a_walk(tmp_path: Path) -> None:
     assert in_walk_order(chosen, os.fsencode(tmp_path) + b"/") == expected
 
 
-def test_many_files_are_given_in_several_runs(merged_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As much as fits in one command line; where one grep's output depends on what came before, all at once."""
+def test_many_files_are_passed_in_several_runs(merged_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as fit in a command line. If the output depends on earlier output, one grep -r runs instead."""
     monkeypatch.setattr(
         os, "sysconf", lambda _: sum(len(k) + len(v) + 10 for k, v in os.environb.items()) + 64_000 + 300
     )
@@ -298,29 +296,32 @@ def test_many_files_are_given_in_several_runs(merged_home: Path, monkeypatch: py
         assert in_process(merged_home, line)[0] == gnu(merged_home, line)
 
 
-def test_exit_codes_of_several_greps_are_those_of_one() -> None:
-    """Trouble anywhere is trouble; else a match anywhere is a match."""
-    assert combined([1, 0, 1]) == 0
-    assert combined([1, 1]) == 1
-    assert combined([0, 2, 1]) == 2
+def test_exit_codes_of_several_greps_are_combined() -> None:
+    """An error in any run is an error; otherwise a match in any run is a match."""
+    assert combine_exit_codes([1, 0, 1]) == 0
+    assert combine_exit_codes([1, 1]) == 1
+    assert combine_exit_codes([0, 2, 1]) == 2
 
 
-def test_names_are_those_of_the_layout() -> None:
-    """What the fast path repeats, because importing it would take longer than the search."""
+def test_copied_names_equal_those_of_the_layout() -> None:
+    """known_files repeats them, because importing the layout takes longer than a search."""
     assert known_files.SESSIONS.decode() == layout.SESSIONS
     assert known_files.INDEX_DB == layout.INDEX_DB
     assert known_files.SEGMENTS.startswith(layout.PRIVATE.encode() + b"/")
 
 
-def test_it_starts_without_what_takes_time() -> None:
-    """No pydantic, typer, trio or pyfuse3, and no store, on the way to grep."""
+def test_slow_modules_are_not_imported(merged_home: Path) -> None:
+    """Neither pydantic, typer, trio, orjson, re, dataclasses nor the store: start-up takes longer than a search."""
     code = (
         "import sys; before = set(sys.modules); "  # an editable installation has loaded some already
-        "import fusefs.cli.commands.grep, store.search.grep.grep; "
+        "import os, fusefs.cli.commands.grep; from store.search.grep import grep; os.chdir(sys.argv[1]); "
+        "assert grep.choose(grep.parse([b'absent words'])) == []; "  # also what is imported on the way
         "print([m for m in ('pydantic', 'typer', 'trio', 'pyfuse3', 'orjson', 'store.store', 'dataclasses', 're') "
         "if m in sys.modules.keys() - before])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(merged_home)], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert done.stdout == "[]\n"
 
 
@@ -330,8 +331,8 @@ def test_command_reads_all_files_where_nothing_can_be_narrowed(merged_home: Path
     assert ours(merged_home, line) == gnu(merged_home, line)
 
 
-def test_a_reader_who_has_enough_ends_it(merged_home: Path) -> None:
-    """`grovefs grep . | head -1`: killed by SIGPIPE, as grep is, and nothing is said."""
+def test_closed_pipe_ends_the_command(merged_home: Path) -> None:
+    """`grovefs grep . | head -1`: killed by SIGPIPE like grep, without a message."""
     command = [sys.executable, "-c", "from fusefs.cli import main; main()", "grep", "--home", str(merged_home), "."]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
     assert process.stdout is not None
@@ -343,7 +344,7 @@ def test_a_reader_who_has_enough_ends_it(merged_home: Path) -> None:
     assert process.wait(60) in (-13, 0)
 
 
-# -- damage, and edits behind our back --------------------------------------------------------------------
+# -- damage and outside edits ------------------------------------------------------------------------------
 
 
 def copy_of(home: Path, target: Path) -> Path:
@@ -356,8 +357,8 @@ def agree(home: Path, *lines: list[str]) -> None:
         assert in_process(home, line)[0] == gnu(home, line)
 
 
-def test_edits_straight_on_the_home_are_seen(home: Path) -> None:
-    """In place, by rename, new, gone, in new directories: each file's times are compared when nobody vouches."""
+def test_outside_edits_are_found(home: Path) -> None:
+    """In place, by rename, created, deleted, in new directories: without a server every stamp is compared."""
     make_home(home)
     with Store.open(home, background=False) as store:
         settle()
@@ -381,8 +382,8 @@ def test_edits_straight_on_the_home_are_seen(home: Path) -> None:
         agree(home)
 
 
-def test_a_file_that_became_something_else_is_no_file(home: Path) -> None:
-    """A link, a link to a directory, a directory, where a file was that matched: grep -r passes them by."""
+def test_file_replaced_by_another_type_is_skipped(home: Path) -> None:
+    """By a symlink, a symlink to a directory, or a directory: grep -r skips them."""
     make_home(home)
     with Store.open(home, background=False) as store:
         settle()
@@ -398,8 +399,8 @@ def test_a_file_that_became_something_else_is_no_file(home: Path) -> None:
     agree(home, ["needle"], ["-i", "NEEDLE"], ["absent words"])
 
 
-def test_a_directory_that_cannot_be_read_is_told_of(home: Path) -> None:
-    """grep's own message and exit code 2, also where no candidate is near. Root must do without its powers here."""
+def test_unreadable_directory_is_reported(home: Path) -> None:
+    """With grep's message and exit code 2, also without a candidate in it. Root drops its capabilities here."""
     make_home(home)
     with Store.open(home, background=False) as store:
         settle()
@@ -407,23 +408,23 @@ def test_a_directory_that_cannot_be_read_is_told_of(home: Path) -> None:
     (home / "sessions/s03").chmod(0)
     (home / "sessions/s04/session.json").chmod(0)
     (home / "sessions/s06").chmod(0o400)
-    weak = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    unprivileged = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     program = [sys.executable, "-c", "from fusefs.cli import main; main()", "grep", "--home", str(home)]
     try:
         for line in (["needle"], ["absent words"], ["-l", "title 7"]):
-            ours = subprocess.run([*weak, *program, *line], capture_output=True, cwd=ROOT)
-            truth = subprocess.run([*weak, "grep", "-rn", *line, "sessions"], capture_output=True, cwd=home)
-            assert (ours.returncode, ours.stdout) == (truth.returncode, truth.stdout)
-            assert sorted(ours.stderr.splitlines()) == sorted(truth.stderr.splitlines())
+            ours = subprocess.run([*unprivileged, *program, *line], capture_output=True, cwd=ROOT)
+            expected = subprocess.run([*unprivileged, "grep", "-rn", *line, "sessions"], capture_output=True, cwd=home)
+            assert (ours.returncode, ours.stdout) == (expected.returncode, expected.stdout)
+            assert sorted(ours.stderr.splitlines()) == sorted(expected.stderr.splitlines())
             assert ours.returncode == 2
     finally:
         (home / "sessions/s03").chmod(0o700)
         (home / "sessions/s06").chmod(0o700)
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "garbage", "empty", "no database", "spoiled database", "old schema"])
-def test_a_damaged_index_is_never_a_wrong_answer(merged_home: Path, tmp_path: Path, damage: str) -> None:
-    """Then everything is read."""
+@pytest.mark.parametrize("damage", ["gone", "cut", "garbage", "empty", "no database", "corrupt database", "old schema"])
+def test_damaged_index_reads_all_files(merged_home: Path, tmp_path: Path, damage: str) -> None:
+    """The result is still that of grep."""
     home = copy_of(merged_home, tmp_path / "home")
     with Store.open(home, background=False) as store:
         settle()
@@ -438,7 +439,7 @@ def test_a_damaged_index_is_never_a_wrong_answer(merged_home: Path, tmp_path: Pa
             segment.write_bytes({"cut": good[: len(good) // 2], "garbage": b"\xa5" * len(good), "empty": b""}[damage])
     if damage == "no database":
         database.unlink()
-    elif damage == "spoiled database":
+    elif damage == "corrupt database":
         database.write_bytes(b"\xa5" * 100_000)
     elif damage == "old schema":
         subprocess.run(
@@ -449,7 +450,7 @@ def test_a_damaged_index_is_never_a_wrong_answer(merged_home: Path, tmp_path: Pa
     assert in_process(home, ["absent words"])[1] is None
 
 
-# -- everything at random ---------------------------------------------------------------------------------
+# -- random operations ------------------------------------------------------------------------------------
 
 
 texts = st.lists(st.sampled_from([*WORDS, "\n", " ", '"', "\\n"]), min_size=1, max_size=6).map("".join)
@@ -506,7 +507,7 @@ def apply(store: Store, edit: tuple[str, int, str]) -> None:
 
 
 def unknown_files(store: Store) -> set[bytes]:
-    """Files whose present version no segment knows, by looking at each."""
+    """Files whose current version is not indexed, found by comparing each."""
     reader = store._core.db.reader
     files = dict(reader.execute("SELECT path, stamp FROM grep_files"))
     listed = {path for (path,) in reader.execute("SELECT path FROM grep_changed")}
@@ -524,7 +525,7 @@ def test_any_store_any_edit_any_pattern(
     steps: list[tuple[str, int, str]],
     questions: list[tuple[list[str], str, str]],
 ) -> None:
-    """Always what GNU grep says, and never more files read than can match or have changed."""
+    """The result is that of GNU grep, and only files that can match or have changed are read."""
     home = tmp_path_factory.mktemp("random") / "home"
     with Store.open(home, background=False) as store:
         for i in range(6):

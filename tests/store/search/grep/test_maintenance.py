@@ -1,4 +1,4 @@
-"""Upkeep: what changed is listed, read when there is time, and never out of sight, whatever crashes."""
+"""Maintenance of the trigram index: every changed file is listed and later indexed, and no crash loses one."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def agree(home: Path, *patterns: str) -> None:
         assert in_process(home, [pattern])[0] == gnu(home, [pattern])
 
 
-def test_a_commit_lists_its_files_within_its_transaction(store: Store) -> None:
-    """By every way files are put in place (rule 7)."""
+def test_commit_lists_its_files_in_its_transaction(store: Store) -> None:
+    """For every operation that writes files (rule 7)."""
     store.save(make_session("a"))
     assert listed(store) == {"sessions/a/session.json", "sessions/a/runtime.json"}
     attached = store.attach("a", b"x", "image/png")
@@ -56,8 +56,8 @@ def test_a_commit_lists_its_files_within_its_transaction(store: Store) -> None:
     assert "sessions/b/session.json" in listed(store)
 
 
-def test_what_has_just_changed_is_not_trusted(store: Store) -> None:
-    """Its times may stay the same when it changes again: it stays on the list (the racy-git rule)."""
+def test_recently_changed_file_is_not_indexed(store: Store) -> None:
+    """Another change may leave its times equal, so it stays on the list (git's racy rule)."""
     store.save(make_session("a"))
     now = now_ns()
     assert store.trigrams.merge(before_ns=now + 10**9) == 0
@@ -67,8 +67,8 @@ def test_what_has_just_changed_is_not_trusted(store: Store) -> None:
     assert listed(store) == set()
 
 
-def test_tidying_waits_until_there_is_enough_and_it_has_settled(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that an agent appends to all the time is not read again each time."""
+def test_merge_waits_for_enough_settled_files(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that an agent keeps appending to is not indexed again each time."""
     for i in range(10):
         store.save(make_session(f"s{i}"))
     settle()
@@ -86,8 +86,8 @@ def test_tidying_waits_until_there_is_enough_and_it_has_settled(store: Store, mo
     assert not listed(store)
 
 
-def test_files_with_other_names_and_what_cannot_be_known_are_always_read(store: Store, tmp_path: Path) -> None:
-    """A hard link may be written through from elsewhere; a huge file is not worth its index."""
+def test_file_with_a_second_hard_link_is_not_indexed(store: Store, tmp_path: Path) -> None:
+    """It could be changed unnoticed through the other link."""
     store.save(make_session("a"))
     os.link(store.home / "sessions/a/session.json", tmp_path / "elsewhere")
     settle()
@@ -96,8 +96,8 @@ def test_files_with_other_names_and_what_cannot_be_known_are_always_read(store: 
     os.unlink(tmp_path / "elsewhere")
 
 
-def test_a_session_saved_often_leaves_few_segments(store: Store) -> None:
-    """Segments are merged by size, and versions that are no more are dropped."""
+def test_many_merges_leave_few_segments(store: Store) -> None:
+    """Segments of similar size are merged, and obsolete versions are dropped."""
     for i in range(30):
         store.save(make_session(f"s{i}", title=f"title number{i}"))
         settle()
@@ -111,10 +111,10 @@ def test_a_session_saved_often_leaves_few_segments(store: Store) -> None:
         assert len(files) <= 2 * 11
 
 
-def test_many_versions_do_not_pile_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When most documents of the segments are no more, all are made one."""
+def test_obsolete_versions_are_dropped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If most documents are obsolete, all segments are merged into one."""
     monkeypatch.setattr(maintenance, "BATCH_FILES", 4)
-    monkeypatch.setattr(maintenance, "FEWEST_MERGED", 100)
+    monkeypatch.setattr(maintenance, "MIN_MERGED", 100)
     for i in range(8):
         store.save(make_session("s", title=f"title {i}"), overwrite=True)
         settle()
@@ -123,8 +123,8 @@ def test_many_versions_do_not_pile_up(store: Store, monkeypatch: pytest.MonkeyPa
     agree(store.home, "title 7")
 
 
-def test_files_that_went_are_forgotten(store: Store) -> None:
-    """Rows of files that are no more go with the next sweep or merge."""
+def test_rows_of_deleted_files_are_removed(store: Store) -> None:
+    """By the next sweep or merge."""
     store.save(make_session("a"))
     store.save(make_session("b"))
     settle()
@@ -140,8 +140,8 @@ class Crash(Exception):
     """The process ends here."""
 
 
-def test_a_crash_at_any_step_of_a_merge_costs_nothing(home: Path) -> None:
-    """Every file stays on the list or is in a segment that counts, and the next merge succeeds."""
+def test_crash_at_any_step_of_a_merge_loses_nothing(home: Path) -> None:
+    """Every file stays listed or is in a valid segment, and the next merge succeeds."""
     steps: list[str] = []
     stop_at = [0]
 
@@ -172,25 +172,25 @@ def test_a_crash_at_any_step_of_a_merge_costs_nothing(home: Path) -> None:
         assert in_process(home, ["absent words"])[1] == []
 
 
-def test_an_edit_while_it_is_being_read_is_not_lost(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between reading a file and saying that it is known, someone writes: then it is not known."""
+def test_edit_during_a_merge_keeps_the_file_listed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file changes after it was read and before its row is written."""
     store.save(make_session("a", title="before"))
     settle()
     store.trigrams.sweep()
     write: Callable[..., tuple[str, int]] = store.trigrams._write_segment
 
-    def meanwhile(rows: object) -> tuple[str, int]:
+    def edit_then_write(rows: object) -> tuple[str, int]:
         with (store.home / "sessions/a/session.json").open("a") as file:
             file.write(" ")
         return write(rows)
 
-    monkeypatch.setattr(store.trigrams, "_write_segment", meanwhile)
+    monkeypatch.setattr(store.trigrams, "_write_segment", edit_then_write)
     store.trigrams.merge()
     assert listed(store) == {"sessions/a/session.json"}
 
 
-def test_two_merge_at_once(home: Path) -> None:
-    """Two processes, and two threads of each, while sessions are saved: nothing is lost, nothing is twice."""
+def test_concurrent_merges(home: Path) -> None:
+    """Two processes with two threads each, while sessions are saved: nothing is lost or duplicated."""
     program = """
 import sys, threading
 from store import Store
@@ -218,7 +218,7 @@ with Store.open(sys.argv[1], background=False) as store:
 
 
 def test_grep_while_segments_are_replaced(home: Path) -> None:
-    """A reader that finds an old segment gone looks again."""
+    """A reader whose segment was removed tries again."""
     with Store.open(home, background=False) as store:
         for i in range(40):
             store.save(make_session(f"s{i}", title=f"needle{i}"))
@@ -241,8 +241,8 @@ def test_grep_while_segments_are_replaced(home: Path) -> None:
 
 
 @pytest.mark.warns
-def test_a_damaged_segment_is_made_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Merging meets the damage: all files are read again, and until then always."""
+def test_damaged_segment_is_rebuilt(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merge that finds the damage lists all files as changed, and the next merge indexes them."""
     for i in range(3):
         store.save(make_session(f"s{i}", title=f"needle{i}"))
         settle()
@@ -251,7 +251,7 @@ def test_a_damaged_segment_is_made_anew(store: Store, monkeypatch: pytest.Monkey
         (store.home / ".grovefs/trigrams" / name).write_bytes(b"garbage")
     store.save(make_session("s4"))
     settle()
-    monkeypatch.setattr(maintenance, "FEWEST_MERGED", 2)
+    monkeypatch.setattr(maintenance, "MIN_MERGED", 2)
     store.trigrams.merge()
     assert len(listed(store)) == 8
     agree(store.home, "needle1")
@@ -262,15 +262,15 @@ def test_a_damaged_segment_is_made_anew(store: Store, monkeypatch: pytest.Monkey
 # -- check ------------------------------------------------------------------------------------------------
 
 
-def spoil_segment(store: Store) -> None:
+def corrupt_segment(store: Store) -> None:
     path = store.home / ".grovefs/trigrams" / segments(store)[0]
     data = bytearray(path.read_bytes())
     data[10] ^= 0xFF
     path.write_bytes(data)
 
 
-def leave_out(store: Store) -> None:
-    """A segment that is whole, and does not know half of what is in a file."""
+def drop_half_of_a_file(store: Store) -> None:
+    """Write a valid segment that lacks half of the trigrams of a file."""
     [(document,), *_] = store._core.db.reader.execute("SELECT document FROM grep_files ORDER BY document")
     postings = Postings()
     for number, path in store._core.db.reader.execute("SELECT document, path FROM grep_files ORDER BY document"):
@@ -279,18 +279,17 @@ def leave_out(store: Store) -> None:
     (store.home / ".grovefs/trigrams" / segments(store)[0]).write_bytes(b"".join(render(postings.rows())))
 
 
-def leave_out_document(store: Store) -> None:
+def drop_all_documents(store: Store) -> None:
     (store.home / ".grovefs/trigrams" / segments(store)[0]).write_bytes(b"".join(render(Postings().rows())))
 
 
-def lose_row(store: Store) -> None:
+def delete_row(store: Store) -> None:
     with store._core.db.write() as db:
         db.execute("DELETE FROM grep_files WHERE document = (SELECT min(document) FROM grep_files)")
 
 
-@pytest.mark.parametrize("harm", [spoil_segment, leave_out, leave_out_document, lose_row])
-def test_check_finds_an_index_that_says_too_little(store: Store, harm: Callable[[Store], None]) -> None:
-    """Found, mended, gone."""
+@pytest.mark.parametrize("harm", [corrupt_segment, drop_half_of_a_file, drop_all_documents, delete_row])
+def test_check_finds_and_repairs_an_incomplete_index(store: Store, harm: Callable[[Store], None]) -> None:
     for i in range(5):
         store.save(make_session(f"s{i}", title=f"needle{i}"))
     settle()

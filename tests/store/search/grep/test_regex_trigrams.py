@@ -1,4 +1,4 @@
-"""Patterns: what a query asks for is in every text that GNU grep says matches."""
+"""Trigrams of patterns: every text that GNU grep matches contains the required trigrams."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLAGS = {"basic": "-G", "extended": "-E", "fixed": "-F", "perl": "-P"}
 
 
 def holds(query: Query, text: bytes) -> bool:
-    """Whether a text has what a query asks for."""
+    """Whether a text satisfies a query."""
     if query is ANY:
         return True
     if isinstance(query, int):
@@ -33,7 +33,7 @@ def grep_matches(pattern: bytes, syntax: Syntax, text: bytes, *, fold: bool, loc
     return result.returncode == 0
 
 
-# Patterns that hold together often enough to match: pieces of regular expressions around few words.
+# Pieces of regular expressions around few words, so that generated patterns often match.
 WORDS = ["foo", "Bar", "kiss", "ISK", "é", "漢字", "ſ", "K", "{", "}", '"id"', "a.b", "x", "\\.", "\\n", "-"]
 PIECES = [
     *WORDS, ".", ".*", "*", "+", "?", "\\+", "\\?", "|", "\\|", "(", ")", "\\(", "\\)", "(?:", "^", "$", "\\{2\\}",
@@ -52,10 +52,8 @@ texts = st.lists(
 @example("é*foo", "foo", "extended", False, "C")
 @example("字+", "字\udc97\udc97", "extended", False, "C")
 @example("a|*b", "*b", "extended", False, "C.UTF-8")
-def test_a_query_never_asks_for_more_than_a_match_has(
-    pattern: str, text: str, syntax: Syntax, fold: bool, locale: str
-) -> None:
-    """The one law of patterns: too much may be said, too little never."""
+def test_query_never_excludes_a_match(pattern: str, text: str, syntax: Syntax, fold: bool, locale: str) -> None:
+    """A query may select too many texts, never too few."""
     raw, data = pattern.encode(), text.encode(errors="surrogateescape")
     if grep_matches(raw, syntax, data, fold=fold, locale=locale):
         assert holds(query_of([raw], syntax, fold=fold), data)
@@ -79,22 +77,21 @@ def test_a_query_never_asks_for_more_than_a_match_has(
         ("src/main\\.rs", "perl", "src/main.rs", "src/mainXrs"),
     ],
 )
-def test_a_query_tells_texts_apart(pattern: str, syntax: Syntax, text: str, other: str) -> None:
-    """Or else all would be read, which is right too, and of no use."""
+def test_query_excludes_other_texts(pattern: str, syntax: Syntax, text: str, other: str) -> None:
+    """ANY would also be correct, but every file would be read."""
     query = query_of([pattern.encode()], syntax, fold=False)
     assert holds(query, text.encode())
     assert not holds(query, other.encode())
 
 
 @pytest.mark.parametrize("pattern", ["", "a", "ab", ".*", "a|b", "[a-z]{9}", "(?i)foo", "foo|", "foo\n"])
-def test_what_asks_for_nothing_is_any(pattern: str) -> None:
-    """Nothing is known of it, so everything is read."""
+def test_pattern_without_required_trigrams_is_any(pattern: str) -> None:
     syntax: Syntax = "perl" if "(?" in pattern else "extended"
     assert query_of([pattern.encode()], syntax, fold=False) is ANY
 
 
-def test_case_is_folded_as_unicode_does() -> None:
-    """The Kelvin sign is a k, the long s an s; what has cases we do not list is asked for nothing."""
+def test_case_folding_covers_unicode() -> None:
+    """The Kelvin sign matches k, the long s matches s. Other characters with case require no trigrams."""
     query = query_of([b"Kisses"], "fixed", fold=True)
     assert query is not ANY
     assert holds(query, "\u212aiſſes".encode())
@@ -104,21 +101,21 @@ def test_case_is_folded_as_unicode_does() -> None:
 
 
 def test_several_patterns_are_alternatives() -> None:
-    """-e twice, and lines of one pattern."""
+    """-e given twice, and the lines of one pattern."""
     for given_patterns in ([b"foo", b"bar"], [b"foo\nbar"]):
         query = query_of(given_patterns, "basic", fold=False)
         assert holds(query, b"a bar")
         assert not holds(query, b"a baz")
 
 
-def test_other_charsets_are_not_guessed_at() -> None:
-    """Where a character ends is not for us to know."""
+def test_unknown_charset_gives_any_for_non_ascii() -> None:
+    """Character boundaries are unknown there."""
     assert query_of(["漢字漢字".encode()], "fixed", fold=False, charset="GBK") is ANY
     assert query_of([b"plain"], "fixed", fold=False, charset="GBK") is not ANY
 
 
-def test_monstrous_patterns_are_given_up() -> None:
-    """Deep, long and manifold ones answer soon, and with ANY."""
+def test_huge_patterns_give_any() -> None:
+    """Deeply nested, long and highly ambiguous patterns, in a short time."""
     assert query_of([b"(" * 10_000 + b"foo" + b")" * 10_000], "extended", fold=False) is ANY
     assert query_of([b"\n".join(b"word%d" % i for i in range(20_000))], "fixed", fold=False) is ANY
     assert query_of([b"(s|i)" * 20_000], "extended", fold=True) is ANY

@@ -1,4 +1,4 @@
-"""Segments: which documents can hold what, and that damage is never an answer."""
+"""Segments: finding documents by trigram; damage is always detected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from store.search.grep.segments import Damaged, Postings, Segment, candidates, m
 TEXTS = {
     1: b'{"content": "Hello World"}\nnext line',
     2: "希少な単語 and emoji 🎉".encode(),
-    300: b"\x89PNG\0\0\xff\xfe hello in a picture",
+    300: b"\x89PNG\0\0\xff\xfe hello in an image",
     301: b"",
     302: b"ab",
     900: b"x" * 10,
@@ -34,12 +34,12 @@ def ask(segments: list[Segment], pattern: str) -> set[int]:
     return set(candidates(query_of([pattern.encode()], "fixed", fold=False), segments))
 
 
-def test_a_segment_knows_which_documents_hold_a_text(tmp_path: Path) -> None:
-    """Upper and lower case are one; a picture is asked only for what can be printed."""
+def test_segment_finds_documents_by_text(tmp_path: Path) -> None:
+    """Case is ignored. Of binary documents only printable ASCII is indexed."""
     segment = make_segment(tmp_path / "s", TEXTS)
     assert ask([segment], "hello") == {1, 300}
     assert ask([segment], "HELLO WORLD") == {1}
-    assert ask([segment], "希少") == {2, 300}  # of the picture nothing is known but its ASCII
+    assert ask([segment], "希少") == {2, 300}  # 300 is binary: only its ASCII is indexed
     assert ask([segment], "xxxx") == {900}
     assert ask([segment], "absent words") == set()
     assert set(candidates(ANY, [segment])) == set(TEXTS)
@@ -47,10 +47,10 @@ def test_a_segment_knows_which_documents_hold_a_text(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.binary(max_size=60) | st.text("abcé漢 \n", max_size=60).map(str.encode), max_size=12), st.data())
-def test_no_part_of_a_document_is_missed(
+def test_every_substring_finds_its_document(
     tmp_path_factory: pytest.TempPathFactory, texts: list[bytes], data: st.DataObject
 ) -> None:
-    """Whatever is cut from a line of a document finds that document, in whichever segment it lies."""
+    """Any part of a line finds the document, whichever segment holds it."""
     place = tmp_path_factory.mktemp("segments")
     numbered = dict(enumerate(texts))
     halves = [{n: t for n, t in numbered.items() if n % 2 == half} for half in (0, 1)]
@@ -62,8 +62,8 @@ def test_no_part_of_a_document_is_missed(
             assert number in candidates(query_of([part], "fixed", fold=False), segments)
 
 
-def test_many_documents_and_long_ones(tmp_path: Path) -> None:
-    """More than one batch, and a document of several slices with something across their border."""
+def test_many_documents_and_a_long_one(tmp_path: Path) -> None:
+    """More than one batch, and a document of several slices with a word across their boundary."""
     texts = {i: b"common text %d" % i for i in range(1000)}
     texts[2000] = b"a" * ((1 << 20) - 3) + b"across" + b"b" * (1 << 20) + b"at the end"
     segment = make_segment(tmp_path / "s", texts)
@@ -73,8 +73,7 @@ def test_many_documents_and_long_ones(tmp_path: Path) -> None:
     assert ask([segment], "the end") == {2000}
 
 
-def test_merging_keeps_the_living(tmp_path: Path) -> None:
-    """Two segments as one, without the documents that are no more."""
+def test_merging_drops_obsolete_documents(tmp_path: Path) -> None:
     one = make_segment(tmp_path / "1", {1: b"hello", 2: b"hello you"})
     two = make_segment(tmp_path / "2", {3: b"hello there", 4: b"\xff hello"})
     (tmp_path / "3").write_bytes(b"".join(render(merged([one, two], BitMap([2, 3, 4])))))
@@ -86,8 +85,7 @@ def test_merging_keeps_the_living(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "short", "garbage", "directory", "link"])
-def test_what_is_no_segment_is_damaged(tmp_path: Path, what: str) -> None:
-    """It cannot even be opened."""
+def test_opening_an_invalid_segment_fails(tmp_path: Path, what: str) -> None:
     make_segment(tmp_path / "good", TEXTS).close()
     good = (tmp_path / "good").read_bytes()
     path = tmp_path / "s"
@@ -101,8 +99,8 @@ def test_what_is_no_segment_is_damaged(tmp_path: Path, what: str) -> None:
         Segment(str(path))
 
 
-def test_no_byte_can_be_wrong_unnoticed(tmp_path: Path) -> None:
-    """One byte changed, anywhere: the segment is found damaged, or all answers are still right."""
+def test_changed_byte_never_hides_a_match(tmp_path: Path) -> None:
+    """One byte changed anywhere: the segment is reported as damaged, or all results are still complete."""
     texts = {i: b"some words, %d of them, and one more" % i for i in range(40)}
     make_segment(tmp_path / "s", texts).close()
     good = (tmp_path / "s").read_bytes()
