@@ -1,4 +1,5 @@
-"""The FUSE mount and the command line. They turn requests into store calls and hold no rules about sessions.
+"""The FUSE mount and the command line. They turn requests into store calls and hold no rules about
+sessions.
 
 The packages, from the bottom up; each imports only those before it:
 
@@ -9,10 +10,11 @@ The packages, from the bottom up; each imports only those before it:
     daemon/     mount, serve, unmount, clean up after a killed daemon
     cli/        the command `grovefs`, one module per command family
 
-A request goes from `request_loop` to a handler in `operations`, which asks `tree` for the node and the store for the
-rest. Short indexed reads run in the event loop. Whatever syncs, scans or renders runs in a worker thread
-(`requests.threads`), queued per session. Between two awaits a handler owns all in-memory state. `errnos` has the only
-table from exceptions of the store to errno.
+A request goes from `request_loop` to a handler in `operations`, which asks `tree` for the node
+and the store for the rest. Short indexed reads run in the event loop. Whatever syncs, scans or
+renders runs in a worker thread (`requests.threads`), queued per session. Between two awaits a
+handler owns all in-memory state. `errnos` has the only table from exceptions of the store to
+errno.
 
 What writing a file means, in `sessions/`, `projects/` and `state/`:
 
@@ -25,27 +27,33 @@ What writing a file means, in `sessions/`, `projects/` and `state/`:
     session.json.rejected, .error  the rejected text and the reason; removed by the next successful save
     anything else                  a foreign file (editor backup, note, link): stored, not indexed
 
-Readers see whole versions (rule 4). The kernel caches size and pages per inode, so a writer on the readers' node would
-change what they see. The first open for writing is therefore answered ESTALE; the kernel repeats the lookup, and that
-thread gets a private node (`tree.writers`) whose write buffer becomes the document at the commit. A new version is a
-new node, so cached pages never become stale.
+Readers see whole versions (rule 4). The kernel caches size and pages per inode, so a writer on
+the readers' node would change what they see. The first open for writing is therefore answered
+ESTALE; the kernel repeats the lookup, and that thread gets a private node (`tree.writers`) whose
+write buffer becomes the document at the commit. A new version is a new node, so cached pages
+never become stale.
 
-Commit points are flush (every close), fsync, and rename onto the name; write(2) never validates. If nothing was
-written, or the file was only truncated, nothing is committed: `> session.json` and `jq . f > f` change nothing. Invalid
-bytes fail with an error and stay in the write buffer, so a later flush may succeed. Equal bytes make no new version.
+Commit points are flush (every close), fsync, and rename onto the name; write(2) never validates.
+If nothing was written, or the file was only truncated, nothing is committed: `> session.json` and
+`jq . f > f` change nothing. Invalid bytes fail with an error and stay in the write buffer, so a
+later flush may succeed. Equal bytes make no new version.
 
-A directory is a session: `mkdir` and a session.json create one, `cp -r` forks it, `mv` changes its id or root, `rm -r`
-moves it to the trash; pinned sessions are protected (EPERM). Removing session.json hides it for ten seconds, because
-vim, Emacs, git and tar remove a file before they replace it; if no replacement comes, it goes to the trash.
+A directory is a session: `mkdir` and a session.json create one, `cp -r` forks it, `mv` changes
+its id or root, `rm -r` moves it to the trash; pinned sessions are protected (EPERM). Removing
+session.json hides it for ten seconds, because vim, Emacs, git and tar remove a file before they
+replace it; if no replacement comes, it goes to the trash.
 
-A stale save fails with ESTALE (rule 8): onto a version that was replaced since it was opened, a rename onto a version
-newer than the file, and an older `updated_at`. `mount --on-conflict overwrite` is for restores.
+A stale save fails with ESTALE (rule 8): onto a version that was replaced since it was opened, a
+rename onto a version newer than the file, and an older `updated_at`. `mount --on-conflict
+overwrite` is for restores.
 
-The kernel may cache names, attributes and bytes without a timeout, because the daemon watches every directory the
-kernel knows and invalidates what changes. Opening a file returns the newest version at once; a listing follows within a
-second. `.grovefs/stats.json` counts and times the remaining requests; `mount --profile FILE` profiles them.
+The kernel may cache names, attributes and bytes without a timeout, because the daemon watches
+every directory the kernel knows and invalidates what changes. Opening a file returns the newest
+version at once; a listing follows within a second. `.grovefs/stats.json` counts and times the
+remaining requests; `mount --profile FILE` profiles them.
 
-Not supported: hard links (EPERM: one file is one identity), extended attributes (ENOSYS, so the kernel stops asking
-before every write), writable shared memory maps, SQLite databases in attachments/ (each version is a file of its own;
-for the same reason flock on a document excludes no other writer). A transcript needs an id of at most 252 bytes.
+Not supported: hard links (EPERM: one file is one identity), extended attributes (ENOSYS, so the
+kernel stops asking before every write), writable shared memory maps, SQLite databases in
+attachments/ (each version is a file of its own; for the same reason flock on a document excludes
+no other writer). A transcript needs an id of at most 252 bytes.
 """

@@ -1,8 +1,10 @@
-"""Backend: the part of Store that MemoryStore implements too, for programs that want to test without a disk.
+"""Backend: the part of Store that MemoryStore implements too, for programs that want to test without
+a disk.
 
-Sessions by id, their records, and health. A program written against Backend runs on both; `tests/store/test_backend.py`
-tests both with the same suite. It is not the interface of the mount, which needs all of Store. Ids follow the rules of
-file names everywhere: an id with a separator, other than the one in `root/child`, is rejected and never rewritten.
+Sessions by id, their records, and health. A program written against Backend runs on both;
+`tests/store/test_backend.py` tests both with the same suite. It is not the interface of the
+mount, which needs all of Store. Ids follow the rules of file names everywhere: an id with a
+separator, other than the one in `root/child`, is rejected and never rewritten.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Groups of Store methods: `store.trash`, `store.prune`, `store.attachments`, `store.usage`, `store.maintenance`.
+"""Groups of Store methods: `store.trash`, `store.prune`, `store.attachments`, `store.usage`,
+`store.maintenance`.
 
 Each group holds the open home and raises Closed once the store is closed.
 """

@@ -1,8 +1,8 @@
 """MemoryStore: an in-memory test double for programs that use a store.
 
-It validates what is saved, rejects stale copies (rule 8) and isolates saved sessions from later changes of the
-caller's objects, exactly as Store does; nothing is written to disk. It implements `Backend`, a small part of Store: it
-cannot be mounted or searched. Safe to use from many threads.
+It validates what is saved, rejects stale copies (rule 8) and isolates saved sessions from later
+changes of the caller's objects, exactly as Store does; nothing is written to disk. It implements
+`Backend`, a small part of Store: it cannot be mounted or searched. Safe to use from many threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Store: the public interface to a home of sessions.
 
-Synchronous; safe to use from many threads and many processes at once. Each method is one transaction: when it
-returns, the change is on disk and in the index; when it raises, nothing has changed.
+Synchronous; safe to use from many threads and many processes at once. Each method is one
+transaction: when it returns, the change is on disk and in the index; when it raises, nothing has
+changed.
 """
 
 from __future__ import annotations

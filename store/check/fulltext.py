@@ -1,8 +1,8 @@
 """Comparison of the full-text index with the files: every word of every text, and its position.
 
-The index stores no text, so the comparison builds a second full-text index from the files, in a temporary database,
-and compares a checksum over all positions of each word. Sessions whose words differ are compared again under their
-lock, because they may have been written in the meantime.
+The index stores no text, so the comparison builds a second full-text index from the files, in a
+temporary database, and compares a checksum over all positions of each word. Sessions whose words
+differ are compared again under their lock, because they may have been written in the meantime.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Health probes: the home can be written, its index is sound, there is free space.
 
-Each probe does the real thing instead of reading permissions; the trial write is removed again. A failing probe is a
-result with a reason; a probe never raises.
+Each probe does the real thing instead of reading permissions; the trial write is removed again. A
+failing probe is a result with a reason; a probe never raises.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Repairs: they rewrite derived data or move bad files to the trash, and never change a conversation.
+"""Repairs: they rewrite derived data or move bad files to the trash, and never change a
+conversation.
 
 A check binds one of them to its arguments and puts it into a Finding; `run_checks` calls it.
 """

@@ -1,7 +1,8 @@
-"""Likely keys and tokens in stored files. Findings name the place and the kind of a secret, never its value.
+"""Likely keys and tokens in stored files. Findings name the place and the kind of a secret, never
+its value.
 
-Every regular file below `sessions/`, `projects/` and `state/` is searched: JSON value by value, so a finding names the
-member; logs and other text line by line.
+Every regular file below `sessions/`, `projects/` and `state/` is searched: JSON value by value,
+so a finding names the member; logs and other text line by line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Checks for symbolic links, FIFOs and devices in place of the store's files, and for hard links.
 
-The store never follows or opens them (see `disk`), and they are never repaired: only their creator knows what they
-are for. In a session's directory `check_names` reports them; this module only adds the hard links there.
+The store never follows or opens them (see `disk`), and they are never repaired: only their
+creator knows what they are for. In a session's directory `check_names` reports them; this module
+only adds the hard links there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,16 @@
-"""Is a Bamboo server at work on this home?
+"""Detection of a Bamboo server that uses the same home.
 
-It keeps its sessions in memory and overwrites whatever was changed on disk meanwhile, so while one is
-seen nothing is written here. Newer servers hold lock files; older ones give themselves away by
-rewriting sessions.json, which nobody else does while we have the home open.
+A Bamboo V2 home opens unchanged: only `sessions.json` is rewritten, its version and unknown keys
+are kept, and Bamboo's search database, locks and keys are not touched. A Bamboo server keeps its
+sessions in memory and overwrites changes made on disk, so every write is rejected while one is
+running, unless the store is opened with `beside_bamboo=True`. Newer servers hold lock files.
+Older ones are detected because they rewrite sessions.json, which no other program does while we
+have the home open.
+
+Deliberate differences from Bamboo: a runtime save updates the index; a lost or broken
+sessions.json is rebuilt; deleting a nested child deletes its descendants; a pinned descendant at
+any depth protects its ancestors; cleaning up empty sessions keeps an empty root whose children
+have messages; an attachment keeps its type, whatever it is.
 """
 
 from __future__ import annotations
@@ -19,7 +27,7 @@ from store import layout
 from store.disk.file import Stamp
 from store.errors import BambooAtWork, Busy
 
-# A server that has rewritten sessions.json may be idle for a while, its memory full all the same.
+# A server may be idle for a while after it rewrote sessions.json, but still hold sessions in memory.
 QUIET_S = 300.0
 _LOCK_TIMEOUT_S = 5.0
 _EXPORT_LOCK = f"{layout.PRIVATE}/export.lock"
@@ -32,11 +40,11 @@ class BambooServer:
         self._rewrote_at: float | None = None
 
     def note_rewrite(self) -> None:
-        """sessions.json was rewritten by someone else while we had the home open."""
+        """Record that another program rewrote sessions.json while we had the home open."""
         self._rewrote_at = time.monotonic()
 
     def activity(self) -> str | None:
-        """What shows that a server is at work; None if nothing does. Costs two or three system calls."""
+        """Return the evidence that a server is running; None if there is none. Costs two or three system calls."""
         return self._look(time.monotonic())
 
     def _look(self, now: float) -> str | None:
@@ -49,7 +57,7 @@ class BambooServer:
         return None
 
     def _index_is_locked(self) -> bool:
-        """By a server, that is. While we share the export lock none of ours can begin or end an export."""
+        """Whether a server holds the index lock; our shared export lock excludes other GroveFS processes."""
         fd = os.open(self._home / _EXPORT_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             return _try_lock(fd, fcntl.LOCK_SH) and _is_held(self._home / layout.BAMBOO_INDEX_LOCK)
@@ -57,23 +65,23 @@ class BambooServer:
             os.close(fd)
 
     def check(self) -> None:
-        """Raise if writing now would be lost, or would make the server lose something."""
+        """Raise BambooAtWork if a server is running: it would overwrite our changes, or we would overwrite its own."""
         reason = None if self._tolerated else self.activity()
         if reason is not None:
             raise BambooAtWork(
-                f"a Bamboo server is at work on {self._home} ({reason}); it would overwrite changes made now, "
-                "so nothing was changed. Stop it first, or open the home beside it on purpose"
+                f"a Bamboo server is using {self._home} ({reason}); it would overwrite changes made now, "
+                "so nothing was changed. Stop the server, or pass beside_bamboo=True (--beside-bamboo)"
             )
 
     @contextmanager
     def index_lock(self) -> Iterator[None]:
-        """Around every replacement of sessions.json, as Bamboo does it. Ours first, so that we know our own."""
+        """Hold the locks for replacing sessions.json: the export lock first, then the index lock, as Bamboo does."""
         with _flocked(self._home / _EXPORT_LOCK), _flocked(self._home / layout.BAMBOO_INDEX_LOCK):
             yield
 
 
 def is_ours(found: Stamp | None, exported: list[list[int]]) -> bool:
-    """Whether sessions.json is as one of our exports left it. A rename changes the ctime: it does not count."""
+    """Whether the file is one of our exports. The ctime is not compared: a rename changes it."""
     return found is not None and list(found[:3]) in exported
 
 
@@ -105,7 +113,7 @@ def _flocked(path: Path) -> Iterator[None]:
         deadline = time.monotonic() + _LOCK_TIMEOUT_S
         while not _try_lock(fd, fcntl.LOCK_EX):
             if time.monotonic() >= deadline:
-                raise Busy(f"{path} is held by someone else")
+                raise Busy(f"{path}: locked by another process")
             time.sleep(0.01)
         yield
     finally:

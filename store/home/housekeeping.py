@@ -1,7 +1,7 @@
-"""What is done a moment later: the export, and the housekeeping that commits leave to idle time.
+"""Background housekeeping: work that commits leave to idle time, such as the export of sessions.json.
 
-One daemon thread per open store, asleep unless something changed. Everything it does may also be left
-undone: a process that ends at once loses nothing by it.
+One daemon thread per open store, asleep until something changes. None of the work is required: a
+process that exits immediately loses nothing.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from store.errors import StoreError
 
 log = logging.getLogger("grovefs.store")
 
-QUIET_S = 0.5  # after the last change
-LATEST_S = 10.0  # after the first, however busy it is
+QUIET_S = 0.5  # start this long after the last change
+LATEST_S = 10.0  # but at most this long after the first, even if changes continue
 
 
 class Housekeeper:
-    """Calls its chores in order once things are quiet. A chore that fails is reported and tried again."""
+    """Runs its jobs in order once no change has come for a while. A failing job is logged and runs again later."""
 
-    def __init__(self, chores: Sequence[Callable[[], None]]) -> None:
-        self._chores = chores
+    def __init__(self, jobs: Sequence[Callable[[], None]]) -> None:
+        self._jobs = jobs
         self._wake = threading.Condition()
         self._first: float | None = None
         self._last = 0.0
@@ -33,7 +33,7 @@ class Housekeeper:
         self._thread: threading.Thread | None = None
 
     def notify(self) -> None:
-        """Something changed."""
+        """Schedule a run. Called after every commit."""
         with self._wake:
             now = time.monotonic()
             self._last = now
@@ -41,11 +41,11 @@ class Housekeeper:
                 self._first = now
                 self._wake.notify()
             if self._thread is None and not self._stopping:
-                self._thread = threading.Thread(target=self._run, name="grovefs-keeper", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="grovefs-housekeeper", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
-        """Wait for what is being done, and begin nothing new."""
+        """Wait for the current run to end; start no other."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -54,11 +54,11 @@ class Housekeeper:
 
     def _run(self) -> None:
         while self._wait():
-            for chore in self._chores:
+            for job in self._jobs:
                 try:
-                    chore()
-                except (StoreError, OSError, apsw.Error) as error:  # the thread outlives a full disk
-                    log.warning("housekeeping is put off until the next change: %s", error)
+                    job()
+                except (StoreError, OSError, apsw.Error) as error:  # such as a full disk: the thread must survive it
+                    log.warning("housekeeping failed, will retry after the next change: %s", error)
 
     def _wait(self) -> bool:
         with self._wake:

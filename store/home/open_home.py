@@ -1,8 +1,8 @@
 """An open home: the lifecycle of a store's files, index, locks and background threads.
 
-Opening takes a presence lock, recovers what a crash left and builds the services. Closing stops the threads, exports
-sessions.json and records a clean shutdown if no other process has the home open. `store.Store` is the public
-interface on top of it.
+Opening takes a presence lock, recovers what a crash left and builds the services. Closing stops
+the threads, exports sessions.json and records a clean shutdown if no other process has the home
+open. `store.Store` is the public interface on top of it.
 """
 
 from __future__ import annotations

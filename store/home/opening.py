@@ -1,6 +1,6 @@
-"""Opening a home: what must be there, what a crash may have left, and what is done once in its life.
+"""Opening a home: directories, index.db, recovery after a crash, and the one-time sidecar migration.
 
-All of it is for one who is alone with the home: the others wait until it is done.
+`set_up` runs only in the first process to open a home; the others wait until it has finished.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from store.sessions.put import PutOperation
 
 log = logging.getLogger("grovefs.store")
 
-_MARKER_TEXT = b"runtime-sidecar-v1\n"  # Bamboo's own
+_MARKER_TEXT = b"runtime-sidecar-v1\n"  # as Bamboo writes it
 
 
 @dataclass(frozen=True)
 class PreviousShutdown:
-    """How the home was left."""
+    """The state in which the last process closed the home."""
 
-    was_clean: bool  # by everyone, and seen before: then index and files agree
+    was_clean: bool  # every process closed it, and index.db is not new: index and files agree
 
 
 def make_home(home: Path) -> None:
@@ -41,12 +41,12 @@ def make_home(home: Path) -> None:
     for name in (layout.SESSIONS, layout.PRIVATE, layout.TMP, layout.TRASH):
         path = home / name
         if path.is_symlink():
-            raise NotFound(f"{path} is a symbolic link; a real directory is needed there")
+            raise NotFound(f"{path} is a symbolic link; it must be a directory")
         path.mkdir(mode=0o700, exist_ok=True)
 
 
 def open_database(path: Path, *, alone: bool) -> Database:
-    """index.db, made anew if it is garbage: the garbage is kept beside it, the sessions have it all."""
+    """Open index.db. An unusable one is renamed to .corrupt and a new one is built from the sessions."""
     try:
         return Database(path, alone=alone)
     except DatabaseUnusable as error:
@@ -58,8 +58,8 @@ def open_database(path: Path, *, alone: bool) -> Database:
 def new_watcher(core: Core) -> HomeWatcher | None:
     try:
         return HomeWatcher(str(core.home), core.refresh, core.sweep)
-    except OSError as error:  # no instances left, or no inotify at all
-        log.warning("edits made straight on the home are not noticed by themselves: %s", error)
+    except OSError as error:  # inotify instance limit reached, or no inotify
+        log.warning("changes made by other programs are not detected automatically: %s", error)
         return None
 
 
@@ -68,36 +68,36 @@ def new_freshness_server(trigrams: TrigramIndex) -> FreshnessServer:
 
 
 def set_up(core: Core) -> PreviousShutdown:
-    """Finish what was interrupted, clear away what belongs to no one, and note that the home is in use."""
+    """Finish interrupted commits, remove temporary files, and mark the home as in use."""
     core.disk.check_rename_works()
     try:
         core.recover_all()
         core.db.probe_tables()
-    except apsw.CorruptError as error:  # a damaged page: the sessions have it all
-        log.warning("index.db is damaged (%s) and is made anew from the sessions", error)
+    except apsw.CorruptError as error:  # a damaged page: everything is in the sessions
+        log.warning("index.db is damaged (%s); rebuilding it from the sessions", error)
         core.db.recreate()
     _remove_temporaries(core)
     ended = PreviousShutdown(was_clean=core.db.get_meta("clean", 0) == 1 and core.db.get_meta("epoch") is not None)
     core.db.set_meta(clean=0)
     if not ended.was_clean:
-        core.feed.begin_epoch()  # what was told last may not have reached the disk
+        core.feed.begin_epoch()  # its last rows may not have reached the disk
     trash.purge(core.disk)
     return ended
 
 
 def _remove_temporaries(core: Core) -> None:
-    """Nobody else is here, and no commit is under way: what lies in tmp/ belongs to no one."""
+    """Empty tmp/. No other process has the home open; with no commit pending, no file there has an owner."""
     if core.journal.all_pending():
         return
     for entry in core.disk.entries(layout.TMP):
         core.disk.remove_tree(f"{layout.TMP}/{entry.name}")
 
 
-# -- the one-shot migration ----------------------------------------------------------------------------
+# -- the one-time sidecar migration ----------------------------------------------------------------------------
 
 
 def migrate_sidecars(core: Core, putter: PutOperation) -> int:
-    """Make a sidecar for every session that has none, once per home; returns how many were made."""
+    """Write a sidecar for every session that has none, once per home; returns how many were written."""
     core.check_writable()
     if core.disk.stamp(layout.SIDECAR_MARKER) is not None:
         return 0
@@ -114,7 +114,7 @@ def _migrate(core: Core, putter: PutOperation, location: Location) -> bool:
         try:
             loaded = core.load(location)
         except StoreError as error:
-            log.warning("no sidecar for a session that cannot be read: %s", error)
+            log.warning("no sidecar written for an unreadable session: %s", error)
             return False
         if loaded is None:
             return False

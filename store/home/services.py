@@ -1,6 +1,7 @@
 """The services of an open home: one object per family of operations, all sharing one Core.
 
-`build_services` is the only place that wires them together. Building them touches neither files nor the index.
+`build_services` is the only place that wires them together. Building them touches neither files
+nor the index.
 """
 
 from __future__ import annotations

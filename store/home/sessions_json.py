@@ -1,7 +1,8 @@
-"""sessions.json: the index in Bamboo's format, rendered from ours, and taken note of when others write it.
+"""sessions.json: an export of the index in Bamboo's format.
 
-It is an export: never read on any path of a save, and replaced whole a moment after the last change. What
-we do not know of it (its version, members at the top or in an entry) is kept and given back.
+A save never reads it; the housekeeping thread replaces it as a whole shortly after the last
+change. If another program wrote it, its version and unknown members (at the top or in an entry)
+are kept and written back.
 """
 
 from __future__ import annotations
@@ -28,40 +29,40 @@ from store.model.timestamp import Timestamp
 
 log = logging.getLogger("grovefs.store")
 
-VERSION = 2  # what Bamboo 2026.6 writes; a version that was found is kept
+VERSION = 2  # as Bamboo 2026.6 writes; the version of an existing file is kept
 
 
 @dataclass(frozen=True)
 class SessionsJson:
     core: Core
-    neighbour: BambooServer
+    server: BambooServer
 
     def is_foreign(self) -> bool:
-        """Whether someone else wrote sessions.json since our last export. None at all counts as ours."""
+        """Whether another program wrote sessions.json since our last export. False if the file does not exist."""
         while True:
             found = self.core.disk.stamp(layout.INDEX_EXPORT)
             if found is None or is_ours(found, self._exported()):
                 return False
-            # Others of ours may have exported twice between these two looks; then the file is another by now.
+            # Another GroveFS process may have exported twice between the two reads; then the stamp differs by now.
             if self.core.disk.stamp(layout.INDEX_EXPORT) == found:
                 return True
 
     def keep_unknown_keys(self) -> None:
-        """Keep what a foreign sessions.json says that we do not know. Garbage costs nothing but a warning."""
+        """Store the unknown members of a foreign sessions.json. An invalid file goes to the trash with a warning."""
         try:
             file = self.core.disk.read(layout.INDEX_EXPORT)
         except Corrupt as error:
-            log.warning("moved to the trash, and made anew from the sessions: %s", error)
-            self._keep_garbage()
+            log.warning("moved to the trash, will be rebuilt from the sessions: %s", error)
+            self._trash_invalid()
             return
         if file is None:
             return
         try:
             found = parse_export(file.data)
         except InvalidContent as error:
-            if file.data:  # an empty file has nothing to keep
-                self._keep_garbage(file)
-            log.warning("ignored, and made anew from the sessions: %s", error)
+            if file.data:  # an empty file is not worth keeping
+                self._trash_invalid(file)
+            log.warning("ignored, will be rebuilt from the sessions: %s", error)
             self.mark_as_exported()
             return
         head = {k: v for k, v in found.items() if k not in ("updated_at", "sessions")}
@@ -75,22 +76,22 @@ class SessionsJson:
                     self.core.index.put_extra(db, location[0], extra)
 
     def mark_as_exported(self) -> None:
-        """Count the file that is there as one of our exports, to be replaced by the next."""
+        """Treat the existing file as our export, so that the next export replaces it."""
         found = self.core.disk.stamp(layout.INDEX_EXPORT)
         self.core.db.set_meta(export_stamps=_packed([found] if found else []), export_digest="", export_cursor="")
 
-    def _keep_garbage(self, file: File | None = None) -> None:
-        """A copy in the trash; what is no file at all, a link for one, goes there itself."""
+    def _trash_invalid(self, file: File | None = None) -> None:
+        """Copy an invalid file to the trash; move it there if it is not a regular file."""
         copy = self.core.disk.write_temp([file.data], file) if file else None
         trash.move_top_level(self.core.disk, layout.INDEX_EXPORT, copy)
 
     def export(self) -> bool:
-        """Replace sessions.json if it does not say what the index says; False if there was nothing to do."""
-        with self.neighbour.index_lock():
+        """Replace sessions.json if it differs from the index; False if nothing was written."""
+        with self.server.index_lock():
             if self.is_foreign():
-                return False  # someone else's; whoever notices reconciles first
+                return False  # foreign: check_writable takes it over first
             present = self.core.disk.stamp(layout.INDEX_EXPORT)
-            cursor = "/".join(map(str, self.core.feed.cursor()))  # taken first: what comes later is exported later
+            cursor = "/".join(map(str, self.core.feed.cursor()))  # read first, so that later changes are exported later
             if present is not None and self.core.db.get_meta("export_cursor") == cursor:
                 return False
             body = b",\n".join(self._entries())
@@ -102,22 +103,24 @@ class SessionsJson:
             return is_new
 
     def render(self) -> bytes:
-        """The whole text, without writing it anywhere."""
+        """Render the whole file without writing it."""
         return b"".join(self._rendered(b",\n".join(self._entries())))
 
     def _replace(self, parts: list[bytes], present: Stamp | None) -> None:
         temp = self.core.disk.write_temp(parts, self.core.disk.stat_file(layout.INDEX_EXPORT))
         new = self.core.disk.stamp(temp)
-        if new is None:  # someone plays with our directories
-            raise FileNotFoundError(errno.ENOENT, "it was taken away before it could become sessions.json", temp)
-        # Both are ours until the move is made: a crash on either side of it is no foreign write. And until
-        # it is made, nothing is exported.
+        if new is None:  # another program removes files from .grovefs/tmp
+            raise FileNotFoundError(
+                errno.ENOENT, "temporary file removed before it could be renamed to sessions.json", temp
+            )
+        # Both stamps count as ours until the rename: a crash before or after it must not look like a foreign
+        # write. The cursor stays empty until then: nothing has been exported yet.
         stamps = [new] if present is None else [present, new]
         try:
             self.core.db.set_meta(export_stamps=_packed(stamps), export_digest="", export_cursor="")
             self.core.disk.move(temp, layout.INDEX_EXPORT)
         except OSError:
-            with suppress(OSError):  # what failed first counts; the next opening clears tmp/
+            with suppress(OSError):  # report the first error; the next opening empties tmp/
                 self.core.disk.remove(temp)
             raise
         self.core.disk.sync_dirs([""])
@@ -131,7 +134,7 @@ class SessionsJson:
         return [opening, inside, b"," + rest if rest else b"", b"\n}"]
 
     def _entries(self) -> Iterator[bytes]:
-        """Each entry, indented. An id that lies under several roots can be told only once."""
+        """Yield each entry, indented. The format has one entry per id, also for a child id used under several roots."""
         last = None
         rows = self.core.db.reader.execute("SELECT id, entry, extra FROM sessions ORDER BY id, root, child")
         for session_id, entry, extra in rows:
@@ -149,10 +152,10 @@ class SessionsJson:
 
 
 def parse_export(raw: bytes) -> dict[str, Any]:
-    """Any index that Bamboo could have written, of whatever version."""
+    """Parse an index written by any version of Bamboo."""
     found = json_text.parse(raw, layout.INDEX_EXPORT)
     if not isinstance(found.get("sessions"), dict):
-        raise InvalidContent(layout.INDEX_EXPORT, Problem("there is no object 'sessions'"))
+        raise InvalidContent(layout.INDEX_EXPORT, Problem("sessions: expected an object"))
     return found
 
 

@@ -1,8 +1,13 @@
-"""Edits made straight on the home, behind our back, are noticed by a watch on the directories in use.
+"""Detection of changes that other programs make to the files, with inotify watches on the
+directories in use.
 
-A directory is in use once something of its session was asked for. What the kernel tells of it is only a
-hint: the session is read again if its files are not those its row was made from, so our own commits cost
-a look and no more. Beyond the limit, and where there is no inotify, `sweep` and `check` remain.
+A directory is watched once its session has been used, up to LIMIT directories. An event is only a
+hint: the session is read again if its files differ from those it was indexed from, so the store's
+own commits cost a stat and no more. An edit is indexed within a second. Edits beyond the limit,
+without inotify, or made while no process has the home open are found by `sweep`, `check` or the
+next write to that session; opening a home does not look for them. Two edits of the same size
+within one tick of the filesystem's clock have equal stamps; a file read less than 50 ms after it
+changed is therefore read again later.
 """
 
 from __future__ import annotations
@@ -24,21 +29,21 @@ from store.layout import Location
 
 log = logging.getLogger("grovefs.store")
 
-LIMIT = 8192  # directories; the system's own limit is shared with everyone
-QUIET_S = 0.1  # an editor's save is several events
+LIMIT = 8192  # directories; fs.inotify.max_user_watches is shared by all programs of the user
+QUIET_S = 0.1  # one save in an editor makes several events
 _SESSION = flags.CLOSE_WRITE | flags.MOVED_TO | flags.MOVED_FROM | flags.DELETE | flags.ONLYDIR | flags.DONT_FOLLOW
 _PARENT = flags.CREATE | flags.MOVED_TO | flags.MOVED_FROM | flags.DELETE | flags.ONLYDIR | flags.DONT_FOLLOW
 
 
 class HomeWatcher:
-    """One daemon thread. `changed` is called with a location; `lost` when the kernel could not keep up."""
+    """One daemon thread. Calls `changed` with a location, and `lost` when the kernel dropped events."""
 
     def __init__(self, home: str, changed: Callable[[Location], object], lost: Callable[[], object]) -> None:
         self._home = home
         self._changed = changed
         self._lost = lost
-        self._guard = threading.Lock()
-        self._places: dict[int, Location | str] = {}  # watch → session, or the path of a directory of sessions
+        self._lock = threading.Lock()
+        self._watched: dict[int, Location | str] = {}  # watch descriptor → session, or path of a directory of sessions
         self._known: set[Location | str] = set()
         self._inotify = inotify_simple.INotify()
         self._wake_r, self._wake_w = os.pipe()
@@ -47,13 +52,13 @@ class HomeWatcher:
         self._thread.start()
 
     def use(self, location: Location) -> None:
-        """Something of this session, project or category was asked for: from now on it is watched."""
+        """Watch the directory of a session, project or state category from now on."""
         siblings = Location(location.root).path(layout.CHILDREN)
         if len(self._known) >= LIMIT:
             return
         if location not in self._known:
             self._watch(location, location.dir, _SESSION)
-        if location.is_session and siblings not in self._known:  # it may have come into being since
+        if location.is_session and siblings not in self._known:  # it may have been created since
             self._watch(siblings, siblings, _PARENT)
 
     def stop(self) -> None:
@@ -62,58 +67,58 @@ class HomeWatcher:
         os.close(self._wake_r)
         self._inotify.close()
 
-    def _watch(self, place: Location | str, path: str, mask: int) -> None:
-        with self._guard:
+    def _watch(self, target: Location | str, path: str, mask: int) -> None:
+        with self._lock:
             try:
                 number = self._inotify.add_watch(os.path.join(self._home, path), mask)
-            except OSError as error:  # gone meanwhile, or no watches left
+            except OSError as error:  # removed meanwhile, or the watch limit is reached
                 log.debug("not watched: %s: %s", path, error)
                 return
-            self._places[number] = place
-            self._known.add(place)
+            self._watched[number] = target
+            self._known.add(target)
 
     def _run(self) -> None:
-        waiting: dict[Location, float] = {}
-        happens = select.poll()
-        happens.register(self._inotify, select.POLLIN)
-        happens.register(self._wake_r)
-        while self._wake_r not in dict(happens.poll(50 if waiting else None)):
+        due_at: dict[Location, float] = {}
+        poll = select.poll()
+        poll.register(self._inotify, select.POLLIN)
+        poll.register(self._wake_r)
+        while self._wake_r not in dict(poll.poll(50 if due_at else None)):
             events = self._inotify.read(timeout=0)
             for event in events:
-                waiting.update({location: time.monotonic() + QUIET_S for location in self._meant(event)})
+                due_at.update({location: time.monotonic() + QUIET_S for location in self._locations_of(event)})
             if events:
-                time.sleep(QUIET_S / 2)  # whoever saves without end must not wake us for every save
+                time.sleep(QUIET_S / 2)  # a program that saves continuously must not wake us for every save
             now = time.monotonic()
-            for location in [loc for loc, due in waiting.items() if due <= now]:
-                del waiting[location]
-                if not self._tell(location):
-                    waiting[location] = now + QUIET_S
+            for location in [loc for loc, due in due_at.items() if due <= now]:
+                del due_at[location]
+                if not self._report(location):
+                    due_at[location] = now + QUIET_S
 
-    def _meant(self, event: inotify_simple.Event) -> list[Location]:
-        """The sessions that an event is about."""
+    def _locations_of(self, event: inotify_simple.Event) -> list[Location]:
+        """Return the sessions an event is about."""
         if event.mask & flags.Q_OVERFLOW:
             self._lost()
             return []
-        place = self._places.get(event.wd)
-        if event.mask & flags.IGNORED:  # the directory is gone; if it comes again, so does the watch
-            with self._guard:
-                self._places.pop(event.wd, None)
-                self._known.discard(place) if place is not None else None
-            return [place] if isinstance(place, Location) else []
-        if isinstance(place, Location):
-            return [place]
-        found = layout.locate_path(f"{place}/{event.name}") if place is not None else None
+        target = self._watched.get(event.wd)
+        if event.mask & flags.IGNORED:  # the directory was removed; if it is created again, it is watched again
+            with self._lock:
+                self._watched.pop(event.wd, None)
+                self._known.discard(target) if target is not None else None
+            return [target] if isinstance(target, Location) else []
+        if isinstance(target, Location):
+            return [target]
+        found = layout.locate_path(f"{target}/{event.name}") if target is not None else None
         if found is None or found[1]:
             return []
         self.use(found[0])
         return [found[0]]
 
-    def _tell(self, location: Location) -> bool:
-        """False to try again: somebody is at work on it."""
+    def _report(self, location: Location) -> bool:
+        """Report a change; False to try again later because the session is locked."""
         try:
             self._changed(location)
         except Busy:
             return False
         except (StoreError, OSError, apsw.Error) as error:
-            log.warning("a change of %s on disk is not indexed yet: %s", location, error)
+            log.warning("%s: change on disk not indexed yet: %s", location, error)
         return True
