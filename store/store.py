@@ -257,7 +257,7 @@ class Store:
 
     def ids(self) -> list[str]:
         """List the exact name (`root` or `root/child`) of every session, readable or not, in order."""
-        return sorted(str(location) for location, _ in self._core.index.stamps())
+        return sorted(str(location) for location, _ in self._core.index.versions())
 
     def count(self) -> int:
         """Return the number of indexed sessions."""

@@ -55,7 +55,7 @@ def _is_being_written(core: Core, location: Location, child: str) -> bool:
 def check_extra_rows(context: CheckContext) -> Iterator[Finding]:
     """Rows in the index or the full-text index whose session does not exist."""
     core, on_disk = context.core, set(context.on_disk)
-    for location, _ in list(core.index.stamps()):
+    for location, _ in list(core.index.versions()):
         if location not in on_disk and _is_extra(core, location):
             repair = partial(repairs.reindex, core, location)
             yield Finding("extra-row", location.dir, "indexed, but the session does not exist", repair)
@@ -68,7 +68,7 @@ def check_extra_rows(context: CheckContext) -> Iterator[Finding]:
 def _is_extra(core: Core, location: Location) -> bool:
     """Checked under the lock: sessions have been created and deleted since the directories were listed."""
     with core.locks.session(location):
-        is_indexed = location in core.index.tree(location.root)
+        is_indexed = location in core.index.locations_in_tree(location.root)
         return is_indexed and core.disk.stat(location.dir) is None and not is_pending(core, location)
 
 

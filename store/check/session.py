@@ -200,7 +200,7 @@ def check_row(core: Core, loaded: LoadedSession, comparison: FulltextComparison)
         return
     facts = session_reader.facts(core.disk, location, loaded.main, loaded.session, loaded.snapshot.version)
     texts = fulltext.texts_of(facts.entry.title, facts.summary, facts.messages)
-    indexed, expected = ((render_entry(source.entry), source.anchors, source.gist) for source in (row, facts))
+    indexed, expected = ((render_entry(source.entry), source.append_offsets, source.preview) for source in (row, facts))
     if indexed != expected:
         yield Finding("stale-row", location.dir, "the index differs from the files", reindex)
     elif not fulltext.rows_match(core.db.reader, row.key, texts):

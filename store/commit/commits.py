@@ -67,7 +67,7 @@ class Commits:
             facts = session_reader.facts(self.core.disk, location, main, record, self.core.version(location))
             if row is not None:
                 self.core.index.put_control(
-                    db, row, facts.entry, facts.version, facts.summary, facts.gist, facts.anchors
+                    db, row, facts.entry, facts.version, facts.summary, facts.preview, facts.append_offsets
                 )
             else:
                 self.core.index.put(db, facts)
@@ -97,7 +97,7 @@ class Commits:
         entry = session_reader.entry_of(
             side.record, location, row.entry.message_count, has_attachments=row.entry.has_attachments
         )
-        summary, gist = side.record.conversation_summary, row.gist.with_owner(side.record.metadata)
+        summary, gist = side.record.conversation_summary, row.preview.with_owner(side.record.metadata)
         self.run(
             commit,
             lambda db: self.core.index.put_control(

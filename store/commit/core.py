@@ -220,7 +220,7 @@ class Core:
             if seen.damage is not None:
                 self.index.put_damaged(db, seen.location, *seen.damage)
                 self.feed.add(db, [seen.location], "reread")
-            elif seen.facts is None and self.index.forget(db, seen.location):
+            elif seen.facts is None and self.index.remove(db, seen.location):
                 self.feed.add(db, [seen.location], "deleted")
         present = [seen.facts for seen in batch if seen.facts is not None]
         self.feed.add(db, [facts.location for facts in present], what)
@@ -267,8 +267,8 @@ class Core:
 
     def sweep(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Compare every session's stamps with its row and read again what differs; returns how many."""
-        known = dict(self.index.stamps())
-        attached = dict(self.index.attached())
+        known = dict(self.index.versions())
+        attached = dict(self.index.attachment_flags())
         differing = []
         for location in self.iter_on_disk():
             try:
@@ -291,7 +291,7 @@ class Core:
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Make every row anew from the files. None is missing meanwhile."""
-        locations = list(dict.fromkeys([*self.iter_on_disk(), *(loc for loc, _ in self.index.stamps())]))
+        locations = list(dict.fromkeys([*self.iter_on_disk(), *(loc for loc, _ in self.index.versions())]))
         self._reread_all(locations, progress, anew=True)
         with self.db.write() as db:
             fulltext.purge_strays(db)

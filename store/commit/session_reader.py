@@ -153,9 +153,9 @@ def facts(disk: Disk, location: Location, main: Document, record: Session, versi
         location=location,
         entry=entry_of(record, location, len(messages), has_attachments=has_attachments(disk, location)),
         version=version,
-        anchors=append_offsets.find(main) if _may_be_appended_to(main, location) else None,
+        append_offsets=append_offsets.find(main) if _may_be_appended_to(main, location) else None,
         summary=record.conversation_summary.content if record.conversation_summary else "",
-        gist=Preview().with_owner(record.metadata).with_messages(messages),
+        preview=Preview().with_owner(record.metadata).with_messages(messages),
         messages=messages,
     )
 

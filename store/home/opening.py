@@ -101,7 +101,7 @@ def migrate_sidecars(core: Core, putter: PutOperation) -> int:
     core.check_writable()
     if core.disk.stamp(layout.SIDECAR_MARKER) is not None:
         return 0
-    count = sum(_migrate(core, putter, location) for location, _ in list(core.index.stamps()))
+    count = sum(_migrate(core, putter, location) for location, _ in list(core.index.versions()))
     core.disk.put(NewFile(layout.SIDECAR_MARKER, [_MARKER_TEXT]))
     core.disk.sync_after_change([""])
     return count

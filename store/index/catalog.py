@@ -1,8 +1,8 @@
-"""The derived catalogue: one row a session, made from its files and from nothing else (rule 1).
+"""The catalog: one row per session in index.db, derived from its files only (rule 1).
 
-A row says which versions of the files it was made from. It may be changed in part (append, runtime
-save) only while those are still the files' stamps; else the session is read again as a whole, for
-otherwise an outside edit that nobody noticed would be sealed in.
+A row records the versions of the files it was built from. A partial update (append, runtime save) is allowed
+only while the files still have these versions. Otherwise the whole session is read again: a partial update would
+hide an outside edit for good.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ from store.index.database import Database
 from store.layout import Location
 from store.model.index_entry import IndexEntry
 from store.model.preview import Preview
-from store.model.timestamp import Timestamp
+from store.model.timestamp import Timestamp, clip_ns
 
 Order = Literal["updated", "created", "title", "messages"]
 
 NO_STAMP = Stamp(0, 0, 0, 0)
-# SQLite integers end at 2^63; no clock does.
-_LARGEST = 2**63 - 1
 
 _ORDERS: dict[Order, str] = {
     "updated": "updated_ns {0}, key {0}",
@@ -41,7 +39,7 @@ _ORDERS: dict[Order, str] = {
 
 
 class Version(NamedTuple):
-    """One state of a session on disk. None: there is no such file."""
+    """The stamps of a session's two documents. None: no such file."""
 
     main: Stamp | None
     side: Stamp | None
@@ -49,40 +47,44 @@ class Version(NamedTuple):
 
 @dataclass(frozen=True)
 class CatalogRow:
+    """The row of one session."""
+
     key: int
     location: Location
     entry: IndexEntry
     version: Version
-    anchors: AppendOffsets | None
-    gist: Preview
+    append_offsets: AppendOffsets | None
+    preview: Preview
 
 
 @dataclass(frozen=True)
 class SessionFacts:
-    """All that the index wants to know of a session. `messages` as parsed from session.json."""
+    """Everything the index stores about a session. `messages` as parsed from session.json."""
 
     location: Location
     entry: IndexEntry
     version: Version
-    anchors: AppendOffsets | None
+    append_offsets: AppendOffsets | None
     summary: str
-    gist: Preview
+    preview: Preview
     messages: Sequence[dict[str, Any]]
 
 
 class Catalog:
+    """Reads and writes the tables `sessions` and `damaged`."""
+
     def __init__(self, db: Database) -> None:
         self._db = db
 
     # -- writing, inside a transaction ---------------------------------------------------------------
 
     def put(self, db: apsw.Connection, *found: SessionFacts) -> None:
-        """Make rows and search rows say what the files say; rows of unchanged messages are not touched.
+        """Store sessions and their search rows; rows of unchanged messages are not touched.
 
-        All sessions before all messages: a statement that might have to be undone makes FTS5 write out what it
-        has gathered, and many small pieces cost far more than one.
+        All sessions are written before all messages: a statement that may need a rollback makes FTS5 flush its
+        buffer, and many small segments cost far more than one large one.
         """
-        keys = [self._put_row(db, f.location, f.entry, f.version, f.anchors, f.gist) for f in found]
+        keys = [self._put_row(db, f.location, f.entry, f.version, f.append_offsets, f.preview) for f in found]
         for facts in found:
             self._clear_damaged(db, facts.location)
         fulltext.put_all(
@@ -100,20 +102,20 @@ class Catalog:
         entry: IndexEntry,
         version: Version,
         summary: str,
-        gist: Preview,
-        anchors: AppendOffsets | None = None,
+        preview: Preview,
+        append_offsets: AppendOffsets | None = None,
     ) -> None:
-        """The control plane changed, the messages did not; `anchors`, if they lie elsewhere now."""
-        self._put_row(db, row.location, entry, version, anchors or row.anchors, gist)
+        """Update a session whose messages did not change; pass `append_offsets` if they moved."""
+        self._put_row(db, row.location, entry, version, append_offsets or row.append_offsets, preview)
         fulltext.put_session(db, row.key, entry.title, summary)
 
     def put_entry(self, db: apsw.Connection, row: CatalogRow, entry: IndexEntry) -> None:
-        """The entry changed by something beside the documents: an attachment came or went."""
-        self._put_row(db, row.location, entry, row.version, row.anchors, row.gist)
+        """Update the entry after a change outside the documents: an attachment was added or deleted."""
+        self._put_row(db, row.location, entry, row.version, row.append_offsets, row.preview)
 
     def put_version(self, db: apsw.Connection, row: CatalogRow, version: Version) -> None:
-        """The same documents with other times or modes: only their stamps changed."""
-        self._put_row(db, row.location, row.entry, version, row.anchors, row.gist)
+        """Update the stamps of documents whose times or modes changed, but not their content."""
+        self._put_row(db, row.location, row.entry, version, row.append_offsets, row.preview)
 
     def put_appended(
         self,
@@ -121,23 +123,23 @@ class Catalog:
         row: CatalogRow,
         entry: IndexEntry,
         version: Version,
-        anchors: AppendOffsets,
+        append_offsets: AppendOffsets,
         messages: Sequence[dict[str, Any]],
     ) -> None:
-        """Messages were added at the end; nothing else changed but the time."""
-        self._put_row(db, row.location, entry, version, anchors, row.gist.with_messages(messages))
+        """Update a session after an append that changed nothing else but updated_at."""
+        self._put_row(db, row.location, entry, version, append_offsets, row.preview.with_messages(messages))
         fulltext.add_messages(db, row.key, row.entry.message_count, messages)
 
-    def forget(self, db: apsw.Connection, location: Location) -> bool:
-        """Drop all that is known of a session; False if nothing was."""
+    def remove(self, db: apsw.Connection, location: Location) -> bool:
+        """Delete a session from the index; False if it was not there."""
         found = db.execute("DELETE FROM sessions WHERE root = ? AND child = ? RETURNING key", _key(location)).fetchone()
         if found is not None:
             fulltext.remove_session(db, found[0])
         return self._clear_damaged(db, location) or found is not None
 
     def put_damaged(self, db: apsw.Connection, location: Location, version: Version, reason: str) -> None:
-        """A session that is there but cannot be read: no row, yet not forgotten."""
-        self.forget(db, location)
+        """Record a session that exists but cannot be read, instead of its row."""
+        self.remove(db, location)
         main, side = version
         db.execute(
             "INSERT INTO damaged VALUES (?, ?, ?, ?, ?)",
@@ -145,7 +147,7 @@ class Catalog:
         )
 
     def put_extra(self, db: apsw.Connection, location: Location, extra: dict[str, Any]) -> None:
-        """Members of its entry in sessions.json that we do not know; the export gives them back."""
+        """Store unknown members of its entry in sessions.json; the export writes them back."""
         db.execute(
             "UPDATE sessions SET extra = ? WHERE root = ? AND child = ?",
             (orjson.dumps(extra).decode() if extra else None, *_key(location)),
@@ -161,11 +163,11 @@ class Catalog:
         location: Location,
         entry: IndexEntry,
         version: Version,
-        anchors: AppendOffsets | None,
-        gist: Preview,
+        append_offsets: AppendOffsets | None,
+        preview: Preview,
     ) -> int:
-        if version.main is None:  # a commit that comes to this keeps its mark, and the session is read again
-            raise NotFound(f"{location.path(layout.SESSION)} was taken away right after it was saved")
+        if version.main is None:  # the commit keeps its journal entry; recovery reads the session again
+            raise NotFound(f"{location.path(layout.SESSION)} was deleted right after it was saved")
         columns = {
             "root": location.root,
             "child": location.child or "",
@@ -176,40 +178,40 @@ class Catalog:
             "model": entry.model,
             "status": entry.last_run_status,
             "project": entry.project_id,
-            "created_ns": _clip(entry.created_at.ns),
-            "updated_ns": _clip(entry.updated_at.ns),
+            "created_ns": clip_ns(entry.created_at.ns),
+            "updated_ns": clip_ns(entry.updated_at.ns),
             "message_count": entry.message_count,
-            "name": display_names.session_name(entry.title, gist.opening, location),
+            "name": display_names.session_name(entry.title, preview.opening, location),
             "header_bytes": transcript.length(transcript.render_header(entry)),
             "entry": render_entry(entry),
             "main_stamp": _pack(version.main),
             "side_stamp": _pack(version.side) if version.side else None,
-            "append_at": anchors.append_at if anchors else None,
-            "updated_at_span": anchors.updated_at if anchors else None,
-            "updated_at_text": anchors.updated_at_text if anchors else None,
-            "user": gist.user,
-            "persona": gist.persona,
-            "opening": gist.opening,
-            "asked": gist.asked,
-            "answered": gist.answered,
+            "append_at": append_offsets.append_at if append_offsets else None,
+            "updated_at_span": append_offsets.updated_at if append_offsets else None,
+            "updated_at_text": append_offsets.updated_at_text if append_offsets else None,
+            "user": preview.user,
+            "persona": preview.persona,
+            "opening": preview.opening,
+            "asked": preview.asked,
+            "answered": preview.answered,
         }
         return int(db.execute(_UPSERT, tuple(columns.values())).get)
 
-    # -- asking --------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------
 
     def find(self, location: Location) -> CatalogRow | None:
         row = self._db.reader.execute(f"{_SELECT} WHERE root = ? AND child = ?", _key(location)).fetchone()
         return _row(row) if row else None
 
     def find_version(self, location: Location) -> Version | None:
-        """What a session's row was made from, without the rest of it."""
+        """The version that a session's row was built from."""
         row = self._db.reader.execute(
             "SELECT main_stamp, side_stamp FROM sessions WHERE root = ? AND child = ?", _key(location)
         ).fetchone()
         return unpack_version(row[0], row[1]) if row else None
 
     def locate(self, session_id: str) -> list[Location]:
-        """Every place where a session of this id lies, readable or not."""
+        """All locations of sessions with this id, readable or not."""
         rows = self._db.reader.execute(
             "SELECT root, child FROM sessions WHERE id = ?1 "
             "UNION SELECT root, child FROM damaged WHERE child = ?1 OR (child = '' AND root = ?1)",
@@ -217,16 +219,16 @@ class Catalog:
         )
         return [Location(root, child or None) for root, child in rows]
 
-    def tree(self, root: str) -> list[Location]:
-        """A root and all its descendants that are known, readable or not."""
+    def locations_in_tree(self, root: str) -> list[Location]:
+        """A root and all its indexed descendants, readable or not."""
         rows = self._db.reader.execute(
             "SELECT root, child FROM sessions WHERE root = ?1 UNION SELECT root, child FROM damaged WHERE root = ?1",
             (root,),
         )
         return [Location(r, child or None) for r, child in rows]
 
-    def stamps(self) -> Iterator[tuple[Location, Version]]:
-        """What every row was made from, damaged ones too."""
+    def versions(self) -> Iterator[tuple[Location, Version]]:
+        """The version of every session, damaged ones included."""
         rows = self._db.reader.execute(
             "SELECT root, child, main_stamp, side_stamp FROM sessions "
             "UNION ALL SELECT root, child, main_stamp, side_stamp FROM damaged"
@@ -234,8 +236,8 @@ class Catalog:
         for root, child, main, side in rows:
             yield Location(root, child or None), unpack_version(main, side)
 
-    def attached(self) -> Iterator[tuple[Location, bool]]:
-        """Which sessions have attachments, as far as is known; a damaged one has none that matter."""
+    def attachment_flags(self) -> Iterator[tuple[Location, bool]]:
+        """Whether each session has attachments, according to the index; False for damaged ones."""
         rows = self._db.reader.execute(
             "SELECT root, child, json_extract(entry, '$.has_attachments') FROM sessions "
             "UNION ALL SELECT root, child, 0 FROM damaged"
@@ -265,18 +267,18 @@ class Catalog:
     def summaries(
         self, where: Filter, order: Order, *, descending: bool, limit: int, offset: int
     ) -> list[tuple[Location, IndexEntry, Preview]]:
-        """As `entries`, with what a list says beside."""
+        """Like `entries`, with location and preview."""
         clause, values = where.sql()
         order_by = _ORDERS[order].format("DESC" if descending else "ASC")
         rows = self._db.reader.execute(
             f"{_SELECT} {clause} ORDER BY {order_by} LIMIT ? OFFSET ?", (*values, limit, offset)
         )
-        return [(row.location, row.entry, row.gist) for row in map(_row, rows)]
+        return [(row.location, row.entry, row.preview) for row in map(_row, rows)]
 
     def changed_since(self, since: Timestamp) -> list[Location]:
-        """Where the sessions lie that were changed at a moment or after it, in the order they were."""
+        """Locations of sessions with updated_at >= `since`, in this order."""
         rows = self._db.reader.execute(
-            "SELECT root, child FROM sessions WHERE updated_ns >= ? ORDER BY updated_ns, key", (_clip(since.ns),)
+            "SELECT root, child FROM sessions WHERE updated_ns >= ? ORDER BY updated_ns, key", (clip_ns(since.ns),)
         )
         return [Location(root, child or None) for root, child in rows]
 
@@ -289,7 +291,7 @@ class Catalog:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which entries are wanted; every part that is not None must hold."""
+    """Conditions on entries; all that are not None must match."""
 
     kind: str | None = None
     root: str | None = None
@@ -305,6 +307,7 @@ class Filter:
     updated_before: Timestamp | None = None
 
     def sql(self) -> tuple[str, list[Any]]:
+        """The WHERE clause and its parameters."""
         escaped = None if self.title is None else "".join(f"\\{c}" if c in "\\%_" else c for c in self.title)
         parts: list[tuple[str, Any]] = [
             ("(child = '') = ?", None if self.kind is None else int(self.kind == "root")),
@@ -317,17 +320,17 @@ class Filter:
             ("user = ?", self.user),
             ("persona = ?", self.persona),
             ("title LIKE '%' || ? || '%' ESCAPE '\\'", escaped),
-            ("updated_ns >= ?", _clip(self.updated_since.ns) if self.updated_since else None),
-            ("updated_ns < ?", _clip(self.updated_before.ns) if self.updated_before else None),
+            ("updated_ns >= ?", clip_ns(self.updated_since.ns) if self.updated_since else None),
+            ("updated_ns < ?", clip_ns(self.updated_before.ns) if self.updated_before else None),
         ]
         used = [(text, value) for text, value in parts if value is not None]
         if not all(layout.is_text(value) for _, value in used if isinstance(value, str)):
-            return "WHERE 0", []  # no entry says what is no text
+            return "WHERE 0", []  # not valid Unicode: matches nothing
         return ("WHERE " + " AND ".join(t for t, _ in used) if used else "", [v for _, v in used])
 
 
 def render_entry(entry: IndexEntry) -> str:
-    """The entry as sessions.json has it, but for the indentation."""
+    """The entry as in sessions.json, except for indentation."""
     return json_text.render(entry.model_dump()).decode()
 
 
@@ -349,14 +352,14 @@ _SELECT = (
 
 
 def _row(row: tuple[Any, ...]) -> CatalogRow:
-    key, root, child, entry, main, side, append_at, updated_at, updated_at_text, *gist = row
+    key, root, child, entry, main, side, append_at, updated_at, updated_at_text, *preview = row
     return CatalogRow(
         key,
         Location(root, child or None),
         IndexEntry.model_validate(orjson.loads(entry)),
         unpack_version(main, side),
         AppendOffsets(append_at, updated_at, updated_at_text) if append_at is not None else None,
-        Preview(*gist),
+        Preview(*preview),
     )
 
 
@@ -369,13 +372,9 @@ def _pack(stamp: Stamp) -> str:
 
 
 def unpack_version(main: str, side: str | None) -> Version:
-    """From the columns main_stamp and side_stamp."""
+    """Parse the columns main_stamp and side_stamp."""
     return Version(_unpack(main), _unpack(side) if side else None)
 
 
 def _unpack(text: str) -> Stamp:
     return Stamp(*map(int, text.split(":")))
-
-
-def _clip(ns: int) -> int:
-    return max(-_LARGEST, min(ns, _LARGEST))

@@ -1,8 +1,8 @@
-"""The change feed: what changed since, for mounts and other processes.
+"""The change feed: every commit, in order, for mounts and other processes.
 
-Every commit adds rows in its own transaction, so the order of the feed is the order of commits. A
-cursor is an epoch and a sequence; a cursor of another epoch, or one older than the feed reaches back,
-is answered by `resync`: forget what you have cached.
+Each commit adds its rows in its own transaction, so the feed has the order of the commits. A cursor is an epoch
+and a sequence number. For a cursor of another epoch, or one older than the oldest row, the answer has `resync` set:
+the caller must drop everything it has cached.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import apsw
 from store.index.database import Database, now_ns
 from store.layout import Location
 
-# mail, state and project: not the documents of a session; `location.dir` says where.
+# mail, state, project: no session document changed; `location.dir` is the directory.
 What = Literal[
     "saved",
     "runtime",
@@ -34,17 +34,21 @@ What = Literal[
     "project",
 ]
 
-KEPT = 100_000  # rows; older ones are dropped when idle
-PAGE = 10_000
+KEPT_ROWS = 100_000  # older rows are deleted when idle
+PAGE_ROWS = 10_000
 POLL_S = 0.05
 
 
 class Cursor(NamedTuple):
+    """A position in the feed."""
+
     epoch: str
     seq: int
 
 
 class FeedChange(NamedTuple):
+    """One change of one session or other location."""
+
     seq: int
     location: Location
     what: str
@@ -52,7 +56,7 @@ class FeedChange(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What came after a cursor, and the cursor to ask with next time."""
+    """The changes after a cursor, and the cursor for the next call."""
 
     cursor: Cursor
     items: list[FeedChange]
@@ -60,26 +64,28 @@ class Changes(NamedTuple):
 
 
 class ChangeFeed:
+    """Reads and trims the table `changes`."""
+
     def __init__(self, db: Database) -> None:
         self._db = db
 
     @staticmethod
     def add(db: apsw.Connection, locations: Iterable[Location], what: What) -> None:
-        """Inside the transaction of the commit that it tells of."""
+        """Add changes, inside the transaction of their commit."""
         at_ns = now_ns()
         rows = [(loc.root, loc.child or "", what, at_ns) for loc in locations]
         db.executemany("INSERT INTO changes (root, child, what, at_ns) VALUES (?, ?, ?, ?)", rows)
 
     def begin_epoch(self) -> None:
-        """After the past became unsure: everyone who followed starts afresh."""
+        """Invalidate all cursors, after changes may have been missed."""
         self._db.set_meta(epoch=uuid.uuid4().hex)
 
     def cursor(self) -> Cursor:
-        """The present end of the feed."""
+        """The current end of the feed."""
         return Cursor(self._db.get_meta("epoch", ""), self._last(self._db.reader))
 
     def since(self, cursor: Cursor | None = None) -> Changes:
-        """At most one page of changes after `cursor`; None starts at the present end."""
+        """At most PAGE_ROWS changes after `cursor`; None returns a cursor at the current end."""
         reader = self._db.reader
         reader.execute("BEGIN")  # one snapshot for epoch, floor and rows
         try:
@@ -91,7 +97,7 @@ class ChangeFeed:
                 return Changes(Cursor(epoch, self._last(reader)), [], resync=True)
             rows = reader.execute(
                 "SELECT seq, root, child, what, at_ns FROM changes WHERE seq > ? ORDER BY seq LIMIT ?",
-                (cursor.seq, PAGE),
+                (cursor.seq, PAGE_ROWS),
             )
             items = [FeedChange(seq, Location(root, child or None), what, at) for seq, root, child, what, at in rows]
             return Changes(Cursor(epoch, items[-1].seq if items else cursor.seq), items)
@@ -99,7 +105,7 @@ class ChangeFeed:
             reader.execute("COMMIT")
 
     def wait(self, cursor: Cursor, timeout_s: float = 1.0) -> Changes:
-        """As `since`, but wait up to `timeout_s` for something to come."""
+        """Like `since`, but wait up to `timeout_s` for a change."""
         deadline = time.monotonic() + timeout_s
         reader = self._db.reader
         while True:
@@ -107,16 +113,16 @@ class ChangeFeed:
             found = self.since(cursor)
             if found.items or found.resync:
                 return found
-            # Any commit by another connection changes data_version; asking for it costs microseconds.
+            # A commit by another connection changes data_version; reading it costs microseconds.
             while reader.pragma("data_version") == version:
                 if time.monotonic() >= deadline:
                     return found
                 time.sleep(POLL_S)
 
     def trim(self) -> None:
-        """Drop what lies further back than anyone should need."""
-        floor = self._last(self._db.reader) - KEPT
-        if floor - self._db.get_meta("feed_floor", 0) < KEPT // 10:
+        """Delete all but the newest KEPT_ROWS rows."""
+        floor = self._last(self._db.reader) - KEPT_ROWS
+        if floor - self._db.get_meta("feed_floor", 0) < KEPT_ROWS // 10:
             return
         with self._db.write() as db:
             db.execute("DELETE FROM changes WHERE seq <= ?", (floor,))

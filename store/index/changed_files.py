@@ -13,10 +13,10 @@ import apsw
 
 from store.index.database import now_ns
 
-NOTE = "INSERT INTO grep_changed VALUES (?, ?) ON CONFLICT DO UPDATE SET at_ns = excluded.at_ns"
+UPSERT = "INSERT INTO grep_changed VALUES (?, ?) ON CONFLICT DO UPDATE SET at_ns = excluded.at_ns"
 
 
 def note(db: apsw.Connection, paths: Iterable[str]) -> None:
     """Record files below sessions/ as changed now. Runs inside the commit's transaction."""
     at_ns = now_ns()
-    db.executemany(NOTE, [(os.fsencode(path), at_ns) for path in paths if path.startswith("sessions/")])
+    db.executemany(UPSERT, [(os.fsencode(path), at_ns) for path in paths if path.startswith("sessions/")])

@@ -1,8 +1,8 @@
-"""The rows that full-text search answers from: one a message, one a session (title, summary), one a state document.
+"""Full-text rows: one per message, one per session (title and summary), one per state document.
 
-They are written in the transaction of the commit that changed what they stand for, and only those of what
-changed. The index keeps no text: snippets are cut from the files. A text has a place (`texts.row`) and, in
-FTS5, a number: a message that only moved keeps its number, and the highest numbers are the newest texts.
+A commit writes the rows of changed texts in its own transaction. The index stores no text: snippets are read from
+the files. A text has a position (`texts.row`) and a rowid in FTS5 (`texts.number`). A message that only moved keeps
+its number; newer texts have higher numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from store.model.timestamp import clip_ns, ns_of
 
 
 class SearchContent(NamedTuple):
-    """What search shall know of a session: its key, its title and summary, its messages."""
+    """The searchable content of a session."""
 
     key: int
     title: str
@@ -37,12 +37,12 @@ def put_session(db: apsw.Connection, key: int, title: str, summary: str) -> None
 
 
 def put_all(db: apsw.Connection, found: Iterable[SearchContent]) -> None:
-    """Bring the rows in step with sessions and their messages; those of what did not change are left alone."""
+    """Update the rows of sessions and their messages; unchanged rows are not touched."""
     _put_rows(db, *(_Rows(c.key << SHIFT, last_row(c.key), texts_of(c.title, c.summary, c.messages)) for c in found))
 
 
 def add_messages(db: apsw.Connection, key: int, index: int, messages: Sequence[dict[str, Any]]) -> None:
-    """Rows for messages appended at `index`; the cost does not depend on those before."""
+    """Add rows for messages appended at `index`; the cost does not depend on earlier messages."""
     first = (key << SHIFT) + 1 + index
     _put_rows(db, _Rows(first, last_row(key), [_text_of(message) for message in messages]))
 
@@ -59,7 +59,7 @@ def last_row(key: int) -> int:
 
 
 def put_document(db: apsw.Connection, path: str, title: str, text: str, updated_ns: int) -> None:
-    """Search finds the state document at `path`, by its title and its text. Same text: only the time is noted."""
+    """Index the title and text of a state document. If both are unchanged, only its time is updated."""
     key = db.execute(
         "INSERT INTO state_documents (path, title, updated_ns) VALUES (?, ?, ?) ON CONFLICT (path) "
         "DO UPDATE SET title = excluded.title, updated_ns = excluded.updated_ns RETURNING key",
@@ -69,19 +69,19 @@ def put_document(db: apsw.Connection, path: str, title: str, text: str, updated_
 
 
 def remove_document(db: apsw.Connection, path: str) -> None:
-    """Search knows nothing of this document any more, if it ever did."""
+    """Remove a state document from the index, if it is there."""
     found = db.execute("DELETE FROM state_documents WHERE path = ? RETURNING key", (path,)).fetchone()
     if found is not None:
         _put_rows(db, _Rows(-found[0], -found[0], []))
 
 
 def documents(db: apsw.Connection) -> list[str]:
-    """The paths of all state documents that search knows."""
+    """The paths of all indexed state documents."""
     return [path for (path,) in db.execute("SELECT path FROM state_documents ORDER BY path")]
 
 
 def document_matches(db: apsw.Connection, path: str, title: str, text: str) -> bool:
-    """Whether search has this document, and as it is."""
+    """Whether the document is indexed with this title and text."""
     found = db.execute(
         "SELECT t.digest FROM state_documents d JOIN texts t ON t.row = -d.key "
         "JOIN search_docsize f ON f.id = t.number WHERE d.path = ? AND d.title = ?",
@@ -95,15 +95,15 @@ def document_matches(db: apsw.Connection, path: str, title: str, text: str) -> b
 
 @dataclass(frozen=True, slots=True)
 class SearchRow:
-    """What a row stands for. All but the digest is worked out only if the row has to be written."""
+    """The text of one row. Everything but the digest is computed only if the row is written."""
 
     digest: int
-    source: dict[str, Any] | None  # a message
-    title: str = ""  # of a session or document, where there is no message
+    source: dict[str, Any] | None  # a message, or None
+    title: str = ""  # of a session or document, if not a message
     summary: str = ""
 
     def columns(self) -> tuple[str, str | None, int | None, int]:
-        """Those of `texts`, but for row and number."""
+        """The columns of `texts` without row and number."""
         if self.source is None:
             return "", None, None, self.digest
         created_at = self.source.get("created_at")
@@ -117,12 +117,12 @@ class SearchRow:
 
     @property
     def transcript_source(self) -> str | dict[str, Any]:
-        """What a transcript has of it."""
+        """The part of it that a transcript shows."""
         return self.summary if self.source is None else self.source
 
 
 class _Rows(NamedTuple):
-    """The rows from `first` to `last` shall be those of `wanted`, one after the other."""
+    """The wanted content of the rows from `first` to `last`, in order."""
 
     first: int
     last: int
@@ -130,16 +130,16 @@ class _Rows(NamedTuple):
 
 
 class _TextChange:
-    """What has to be done for that."""
+    """The difference between the wanted and the present rows."""
 
     def __init__(self, rows: _Rows, present: dict[int, tuple[int, int]]) -> None:
-        """`present` are the rows that are there, with digest and number."""
+        """`present` maps a row to its digest and number."""
         first, self.last, wanted = rows
         self.first = first
         self.changed = [(row, text) for row, text in enumerate(wanted, first) if _is_other(present.get(row), text)]
         self.gone = [row for row in present if row >= first + len(wanted)]
         self.stale = [row for row, _ in self.changed if row in present] + self.gone
-        free: dict[int, list[int]] = {}  # by digest, the numbers of texts that are no longer where they were
+        free: dict[int, list[int]] = {}  # digest → numbers of texts that are no longer at their row
         for row in self.stale:
             digest, number = present[row]
             free.setdefault(digest, []).append(number)
@@ -154,7 +154,7 @@ def _is_other(present: tuple[int, int] | None, text: SearchRow) -> bool:
 
 
 def _put_rows(db: apsw.Connection, *rows: _Rows) -> None:
-    """Full-text rows last: whatever else is written makes FTS5 write out what it has gathered."""
+    """Write the differences. FTS5 rows come last: any other write makes FTS5 flush its buffer."""
     changes = [_TextChange(each, _present(db, each.first, each.last)) for each in rows]
     _execute_many(db, "DELETE FROM texts WHERE row = ?", [(row,) for c in changes for row in c.stale])
     _execute_many(db, _INSERT, [(row, number, *text.columns()) for c in changes for row, text, number in c.moved])
@@ -173,8 +173,8 @@ def _present(db: apsw.Connection, first: int, last: int) -> dict[int, tuple[int,
 
 
 def _pieces_of(change: _TextChange) -> transcript_sizes.RowChange:
-    told = [(row, text.transcript_source) for row, text in change.changed]
-    return transcript_sizes.RowChange(change.first, change.last, [(row,) for row in change.stale], told)
+    sources = [(row, text.transcript_source) for row, text in change.changed]
+    return transcript_sizes.RowChange(change.first, change.last, [(row,) for row in change.stale], sources)
 
 
 def _execute_many(db: apsw.Connection, statement: str, values: list[tuple[Any, ...]]) -> None:
@@ -182,7 +182,7 @@ def _execute_many(db: apsw.Connection, statement: str, values: list[tuple[Any, .
         db.executemany(statement, values)
 
 
-# Both, each at the end of an index: a full-text row that nobody owns must not stand in the way.
+# The maximum of both tables: the number of an orphaned full-text row must not be reused. Both use an index.
 _HIGHEST = "SELECT max(number) FROM texts UNION ALL SELECT max(id) FROM search_docsize"
 _INSERT = "INSERT INTO texts (row, number, role, message_id, created_ns, digest) VALUES (?, ?, ?, ?, ?, ?)"
 
@@ -192,7 +192,7 @@ def _session_text(title: str, summary: str) -> SearchRow:
 
 
 def session_digest(title: str, summary: str) -> int:
-    """What `texts` has for the row of a session itself."""
+    """The digest in `texts` for the row of a session's title and summary."""
     return _digest([title, summary])
 
 
@@ -204,16 +204,16 @@ def _digest(value: Any) -> int:
     return int.from_bytes(blake2b(orjson.dumps(value), digest_size=8).digest(), signed=True)
 
 
-# -- trusting nothing ------------------------------------------------------------------------------
+# -- verification ---------------------------------------------------------------------------------
 
 
 def texts_of(title: str, summary: str, messages: Sequence[dict[str, Any]]) -> list[SearchRow]:
-    """What the rows of a session stand for, in order."""
+    """The rows that a session should have, in order."""
     return [_session_text(title, summary), *map(_text_of, messages)]
 
 
 def rows_match(db: apsw.Connection, key: int, wanted: Sequence[SearchRow]) -> bool:
-    """Whether a session has the rows that its files would make, each with a number that is in the full-text index."""
+    """Whether a session has exactly the wanted rows, each with a full-text row."""
     between = (key << SHIFT, last_row(key))
     rows = "SELECT row, role, message_id, created_ns, digest FROM texts WHERE row BETWEEN ? AND ? ORDER BY row"
     present = db.execute(rows, between).fetchall()
@@ -225,7 +225,7 @@ def rows_match(db: apsw.Connection, key: int, wanted: Sequence[SearchRow]) -> bo
 
 
 def purge_session(db: apsw.Connection, key: int) -> None:
-    """As `remove_session`, but also what no longer has a full-text row."""
+    """Like `remove_session`, but also removes rows without a full-text row."""
     between = (key << SHIFT, last_row(key))
     db.execute("DELETE FROM search WHERE rowid IN (SELECT number FROM texts WHERE row BETWEEN ? AND ?)", between)
     db.execute("DELETE FROM texts WHERE row BETWEEN ? AND ?", between)
@@ -233,7 +233,7 @@ def purge_session(db: apsw.Connection, key: int) -> None:
 
 
 def count_strays(db: apsw.Connection) -> int:
-    """How many rows belong to no session or document that is known."""
+    """The number of rows that belong to no indexed session or document."""
     tables = f"SELECT count(*) FROM ({_STRAY_KEYS}) UNION ALL SELECT count(*) FROM ({_STRAY_NUMBERS})"
     return sum(count for (count,) in db.execute(tables))
 
@@ -246,7 +246,7 @@ def purge_strays(db: apsw.Connection) -> None:
     db.execute(f"DELETE FROM texts WHERE row < 0 AND number IN ({_STRAY_NUMBERS})")
 
 
-# Of sessions; and of documents, and of nothing at all.
+# Keys of missing sessions; numbers of missing documents and of orphaned full-text rows.
 _STRAY_KEYS = (
     f"SELECT row >> {SHIFT} FROM texts WHERE row >= 0 UNION SELECT row >> {SHIFT} FROM pieces "
     f"UNION SELECT row >> {SHIFT} FROM links EXCEPT SELECT key FROM sessions"

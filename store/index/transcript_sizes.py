@@ -1,7 +1,7 @@
-"""How long each piece of a transcript is, so that a transcript's size is one read of one row.
+"""Sizes of the parts of transcripts, so that the size of a transcript is read from one row.
 
-Kept in the transaction of the commit that changes a message, for changed messages alone: `search` knows which
-those are. A session's row holds the sum; an append adds to it without looking at what was before.
+A commit updates the sizes of changed messages in its own transaction; `fulltext` determines which ones changed. The
+row of a session has the sum, and an append adds to it without reading earlier messages.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from store.index.schema import SHIFT
 from store.layout import Location
 from store.model.index_entry import IndexEntry
 
-PLACE = (1 << SHIFT) - 1
+ROW_MASK = (1 << SHIFT) - 1
 Source = str | dict[str, Any]  # a session's summary, or a message
 
 
 class RowChange(NamedTuple):
-    """Search rows between `first` and `last`, all of one session, that are gone or stand for something else now."""
+    """Search rows of one session, between `first` and `last`, that were removed or changed."""
 
     first: int
     last: int
-    stale: Sequence[tuple[int]]  # those that stood for something before
+    stale: Sequence[tuple[int]]  # rows with old content to remove
     changed: Sequence[tuple[int, Source]]
 
 
 def put(db: apsw.Connection, changes: Sequence[RowChange]) -> None:
-    """Follow changes of search rows."""
+    """Update sizes and links after changes of search rows."""
     before = [_remove(db, change) if change.stale else 0 for change in changes]
     measured = [[(row, measure(row, source)) for row, source in change.changed] for change in changes]
     db.executemany(
@@ -49,7 +49,7 @@ def put(db: apsw.Connection, changes: Sequence[RowChange]) -> None:
 
 
 def _remove(db: apsw.Connection, change: RowChange) -> int:
-    """Forget what rows stood for before; returns how long that was."""
+    """Remove the sizes and links of old content; returns its total size."""
     between = (change.first, change.last)
     if db.execute("SELECT 1 FROM links WHERE row BETWEEN ? AND ? LIMIT 1", between).fetchone():
         db.executemany("DELETE FROM links WHERE row = ?", change.stale)
@@ -57,14 +57,14 @@ def _remove(db: apsw.Connection, change: RowChange) -> int:
 
 
 def measure(row: int, source: Source) -> PieceSize:
-    """The length of the piece that a row stands for."""
+    """The size and links of the transcript part of a row."""
     if isinstance(source, str):
         return PieceSize(transcript.length(transcript.render_summary(source)), {})
-    return transcript.measure(source, (row & PLACE) - 1)
+    return transcript.measure(source, (row & ROW_MASK) - 1)
 
 
 def purge(db: apsw.Connection, key: int) -> None:
-    """Nothing is known of a session's pieces any more, whatever was."""
+    """Remove all sizes and links of a session."""
     between = (key << SHIFT, ((key + 1) << SHIFT) - 1)
     db.execute("DELETE FROM pieces WHERE row BETWEEN ? AND ?", between)
     db.execute("DELETE FROM links WHERE row BETWEEN ? AND ?", between)
@@ -72,7 +72,7 @@ def purge(db: apsw.Connection, key: int) -> None:
 
 
 def sizes_match(db: apsw.Connection, key: int, sources: Iterable[Source]) -> bool:
-    """Whether what is known of a session's pieces is what its files would make of it."""
+    """Whether the stored sizes and links of a session match its files."""
     first, last = key << SHIFT, ((key + 1) << SHIFT) - 1
     measured = [(first + place, measure(first + place, source)) for place, source in enumerate(sources)]
     known = db.execute("SELECT row, bytes FROM pieces WHERE row BETWEEN ? AND ? ORDER BY row", (first, last)).fetchall()
@@ -85,7 +85,7 @@ def sizes_match(db: apsw.Connection, key: int, sources: Iterable[Source]) -> boo
 
 
 def _row_matches(db: apsw.Connection, key: int, text_bytes: int) -> bool:
-    """Whether a session's row has the right sum, and what follows from the rest of it."""
+    """Whether a session's row has the right total size, name and header size."""
     columns = "root, child, opening, entry, name, header_bytes, text_bytes"
     row = db.execute(f"SELECT {columns} FROM sessions WHERE key = ?", (key,)).fetchone()
     if row is None:
@@ -97,14 +97,14 @@ def _row_matches(db: apsw.Connection, key: int, text_bytes: int) -> bool:
 
 
 def links_of(db: apsw.Connection, key: int) -> dict[str, int]:
-    """How often each attachment is linked in a session's transcript."""
+    """The attachment URLs in a session's transcript, with the number of links."""
     between = (key << SHIFT, ((key + 1) << SHIFT) - 1)
     rows = db.execute("SELECT url, sum(times) FROM links WHERE row BETWEEN ? AND ? GROUP BY url", between)
     return {url: int(times) for url, times in rows}
 
 
 def sessions_with_links(db: apsw.Connection) -> set[int]:
-    """The keys of all sessions whose transcripts have links."""
+    """The keys of all sessions whose transcripts link to attachments."""
     return {key for (key,) in db.execute(f"SELECT DISTINCT row >> {SHIFT} FROM links")}
 
 

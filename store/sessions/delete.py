@@ -82,17 +82,17 @@ class DeleteOperations:
 
     def _with_descendants(self, location: Location) -> list[Location]:
         for known in {
-            *self.core.index.tree(location.root),
+            *self.core.index.locations_in_tree(location.root),
             *self._children_in(location.root, Location(location.root).dir),
         }:
             self.core.refresh(known)  # a direct edit on disk may have pinned or added a session
         below = descendants(location, self._entries(location.root))
         if location.child is None:  # includes unreadable sessions, which have no entry
-            below = [other for other in self.core.index.tree(location.root) if other != location]
+            below = [other for other in self.core.index.locations_in_tree(location.root) if other != location]
         return [location, *below]
 
     def _entries(self, root: str) -> dict[Location, IndexEntry]:
-        return {loc: row.entry for loc in self.core.index.tree(root) if (row := self.core.index.find(loc))}
+        return {loc: row.entry for loc in self.core.index.locations_in_tree(root) if (row := self.core.index.find(loc))}
 
     def _children_in(self, root: str, directory: str) -> list[Location]:
         """Descendants of a root found in its directory, which may be in the trash."""
@@ -112,7 +112,7 @@ class DeleteOperations:
     def _run(self, location: Location, moved: Sequence[Location], deleted: Sequence[Location]) -> None:
         def finish(db: Any) -> None:
             for each in deleted:
-                self.core.index.forget(db, each)
+                self.core.index.remove(db, each)
             self.core.feed.add(db, deleted, "deleted")
 
         row = self.core.index.find(location)

@@ -116,14 +116,14 @@ class RenameOperation:
 
     def _run(self, source: Location, target: Location, files: list[NewFile], changed: list[Location]) -> None:
         inside = [loc for loc in changed if loc == source or (source.child is None and loc.root == source.root)]
-        gone = [*inside, *(loc for loc in self.core.index.tree(source.root) if source.child is None)]
+        gone = [*inside, *(loc for loc in self.core.index.locations_in_tree(source.root) if source.child is None)]
         arrived = [Location(target.root, loc.child if loc != source else target.child) for loc in inside]
         beside = [loc for loc in changed if loc not in inside]
         touched = list(dict.fromkeys([*gone, *arrived, *beside]))
 
         def finish(db: apsw.Connection) -> None:
             for location in gone:
-                self.core.index.forget(db, location)
+                self.core.index.remove(db, location)
             for location in [*arrived, *beside]:
                 self.core.reread(location, "moved")
             self.core.feed.add(db, gone, "deleted")

@@ -240,17 +240,18 @@ class SaveOperations:
         row = self.commits.fresh_row(location)
         main = self.core.disk.read(location.path(layout.SESSION), self.core.limit_bytes)
         side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
-        if row is None or row.anchors is None or main is None or side is None:
+        if row is None or row.append_offsets is None or main is None or side is None:
             return None
-        if not append_offsets.still_valid(main.data, row.anchors) or sidecar.AUTHORITY.encode() in main.data[:64]:
+        has_authority = sidecar.AUTHORITY.encode() in main.data[:64]
+        if has_authority or not append_offsets.still_valid(main.data, row.append_offsets):
             return None
         try:
             old_side = json_text.parse(side.data, layout.RUNTIME)
-            latest = _later(Timestamp(row.anchors.updated_at_text), Timestamp(old_side["updated_at"]))
+            latest = _later(Timestamp(row.append_offsets.updated_at_text), Timestamp(old_side["updated_at"]))
         except (InvalidContent, KeyError, ValueError, TypeError):
             return None
         now = Timestamp.after(latest)
-        parts, moved = append_offsets.splice_messages(main.data, row.anchors, added, now)
+        parts, moved = append_offsets.splice_messages(main.data, row.append_offsets, added, now)
         json_text.check_size(sum(map(len, parts)), location.path(layout.SESSION), self.core.limit_bytes)
         new_side = splice(side.data, {"updated_at": old_side["updated_at"]}, {"updated_at": now})
         entry = row.entry.model_copy(

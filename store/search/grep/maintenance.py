@@ -155,7 +155,7 @@ class TrigramIndex:
         at_ns = now_ns()
         for rows in _chunks([(path, at_ns) for path in paths]):
             with self.db.write() as db:
-                db.executemany(changed_files.NOTE, rows)
+                db.executemany(changed_files.UPSERT, rows)
 
     def _record(self, records: list[tuple[bytes, bytes]], present: dict[bytes, bytes]) -> None:
         """Store directory stamps, innermost first: a row means that everything below it is in the tables."""

@@ -108,7 +108,7 @@ def see_gone(store: Store) -> None:
 def test_missing_row_is_found_and_made_again(opened: Store) -> None:
     """A session without a row gets one from its files."""
     with opened._core.db.write() as db:
-        opened._core.index.forget(db, Location("s1"))
+        opened._core.index.remove(db, Location("s1"))
     see_mended(opened, "missing-row", "sessions/s1")
     entry = opened.entry("s1")
     assert entry is not None

@@ -75,7 +75,7 @@ def test_pages_join_without_gap_or_double(store: Store, monkeypatch: pytest.Monk
     for i in range(10):
         store.save(make_session(f"s{i}", messages=0))
     everything = store.feed.since(cursor).items
-    monkeypatch.setattr(change_feed, "PAGE", 3)
+    monkeypatch.setattr(change_feed, "PAGE_ROWS", 3)
     pages: list[FeedChange] = []
     while (page := store.feed.since(cursor)).items:
         assert len(page.items) <= 3
@@ -127,7 +127,7 @@ def test_rebuild_is_told_session_by_session(store: Store) -> None:
 
 def test_cursor_behind_the_trimmed_feed_means_resync(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old rows are dropped; who would miss one of them is told to start afresh, nobody else is."""
-    monkeypatch.setattr(change_feed, "KEPT", 10)
+    monkeypatch.setattr(change_feed, "KEPT_ROWS", 10)
     cursors = [store.feed.since().cursor]
     for i in range(20):
         store.save(make_session(f"s{i}", messages=0))
