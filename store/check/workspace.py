@@ -64,7 +64,7 @@ def _check_messages(core: Core, box: Mailbox, directory: str) -> Iterator[Findin
             problem = _message_problem(core, path)
             if problem is not None:
                 text = f"{problem}; it belongs in {MAIL_CORRUPT}/"
-                yield Finding("message", display_path(path), text, partial(box.set_aside, path))
+                yield Finding("message", display_path(path), text, partial(box.quarantine, path))
 
 
 def _message_problem(core: Core, path: str) -> str | None:

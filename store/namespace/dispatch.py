@@ -74,9 +74,9 @@ class Dispatcher:
         if place.location is None:
             return
         if place.kind is PathKind.MESSAGE:
-            self.mail.tell(place.location)
+            self.mail.announce(place.location)
         elif place.kind is PathKind.RECORD:
-            self.records.tell(place.location)
+            self.records.announce(place.location)
         elif place.name == layout.REMOVED and not place.location.is_session:
             self.core.refresh(place.location)  # a child taken out of its project's indices, or back
 

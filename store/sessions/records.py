@@ -107,7 +107,7 @@ class Records:
                 raise NotFound(f"{place.path} does not exist")
             self._commit(place.location, to_trash(place.location, "record deleted", moved=[place.path]))
 
-    def tell(self, location: Location) -> None:
+    def announce(self, location: Location) -> None:
         """Others are to hear that a record went by being renamed."""
         with self.core.db.write() as db:
             self.core.feed.add(db, [location], "record")

@@ -1,7 +1,7 @@
-"""One message in a mailbox: what it says, what its file is called, and who has seen it already. Pure.
+"""A mailbox message: its format, its file name, and detection of repeated deliveries. Pure.
 
-A file's name begins with the nanosecond the message was made, so the order of names is the order of
-messages. The id is what tells a message that is delivered twice (FORMATS D.3).
+The file name begins with the creation time in nanoseconds, so names sort in the order of creation.
+Delivery is at least once: a message delivered twice has the same id both times.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from store.errors import InvalidContent, InvalidName, Problem
 from store.model.record import Opt, Record
 from store.model.timestamp import Timestamp
 
-REMEMBERED = 4096  # ids that an AdmittedSet keeps
+SEEN_IDS_CAPACITY = 4096  # of a SeenIds
 
-# Those known so far. A reader takes any other too: it is the consumer who knows whether it understands one.
+# The kinds in use. Readers accept any other kind as well; the consumer decides whether it knows one.
 KINDS = (
     *("task", "ask", "handoff", "reply", "mcp_request", "mcp_reply", "run", "event", "outcome", "steer"),
     *("approval_request", "approval_reply", "leased_run", "fenced_run", "session_message_admitted"),
@@ -42,7 +42,7 @@ class Sender(Record):
 
 
 class InboxMessage(Record):
-    """`from` is a word of Python's, so it is called `sender` here."""
+    """The JSON key of `sender` is `from`, which is a keyword in Python."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 
@@ -51,30 +51,32 @@ class InboxMessage(Record):
     kind: str
     body: Any
     created_at: Timestamp
-    correlation_id: Opt[str] = None  # a reply: the id of what it answers
+    correlation_id: Opt[str] = None  # of a reply: the id of the message it answers
 
     @field_validator("kind")
     @classmethod
-    def _is_a_word(cls, kind: str) -> str:
+    def _check_kind(cls, kind: str) -> str:
         if not _WORD.fullmatch(kind):
-            raise PydanticCustomError("kind", "a word in small letters is expected, such as task or mcp_reply")
+            raise PydanticCustomError("kind", "expected a lower-case word such as task or mcp_reply")
         return kind
 
     @classmethod
     def new(
         cls, sender: str, kind: str, body: Any, *, role: str | None = None, correlation_id: str | None = None
     ) -> Self:
-        """A message of now, with an id of its own."""
-        said = {"id": str(uuid4()), "from": {"session_id": sender, "role": role}, "kind": kind, "body": body}
+        """A message with a new id, created now."""
+        members = {"id": str(uuid4()), "from": {"session_id": sender, "role": role}, "kind": kind, "body": body}
         try:
-            return cls.model_validate({**said, "created_at": Timestamp.now(), "correlation_id": correlation_id})
+            return cls.model_validate({**members, "created_at": Timestamp.now(), "correlation_id": correlation_id})
         except pydantic.ValidationError as error:
             raise InvalidContent("message", type_problem(error)) from None
 
     @property
     def file_name(self) -> str:
-        """InvalidName if the id cannot be part of one."""
-        ns = self.created_at.ns if 0 <= self.created_at.ns < 2**63 else 0  # as the ancestor writes it
+        """Name of the message's file. Raises InvalidName if the id cannot be part of one."""
+        ns = (
+            self.created_at.ns if 0 <= self.created_at.ns < 2**63 else 0
+        )  # out of range: 0, as other implementations of the format write it
         name = f"{ns:020d}-{self.id}.json"
         if not self.id or _UNUSABLE.search(self.id) or not layout.is_text(self.id):
             reason = "it is empty, not Unicode, or has '/' or control characters"
@@ -87,11 +89,11 @@ class InboxMessage(Record):
         try:
             return json_text.render(self.model_dump())
         except (TypeError, UnicodeEncodeError) as error:
-            raise InvalidContent("message", Problem(f"it cannot be written as JSON: {error}", field="body")) from None
+            raise InvalidContent("message", Problem(f"cannot be encoded as JSON: {error}", field="body")) from None
 
 
 def parse_message(raw: bytes, name: str, *, limit: int = json_text.MAX_DOCUMENT_BYTES) -> InboxMessage:
-    """The message in `raw`; InvalidContent says what is wrong and where. `name` is for the error."""
+    """Parse a message. Raises InvalidContent with the position of the error; `name` is the file named in it."""
     data = json_text.parse(raw, name, limit=limit)
     try:
         return InboxMessage.model_validate(data)
@@ -100,19 +102,19 @@ def parse_message(raw: bytes, name: str, *, limit: int = json_text.MAX_DOCUMENT_
 
 
 class SeenIds:
-    """The ids a consumer has taken in lately, so that what is delivered twice is done once.
+    """Message ids a consumer has processed, so that it handles a message only once.
 
-    Kept by the consumer, beside whatever else it must not forget; the oldest make room for new ones.
+    The consumer stores it together with its other state. Above `capacity` the oldest ids are dropped.
     """
 
-    def __init__(self, ids: Iterable[str] = (), capacity: int = REMEMBERED) -> None:
+    def __init__(self, ids: Iterable[str] = (), capacity: int = SEEN_IDS_CAPACITY) -> None:
         self._capacity = capacity
         self._ids: dict[str, None] = {}
         for message_id in ids:
             self.admit(message_id)
 
     def admit(self, message_id: str) -> bool:
-        """True for an id that was not seen before, which is remembered from now on."""
+        """Record an id. Returns False if it was recorded before."""
         if message_id in self._ids:
             return False
         self._ids[message_id] = None
@@ -127,15 +129,15 @@ class SeenIds:
         return len(self._ids)
 
     def render(self) -> bytes:
-        """A JSON array of strings, the oldest first."""
+        """A JSON array of the ids, oldest first."""
         return orjson.dumps(list(self._ids))
 
     @classmethod
-    def parse(cls, raw: bytes, capacity: int = REMEMBERED) -> Self:
+    def parse(cls, raw: bytes, capacity: int = SEEN_IDS_CAPACITY) -> Self:
         try:
             ids = orjson.loads(raw)
         except orjson.JSONDecodeError as error:
             raise InvalidContent("admitted ids", Problem(error.msg, error.lineno, error.colno)) from None
         if not isinstance(ids, list) or not all(isinstance(message_id, str) for message_id in ids):
-            raise InvalidContent("admitted ids", Problem("an array of texts is expected"))
+            raise InvalidContent("admitted ids", Problem("expected an array of strings"))
         return cls(ids, capacity)

@@ -1,7 +1,7 @@
-"""index.json and children.json of projects: read, and worked out from the payloads. Writes nothing.
+"""index.json and children.json of projects, computed from the payloads. Writes nothing.
 
-Each question is answered by the files that have to be written for the indices to be in step: none, if they are.
-What cannot be read among the payloads keeps the entry it had; `check` tells of it.
+Most methods return the index files that have to be written to match the payloads: none if they
+match already. An unreadable payload keeps the entry it had; `check` reports it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from store.workspace.project_records import (
     RootEntry,
     child_entry,
     newest_parent,
-    normal,
+    normalize_entry,
     root_entry,
 )
 
@@ -46,7 +46,7 @@ class ProjectIndexFiles:
     # -- reading -------------------------------------------------------------------------------------------
 
     def find_index(self, key: str) -> ProjectIndex | None:
-        """index.json; None if it is missing or broken."""
+        """index.json, or None if it is missing or corrupt."""
         return self._find(_index_path(key), ProjectIndex)
 
     def find_children(self, key: str, parent: str) -> ChildrenIndex | None:
@@ -57,7 +57,7 @@ class ProjectIndexFiles:
             file = self.disk.read(path, self.limit_bytes)
             return kind.model_validate(json_text.parse(file.data, path)) if file else None
         except (Corrupt, InvalidContent, pydantic.ValidationError) as error:
-            log.info("made anew from the payloads: %s: %s", path, error)
+            log.info("rebuilding %s from the payloads: %s", path, error)
             return None
 
     def parents(self, key: str) -> list[str]:
@@ -69,72 +69,72 @@ class ProjectIndexFiles:
     def _members(self, directory: str) -> list[str]:
         try:
             found = self.disk.directories(directory)
-        except Corrupt:  # a link or a file of that name leads to no sessions
+        except Corrupt:  # a symlink or a file
             return []
         return [name for name in found if layout.is_session_id(name) and not name.startswith(".")]
 
     # -- entries -------------------------------------------------------------------------------------------
 
-    def says(self, member: ProjectSession, file: File, entry: RootEntry | ChildEntry) -> bool:
-        """Whether a payload already says what an entry says."""
+    def matches_entry(self, member: ProjectSession, file: File, entry: RootEntry | ChildEntry) -> bool:
+        """Whether the entry computed from a payload equals `entry`."""
         found = self._entry(member, json_text.parse(file.data, member.payload), file.stamp.mtime_ns, None)
-        return found == normal(entry)
+        return found == normalize_entry(entry)
 
     def _entry(
         self, member: ProjectSession, payload: Mapping[str, Any], mtime_ns: int, known: RootEntry | ChildEntry | None
     ) -> RootEntry | ChildEntry:
         if member.child is None:
-            said = self.extractor.root(member.parent, payload)
-            return root_entry(member.parent, said, mtime_ns, known if isinstance(known, RootEntry) else None)
+            fields = self.extractor.root(member.parent, payload)
+            return root_entry(member.parent, fields, mtime_ns, known if isinstance(known, RootEntry) else None)
         child = self.extractor.child(member.child, payload)
         return child_entry(member.child, child, mtime_ns, known if isinstance(known, ChildEntry) else None)
 
     def _entry_on_disk(
         self, member: ProjectSession, known: RootEntry | ChildEntry | None
     ) -> RootEntry | ChildEntry | None:
-        """What the indices should say of a session now; None for nothing."""
-        if member.child is not None and self.disk.stat(member.mark) is not None:
+        """The entry that a session on disk should have now; None if it should have none."""
+        if member.child is not None and self.disk.stat(member.removed_marker) is not None:
             return None
         try:
             file = self.disk.read(member.payload, self.limit_bytes)
             payload = json_text.parse(file.data, member.payload) if file else None
         except (Corrupt, InvalidContent, PermissionError) as error:
-            log.info("its entry stays as it is: %s", error)
+            log.info("keeping the index entry of an unreadable payload: %s", error)
             return known
         if file is None or payload is None:
             return None
         return self._entry(member, payload, file.stamp.mtime_ns, known)
 
-    # -- what follows from one session ---------------------------------------------------------------------
+    # -- index files after a change of one session -------------------------------------------------
 
     def with_payload(
         self, member: ProjectSession, raw: bytes, mtime_ns: int, entry: RootEntry | ChildEntry | None = None
     ) -> list[NewFile]:
-        """What follows from a payload about to be written; an `entry` is said instead of what it says."""
-        is_removed = member.child is not None and self.disk.stat(member.mark) is not None
+        """Index files after `raw` is written; `entry` replaces the one computed from it."""
+        is_removed = member.child is not None and self.disk.stat(member.removed_marker) is not None
         if is_removed and entry is None:
             return []
         payload = json_text.parse(raw, member.payload)
 
-        def said(known: RootEntry | ChildEntry | None) -> RootEntry | ChildEntry:
-            return normal(entry) if entry is not None else self._entry(member, payload, mtime_ns, known)
+        def new_entry(known: RootEntry | ChildEntry | None) -> RootEntry | ChildEntry:
+            return normalize_entry(entry) if entry is not None else self._entry(member, payload, mtime_ns, known)
 
         if member.child is None:
             index = self._index_or_scan(member.key)
-            return self._put_root(member, index, said(index.find(member.parent)))
+            return self._put_root(member, index, new_entry(index.find(member.parent)))
         children = self._children_or_scan(member)
-        return self._put_child(member, children, said(children.find(member.child)))
+        return self._put_child(member, children, new_entry(children.find(member.child)))
 
     def without(self, member: ProjectSession) -> list[NewFile]:
-        """What follows from a payload about to go, or from the removal of a child."""
+        """Index files after a payload is deleted, or a child is removed from the indices."""
         if member.child is None:
             return self._put_root(member, self._index_or_scan(member.key), None)
         return self._put_child(member, self._children_or_scan(member), None)
 
-    def of_member(self, member: ProjectSession) -> list[NewFile]:
-        """What follows from a session as it lies on disk."""
+    def for_member(self, member: ProjectSession) -> list[NewFile]:
+        """Index files that match a session as it is on disk."""
         if self.disk.stat(member.location.dir) is None:
-            return self.all_anew(member.key, known=True)
+            return self.for_project(member.key, known=True)
         if member.child is None:
             index = self._index_or_scan(member.key)
             return self._put_root(member, index, self._entry_on_disk(member, index.find(member.parent)))
@@ -146,7 +146,7 @@ class ProjectIndexFiles:
     ) -> list[NewFile]:
         assert entry is None or isinstance(entry, RootEntry)
         index.put(member.parent, entry)
-        return self._changed(_index_path(member.key), index)
+        return self._if_changed(_index_path(member.key), index)
 
     def _put_child(
         self, member: ProjectSession, children: ChildrenIndex, entry: RootEntry | ChildEntry | None
@@ -158,12 +158,12 @@ class ProjectIndexFiles:
         if entry is not None:
             index.child_lookup[member.child] = member.parent
         elif index.child_lookup.get(member.child) in (member.parent, None):
-            self._look_elsewhere(member, index)
-        files = self._changed(_children_path(member.key, member.parent), children)
-        return [*files, *self._changed(_index_path(member.key), index)]
+            self._find_other_parent(member, index)
+        files = self._if_changed(_children_path(member.key, member.parent), children)
+        return [*files, *self._if_changed(_index_path(member.key), index)]
 
-    def _look_elsewhere(self, member: ProjectSession, index: ProjectIndex) -> None:
-        """Another parent may have a child of the same id."""
+    def _find_other_parent(self, member: ProjectSession, index: ProjectIndex) -> None:
+        """Let the index point to another parent that has a child with the same id, if any."""
         assert member.child is not None
         others = [ProjectSession(member.key, p, member.child) for p in self.parents(member.key) if p != member.parent]
         found = [(other.parent, self._entry_on_disk(other, None)) for other in others]
@@ -179,23 +179,23 @@ class ProjectIndexFiles:
         found = self.find_children(member.key, member.parent)
         return found or self.scan_children(member.key, member.parent)
 
-    # -- all anew ------------------------------------------------------------------------------------------
+    # -- index files of a whole project ------------------------------------------------------------
 
-    def all_anew(self, key: str, *, known: bool) -> list[NewFile]:
-        """Both indices of a whole project; with `known`, what payloads do not say stays as the indices have it."""
+    def for_project(self, key: str, *, known: bool) -> list[NewFile]:
+        """All index files of a project. With `known`, fields missing in a payload keep their indexed value."""
         lists = {parent: self.scan_children(key, parent, known=known) for parent in self.parents(key)}
         index = self._scan_roots(key, lists, known=known)
         files: list[NewFile] = []
         for parent, found in lists.items():
-            files += self._changed(_children_path(key, parent), found, also_hollow=not known)
-        return [*files, *self._changed(_index_path(key), index, also_hollow=not known)]
+            files += self._if_changed(_children_path(key, parent), found, write_empty=not known)
+        return [*files, *self._if_changed(_index_path(key), index, write_empty=not known)]
 
     def scan(self, key: str) -> ProjectIndex:
-        """index.json as it should be."""
+        """index.json computed from the payloads."""
         return self._scan_roots(key, {parent: self.scan_children(key, parent) for parent in self.parents(key)})
 
     def scan_children(self, key: str, parent: str, *, known: bool = True) -> ChildrenIndex:
-        """children.json as it should be."""
+        """children.json computed from the payloads."""
         present = (self.find_children(key, parent) if known else None) or ChildrenIndex()
         children = present.model_copy(update={"children": []})
         for child in self.children_of(key, parent):
@@ -207,40 +207,42 @@ class ProjectIndexFiles:
     def _scan_roots(self, key: str, lists: Mapping[str, ChildrenIndex], *, known: bool = True) -> ProjectIndex:
         present = (self.find_index(key) if known else None) or ProjectIndex()
         index = present.model_copy(update={"roots": [], "child_lookup": {}})
-        homes: dict[str, list[tuple[str, ChildEntry]]] = {}
+        parents_of: dict[str, list[tuple[str, ChildEntry]]] = {}
         for parent, children in lists.items():
             entry = self._entry_on_disk(ProjectSession(key, parent), present.find(parent))
             if isinstance(entry, RootEntry):
                 index.roots.append(entry)
             for child in children.children:
-                homes.setdefault(child.child_id, []).append((parent, child))
-        for child_id, parents in sorted(homes.items()):
+                parents_of.setdefault(child.child_id, []).append((parent, child))
+        for child_id, parents in sorted(parents_of.items()):
             before = present.child_lookup.get(child_id)
             is_still = before is not None and before in [parent for parent, _ in parents]
             index.child_lookup[child_id] = before if is_still and before else newest_parent(parents) or ""
         return index
 
-    def _changed(self, path: str, index: ProjectIndex | ChildrenIndex, *, also_hollow: bool = False) -> list[NewFile]:
-        """The file, if it is to be written: not where it says the same already, nor where nothing is to be said."""
+    def _if_changed(
+        self, path: str, index: ProjectIndex | ChildrenIndex, *, write_empty: bool = False
+    ) -> list[NewFile]:
+        """The file, unless it has this content already, or is missing and would be empty."""
         present = self.disk.stat_file(path)
         found: ProjectIndex | ChildrenIndex | None = self._find(path, type(index))
         if found is not None and found.dump() == index.dump():
             return []
-        if present is None and index.is_hollow and not also_hollow:
+        if present is None and index.is_empty and not write_empty:
             return []
-        return [NewFile(path, [json_text.render(index.dump())], self._whole(path, present))]
+        return [NewFile(path, [json_text.render(index.dump())], self._with_bytes(path, present))]
 
-    def _whole(self, path: str, present: File | None) -> File | None:
-        """With its bytes, so that a commit that fails can put them back."""
+    def _with_bytes(self, path: str, present: File | None) -> File | None:
+        """Read the present version: a commit that fails restores its bytes."""
         return self.disk.read(path) if present is not None else None
 
-    # -- a quick look --------------------------------------------------------------------------------------
+    # -- comparison by time ------------------------------------------------------------------------
 
     def looks_current(self, key: str) -> bool:
-        """Whether no payload is younger than the index that tells of it: what a sweep asks before it reads any."""
-        return not any(self._younger(key))
+        """Whether no payload is newer than its index, by ctime: a sweep checks this before reading any."""
+        return not any(self._newer_than_index(key))
 
-    def _younger(self, key: str) -> Iterator[bool]:
+    def _newer_than_index(self, key: str) -> Iterator[bool]:
         parents = self.parents(key)
         index_ns = self._changed_ns(_index_path(key))
         if parents:

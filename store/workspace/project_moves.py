@@ -1,7 +1,7 @@
-"""Renaming directories below `projects/`: a session, or a project, with all it holds; the indices follow.
+"""Rename directories below `projects/`: a session, or a whole project.
 
-A payload is opaque and says nothing of where it lies, so nothing in it changes. The mark of the commit stays until
-the indices of both ends are in step: who is interrupted before that leaves it to recovery.
+A payload does not contain its path, so it does not change. The index files of both ends are
+updated before the journal entry is removed: after a crash, recovery updates them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class ProjectMover:
     projects: Projects
 
     def move(self, source: PathInfo, target: PathInfo) -> None:
-        """A directory of which at least one end is a session's or a project's."""
-        self._refuse(source, target)
+        """Rename a directory; source, target or both are the directory of a session or a project."""
+        self._check_allowed(source, target)
         ends = [place.location for place in (source, target) if place.path.startswith(f"{PROJECTS}/")]
         touched = [_project(location) for location in ends if location is not None]
         with self._locked(touched):
@@ -37,26 +37,26 @@ class ProjectMover:
                 raise NotFound(f"{source.path} does not exist")
             if self.core.disk.entries(target.path):
                 raise AlreadyExists(f"{target.path} exists and is not empty")
-            self.core.disk.remove_dirs([target.path])  # to recovery, a target that is there means done
+            self.core.disk.remove_dirs([target.path])  # recovery takes an existing target for a completed move
             moves = [(source.path, target.path)]
             commit = Commit(touched[0], moves=moves, dirs=[target.directory], touched=touched, whole_tree=True)
-            self.commits.run(commit, lambda db: self._follow(touched), "project")
+            self.commits.run(commit, lambda db: self._sync_indexes(touched), "project")
 
-    def _follow(self, projects: list[Location]) -> None:
+    def _sync_indexes(self, projects: list[Location]) -> None:
         for location in projects:
             self.projects.sync_index(location)
 
     @contextmanager
     def _locked(self, projects: list[Location]) -> Iterator[None]:
         with ExitStack() as stack:
-            for root in sorted({location.root for location in projects}):  # always in this order
+            for root in sorted({location.root for location in projects}):  # a fixed order prevents deadlocks
                 stack.enter_context(self.core.locked_tree(root))
             yield
 
-    def _refuse(self, source: PathInfo, target: PathInfo) -> None:
+    def _check_allowed(self, source: PathInfo, target: PathInfo) -> None:
         if source.kind in (PathKind.PROJECT, PathKind.PROJECT_SESSION) and target.kind is not source.kind:
             what = "project" if source.kind is PathKind.PROJECT else "session of a project"
-            raise Protected(f"{source.path} is a {what}; it can only become another one")
+            raise Protected(f"{source.path} is a {what}; it can only be renamed to another one")
         if target.kind is PathKind.PROJECT:
             check_key(target.name)
         member = member_of(target.location) if target.kind is PathKind.PROJECT_SESSION and target.location else None

@@ -1,7 +1,8 @@
-"""A project's sessions and its derived indices: what is known of each, and who is whose child. Pure.
+"""Sessions of a project, and the records of its index files. Pure.
 
-Payloads are opaque, so what the indices say of one is read by an extractor; what it leaves out stays as the index
-had it. Formats and the key of a workspace are exactly the ancestor's (FORMATS D.1).
+The format of payloads is unknown to the store, so an extractor reads the indexed fields from
+them. Fields it does not find keep the value they have in the index. The file formats and the key
+of a workspace are shared with other implementations and must not change.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ class ProjectSession(NamedTuple):
         return self.location.path(layout.SESSION)
 
     @property
-    def mark(self) -> str:
-        """The file that says: removed from the indices."""
+    def removed_marker(self) -> str:
+        """The file that marks a child as removed from the indices."""
         return self.location.path(layout.REMOVED)
 
 
 def member_of(location: Location) -> ProjectSession | None:
-    """The session of a project that a location is; None for the project itself."""
+    """The session of a project at a location; None for the project itself."""
     parts = location.dir.split("/")
     if len(parts) == 4:
         return ProjectSession(parts[1], parts[3])
@@ -55,9 +56,9 @@ def member_of(location: Location) -> ProjectSession | None:
 
 
 def render_key(path: str) -> str:
-    """The key of a workspace path: readable, and told apart from paths that read alike by 32 bits of FNV-1a."""
-    folded = "".join(char if char.isascii() and char.isalnum() else "-" for char in path)
-    return f"{folded}-{_fnv1a64(path.encode()) & 0xFFFFFFFF:08x}"
+    """The key of a workspace path: its letters and digits, and 32 bits of FNV-1a to make it unique."""
+    readable = "".join(char if char.isascii() and char.isalnum() else "-" for char in path)
+    return f"{readable}-{_fnv1a64(path.encode()) & 0xFFFFFFFF:08x}"
 
 
 def _fnv1a64(raw: bytes) -> int:
@@ -96,12 +97,12 @@ class ProjectIndex(Record):
         return next((entry for entry in self.roots if entry.session_id == session_id), None)
 
     def put(self, session_id: str, entry: RootEntry | None) -> None:
-        """In its place in the order; None takes it away."""
+        """Insert or replace an entry, sorted by id; None removes it."""
         kept = [other for other in self.roots if other.session_id != session_id]
         self.roots = sorted([*kept, entry] if entry else kept, key=lambda e: e.session_id)
 
     @property
-    def is_hollow(self) -> bool:
+    def is_empty(self) -> bool:
         return not self.roots and not self.child_lookup
 
     def dump(self) -> dict[str, Any]:
@@ -122,7 +123,7 @@ class ChildrenIndex(Record):
         self.children = sorted([*kept, entry] if entry else kept, key=lambda e: e.child_id)
 
     @property
-    def is_hollow(self) -> bool:
+    def is_empty(self) -> bool:
         return not self.children
 
     def dump(self) -> dict[str, Any]:
@@ -133,7 +134,7 @@ class ChildrenIndex(Record):
 
 
 class RootFields(NamedTuple):
-    """What an index says of a session. None: the payload does not say it."""
+    """Fields of a payload that are indexed. None: not in the payload."""
 
     title: str | None = None
     updated_at: Timestamp | None = None
@@ -148,14 +149,14 @@ class ChildFields(NamedTuple):
 
 
 class Extractor(Protocol):
-    """Knows how to read a payload; the store knows where it lies."""
+    """Reads the indexed fields from a payload."""
 
     def root(self, session_id: str, payload: Mapping[str, Any]) -> RootFields: ...
     def child(self, child_id: str, payload: Mapping[str, Any]) -> ChildFields: ...
 
 
 class TopLevelExtractor:
-    """The default: members of these names, at the top level, of the right type."""
+    """The default: members at the top level with the names of the fields and the right type."""
 
     def root(self, session_id: str, payload: Mapping[str, Any]) -> RootFields:
         return RootFields(_text(payload, "title"), _instant(payload))
@@ -178,36 +179,36 @@ def _instant(payload: Mapping[str, Any]) -> Timestamp | None:
         return None
 
 
-def root_entry(session_id: str, said: RootFields, mtime_ns: int, known: RootEntry | None) -> RootEntry:
-    """The entry for what a payload says; the time of its file, where it names none."""
-    title = said.title if said.title is not None else known.title if known else ""
-    return RootEntry(session_id=session_id, title=title, updated_at=_utc(said.updated_at, mtime_ns))
+def root_entry(session_id: str, fields: RootFields, mtime_ns: int, known: RootEntry | None) -> RootEntry:
+    """The entry for a payload. Without `updated_at` the time is that of its file."""
+    title = fields.title if fields.title is not None else known.title if known else ""
+    return RootEntry(session_id=session_id, title=title, updated_at=_utc(fields.updated_at, mtime_ns))
 
 
-def child_entry(child_id: str, said: ChildFields, mtime_ns: int, known: ChildEntry | None) -> ChildEntry:
+def child_entry(child_id: str, fields: ChildFields, mtime_ns: int, known: ChildEntry | None) -> ChildEntry:
     entry = known.model_dump() if known else {}
-    entry |= {name: value for name, value in said._asdict().items() if value is not None}
-    if entry.get("status") not in STATUSES:  # as the ancestor's own extractor has it
+    entry |= {name: value for name, value in fields._asdict().items() if value is not None}
+    if entry.get("status") not in STATUSES:  # as other implementations do
         entry["status"] = "pending"
-    return ChildEntry.model_validate({**entry, "child_id": child_id, "updated_at": _utc(said.updated_at, mtime_ns)})
+    return ChildEntry.model_validate({**entry, "child_id": child_id, "updated_at": _utc(fields.updated_at, mtime_ns)})
 
 
-def _utc(said: Timestamp | None, mtime_ns: int) -> Timestamp:
-    """An instant as the ancestor writes it: with a Z, and 0, 3, 6 or 9 digits."""
-    return Timestamp.clamped(said.ns if said is not None else mtime_ns)
+def _utc(moment: Timestamp | None, mtime_ns: int) -> Timestamp:
+    """A time in the form of the index files: UTC with a Z, and 0, 3, 6 or 9 fractional digits."""
+    return Timestamp.clamped(moment.ns if moment is not None else mtime_ns)
 
 
-def normal(entry: RootEntry | ChildEntry) -> RootEntry | ChildEntry:
-    """An entry as the indices have it."""
+def normalize_entry(entry: RootEntry | ChildEntry) -> RootEntry | ChildEntry:
+    """An entry with its time in the form of the index files."""
     return entry.model_copy(update={"updated_at": _utc(entry.updated_at, 0)})
 
 
 def payload_members(entry: RootEntry | ChildEntry) -> dict[str, Any]:
-    """An entry as the members of a payload that says the same."""
+    """The members of a payload that yield this entry."""
     return {name: value for name, value in entry.model_dump().items() if name not in ("session_id", "child_id")}
 
 
 def newest_parent(parents: Iterable[tuple[str, ChildEntry]]) -> str | None:
-    """Of several parents that have a child of one id, the one whose child was changed last."""
+    """Of several parents with a child of the same id, the one whose child changed last."""
     ranked = sorted(parents, key=lambda found: (found[1].updated_at.ns, found[0]))
     return ranked[-1][0] if ranked else None

@@ -1,8 +1,9 @@
-"""Projects by key: opaque payloads, and the indices derived from them, kept in step by every write.
+"""Projects: session payloads of any format, and index files derived from them.
 
-`projects/<key>/sessions/<parent>/session.json` and `…/children/<child>/session.json` are payloads, any JSON object,
-and the truth. `index.json` and `children.json` follow in the same commit; lost or broken they come back the same.
-A child that was removed from the indices keeps its payload, and a mark beside it says so. One lock a project.
+The payloads, `projects/<key>/sessions/<parent>/session.json` and `…/children/<child>/session.json`,
+are JSON objects and the source of truth. Every write updates `index.json` and `children.json` in
+the same commit; if lost or corrupt, they are rebuilt from the payloads. A child removed from the
+indices keeps its payload; a marker file in its directory records the removal. Each project has a lock.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ log = logging.getLogger("grovefs.store")
 
 
 def project_key(workspace: str | os.PathLike[str]) -> str:
-    """The key of a workspace: of its real path if it exists, else of the path as it was given."""
+    """The key of a workspace: computed from its real path, or from the given path if it does not exist."""
     try:
         path = os.path.realpath(workspace, strict=True)
     except OSError:
@@ -53,10 +54,12 @@ def project_key(workspace: str | os.PathLike[str]) -> str:
 
 
 def check_key(key: str) -> str:
-    """Refuse what can be no directory below projects/."""
+    """Raise InvalidName if a key cannot be the name of a directory below projects/."""
     is_name = "/" not in key and classify_path(f"{PROJECTS}/{key}").kind is PathKind.PROJECT
     if not is_name or len(key.encode()) > layout.MAX_NAME_BYTES:
-        raise InvalidName(f"{key[:80]!r} cannot be a project's key: it is no name, begins with a dot, or is too long")
+        raise InvalidName(
+            f"{key[:80]!r} is not a valid project key: it contains '/', begins with a dot, or is too long"
+        )
     return key
 
 
@@ -81,17 +84,17 @@ class Projects:
         return project_key(workspace)
 
     def with_extractor(self, extractor: Extractor) -> Projects:
-        """The same projects, whose payloads are read by another extractor."""
+        """The same projects with another extractor."""
         return replace(self, extractor=extractor)
 
     @property
     def _derived(self) -> ProjectIndexFiles:
         return ProjectIndexFiles(self.core.disk, self.extractor, self.core.limit_bytes)
 
-    # -- payloads ------------------------------------------------------------------------------------------
+    # -- payloads ----------------------------------------------------------------------------------
 
     def save(self, member: ProjectSession, payload: Mapping[str, Any]) -> None:
-        """Write a payload, any JSON object; the indices follow."""
+        """Write a payload, any JSON object, and update the index files."""
         self.core.check_writable()
         path = check_member(member).payload
         raw = json_text.render_strict(dict(payload), path)
@@ -99,7 +102,7 @@ class Projects:
             self._put(member, raw, WriteRequest(classify_path(path), raw))
 
     def load(self, member: ProjectSession) -> dict[str, Any] | None:
-        """None if there is none; a broken one is Corrupt, with line and column."""
+        """A payload, or None if there is none. Raises Corrupt with line and column."""
         path = check_member(member).payload
         self.core.on_use(member.location)
         file = self.core.disk.read(path, self.core.limit_bytes)
@@ -109,7 +112,7 @@ class Projects:
             raise Corrupt(path, error.problem) from None
 
     def update(self, member: ProjectSession, change: Callable[[dict[str, Any]], Any]) -> dict[str, Any] | None:
-        """Read, change in place and write under the project's lock; None if there is no such payload."""
+        """Read, change in place and write under the project's lock. Returns None if there is no payload."""
         with self._locked(member.key):
             payload = self.load(member)
             if payload is not None:
@@ -121,55 +124,55 @@ class Projects:
         return self.core.disk.stat(check_member(member).payload) is not None
 
     def delete(self, member: ProjectSession) -> bool:
-        """A payload, with its entries; to the trash. False if there is none."""
+        """Move a payload to the trash and remove its entries. Returns False if there is none."""
         self.core.check_writable()
         with self._locked(member.key):
             is_there = self.exists(member)
             if is_there:
-                self._take_away(member)
+                self._remove_payload(member)
         return is_there
 
-    # -- indices -------------------------------------------------------------------------------------------
+    # -- indices -----------------------------------------------------------------------------------
 
     def all_keys(self) -> list[str]:
-        """Every project there is."""
+        """The keys of all projects."""
         return [key for key in self.core.disk.directories(PROJECTS) if _is_key(key)]
 
     def members(self, key: str) -> Iterator[ProjectSession]:
-        """Every directory of a project that holds, or could hold, a payload."""
+        """All session directories of a project, with or without a payload."""
         for parent in self._derived.parents(check_key(key)):
             yield ProjectSession(key, parent)
             yield from (ProjectSession(key, parent, child) for child in self._derived.children_of(key, parent))
 
     def stale_files(self, key: str) -> list[str]:
-        """The indices that say something else than the payloads."""
-        return [file.path for file in self._derived.all_anew(key, known=True)]
+        """Paths of the index files that do not match the payloads."""
+        return [file.path for file in self._derived.for_project(key, known=True)]
 
     def roots(self, key: str) -> list[RootEntry]:
-        """The sessions of a project that have a payload, by id."""
+        """The sessions of a project that have a payload, sorted by id."""
         return self._index(key).roots
 
     def children(self, key: str, parent: str) -> list[ChildEntry]:
-        """The children of a session, by id."""
+        """The children of a session, sorted by id."""
         check_member(ProjectSession(key, parent))
-        self._settle(key)
+        self._finish_interrupted(key)
         found = self._derived.find_children(key, parent)
         if found is None:
-            self._heal(key)
+            self._restore_index(key)
             found = self._derived.find_children(key, parent) or self._derived.scan_children(key, parent)
         return found.children
 
     def resolve(self, key: str, child_id: str) -> ProjectSession | None:
-        """Whose child it is: one look into a table, however many there are."""
+        """Find a child by its id alone, in constant time."""
         parent = self._index(key).child_lookup.get(child_id)
         return ProjectSession(key, parent, child_id) if parent is not None else None
 
     def upsert_root(self, key: str, entry: RootEntry) -> None:
-        """Make the index say this of a session. Its payload says so too: that is where indices come from."""
+        """Set the index entry of a session. Its payload gets the same values: the index derives from it."""
         self._upsert(ProjectSession(key, entry.session_id), entry)
 
     def upsert_child(self, key: str, parent: str, entry: ChildEntry) -> None:
-        """As `upsert_root`, for a child; one that was removed is back. Without a payload, one is written."""
+        """Set the index entry of a child, like `upsert_root`. Undoes `remove_child`, and creates a missing payload."""
         self._upsert(ProjectSession(key, parent, entry.child_id), entry)
 
     def _upsert(self, member: ProjectSession, entry: RootEntry | ChildEntry) -> None:
@@ -178,134 +181,134 @@ class Projects:
         with self._locked(member.key):
             file = self.core.disk.read(path, self.core.limit_bytes)
             raw = file.data if file else json_text.render_strict(payload_members(entry), path)
-            if file is not None and not self._derived.says(member, file, entry):
+            if file is not None and not self._derived.matches_entry(member, file, entry):
                 data = json_text.parse(raw, path, limit=self.core.limit_bytes)
                 raw = splice(raw, data, {**data, **payload_members(entry)})
             self._put(member, raw, WriteRequest(classify_path(path), raw), entry=entry)
 
     def remove_child(self, key: str, parent: str, child_id: str) -> bool:
-        """Take a child out of the indices; its payload stays. False if it was not in them."""
+        """Remove a child from the indices and keep its payload. Returns False if it was not listed."""
         self.core.check_writable()
         member = check_member(ProjectSession(key, parent, child_id))
         with self._locked(key):
             is_listed = any(entry.child_id == child_id for entry in self.children(key, parent))
             if is_listed:
-                marks = [NewFile(member.mark, [b""])] if self.exists(member) else []
-                self._run(member, [*marks, *self._derived.without(member)])
+                markers = [NewFile(member.removed_marker, [b""])] if self.exists(member) else []
+                self._run(member, [*markers, *self._derived.without(member)])
         return is_listed
 
     def rebuild(self, key: str, extractor: Extractor | None = None) -> None:
-        """Both indices anew, from the payloads alone."""
+        """Rebuild the index files of a project from the payloads alone."""
         self.core.check_writable()
         derived = replace(self._derived, extractor=extractor or self.extractor)
         with self._locked(check_key(key)):
-            files = derived.all_anew(key, known=False)
+            files = derived.for_project(key, known=False)
             if files:
                 self._run(key, files)
 
     def rebuild_all(self) -> None:
-        """The indices of every project; what only they know stays."""
+        """Rebuild the index files of all projects. Fields missing in the payloads keep their values."""
         for key in self.all_keys():
             with self._locked(key):
                 self.core.reread(layout.project_location(key))
 
     def _index(self, key: str) -> ProjectIndex:
-        """index.json, parsed once for each version of it."""
+        """index.json, parsed once per version."""
         path = layout.project_location(check_key(key)).path(layout.PROJECT_INDEX)
-        self._settle(key)
+        self._finish_interrupted(key)
         stamp = self.core.disk.stamp(path)
         cached = self._cache.get(key)
         if cached is not None and cached[0] == stamp:
             return cached[1]
         found = self._derived.find_index(key)
         if found is None:
-            self._heal(key)
+            self._restore_index(key)
             found = self._derived.find_index(key) or self._derived.scan(key)
         if stamp is not None and self.core.disk.stamp(path) == stamp:
             self._cache[key] = stamp, found
         return found
 
-    def _settle(self, key: str) -> None:
-        """Finish what was interrupted: who looks sees one version of both indices."""
+    def _finish_interrupted(self, key: str) -> None:
+        """Finish an interrupted commit, so that readers see one version of both indices."""
         location = layout.project_location(key)
         if self.core.locks.holds(location) or not self.core.journal.pending(location.root):
             return
         try:
             with self.core.locked(location):
                 pass
-        except OSError as error:  # a full disk keeps it from being finished, but not from being read
-            log.warning("an interrupted commit of %s cannot be finished now: %s", location.dir, error)
+        except OSError as error:  # for example a full disk; reading still works
+            log.warning("cannot finish an interrupted commit of %s now: %s", location.dir, error)
 
-    def _heal(self, key: str) -> None:
-        """An index is lost or broken: it comes back from the payloads, unless nothing may be written now."""
+    def _restore_index(self, key: str) -> None:
+        """Rebuild a missing or corrupt index from the payloads, if the home is writable."""
         location = layout.project_location(key)
         if self.core.disk.stat(location.path(layout.SESSIONS)) is None:
             return
         try:
             self.core.check_writable()
         except ReadOnly as error:
-            log.info("worked out at every look for now: %s", error)
+            log.info("index files of %s cannot be written, computing them for each read: %s", location.dir, error)
             return
         with self._locked(key):
             self.sync_index(location)
 
-    # -- what the mount asks for -----------------------------------------------------------------------------
+    # -- used by the mount -------------------------------------------------------------------------
 
     def put(self, request: WriteRequest, raw: bytes) -> bool:
-        """A payload as someone wrote it, byte for byte; False if it is there already."""
+        """Write a payload byte for byte. Returns False if nothing changes."""
         member = _member_at(request.target)
         with self._locked(member.key):
             return self._put(member, raw, request)
 
     def remove(self, place: PathInfo, *, keep: bool = True) -> None:
-        """Take a payload away, with its entries; to the trash, unless it lives on under another name."""
+        """Delete a payload and its entries. `keep`: move it to the trash instead of erasing it."""
         member = _member_at(place)
         with self._locked(member.key):
             if not self.exists(member):
                 raise NotFound(f"{place.path} does not exist")
-            self._take_away(member, keep=keep)
+            self._remove_payload(member, keep=keep)
 
     def move_away(self, source: PathInfo, target: PathInfo) -> None:
-        """A payload becomes a foreign file."""
+        """Rename a payload to a path that is not a payload."""
         member = _member_at(source)
         with self._locked(member.key):
             self._run(member, self._derived.without(member), [(source.path, target.path)])
 
     def is_empty(self, place: PathInfo) -> bool:
-        """Whether a derived file says nothing any more, because nothing is left that it could tell of."""
+        """Whether an index file has no entries."""
         assert place.location is not None
         member, key = member_of(place.location), place.location.dir.split("/")[1]
         children = self._derived.find_children(key, member.parent) if member else None
         index = children if member else self._derived.find_index(key)
-        return index is not None and index.is_hollow
+        return index is not None and index.is_empty
 
-    # -- in step -----------------------------------------------------------------------------------------------
+    # -- index files after changes on disk ---------------------------------------------------------
 
     def sync_index(self, location: Location) -> bool:
-        """Bring the indices in step with the payloads of a session, a project, or all; True if they were not."""
+        """Update the index files of a session, a project or all projects. Returns True if any was stale."""
         if location.dir == PROJECTS:
-            return sum(self._follow_if_older(key) for key in self.all_keys()) > 0
+            return sum(self._sync_if_older(key) for key in self.all_keys()) > 0
         member = member_of(location)
         key = location.dir.split("/")[1]
-        # Not `core.locked`, which would finish what a crash has left: that is what asks for this.
+        # Not `core.locked`: that recovers interrupted commits, and recovery calls this method.
         with self.core.locks.session(layout.project_location(key)):
-            files = self._derived.of_member(member) if member else self._derived.all_anew(key, known=True)
+            files = self._derived.for_member(member) if member else self._derived.for_project(key, known=True)
             self._write(files)
         return bool(files)
 
-    def _follow_if_older(self, key: str) -> bool:
+    def _sync_if_older(self, key: str) -> bool:
         if self._derived.looks_current(key):
             return False
         return self.sync_index(layout.project_location(key))
 
     def _write(self, files: Sequence[NewFile]) -> None:
-        """Derived files, outside of any commit: whoever is interrupted here leaves what the next one mends."""
+        """Write index files without a commit: after a crash the next call writes them again."""
         files = [file for file in files if self.core.disk.stat(file.path.rpartition("/")[0]) is not None]
         for temp, file in zip(self.core.disk.write_temps(files), files, strict=True):
             self.core.disk.move(temp, file.path)
         self.core.disk.sync_dirs(file.path.rpartition("/")[0] for file in files)
 
-    # -- the moves it is all made of ---------------------------------------------------------------------------
+    # -- commits -----------------------------------------------------------------------------------
 
     def _locked(self, key: str) -> AbstractContextManager[None]:
         return self.core.locked(layout.project_location(check_key(key)))
@@ -318,7 +321,7 @@ class Projects:
         *,
         entry: RootEntry | ChildEntry | None = None,
     ) -> bool:
-        """A payload, and what follows from it, as one commit. An `entry` is what it shall say, also if removed."""
+        """Commit a payload with its index files. `entry` replaces the computed entry, also of a removed child."""
         path = member.payload
         json_text.parse(raw, path, limit=self.core.limit_bytes)
         present = self.core.disk.read(path)
@@ -330,16 +333,16 @@ class Projects:
             raise stale_error(path)
         mtime_ns = request.mtime_ns if request.mtime_ns is not None else time.time_ns()
         files = [] if is_same else [replace(request, mtime_ns=mtime_ns).new_file(raw, present)]
-        is_back = entry is not None and self.core.disk.stat(member.mark) is not None
+        is_back = entry is not None and self.core.disk.stat(member.removed_marker) is not None
         files += self._derived.with_payload(member, raw, mtime_ns, entry)
-        moves = [(member.mark, self.core.disk.temp_path())] if is_back else []
+        moves = [(member.removed_marker, self.core.disk.temp_path())] if is_back else []
         if files or moves:
             self._run(member, files, moves)
         for _, temp in moves:
             self.core.disk.remove(temp)
         return bool(files)
 
-    def _take_away(self, member: ProjectSession, *, keep: bool = True) -> None:
+    def _remove_payload(self, member: ProjectSession, *, keep: bool = True) -> None:
         derived = self._derived.without(member)
         if not keep:
             temp = self.core.disk.temp_path()

@@ -1,7 +1,8 @@
-"""State documents: `state/<category>/<name>.md` and `.json`, saved whole, and found by search.
+"""State documents: `state/<category>/<name>.md` and `.json`, indexed for search.
 
-A category may be nested (`memory/facts`); a name is one name. Markdown is any text, JSON any JSON value. What
-is deleted goes to the trash. Each category has a lock of its own; a directory is moved with all of them locked.
+A category may be nested (`memory/facts`); a name is a single path component. Markdown is any text,
+JSON any JSON value. Deleted documents go to the trash. Each category has a lock; moving a directory
+locks all categories.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ class State:
     core: Core
     commits: Commits
 
-    # -- JSON ----------------------------------------------------------------------------------------------
+    # -- JSON --------------------------------------------------------------------------------------
 
     def save_json(self, category: str, name: str, value: Any) -> None:
-        """Any JSON value, written as its ancestor does: two spaces, no final newline."""
+        """Save any JSON value, indented by two spaces, without a final newline."""
         path = document_path(category, name, JSON)
         self._save(path, json_text.render_strict(value, path))
 
     def load_json(self, category: str, name: str) -> Any:
-        """None if there is none; a broken one is Corrupt, with line and column."""
+        """The value, or None if there is no document. Raises Corrupt with line and column."""
         path = document_path(category, name, JSON)
         self.core.on_use(layout.state_location(category))
         file = self._read(path)
@@ -60,24 +61,24 @@ class State:
             raise Corrupt(path, error.problem) from None
 
     def update_json(self, category: str, name: str, change: Callable[[Any], Any]) -> Any:
-        """Read, change and write under the lock: `change` is given what is there, or None, and returns the new."""
+        """Read, change and write under the lock: `change` gets the value or None, and returns the new value."""
         with self._locked(category):
             value = change(self.load_json(category, name))
             self.save_json(category, name, value)
         return value
 
-    # -- markdown ------------------------------------------------------------------------------------------
+    # -- Markdown ----------------------------------------------------------------------------------
 
     def save_markdown(self, category: str, name: str, text: str) -> None:
         path = document_path(category, name, MARKDOWN)
         try:
             raw = text.encode()
         except UnicodeEncodeError as error:
-            raise InvalidContent(path, Problem(f"the text cannot be written as UTF-8: {error.reason}")) from None
+            raise InvalidContent(path, Problem(f"the text cannot be encoded as UTF-8: {error.reason}")) from None
         self._save(path, raw)
 
     def load_markdown(self, category: str, name: str) -> str | None:
-        """None if there is none; one that is not UTF-8 is Corrupt."""
+        """The text, or None if there is no document. Raises Corrupt if it is not UTF-8."""
         path = document_path(category, name, MARKDOWN)
         self.core.on_use(layout.state_location(category))
         file = self._read(path)
@@ -88,33 +89,33 @@ class State:
         except UnicodeDecodeError as error:
             raise Corrupt(path, Problem("invalid UTF-8", *json_text.position(file.data, error.start))) from None
 
-    # -- both ----------------------------------------------------------------------------------------------
+    # -- both --------------------------------------------------------------------------------------
 
     def names(self, category: str) -> list[str]:
-        """The documents of a category, without what it nests; a name that is both JSON and markdown comes twice."""
-        return sorted(filter(None, map(_title, self._direct(category_path(category)))))
+        """Names of the documents directly in a category; one with both JSON and Markdown is listed twice."""
+        return sorted(filter(None, map(_title, self._documents_in(category_path(category)))))
 
     def categories(self) -> list[str]:
-        """Every category that holds a document."""
-        held = {path.rpartition("/")[0].partition("/")[2] for path in self.paths()}
-        return sorted(held)
+        """All categories that contain a document."""
+        found = {path.rpartition("/")[0].partition("/")[2] for path in self.paths()}
+        return sorted(found)
 
     def paths(self, directory: str = STATE) -> Iterator[str]:
-        """Every document in a directory and below, in order."""
-        yield from self._direct(directory)
+        """Paths of all documents in a directory and below, in order."""
+        yield from self._documents_in(directory)
         for entry in self._entries(directory):
             if entry.is_dir and is_category_name(entry.name):
                 yield from self.paths(f"{directory}/{entry.name}")
 
-    def _direct(self, directory: str) -> Iterator[str]:
-        """Those in the directory itself."""
+    def _documents_in(self, directory: str) -> Iterator[str]:
+        """Paths of the documents directly in a directory."""
         for entry in self._entries(directory):
             path = f"{directory}/{entry.name}"
             if entry.is_file and classify_path(path).kind in (PathKind.STATE_JSON, PathKind.STATE_TEXT):
                 yield path
 
     def delete(self, category: str, name: str) -> bool:
-        """The JSON of that name if there is one, else the markdown; False if there is neither."""
+        """Delete the JSON document of a name, or the Markdown one if there is none. Returns False if neither exists."""
         self.core.check_writable()
         paths = [document_path(category, name, ending) for ending in (JSON, MARKDOWN)]
         with self._locked(category):
@@ -123,10 +124,10 @@ class State:
                 self._to_trash(found[0])
         return bool(found)
 
-    # -- what the mount asks for -----------------------------------------------------------------------------
+    # -- used by the mount -------------------------------------------------------------------------
 
     def put(self, request: WriteRequest, raw: bytes) -> bool:
-        """A document as someone wrote it, byte for byte; JSON is checked. False if it is there already."""
+        """Write a document byte for byte; JSON is validated. Returns False if nothing changes."""
         place = request.target
         assert place.location is not None
         json_text.check_size(len(raw), place.path, self.core.limit_bytes)
@@ -137,7 +138,7 @@ class State:
             return self.commits.put_file(place.location, request, raw, "state", index=index)
 
     def remove(self, place: PathInfo, *, keep: bool = True) -> None:
-        """Take a document away; to the trash, unless it lives on under another name."""
+        """Delete a document. `keep`: move it to the trash instead of erasing it."""
         assert place.location is not None
         with self.core.locked(place.location):
             if self.core.disk.stat(place.path) is None:
@@ -149,26 +150,26 @@ class State:
             )
 
     def move(self, source: PathInfo, target: PathInfo) -> None:
-        """Rename a document to what is none, or a directory with all it holds, into, out of or within `state/`."""
+        """Rename a document to a path that is not one, or a directory into, out of or within `state/`."""
         touched = [_lock_of(place) for place in (source, target) if place.path.startswith(f"{STATE}/")]
         with self.core.locked_tree(f"/{STATE}"):
-            self.core.disk.remove_dirs([target.path])  # an empty one: to recovery, a target that is there means done
+            self.core.disk.remove_dirs([target.path])  # recovery takes an existing target for a completed move
             commit = Commit(Location(f"/{STATE}"), moves=[(source.path, target.path)], touched=touched, whole_tree=True)
             self.commits.run(commit, lambda db: self._index_all(db, [source.path, target.path]), "state")
 
-    # -- index -----------------------------------------------------------------------------------------------
+    # -- index -------------------------------------------------------------------------------------
 
     def sync_index(self, location: Location) -> bool:
-        """Bring search in step with the documents of a category and below; True if it was not."""
+        """Update the search rows of a category and those below. Returns True if any was stale."""
         paths = {*self.paths(location.dir), *(path for path, _ in self._indexed(location.dir))}
         directories = sorted({path.rpartition("/")[0] for path in paths})
-        return sum(map(self._follow_one, directories)) > 0  # all of them, not only up to the first that differs
+        return sum(map(self._sync_directory, directories)) > 0  # not `any`, which would stop at the first stale one
 
-    def _follow_one(self, directory: str) -> bool:
-        # Not `core.locked`, which would finish what a crash has left: that is what asks for this.
+    def _sync_directory(self, directory: str) -> bool:
+        # Not `core.locked`: that recovers interrupted commits, and recovery calls this method.
         with self.core.locks.session(layout.state_location(directory.partition("/")[2])):
             known = {path: at_ns for path, at_ns in self._indexed(directory) if path.rpartition("/")[0] == directory}
-            on_disk = {p: info.st_mtime_ns for p in self._direct(directory) if (info := self.core.disk.stat(p))}
+            on_disk = {p: info.st_mtime_ns for p in self._documents_in(directory) if (info := self.core.disk.stat(p))}
             differing = [path for path in {**known, **on_disk} if known.get(path) != on_disk.get(path)]
             with self.core.db.write() as db:
                 for path in differing:
@@ -176,7 +177,7 @@ class State:
         return bool(differing)
 
     def rebuild(self) -> None:
-        """Every row anew from the files."""
+        """Rebuild all search rows from the files."""
         with self.core.locked_tree(f"/{STATE}"), self.core.db.write() as db:
             for path in {*self.paths(), *(known for known, _ in self._indexed(STATE))}:
                 fulltext.remove_document(db, path)
@@ -185,7 +186,7 @@ class State:
         self.core.on_commit()
 
     def is_indexed(self, path: str) -> bool:
-        """Whether search has a document, and as it is now."""
+        """Whether the search rows of a document match its file."""
         text = self._text(path)
         return text is not None and fulltext.document_matches(self.core.db.reader, path, _title(path), text)
 
@@ -202,7 +203,7 @@ class State:
             fulltext.put_document(db, path, _title(path), raw.decode(errors="replace"), info.st_mtime_ns)
 
     def _index_all(self, db: apsw.Connection, paths: list[str]) -> None:
-        """What lies at these paths, or did."""
+        """Reindex all documents at or below these paths, including those no longer there."""
         known = {path for top in paths for path, _ in self._indexed(top)} | set(filter(layout.is_text, paths))
         for path in known | {path for top in paths if top.startswith(f"{STATE}/") for path in self.paths(top)}:
             self._reindex(db, path)
@@ -216,7 +217,7 @@ class State:
             fulltext.put_document(db, path, _title(path), text, info.st_mtime_ns)
 
     def _text(self, path: str) -> str | None:
-        """None for what is gone or cannot be read; `check` tells of that."""
+        """The text of a document; None if it was deleted or cannot be read, which `check` reports."""
         try:
             file = self._read(path)
         except Corrupt:
@@ -228,7 +229,7 @@ class State:
             return None
         return file.data.decode(errors="replace") if file else None
 
-    # -- the moves it is all made of -------------------------------------------------------------------------
+    # -- reading and commits -----------------------------------------------------------------------
 
     def _locked(self, category: str) -> AbstractContextManager[None]:
         category_path(category)
@@ -244,7 +245,7 @@ class State:
     def _entries(self, directory: str) -> list[DirEntry]:
         try:
             return self.core.disk.entries(directory)
-        except Corrupt:  # a file, or a link, of that name leads to no documents
+        except Corrupt:  # a file or a symlink
             return []
 
     def _to_trash(self, path: str) -> None:
@@ -256,23 +257,25 @@ class State:
 
 
 def category_path(category: str) -> str:
-    """The directory of a category; InvalidName if it can be none."""
+    """The directory of a category. Raises InvalidName if the category is not valid."""
     parts = category.split("/")
     is_long = any(len(part.encode(errors="replace")) > layout.MAX_NAME_BYTES for part in parts)
     if is_long or not all(map(is_category_name, parts)) or _UNUSABLE.search(category):
         raise InvalidName(
-            f"{category[:80]!r} cannot be a category: names, one '/' between them, without '..' or '\\' are"
+            f"{category[:80]!r} is not a valid category: expected names separated by '/', without '..' or '\\'"
         )
     return f"{STATE}/{category}"
 
 
 def document_path(category: str, name: str, ending: str) -> str:
-    """Where a document lies; InvalidName if its category or name cannot be."""
+    """The path of a document. Raises InvalidName if its category or name is not valid."""
     directory = category_path(category)
     if not is_state_name(name) or _UNUSABLE.search(name):
-        raise InvalidName(f"{name!r} cannot be a document's name: it has '/', '\\', '..' or NUL, or is not Unicode")
+        raise InvalidName(
+            f"{name!r} is not a valid document name: it contains '/', '\\', '..' or NUL, or is not Unicode"
+        )
     if len(f"{name}{ending}".encode()) > layout.MAX_NAME_BYTES:
-        raise InvalidName(f"{name[:40]!r}… cannot be a document's name: it is too long")
+        raise InvalidName(f"{name[:40]!r}… is not a valid document name: it is too long")
     return f"{directory}/{name}{ending}"
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import InboxMessage, InvalidContent, InvalidName, SeenIds, Timestamp
-from store.workspace.mail_message import KINDS, REMEMBERED, parse_message
+from store.workspace.mail_message import KINDS, SEEN_IDS_CAPACITY, parse_message
 
 MINIMAL = {
     "id": "m1",
@@ -52,7 +52,7 @@ def test_unknown_members_and_kinds_survive() -> None:
 @pytest.mark.parametrize(
     ("members", "what"),
     [
-        ({"kind": "Not A Word"}, "kind: a word in small letters"),
+        ({"kind": "Not A Word"}, "kind: expected a lower-case word"),
         ({"created_at": "yesterday"}, "created_at: "),
         ({"from": "boss"}, "from: expected an object, got a string"),
         ({"from": {}}, "from.session_id: required member is missing"),
@@ -73,7 +73,7 @@ def test_the_body_must_be_there_but_may_be_null() -> None:
 
 
 def test_a_body_that_is_no_json_is_refused_before_it_is_sent() -> None:
-    with pytest.raises(InvalidContent, match="cannot be written as JSON"):
+    with pytest.raises(InvalidContent, match="cannot be encoded as JSON"):
         InboxMessage.new("boss", "task", object()).render()
 
 
@@ -114,8 +114,8 @@ def test_an_id_is_admitted_once() -> None:
 
 
 def test_the_oldest_ids_make_room() -> None:
-    seen = SeenIds(str(i) for i in range(REMEMBERED + 2))
-    assert len(seen) == REMEMBERED
+    seen = SeenIds(str(i) for i in range(SEEN_IDS_CAPACITY + 2))
+    assert len(seen) == SEEN_IDS_CAPACITY
     assert "1" not in seen
     assert "2" in seen
 

@@ -120,7 +120,7 @@ def test_who_does_not_exist_has_no_mailbox(store: Store, box: Mailbox) -> None:
         with pytest.raises(InvalidName):
             store.mail.at(bad)
     store.delete("s1")
-    with pytest.raises(NotFound, match="gone"):
+    with pytest.raises(NotFound, match="was deleted"):
         box.deliver(note())
     assert not (store.home / "sessions/s1").exists()
 
@@ -303,7 +303,7 @@ def test_waiting_ends_when_the_time_is_up(box: Mailbox) -> None:
 def test_waiting_ends_when_the_session_goes(store: Store, box: Mailbox) -> None:
     threading.Timer(0.3, lambda: store.delete("s1")).start()
     began = time.monotonic()
-    with pytest.raises(NotFound, match="gone"):
+    with pytest.raises(NotFound, match="was deleted"):
         box.receive(DEADLINE_S)
     assert time.monotonic() - began < DEADLINE_S  # it learns of it, and not by the end of its patience
 

@@ -112,7 +112,7 @@ def test_indices_are_sorted_and_in_the_ancestors_order_of_members() -> None:
     assert list(first) == ["child_id", "subagent_type", "status", "title", "responsibility", "updated_at"]
     children.put("a", None)
     children.put("b", None)
-    assert children.is_hollow
+    assert children.is_empty
 
 
 @given(st.text(), st.text(), st.sampled_from(["pending", "running", "idle", "completed", "error", "cancelled"]))

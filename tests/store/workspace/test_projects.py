@@ -120,7 +120,7 @@ def test_a_removed_child_stays_removed_until_it_is_upserted(projects: Projects, 
     assert projects.load(CHILD) == payload("Again")
     projects.upsert_child(KEY, "p", ChildEntry(child_id="c", title="Back", updated_at=AT))
     assert titles(projects) == {"c": "Back"}
-    assert not (home / CHILD.mark).exists()
+    assert not (home / CHILD.removed_marker).exists()
 
 
 def test_lost_or_broken_indices_come_back_at_the_first_look(projects: Projects, store: Store, home: Path) -> None:
@@ -401,14 +401,14 @@ def test_an_editor_may_rename_a_payload_away_and_bring_a_new_one(projects: Proje
 def test_a_removed_mark_taken_away_by_hand_brings_the_child_back(projects: Projects, store: Store) -> None:
     projects.save(CHILD, payload("Child"))
     projects.remove_child(KEY, "p", "c")
-    store.names.remove_file(classify_path(CHILD.mark))
+    store.names.remove_file(classify_path(CHILD.removed_marker))
     assert titles(projects) == {"c": "Child"}
 
 
 def test_a_key_is_one_name(store: Store, home: Path) -> None:
     """A slash at its end made a directory that nobody found again."""
     for key in ("k/", "k//", "a/b"):
-        with pytest.raises(InvalidName, match="cannot be a project's key"):
+        with pytest.raises(InvalidName, match="not a valid project key"):
             store.projects.save(ProjectSession(key, "p"), {"title": "t"})
     assert not (home / "projects").exists()
 

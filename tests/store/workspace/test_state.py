@@ -256,7 +256,7 @@ def test_who_is_late_is_told(store: Store, state: State) -> None:
     place = classify_path("state/a/x.json")
     base = store.names.version(place)
     state.save_json("a", "x", 2)
-    with pytest.raises(Conflict, match="committed anew"):
+    with pytest.raises(Conflict, match="changed by another writer"):
         store.names.commit(WriteRequest(place, b"3", base=base))
     assert state.load_json("a", "x") == 2
     assert store.names.commit(WriteRequest(place, b"3", base=base, on_conflict="overwrite")).is_changed

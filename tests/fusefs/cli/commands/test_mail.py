@@ -41,6 +41,6 @@ def test_what_cannot_be_sent_is_one_line(home: Path) -> None:
         store.save(make_session("s1"))
     nobody = grovefs(home, "mail", "send", "nobody", "x")
     assert (nobody.returncode, nobody.stderr) == (1, "grovefs: there is no session 'nobody'; `grovefs ls` lists them\n")
-    assert "a word in small letters" in grovefs(home, "mail", "send", "s1", "x", "--kind", "No Word").stderr
+    assert "expected a lower-case word" in grovefs(home, "mail", "send", "s1", "x", "--kind", "No Word").stderr
     assert grovefs(home, "mail", "send", "s1", "{", "--body-json").returncode == 2
     assert "projects/" in grovefs(home, "mail", "--help").stdout
