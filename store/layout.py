@@ -1,7 +1,7 @@
-"""The one place that knows path ↔ identity. Pure: no I/O, no clock.
+"""Names of files in a home, and the mapping between paths and session identities. Pure: no I/O, no clock.
 
-Every path is relative to the home and uses "/". A tree is flat: all descendants of a root, at any
-depth, lie in the root's `children/`, so root id and child id are the whole address of a session.
+Every path is relative to the home and uses "/". A tree is flat: all descendants of a root, at any depth, are
+stored in the root's `children/`, so root id and child id are the full address of a session.
 
     sessions/<root>/session.json            the conversation, complete
     sessions/<root>/runtime.json            the sidecar: the same record without its messages
@@ -16,8 +16,9 @@ depth, lie in the root's `children/`, so root id and child id are the whole addr
     sessions.json                           the index in Bamboo's format: an export
     .grovefs/                               the store's own: index.db, trigrams/, trash/, rejects/, tmp/, locks
 
-Locks, marks and the change feed know locations only, so what else is kept has one too, spelled as no session
-can be: a root that begins with "/" is another part of the home, and "//" in a child leads into a session.
+Locks, journal entries and the change feed use locations only. Everything else stored in a home has a location too,
+in a form that no session has: a root that starts with "/" is another area of the home, and "//" in a child separates
+a directory inside the session.
 
     Location("r", "c")                           sessions/r/children/c
     Location("r", "c//mailbox")                  sessions/r/children/c/mailbox
@@ -34,7 +35,7 @@ from typing import Literal, NamedTuple
 
 from store.errors import InvalidName
 
-SESSION = "session.json"  # of a session; of a project's session, its payload
+SESSION = "session.json"  # of a session; in a project, the payload
 RUNTIME = "runtime.json"
 DOCUMENTS = (SESSION, RUNTIME)
 TOKEN_USAGE = "token-usage.jsonl"
@@ -51,16 +52,16 @@ RECORDS = (ARTIFACTS, TRACES, VERIFICATION)
 SESSIONS = "sessions"
 PROJECTS = "projects"
 STATE = "state"
-STORED = (SESSIONS, PROJECTS, STATE)  # what of the home a mount shows as it is
+STORED = (SESSIONS, PROJECTS, STATE)  # directories that a mount shows as on disk
 INDEX_EXPORT = "sessions.json"
 BAMBOO_INDEX_LOCK = ".sessions-index.lock"
 BAMBOO_LIFECYCLE_LOCK = ".session-lifecycle.lock"
 SIDECAR_MARKER = ".runtime_sidecar_migrated"
 
-# In a project: both derived from the payloads of its sessions.
+# In a project; both are derived from the payloads of its sessions.
 PROJECT_INDEX = "index.json"
 CHILDREN_INDEX = "children.json"
-REMOVED = ".removed"  # beside the payload of a child that was taken out of both
+REMOVED = ".removed"  # marker next to the payload of a child that was removed from both
 
 PRIVATE = ".grovefs"
 INDEX_DB = f"{PRIVATE}/index.db"
@@ -70,22 +71,22 @@ REJECTS = f"{PRIVATE}/rejects"
 SESSION_LOCKS = f"{PRIVATE}/locks"
 OPEN_LOCK = f"{PRIVATE}/open.lock"
 
-# What newer Bamboo servers keep in a session's directory; not ours to touch, not foreign either.
+# Files of newer Bamboo servers in a session's directory: never touched, but not foreign.
 BAMBOO_FILES = (".search-index-revision", ".actor-tree-revision.json")
-RECEIPT = ".import.json"  # where an imported session came from, and what it was then
+RECEIPT = ".import.json"  # source of an imported session, and its state at the import
 
-MAX_NAME_BYTES = 255  # what ext4, XFS and btrfs take for one name
+MAX_NAME_BYTES = 255  # limit of ext4, XFS and btrfs
 
-_SURROGATE = re.compile("[\ud800-\udfff]")  # what os gives for bytes that are not UTF-8
+_SURROGATE = re.compile("[\ud800-\udfff]")  # os.fsdecode of bytes that are not UTF-8
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# Bamboo's own temporaries: `<file>.tmp.<uuid>`, left behind by a crash and never cleaned by it.
+# Temp files of Bamboo: `<file>.tmp.<uuid>`. A crash leaves them in place and Bamboo never deletes them.
 _LEFTOVER = re.compile(r"\.tmp\.[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
 
 Kind = Literal["root", "child"]
 
 
 class Location(NamedTuple):
-    """Where a session, or another part of the home, lies: the key of everything."""
+    """The address of a session or of another area of the home."""
 
     root: str
     child: str | None = None
@@ -100,17 +101,17 @@ class Location(NamedTuple):
 
     @property
     def is_session(self) -> bool:
-        """Whether it is one below `sessions/`, and not something else that is kept."""
+        """Whether it is a session below `sessions/`."""
         return self.root[:1] != "/" and (self.child is None or "/" not in self.child)
 
     @property
     def owner(self) -> Location:
-        """The session that a part of a session belongs to; anything else is its own."""
+        """The session that contains this directory; any other location itself."""
         own, slashes, _ = (self.child or "").partition("//")
         return Location(self.root, own or None) if slashes else self
 
     def part(self, name: str) -> Location:
-        """A directory in a session, with a lock of its own."""
+        """A directory in the session with its own lock."""
         return Location(self.root, f"{self.child or ''}//{name}")
 
     @property
@@ -127,29 +128,31 @@ class Location(NamedTuple):
         return f"{self.dir}/{name}"
 
     def __str__(self) -> str:
-        """The exact name a user may type: `root` or `root/child`."""
+        """The exact name, as typed by a user: `root` or `root/child`."""
         return self.root if self.child is None else f"{self.root}/{self.child}"
 
 
 def is_text(text: str) -> bool:
-    """Whether it can be stored: a name on disk may be any bytes, and then is no Unicode."""
+    """Whether it is valid Unicode. A name from the disk may not be: it can have any bytes."""
     return not _SURROGATE.search(text)
 
 
 def is_session_id(text: str) -> bool:
-    """Bamboo's rule, which decides what already lies on disk; and what no document could name is none."""
+    """Bamboo's rule, which existing homes follow, minus names that a document cannot contain."""
     bamboo = bool(text) and "/" not in text and "\\" not in text and ".." not in text
     return bamboo and text != "." and "\0" not in text and is_text(text)
 
 
 def is_session_dir(name: str) -> bool:
-    """Whether a directory of this name is a session's. `.git`, `.~tmp~` and the like lie among them and are foreign,
-    though Bamboo's rule would let an id begin so: nobody's does."""
+    """Whether a directory of this name is a session's.
+
+    Bamboo's rule allows ids that start with a dot, but no agent uses them: `.git` or `.~tmp~` are foreign.
+    """
     return is_session_id(name) and not name.startswith(".")
 
 
 def check_id(text: str) -> str:
-    """Refuse what can be no session id at all; odd ids that lie on disk pass."""
+    """Raise InvalidName if it cannot be a session id. Unusual ids that may exist on disk pass."""
     if not is_session_id(text):
         raise InvalidName(
             f"{text!r} cannot be a session id: it is empty, '.', not Unicode, or has '/', '\\', '..' or NUL"
@@ -160,7 +163,7 @@ def check_id(text: str) -> str:
 
 
 def check_new_id(text: str) -> str:
-    """Refuse what should not become a new id: stricter than what is read, for shells and humans."""
+    """Raise InvalidName if it must not become a new id. Stricter than `check_id`, for shells and people."""
     check_id(text)
     if text.startswith("."):
         raise InvalidName(f"{text!r} cannot be a new session id: it starts with a dot")
@@ -170,14 +173,14 @@ def check_new_id(text: str) -> str:
 
 
 def check_new(location: Location) -> None:
-    """Refuse a location whose names should not come into being."""
+    """Raise InvalidName if a session must not be created at this location."""
     check_new_id(location.root)
     if location.child is not None:
         check_new_id(location.child)
 
 
 def check_location(location: Location) -> Location:
-    """Refuse a Location that names no place among the sessions, however it was come by."""
+    """Raise InvalidName if it cannot be the location of a session."""
     for name in location:
         if name is not None:
             check_id(name)
@@ -185,7 +188,7 @@ def check_location(location: Location) -> Location:
 
 
 def parse_location(text: str) -> Location | None:
-    """`root/child` as a Location; None for a plain id, which has to be looked up."""
+    """Parse `root/child`; None for a plain id, which must be looked up."""
     if not isinstance(text, str):
         raise TypeError(f"session id: expected a string, got {type(text).__name__}")
     root, slash, child = text.partition("/")
@@ -195,7 +198,7 @@ def parse_location(text: str) -> Location | None:
 
 
 def locate_path(path: str) -> tuple[Location, str] | None:
-    """The session a path under the home belongs to, and the rest of the path inside it ("" for itself)."""
+    """The session that contains a path, and the rest of the path ("" for the session directory itself)."""
     parts = path.split("/")
     if len(parts) < 2 or parts[0] != SESSIONS or not is_session_dir(parts[1]):
         return None
@@ -205,19 +208,21 @@ def locate_path(path: str) -> tuple[Location, str] | None:
 
 
 def children_among(root: str, names: Iterable[str]) -> list[Location]:
-    """The children of a root, by the names in its `children/`. What can be no id there is foreign, whatever its bytes:
-    a location is text always, for it is kept in the index."""
+    """The children of a root, from the names in its `children/`.
+
+    Names that cannot be ids are foreign and left out: a location is stored in the index and must be Unicode.
+    """
     return [Location(root, name) for name in names if is_session_dir(name)]
 
 
 def project_location(key: str, parent: str | None = None, child: str | None = None) -> Location:
-    """A project, a session of it, or a child of that session."""
+    """The location of a project, of a session in it, or of a child of that session."""
     rest = None if parent is None else f"{SESSIONS}/{parent}" + (f"/{CHILDREN}/{child}" if child is not None else "")
     return Location(f"/{PROJECTS}/{key}", rest)
 
 
 def locate_project(path: str) -> tuple[Location, str] | None:
-    """The project, or the session of one, that a path belongs to, and the rest of the path inside it."""
+    """The project, or session in a project, that contains a path, and the rest of the path."""
     parts = path.split("/")
     if len(parts) < 2 or parts[0] != PROJECTS or not is_session_id(parts[1]):
         return None
@@ -229,18 +234,20 @@ def locate_project(path: str) -> tuple[Location, str] | None:
 
 
 def state_location(category: str = "") -> Location:
-    """The directory of a category of state documents. What lies below a name that is no text is in none, and counts
-    to the directory above it."""
+    """The location of a category of state documents.
+
+    A category ends before the first name that is not valid Unicode.
+    """
     return Location(f"/{STATE}", "/".join(takewhile(is_text, category.split("/"))) or None)
 
 
 def is_leftover(name: str) -> bool:
-    """A temporary that a crashed Bamboo left behind."""
+    """Whether it is a temp file that a crashed Bamboo left."""
     return _LEFTOVER.search(name) is not None
 
 
 def is_known_name(location: Location, name: str) -> bool:
-    """Whether a name directly in a session's directory means something to us (else it is foreign)."""
+    """Whether a name directly in a session's directory has a meaning; else it is foreign."""
     if name == CHILDREN:
         return location.child is None
     return (

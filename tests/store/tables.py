@@ -1,4 +1,4 @@
-"""What index.db says, in a form that two databases can be compared by: every table, no numbers of their own."""
+"""Contents of index.db in a form that can be compared: every table, without database-specific keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from store.index.schema import SHIFT
 
 
 def dump_tables(home: Path) -> dict[str, list[Any]]:
-    """Rows by location instead of key; the words of the full-text index by the row they belong to."""
+    """Rows have locations instead of keys; full-text words have the row they belong to."""
     database = Database(home / ".grovefs/index.db")
     try:
         return _dump(database.reader)

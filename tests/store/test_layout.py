@@ -1,4 +1,4 @@
-"""Path ↔ identity, and which ids there can be."""
+"""Session ids, and the mapping between paths and locations."""
 
 import os
 
@@ -39,8 +39,8 @@ ODD = [" ", "a b", ".hidden", "-rf", "~", "a\nb", "\x7f", "日本", "🌳", "e\u
 
 
 @pytest.mark.parametrize("text", TRAVERSAL)
-def test_what_could_leave_the_sessions_is_no_id(text: str) -> None:
-    """Bamboo's rule, and what no document could name: NUL, lone surrogates, the directory itself."""
+def test_path_traversal_is_not_an_id(text: str) -> None:
+    """Bamboo's rule, and names that a document cannot contain: NUL, lone surrogates, `.`."""
     assert not layout.is_session_id(text)
     for check in (layout.check_id, layout.check_new_id):
         with pytest.raises(InvalidName, match="cannot be a session id"):
@@ -48,8 +48,7 @@ def test_what_could_leave_the_sessions_is_no_id(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", TRAVERSAL)
-def test_what_is_no_id_is_none_in_a_location_either(text: str) -> None:
-    """However a Location was come by, a name in it that leads elsewhere is refused."""
+def test_location_with_path_traversal_is_rejected(text: str) -> None:
     for location in (Location(text), Location("root", text), Location(text, "child")):
         with pytest.raises(InvalidName):
             layout.check_location(location)
@@ -58,24 +57,23 @@ def test_what_is_no_id_is_none_in_a_location_either(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_odd_ids_that_bamboo_takes_are_read(text: str) -> None:
-    """They may lie on disk already, and stay reachable."""
+def test_unusual_ids_that_bamboo_allows_are_accepted(text: str) -> None:
+    """They may exist on disk and must stay reachable."""
     assert layout.is_session_id(text)
     assert layout.check_id(text) == text
     assert layout.check_location(Location(text, text)) == (text, text)
 
 
 @pytest.mark.parametrize("text", [".hidden", ".grovefs", "a\nb", "\x1b[31m", "x\x7f", "a\x85b", "\t"])
-def test_new_ids_are_fit_for_shells_and_people(text: str) -> None:
-    """No leading dot, no control characters."""
+def test_new_id_has_no_leading_dot_or_control_characters(text: str) -> None:
     assert layout.is_session_id(text)
     with pytest.raises(InvalidName, match="cannot be a new session id"):
         layout.check_new_id(text)
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "日", "🌳"])
-def test_a_new_id_fits_a_file_name(letter: str) -> None:
-    """255 bytes are the most that a name can have; bytes, not characters."""
+def test_id_is_limited_to_255_bytes(letter: str) -> None:
+    """The limit of a file name, in bytes, not characters."""
     size = len(letter.encode())
     longest = letter * (255 // size) + "x" * (255 % size)
     assert len(longest.encode()) == 255
@@ -88,15 +86,15 @@ def test_a_new_id_fits_a_file_name(letter: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["s1", UUID, "日本", "a b", "-x", "a.b", "x..y".replace("..", ".")])
-def test_ordinary_ids_may_be_made(text: str) -> None:
-    """Spaces, dots inside and any language are fine."""
+def test_ordinary_ids_can_be_created(text: str) -> None:
+    """Spaces, inner dots and any language are allowed."""
     assert layout.check_new_id(text) == text
     layout.check_new(Location(text, text))
 
 
 @given(st.text(st.characters(), max_size=8))
-def test_an_id_is_one_name_below_its_directory(text: str) -> None:
-    """What passes leads to exactly one name inside sessions/, whatever characters it has."""
+def test_id_is_a_single_path_component(text: str) -> None:
+    """Any accepted id names an entry directly in sessions/."""
     assume(layout.is_session_id(text))
     assert os.path.normpath(f"/sessions/{text}") == f"/sessions/{text}"
     assert os.path.dirname(os.path.normpath(f"/sessions/{text}")) == "/sessions"
@@ -108,30 +106,30 @@ def test_an_id_is_one_name_below_its_directory(text: str) -> None:
 
 @given(LOCATIONS, st.sampled_from(["", "session.json", "attachments/a.png", "notes/x/y", "mailbox/new"]))
 def test_paths_and_locations_are_inverse(location: Location, rest: str) -> None:
-    """The path of anything in a session's directory leads back to the session and the rest."""
+    """A path in a session's directory maps back to the session and the rest of the path."""
     path = location.path(rest) if rest else location.dir
     assert layout.locate_path(path) == (location, rest)
 
 
 @given(IDS, IDS)
 def test_exact_names_and_locations_are_inverse(root: str, child: str) -> None:
-    """`root/child` is exact; a plain id has to be looked up."""
+    """`root/child` is exact; a plain id must be looked up."""
     location = Location(root, child)
     assert layout.parse_location(str(location)) == location
     assert layout.parse_location(str(Location(root))) is None
 
 
 @given(LOCATIONS)
-def test_a_location_knows_its_id_and_kind(location: Location) -> None:
-    """The last name is the id; who has a child name is a child."""
+def test_location_has_id_and_kind(location: Location) -> None:
+    """The last path component is the id."""
     assert location.dir.rpartition("/")[2] == location.id
     assert location.kind == ("root" if location.child is None else "child")
     assert layout.check_location(location) is location
 
 
 @pytest.mark.parametrize("text", ["a/", "/b", "a/b/c", "../x", "x/..", "a/.", "//", "a\\b/c", "a/b\0"])
-def test_exact_names_that_lead_elsewhere_are_refused(text: str) -> None:
-    """Both parts must be ids, and there are only two."""
+def test_invalid_exact_names_are_rejected(text: str) -> None:
+    """There are two parts, and both must be ids."""
     with pytest.raises(InvalidName):
         layout.parse_location(text)
 
@@ -149,20 +147,19 @@ def test_exact_names_that_lead_elsewhere_are_refused(text: str) -> None:
         "/sessions/a",
     ],
 )
-def test_paths_outside_the_sessions_belong_to_none(path: str) -> None:
-    """Only what lies below a session's directory does."""
+def test_paths_outside_session_directories_have_no_location(path: str) -> None:
     assert layout.locate_path(path) is None
 
 
-def test_directories_that_begin_with_a_dot_are_foreign() -> None:
-    """Whatever lies in them: rsync, git and editors make such, and no agent does."""
+def test_directories_that_start_with_a_dot_are_foreign() -> None:
+    """rsync, git and editors create them; no agent does."""
     assert layout.locate_path("sessions/.x/session.json") is None
     assert layout.locate_path("sessions/r/children/.x/session.json") == (Location("r"), "children/.x/session.json")
     assert layout.children_among("r", [".git", "c"]) == [Location("r", "c")]
 
 
-def test_the_children_directory_itself_belongs_to_the_root() -> None:
-    """So does a name in it that can be no session."""
+def test_children_directory_belongs_to_the_root() -> None:
+    """So does a name in it that cannot be a session."""
     assert layout.locate_path("sessions/r/children") == (Location("r"), "children")
     assert layout.locate_path("sessions/r/children/../x") == (Location("r"), "children/../x")
     assert layout.locate_path("sessions/r/children/c/children/d") == (Location("r", "c"), "children/d")
@@ -176,8 +173,8 @@ def test_the_children_directory_itself_belongs_to_the_root() -> None:
     "name",
     [f"session.json.tmp.{UUID}", f"{UUID}.png.tmp.{UUID}", f".runtime_sidecar_migrated.tmp.{UUID}", f".tmp.{UUID}"],
 )
-def test_bamboos_temporaries_are_leftovers(name: str) -> None:
-    """It never cleans them up after a crash."""
+def test_temp_files_of_bamboo_are_leftovers(name: str) -> None:
+    """Bamboo never deletes them after a crash."""
     assert layout.is_leftover(name)
 
 
@@ -193,8 +190,8 @@ def test_bamboos_temporaries_are_leftovers(name: str) -> None:
         f"a.tmp.{UUID}\n",
     ],
 )
-def test_other_names_are_no_leftovers(name: str) -> None:
-    """A user's own file may look alike and is left alone."""
+def test_similar_names_are_not_leftovers(name: str) -> None:
+    """A user's file with a similar name is not touched."""
     assert not layout.is_leftover(name)
 
 
@@ -204,14 +201,13 @@ KNOWN += ["artifacts.json", "traces.json", "verification.json", ".search-index-r
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_names_with_a_meaning_are_known_in_roots_and_children(name: str) -> None:
-    """The set is the same at both levels."""
+def test_known_names_are_the_same_in_roots_and_children(name: str) -> None:
     assert layout.is_known_name(ROOT, name)
     assert layout.is_known_name(CHILD, name)
 
 
-def test_only_roots_have_children() -> None:
-    """A tree is flat: a child has no children directory."""
+def test_only_roots_have_a_children_directory() -> None:
+    """Trees are flat."""
     assert layout.is_known_name(ROOT, "children")
     assert not layout.is_known_name(CHILD, "children")
 
@@ -220,5 +216,5 @@ def test_only_roots_have_children() -> None:
     "name", ["notes.md", "session.json~", ".session.json.swp", "Session.json", "session.json ", ""]
 )
 def test_other_names_are_foreign(name: str) -> None:
-    """Editor backups and notes mean nothing to us."""
+    """Editor backups, notes, other spellings."""
     assert not layout.is_known_name(ROOT, name)

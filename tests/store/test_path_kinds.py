@@ -1,4 +1,4 @@
-"""What a path means: one table of kinds, and the places that share their rules."""
+"""Classification of paths, and the sets of kinds that share rules."""
 
 from __future__ import annotations
 
@@ -56,30 +56,30 @@ TABLE = {
 
 
 @pytest.mark.parametrize(("path", "kind"), TABLE.items())
-def test_the_table_of_kinds(path: str, kind: PathKind) -> None:
+def test_path_has_its_kind(path: str, kind: PathKind) -> None:
     assert classify_path(path).kind is kind
 
 
 @pytest.mark.parametrize("path", [path for path, kind in TABLE.items() if kind in VERSIONED])
-def test_what_is_committed_as_a_whole_has_a_location(path: str) -> None:
-    """For its lock; and the place lies in that location's directory."""
+def test_versioned_path_has_a_location(path: str) -> None:
+    """Needed for its lock; the path is inside that location's directory."""
     place = classify_path(path)
     assert place.location is not None
     assert path.startswith(f"{place.location.dir}/")
     assert place.directory == path.rpartition("/")[0]
 
 
-def test_only_the_deletion_of_a_session_has_limbo() -> None:
+def test_only_session_json_can_be_hidden() -> None:
     assert [path for path in TABLE if classify_path(path).can_be_hidden] == ["sessions/r/session.json"]
 
 
-def test_what_is_checked_or_may_be_empty_is_committed_as_a_whole() -> None:
+def test_checked_and_possibly_empty_kinds_are_versioned() -> None:
     assert CHECKED | MAY_BE_EMPTY <= VERSIONED
     assert not CHECKED & MAY_BE_EMPTY
 
 
 @given(st.sampled_from(STORED), st.lists(st.text(min_size=1).filter(lambda t: "/" not in t), min_size=1, max_size=7))
-def test_every_path_has_a_place(first: str, rest: list[str]) -> None:
+def test_every_path_can_be_classified(first: str, rest: list[str]) -> None:
     path = "/".join([first, *rest])
     assert classify_path(path).path == path
 
@@ -97,8 +97,8 @@ def test_every_path_has_a_place(first: str, rest: list[str]) -> None:
         (Location("/state", "memory/facts"), "state/memory/facts"),
     ],
 )
-def test_other_parts_of_the_home_have_locations_too(location: Location, directory: str) -> None:
-    """Which no session can be taken for."""
+def test_other_areas_of_the_home_have_locations(location: Location, directory: str) -> None:
+    """None of them is the location of a session."""
     assert location.dir == directory
     assert location.is_session == (directory in ("sessions/r", "sessions/r/children/c"))
     is_part = "//" in (location.child or "")

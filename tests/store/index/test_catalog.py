@@ -1,4 +1,4 @@
-"""The derived catalogue: entries, filters, paging, and rule 1: it can be deleted and comes back the same."""
+"""The catalog: entries, filters, paging. Rule 1: it can be deleted and rebuilt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ sys.addaudithook(lambda event, _: _OPENED.__setitem__(0, _OPENED[0] + (event == 
 
 @contextmanager
 def counted_opens() -> Iterator[list[int]]:
-    """The number of files opened within, in a list of one."""
+    """Count the files opened in the block; the list has the result as its only item."""
     found = [0]
     before = _OPENED[0]
     yield found
@@ -50,14 +50,14 @@ def fill(store: Store) -> None:
     store.save(child)
 
 
-def test_entries_come_newest_first_to_the_nanosecond(store: Store) -> None:
-    """Sorting survives differences below a microsecond."""
+def test_entries_are_sorted_newest_first_by_nanoseconds(store: Store) -> None:
+    """Differences below a microsecond count."""
     fill(store)
     assert ids(store.entries()) == [f"s{i}" for i in range(9, -1, -1)] + ["c1"]
 
 
 def test_entries_are_filtered_sorted_and_paged_in_sql(store: Store) -> None:
-    """Every filter alone and together; the order; the pages."""
+    """Each filter alone, two combined, orders and pages."""
     fill(store)
     assert ids(store.entries(kind="child")) == ["c1"]
     assert ids(store.entries(kind="root", limit=3)) == ["s9", "s8", "s7"]
@@ -76,8 +76,8 @@ def test_entries_are_filtered_sorted_and_paged_in_sql(store: Store) -> None:
     assert ids(store.entries(updated_before=moment, limit=1)) == ["s7"]
 
 
-def test_a_runtime_save_refreshes_the_entry(store: Store) -> None:
-    """Bamboo's index stays behind until the next full save; ours does not."""
+def test_runtime_save_updates_the_entry(store: Store) -> None:
+    """Unlike in Bamboo, whose index is stale until the next full save."""
     store.save(make_session())
     session = store.load_runtime("s1")
     assert session is not None
@@ -89,8 +89,8 @@ def test_a_runtime_save_refreshes_the_entry(store: Store) -> None:
     assert (entry.last_run_status, entry.title, entry.message_count) == ("error", "renamed", 2)
 
 
-def test_has_attachments_is_true_from_the_first(store: Store) -> None:
-    """Also when the attachment was stored before its session was ever saved."""
+def test_has_attachments_is_set_by_the_first_save(store: Store) -> None:
+    """The attachment was stored before the session was saved for the first time."""
     session = make_session()
     store.attach(session, b"x", "image/png")
     store.save(session)
@@ -99,8 +99,8 @@ def test_has_attachments_is_true_from_the_first(store: Store) -> None:
     assert entry.has_attachments
 
 
-def test_an_id_under_two_roots_is_ambiguous_until_said_exactly(store: Store, home: Path) -> None:
-    """A tree copied by hand has children of the same id."""
+def test_id_under_two_roots_is_ambiguous_and_root_child_is_exact(store: Store, home: Path) -> None:
+    """A tree copied by a user has children with the same ids."""
     root = make_session("a")
     store.save(root)
     store.save(Session.new_child_of("c", root, "m", "t"))
@@ -114,8 +114,8 @@ def test_an_id_under_two_roots_is_ambiguous_until_said_exactly(store: Store, hom
     assert exact.root_session_id == "b"
 
 
-def test_a_session_written_behind_our_back_is_found_by_its_id(store: Store, home: Path) -> None:
-    """The directory is looked at where the index knows nothing."""
+def test_session_created_by_another_program_is_found_by_its_id(store: Store, home: Path) -> None:
+    """An id that is not in the index is looked up on disk."""
     directory = home / "sessions/outside"
     directory.mkdir()
     (directory / "session.json").write_bytes(make_document("outside"))
@@ -123,8 +123,8 @@ def test_a_session_written_behind_our_back_is_found_by_its_id(store: Store, home
     assert store.entry("outside") is not None
 
 
-def test_an_outside_edit_is_not_sealed_in_by_an_append(store: Store, home: Path) -> None:
-    """A row is changed in part only if it was made from the files as they are (compare-and-set)."""
+def test_append_indexes_an_unnoticed_outside_edit(store: Store, home: Path) -> None:
+    """A row is updated partially only if it was built from the current files (compare-and-set)."""
     store.save(make_session(messages=1))
     path = home / "sessions/s1/session.json"
     path.write_bytes(path.read_bytes().replace(b"msg-0", b"outside-edit"))
@@ -136,7 +136,7 @@ def test_an_outside_edit_is_not_sealed_in_by_an_append(store: Store, home: Path)
 
 
 def random_operation(store: Store, rng: random.Random, home: Path) -> None:
-    """One of the things that happen to a store, on one of a few sessions."""
+    """Apply one random operation to one of a few sessions."""
     known = [entry.id for entry in store.entries(limit=1000)]
     id = rng.choice(known) if known else "s0"
     words = " ".join(rng.choices(["alpha", "beta", "gamma", "漢字", "src/main.rs"], k=5))
@@ -177,12 +177,12 @@ def random_operation(store: Store, rng: random.Random, home: Path) -> None:
                 store.maintenance.sweep()
 
 
-def test_upkeep_and_rebuild_agree_table_by_table(home: Path, tmp_path: Path) -> None:
-    """After 1,000 random operations: as kept up, as rebuilt in place, and as made from files alone (rule 1)."""
+def test_updated_and_rebuilt_index_are_equal(home: Path, tmp_path: Path) -> None:
+    """Rule 1, after 1,000 random operations: updated, rebuilt in place, and built from the files alone."""
     rng = random.Random(20260620)
     with Store.open(home, background=False, durability="normal") as store:
         for _ in range(1000):
-            with suppress(StoreError):  # a conflict, an ambiguous id: refused, so nothing happened
+            with suppress(StoreError):  # a conflict or an ambiguous id: rejected, nothing changed
                 random_operation(store, rng, home)
         assert store.check().findings == []
     kept = dump_tables(home)
@@ -197,13 +197,13 @@ def test_upkeep_and_rebuild_agree_table_by_table(home: Path, tmp_path: Path) -> 
     assert read_json(fresh / "sessions.json")["sessions"] == exported
 
     with Store.open(home, background=False) as store:
-        for _ in range(2):  # twice: it is idempotent
+        for _ in range(2):  # rebuild is idempotent
             store.maintenance.rebuild()
     assert dump_tables(home) == kept
 
 
-def test_opening_after_an_unclean_end_rereads_only_what_differs(home: Path) -> None:
-    """The feed tells which sessions were read again: exactly the one that was edited meanwhile."""
+def test_opening_after_a_crash_rereads_only_changed_sessions(home: Path) -> None:
+    """The change feed lists the one session that was edited."""
     store = Store.open(home, background=False)
     for i in range(5):
         store.save(make_session(f"s{i}"))
@@ -216,8 +216,8 @@ def test_opening_after_an_unclean_end_rereads_only_what_differs(home: Path) -> N
         assert rows == [("s3",)]
 
 
-def test_a_clean_end_means_no_look_at_any_session(home: Path) -> None:
-    """Opening a cleanly closed home reads no session: an edit made meanwhile is found by `check` or a sweep."""
+def test_opening_after_a_clean_shutdown_reads_no_session(home: Path) -> None:
+    """An edit made while the home was closed is found by `check` or a sweep."""
     with Store.open(home, background=False) as store:
         store.save(make_session())
     path = home / "sessions/s1/session.json"
@@ -229,7 +229,7 @@ def test_a_clean_end_means_no_look_at_any_session(home: Path) -> None:
 
 
 def cost_of_a_save(home: Path, sessions: int) -> tuple[list[str], int, int]:
-    """What one save does: its durable steps, the files it opens, the rows it changes."""
+    """The disk steps, opened files and changed rows of one save."""
     steps: list[str] = []
     with Store.open(home, background=False, step=steps.append) as store:
         for i in range(sessions):
@@ -245,16 +245,16 @@ def cost_of_a_save(home: Path, sessions: int) -> tuple[list[str], int, int]:
         return list(steps), opened[0], store._core.db._writer.total_changes() - rows
 
 
-def test_a_save_costs_the_same_in_a_home_of_any_size(tmp_path: Path) -> None:
-    """Rule 10, counted: the same steps, the same files opened, the same rows changed."""
+def test_cost_of_a_save_does_not_depend_on_the_number_of_sessions(tmp_path: Path) -> None:
+    """Rule 10, by counting steps, opened files and changed rows."""
     assert cost_of_a_save(tmp_path / "small", 2) == cost_of_a_save(tmp_path / "large", 300)
 
 
-# -- many at once -----------------------------------------------------------------------------------------
+# -- batches -----------------------------------------------------------------------------------------
 
 
-def homeless(home: Path, number: int) -> None:
-    """Sessions on disk that no index knows."""
+def write_unindexed(home: Path, number: int) -> None:
+    """Write sessions to disk that are not in the index."""
     for i in range(number):
         directory = home / f"sessions/s{i}"
         directory.mkdir(parents=True)
@@ -262,14 +262,14 @@ def homeless(home: Path, number: int) -> None:
 
 
 def test_first_index_takes_few_transactions(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many sessions in each; the progress tells of all, and the result is that of one by one."""
-    homeless(home, 25)
+    """Each holds many sessions; the result equals that of one transaction per session."""
+    write_unindexed(home, 25)
     monkeypatch.setattr("store.commit.core.BATCH", 10)
-    told: list[tuple[int, int]] = []
-    with Store.open(home, background=False, progress=lambda done, total: told.append((done, total))) as store:
+    reported: list[tuple[int, int]] = []
+    with Store.open(home, background=False, progress=lambda done, total: reported.append((done, total))) as store:
         assert store.count() == 25
         assert store.check().is_clean
-    assert told == [(10, 25), (20, 25), (25, 25)]
+    assert reported == [(10, 25), (20, 25), (25, 25)]
     together = dump_tables(home)
     monkeypatch.setattr("store.commit.core.BATCH", 1)
     with Store.open(home, background=False) as store:
@@ -278,17 +278,17 @@ def test_first_index_takes_few_transactions(home: Path, monkeypatch: pytest.Monk
 
 
 def test_batch_is_bounded_in_bytes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large sessions wait for nobody but themselves."""
-    homeless(home, 5)
+    """A batch of large sessions is committed early."""
+    write_unindexed(home, 5)
     monkeypatch.setattr("store.commit.core.BATCH_BYTES", 1)
-    told: list[int] = []
-    with Store.open(home, background=False, progress=lambda done, total: told.append(done)):
-        assert told == [1, 2, 3, 4, 5]
+    reported: list[int] = []
+    with Store.open(home, background=False, progress=lambda done, total: reported.append(done)):
+        assert reported == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.warns
-def test_damaged_and_gone_sessions_are_followed_among_others(store: Store) -> None:
-    """One transaction may hold all kinds: new, changed, damaged, gone."""
+def test_one_sweep_handles_new_changed_damaged_and_deleted_sessions(store: Store) -> None:
+    """All in one transaction."""
     fill(store)
     sessions = store.home / "sessions"
     (sessions / "s2/session.json").write_bytes(b"{")
@@ -306,26 +306,26 @@ def test_damaged_and_gone_sessions_are_followed_among_others(store: Store) -> No
     store.maintenance.sweep()
 
 
-def test_sweep_waits_for_a_writer_without_keeping_others_waiting(home: Path) -> None:
-    """Someone holds one session and then needs another: a sweep that held that and waited would never end."""
+def test_sweep_holds_no_lock_while_it_waits_for_another(home: Path) -> None:
+    """A writer holds one session and needs others. A sweep that held those while waiting would deadlock."""
     with Store.open(home, background=False) as store, Store.open(home, background=False) as other:
         for i in range(6):
             store.save(make_session(f"s{i}"))
         for i in range(6):
             path = home / f"sessions/s{i}/session.json"
             path.write_bytes(path.read_bytes().replace(b"msg-0", b"foreign"))
-        has_it, swept = threading.Event(), threading.Event()
+        is_locked, swept = threading.Event(), threading.Event()
 
         def write() -> None:
             with other._core.locked(Location("s3")):
-                has_it.set()
-                swept.wait(0.3)  # by now the sweep has come to s3
+                is_locked.set()
+                swept.wait(0.3)  # by now the sweep has reached s3
                 for i in (0, 1, 2, 4, 5):
                     other.append(f"s{i}", [Message.user("late")])
 
         writer = threading.Thread(target=write)
         writer.start()
-        assert has_it.wait(10)
+        assert is_locked.wait(10)
         assert store.maintenance.sweep() >= 1
         swept.set()
         writer.join(30)
@@ -336,8 +336,8 @@ def test_sweep_waits_for_a_writer_without_keeping_others_waiting(home: Path) -> 
         assert store.check().is_clean
 
 
-def test_a_root_and_its_child_of_the_same_moment_are_swept(home: Path) -> None:
-    """What a copy with its times kept looks like: nothing tells them apart but their names."""
+def test_root_and_child_with_equal_times_are_both_indexed(home: Path) -> None:
+    """As after a copy that preserves or sets equal times."""
     with Store.open(home, background=False) as store:
         root = make_session("root")
         store.save(root)
@@ -349,7 +349,7 @@ def test_a_root_and_its_child_of_the_same_moment_are_swept(home: Path) -> None:
         assert store.count() == 2
 
 
-def test_a_filter_that_is_no_text_finds_nothing(store: Store) -> None:
-    """What a shell gives for bytes that are no UTF-8."""
+def test_non_unicode_filter_matches_nothing(store: Store) -> None:
+    """A shell may pass bytes that are not UTF-8."""
     store.save(make_session("s1"))
     assert store.entries(title="\udcff") == store.entries(model="\udcff") == []

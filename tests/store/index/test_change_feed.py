@@ -1,4 +1,4 @@
-"""The feed tells every change once and in order, to everyone, within a second; or it says: start afresh."""
+"""The change feed: each change once and in order, within a second, or resync."""
 
 import subprocess
 import sys
@@ -13,12 +13,12 @@ from store.index import change_feed
 from tests.builders import make_session
 
 
-def told(store: Store, cursor: Cursor) -> list[tuple[str, str]]:
+def changes_since(store: Store, cursor: Cursor) -> list[tuple[str, str]]:
     return [(str(change.location), change.what) for change in store.feed.since(cursor).items]
 
 
-def test_each_change_is_told_once_and_in_order(store: Store) -> None:
-    """What, where and when, one row a change."""
+def test_each_change_is_reported_once_and_in_order(store: Store) -> None:
+    """One row per change, with kind, location and time."""
     cursor = store.feed.since().cursor
     session = make_session("s1")
     store.save(session)
@@ -31,7 +31,7 @@ def test_each_change_is_told_once_and_in_order(store: Store) -> None:
     store.clear("s1")
     store.delete("s1/c1")
     store.trash.undelete(store.trash.deleted()[0].name)
-    assert told(store, cursor) == [
+    assert changes_since(store, cursor) == [
         ("s1", "saved"),
         ("s1", "appended"),
         ("s1", "runtime"),
@@ -48,17 +48,17 @@ def test_each_change_is_told_once_and_in_order(store: Store) -> None:
     assert store.feed.since(changes.cursor) == (changes.cursor, [], False)
 
 
-def test_no_cursor_starts_at_the_present_end(store: Store) -> None:
-    """Nothing of the past, and a cursor for what comes."""
+def test_without_a_cursor_the_feed_starts_at_its_end(store: Store) -> None:
+    """No earlier changes, and a cursor for later ones."""
     store.save(make_session("s1"))
     changes = store.feed.since()
     assert (changes.items, changes.resync) == ([], False)
     store.save(make_session("s2"))
-    assert told(store, changes.cursor) == [("s2", "saved")]
+    assert changes_since(store, changes.cursor) == [("s2", "saved")]
 
 
-def test_save_that_changes_nothing_is_not_told(store: Store) -> None:
-    """And neither is one that failed."""
+def test_save_without_changes_is_not_reported(store: Store) -> None:
+    """Nor is a failed save."""
     session = make_session("s1")
     store.save(session)
     cursor = store.feed.since().cursor
@@ -66,11 +66,11 @@ def test_save_that_changes_nothing_is_not_told(store: Store) -> None:
     session.title = "\ud800"
     with pytest.raises(Exception, match=r"surrogate|UTF-8"):
         store.save(session)
-    assert told(store, cursor) == []
+    assert changes_since(store, cursor) == []
 
 
-def test_pages_join_without_gap_or_double(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever follows page by page sees what one large page would hold."""
+def test_pages_have_no_gaps_or_duplicates(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small pages add up to one large page."""
     cursor = store.feed.since().cursor
     for i in range(10):
         store.save(make_session(f"s{i}", messages=0))
@@ -86,7 +86,7 @@ def test_pages_join_without_gap_or_double(store: Store, monkeypatch: pytest.Monk
 
 
 def test_deleted_index_means_resync(home: Path) -> None:
-    """Another epoch: the cursor of a past that nobody remembers is answered by resync, once."""
+    """A cursor of another epoch gets resync, once."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
         cursor = store.feed.since().cursor
@@ -98,16 +98,16 @@ def test_deleted_index_means_resync(home: Path) -> None:
         assert changes.cursor.epoch != cursor.epoch
         assert not store.feed.since(changes.cursor).resync
         store.save(make_session("s2"))
-        assert told(store, changes.cursor) == [("s2", "saved")]
+        assert changes_since(store, changes.cursor) == [("s2", "saved")]
 
 
-def test_epoch_outlives_a_clean_close_but_not_a_crash(home: Path) -> None:
-    """After a kill nobody knows what the last moments held; after a close everybody does."""
+def test_epoch_survives_a_clean_close_but_not_a_crash(home: Path) -> None:
+    """After a kill, changes may have been missed."""
     with Store.open(home, background=False) as store:
         cursor = store.feed.since().cursor
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
-        assert told(store, cursor) == [("s1", "saved")]
+        assert changes_since(store, cursor) == [("s1", "saved")]
         cursor = store.feed.since().cursor
     code = "import os, sys; from store import Store; store = Store.open(sys.argv[1]); os._exit(9)"
     subprocess.run([sys.executable, "-c", code, str(home)], check=False)
@@ -115,18 +115,18 @@ def test_epoch_outlives_a_clean_close_but_not_a_crash(home: Path) -> None:
         assert store.feed.since(cursor).resync
 
 
-def test_rebuild_is_told_session_by_session(store: Store) -> None:
-    """Every row was made anew, none was missing meanwhile: who follows looks again at each."""
+def test_rebuild_reports_every_session(store: Store) -> None:
+    """Every row was rebuilt, so followers read each session again."""
     for name in ("s1", "s2"):
         store.save(make_session(name))
     cursor = store.feed.since().cursor
     store.maintenance.rebuild()
-    sessions = [change for change in told(store, cursor) if not change[0].startswith("/")]
+    sessions = [change for change in changes_since(store, cursor) if not change[0].startswith("/")]
     assert sessions == [("s1", "reread"), ("s2", "reread")]
 
 
-def test_cursor_behind_the_trimmed_feed_means_resync(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old rows are dropped; who would miss one of them is told to start afresh, nobody else is."""
+def test_cursor_before_the_trimmed_feed_means_resync(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only cursors that would miss a deleted row get resync."""
     monkeypatch.setattr(change_feed, "KEPT_ROWS", 10)
     cursors = [store.feed.since().cursor]
     for i in range(20):
@@ -137,12 +137,12 @@ def test_cursor_behind_the_trimmed_feed_means_resync(store: Store, monkeypatch: 
     assert [len(store.feed.since(cursor).items) for cursor in cursors[10:]] == list(range(10, -1, -1))
 
 
-def test_trim_leaves_a_short_feed_alone(store: Store) -> None:
-    """A hundred thousand changes are kept."""
+def test_trim_keeps_a_short_feed(store: Store) -> None:
+    """100,000 changes are kept."""
     cursor = store.feed.since().cursor
     store.save(make_session("s1"))
     store._core.feed.trim()
-    assert told(store, cursor) == [("s1", "saved")]
+    assert changes_since(store, cursor) == [("s1", "saved")]
 
 
 # -- waiting -----------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ with Store.open(sys.argv[1], background=False) as store:
 
 
 def test_wait_returns_within_a_second_of_another_process(store: Store) -> None:
-    """Rule 7: other processes learn of a commit within a second."""
+    """Rule 7: a commit is visible to other processes within a second."""
     store.save(make_session("s1"))
     cursor = store.feed.since().cursor
     process = subprocess.Popen(
@@ -187,7 +187,7 @@ def test_wait_returns_within_a_second_of_another_process(store: Store) -> None:
 
 
 def test_wait_returns_on_a_commit_of_another_thread(store: Store) -> None:
-    """In the same process too."""
+    """In the same process."""
     cursor = store.feed.since().cursor
     thread = threading.Thread(target=lambda: store.save(make_session("s1")))
     thread.start()
@@ -196,16 +196,16 @@ def test_wait_returns_on_a_commit_of_another_thread(store: Store) -> None:
     assert [str(change.location) for change in changes.items] == ["s1"]
 
 
-def test_wait_ends_with_nothing_when_nothing_comes(store: Store) -> None:
-    """After its time, with the cursor it was given."""
+def test_wait_without_a_change_ends_after_the_timeout(store: Store) -> None:
+    """It returns the given cursor and no changes."""
     cursor = store.feed.since().cursor
     started = time.monotonic()
     assert store.feed.wait(cursor, timeout_s=0.15) == (cursor, [], False)
     assert 0.15 <= time.monotonic() - started < 5
 
 
-def test_wait_returns_at_once_when_something_is_there(store: Store) -> None:
-    """What came before the wait counts, and so does resync."""
+def test_wait_returns_at_once_for_earlier_changes(store: Store) -> None:
+    """And for resync."""
     cursor = store.feed.since().cursor
     store.save(make_session("s1"))
     started = time.monotonic()
@@ -214,8 +214,8 @@ def test_wait_returns_at_once_when_something_is_there(store: Store) -> None:
     assert time.monotonic() - started < 5
 
 
-def test_threads_commit_into_one_order(store: Store) -> None:
-    """Each commit of four threads is told once, those of each thread in their order."""
+def test_concurrent_commits_are_reported_in_order(store: Store) -> None:
+    """Each commit of four threads once, those of one thread in their order."""
     cursor = store.feed.since().cursor
 
     def work(name: str) -> None:
@@ -228,7 +228,7 @@ def test_threads_commit_into_one_order(store: Store) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    items = told(store, cursor)
+    items = changes_since(store, cursor)
     assert len(items) == 44
     for i in range(4):
         assert [what for place, what in items if place == f"t{i}"] == ["saved"] + ["appended"] * 10

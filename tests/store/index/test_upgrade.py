@@ -1,4 +1,4 @@
-"""An index.db of the first schema, as the first GroveFS left it: opened, it is made anew, and nothing is lost."""
+"""Upgrade of an index.db of schema 1: it is rebuilt, and journal entries are kept."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ _ROW = (
 )
 
 
-def make_first_index(home: Path, *, mark: bool = False) -> None:
-    """Sessions as they are, and beside them an index.db of the first schema."""
+def make_first_index(home: Path, *, journal_entry: bool = False) -> None:
+    """Create two sessions and an index.db of schema 1 with outdated rows."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1", title="before"))
         store.save(Session.new_child("c1", "s1", "m", "a child"))
@@ -71,15 +71,15 @@ def make_first_index(home: Path, *, mark: bool = False) -> None:
     db.execute("PRAGMA journal_mode = WAL")
     db.execute(FIRST_SCHEMA)
     db.executemany(_ROW, [(1, "s1", "s1"), (2, "gone", "gone")])
-    if mark:
+    if journal_entry:
         raw = (home / "sessions/s1/session.json").read_bytes()
-        (home / ".grovefs/tmp/new").write_bytes(raw.replace(b"msg-0", b"behind"))
+        (home / ".grovefs/tmp/new").write_bytes(raw.replace(b"msg-0", b"pending"))
         moves = json.dumps([[".grovefs/tmp/new", "sessions/s1/session.json"]])
         db.execute("INSERT INTO marks VALUES ('s1', '', ?, ?)", (moves, '[["s1", null]]'))
     db.close()
 
 
-def test_the_first_index_is_made_anew_and_nothing_is_lost(home: Path) -> None:
+def test_old_index_is_rebuilt_from_the_sessions(home: Path) -> None:
     make_first_index(home)
     before = files_below(home)
     with Store.open(home, background=False) as store:
@@ -98,29 +98,31 @@ def test_the_first_index_is_made_anew_and_nothing_is_lost(home: Path) -> None:
         database.close()
 
 
-def test_a_commit_that_the_first_schema_had_begun_is_finished(home: Path) -> None:
-    """Rule 2: the mark is all that is not derived."""
-    make_first_index(home, mark=True)
+def test_unfinished_commit_of_schema_1_is_completed(home: Path) -> None:
+    """Rule 2: the journal is the only table that is not derived."""
+    make_first_index(home, journal_entry=True)
     with Store.open(home, background=False) as store:
-        assert b"behind" in (store.get_document("s1", "session.json") or b"")
+        assert b"pending" in (store.get_document("s1", "session.json") or b"")
         assert store.check().findings == []
-        assert store.search("behind")
+        assert store.search("pending")
         assert store.search('"msg-0"') == []
 
 
-@pytest.mark.parametrize("way", ["mark", "garbage"])
-def test_a_first_index_that_is_damaged_too_costs_nothing(
+@pytest.mark.parametrize("way", ["bad journal entry", "missing table"])
+def test_damaged_old_index_is_rebuilt(
     home: Path, way: str, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
-    """A mark that names what is not there, or a table that is missing."""
+    """A journal entry that names missing files, or a missing table."""
     request.node.add_marker(pytest.mark.warns)
     make_first_index(home)
     db = apsw.Connection(str(home / ".grovefs/index.db"))
-    spoil: dict[str, Callable[[], object]] = {
-        "mark": lambda: db.execute("""INSERT INTO marks VALUES ('s1', '', '[["a", "b"]]', '[["s1", null]]')"""),
-        "garbage": lambda: db.execute("DROP TABLE marks"),
+    damage: dict[str, Callable[[], object]] = {
+        "bad journal entry": lambda: db.execute(
+            """INSERT INTO marks VALUES ('s1', '', '[["a", "b"]]', '[["s1", null]]')"""
+        ),
+        "missing table": lambda: db.execute("DROP TABLE marks"),
     }
-    spoil[way]()
+    damage[way]()
     db.close()
     with Store.open(home, background=False) as store:
         assert store.ids() == ["s1", "s1/c1"]
