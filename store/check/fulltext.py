@@ -25,7 +25,7 @@ _SUMS = (
     "SELECT term, count(*), sum((doc * 2654435761 + offset * 40503) % 1000000007) FROM temp.words "
     "GROUP BY term ORDER BY term"
 )
-_MAX_TERMS = 1_000  # differing words examined: with so many wrong, they lead to every damaged session
+_MAX_TERMS = 1_000  # differing words examined; enough to find every damaged session
 
 WordPosition = tuple[int, int]  # number of the text, and of the word in it
 

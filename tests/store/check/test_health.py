@@ -1,4 +1,4 @@
-"""Whether a home works, proved by doing."""
+"""Health probes of a home."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def failed(health: Health) -> dict[str, str]:
     return {probe.name: probe.detail for probe in health.probes if not probe.ok}
 
 
-def test_a_good_home_is_healthy(store: Store, home: Path) -> None:
-    """Every probe says what it found, and the trial leaves nothing behind."""
+def test_working_home_is_healthy(store: Store, home: Path) -> None:
+    """Every probe reports a detail, and the trial write leaves no file."""
     store.save(make_session("s1"))
     before = files_below(home)
     health = store.health()
@@ -31,15 +31,15 @@ def test_a_good_home_is_healthy(store: Store, home: Path) -> None:
     assert health.as_dict()["probes"][0]["ok"] is True
 
 
-def test_one_probe_that_failed_is_not_healthy() -> None:
-    """However many others are fine."""
+def test_one_failed_probe_makes_the_home_unhealthy() -> None:
+    """Whatever the other probes say."""
     assert Health("x", (Probe("a", True, ""), Probe("b", False, "no"))).ok is False
     assert Health("x", ()).ok is True
 
 
 @pytest.mark.parametrize("step", ["write-temp", "sync-temp", "move"])
-def test_a_disk_that_cannot_be_written_is_told(home: Path, step: str) -> None:
-    """At each step of the trial, with the reason; and the others are tried all the same."""
+def test_failing_write_is_reported(home: Path, step: str) -> None:
+    """At each step of the trial write, with the reason; the other probes still run."""
     is_broken = False
 
     def fail(name: str) -> None:
@@ -55,16 +55,16 @@ def test_a_disk_that_cannot_be_written_is_told(home: Path, step: str) -> None:
         assert list((home / ".grovefs/tmp").iterdir()) == []
 
 
-def test_bytes_that_read_back_otherwise_are_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that lies."""
+def test_wrong_bytes_read_back_are_reported(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that returns other data than was written."""
     monkeypatch.setattr(os, "read", lambda fd, size: b"\0" * (size - 1))
     health = store.health()
     monkeypatch.undo()
     assert "data read back differs" in failed(health)["writable"]
 
 
-def test_a_server_at_work_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nothing may be written the home is not well."""
+def test_running_bamboo_server_is_reported(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While writes are rejected, the home is not healthy."""
     monkeypatch.setattr(store._home.bamboo, "activity", lambda: "it holds a lock")
     health = store.health()
     monkeypatch.undo()
@@ -72,8 +72,8 @@ def test_a_server_at_work_is_told(store: Store, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.warns
-def test_a_damaged_index_is_told_with_the_remedy(home: Path) -> None:
-    """Found by reading all of it, which is what `deep` means."""
+def test_damaged_index_is_reported(home: Path) -> None:
+    """`deep`, the default, reads the whole index."""
     with Store.open(home, background=False) as store:
         for number in range(30):
             store.save(make_session(f"s{number}", messages=20))
@@ -88,16 +88,16 @@ def test_a_damaged_index_is_told_with_the_remedy(home: Path) -> None:
     path.unlink()
 
 
-def test_reading_all_of_the_index_can_be_left_out(store: Store) -> None:
-    """And then it says so."""
+def test_deep_false_skips_the_integrity_check(store: Store) -> None:
+    """The detail says so."""
     assert "integrity not checked" in store.health(deep=False).probes[1].detail
 
 
-def test_too_little_room_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bytes, or in files."""
+def test_too_little_free_space_is_reported(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bytes or in inodes."""
     assert failed(store.health(min_free_bytes=1 << 62)).keys() == {"space"}
     assert failed(store.health(min_free_inodes=1 << 62)).keys() == {"space"}
-    # btrfs counts no inodes.
+    # btrfs does not count inodes.
     monkeypatch.setattr(
         os, "statvfs", lambda path: SimpleNamespace(f_bavail=1 << 40, f_frsize=1, f_files=0, f_favail=0)
     )

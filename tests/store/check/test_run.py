@@ -1,4 +1,4 @@
-"""Check finds every kind of damage, changes nothing unless asked, and mends only what is derived."""
+"""`check` finds every kind of damage, changes nothing without `repair`, and repairs only derived data."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ FOUND_BY_A_TEST: set[str] = set()
 
 @pytest.fixture
 def opened(home: Path) -> Iterator[Store]:
-    """A healthy home: a root s1 with an attachment and two children, one below the other, and a root s2."""
+    """An undamaged home: root s1 with an attachment, child c1 and grandchild c2; root s2."""
     with Store.open(home, background=False, durability="normal") as store:
         root = make_session("s1", title="first")
         store.save(root)
@@ -38,7 +38,7 @@ def opened(home: Path) -> Iterator[Store]:
 
 
 def everything(home: Path) -> dict[str, bytes]:
-    """All files but those SQLite and the locks keep to themselves."""
+    """Every file except the database and the locks."""
     private = ("index.db", "locks", "open.lock", "export.lock")
     found = (p for p in home.rglob("*") if p.is_file() and not p.name.startswith(private))
     return {str(p.relative_to(home)): p.read_bytes() for p in found}
@@ -58,8 +58,8 @@ def write(store: Store, sql: str, *values: object) -> None:
         db.execute(sql, values)
 
 
-def see_found(store: Store, kind: Kind, path: str, *others: Kind) -> Finding:
-    """The damage is found, and finding it changed nothing at all."""
+def assert_found(store: Store, kind: Kind, path: str, *others: Kind) -> Finding:
+    """The damage is found, and `check` changes nothing."""
     files, derived = everything(store.home), rows(store)
     report = store.check()
     assert (everything(store.home), rows(store)) == (files, derived)
@@ -75,21 +75,21 @@ def see_found(store: Store, kind: Kind, path: str, *others: Kind) -> Finding:
     return finding
 
 
-def see_mended(store: Store, kind: Kind, path: str, *others: Kind) -> Report:
-    """Found, mended by repair without a session.json changing, and gone."""
-    see_found(store, kind, path, *others)
+def assert_repaired(store: Store, kind: Kind, path: str, *others: Kind) -> Report:
+    """The damage is found and repaired without changing a session.json; the next check is clean."""
+    assert_found(store, kind, path, *others)
     before = session_files(store.home)
     report = store.check(repair=True)
     assert report.exit_code == 1, report.findings
     assert all(f.repaired for f in report.findings if f.kind not in NOTES)
     assert session_files(store.home) == before
-    see_gone(store)
+    assert_clean(store)
     return report
 
 
-def see_left_alone(store: Store, kind: Kind, path: str, *others: Kind) -> None:
-    """A conversation: repair must not touch it, and says that damage is left."""
-    see_found(store, kind, path, *others)
+def assert_not_repaired(store: Store, kind: Kind, path: str, *others: Kind) -> None:
+    """Repair does not touch a conversation and reports that damage is left."""
+    assert_found(store, kind, path, *others)
     files = everything(store.home)
     assert store.check(repair=True).exit_code == 4
     assert {k: v for k, v in everything(store.home).items() if k != "sessions.json"} == {
@@ -97,7 +97,7 @@ def see_left_alone(store: Store, kind: Kind, path: str, *others: Kind) -> None:
     }
 
 
-def see_gone(store: Store) -> None:
+def assert_clean(store: Store) -> None:
     report = store.check()
     assert report.exit_code == 0, report.findings
 
@@ -105,46 +105,46 @@ def see_gone(store: Store) -> None:
 # -- the index ---------------------------------------------------------------------------------------
 
 
-def test_missing_row_is_found_and_made_again(opened: Store) -> None:
-    """A session without a row gets one from its files."""
+def test_missing_row_is_rebuilt(opened: Store) -> None:
+    """The row of a session that is not indexed is built from its files."""
     with opened._core.db.write() as db:
         opened._core.index.remove(db, Location("s1"))
-    see_mended(opened, "missing-row", "sessions/s1")
+    assert_repaired(opened, "missing-row", "sessions/s1")
     entry = opened.entry("s1")
     assert entry is not None
     assert entry.title == "first"
 
 
-def test_extra_row_of_a_directory_that_is_gone_is_dropped(opened: Store) -> None:
-    """A row without a directory goes, with its search rows."""
+def test_row_of_a_missing_directory_is_deleted(opened: Store) -> None:
+    """Its search rows are deleted too."""
     (opened.home / "sessions/s2").rename(opened.home / "elsewhere")
-    see_mended(opened, "extra-row", "sessions/s2")
+    assert_repaired(opened, "extra-row", "sessions/s2")
     assert opened.entry("s2") is None
     assert all(location_of(hit).root != "s2" for hit in opened.search("msg"))
 
 
-def test_extra_row_of_a_session_without_document_is_dropped(opened: Store) -> None:
-    """A directory whose session.json is gone is incoming, and has no row."""
+def test_row_of_a_directory_without_session_json_is_deleted(opened: Store) -> None:
+    """A directory without session.json counts as incoming and has no row."""
     (opened.home / "sessions/s2/session.json").unlink()
-    see_mended(opened, "extra-row", "sessions/s2", "incoming")
+    assert_repaired(opened, "extra-row", "sessions/s2", "incoming")
 
 
-def test_stale_row_is_made_anew(opened: Store) -> None:
-    """A row that says something else than the files is corrected."""
+def test_stale_row_is_rebuilt(opened: Store) -> None:
+    """A row that differs from the files is corrected."""
     wrong = opened._core.index.find(Location("s1"))
     assert wrong is not None
     with opened._core.db.write() as db:
         opened._core.index.put_entry(db, wrong, wrong.entry.model_copy(update={"title": "wrong"}))
-    see_mended(opened, "stale-row", "sessions/s1")
+    assert_repaired(opened, "stale-row", "sessions/s1")
     entry = opened.entry("s1")
     assert entry is not None
     assert entry.title == "first"
 
 
-def test_stale_row_of_a_spoiled_session_is_dropped(opened: Store, caplog: pytest.LogCaptureFixture) -> None:
-    """The index forgets a version that is gone; the document itself stays as it is, damage left."""
+def test_stale_row_of_a_corrupt_session_is_deleted(opened: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """The index drops the version that no longer exists; the corrupt document is unchanged and still reported."""
     (opened.home / "sessions/s2/session.json").write_text("{")
-    see_found(opened, "stale-row", "sessions/s2", "unparsable")
+    assert_found(opened, "stale-row", "sessions/s2", "unparsable")
     with caplog.at_level("ERROR"):
         report = opened.check(repair=True)
     assert report.exit_code == 4
@@ -153,19 +153,19 @@ def test_stale_row_of_a_spoiled_session_is_dropped(opened: Store, caplog: pytest
     assert [f.kind for f in opened.check().findings] == ["unparsable"]
 
 
-def test_edit_straight_on_disk_is_found_as_stale_and_mended(opened: Store) -> None:
-    """Who edits session.json behind our back is found out, and the index follows."""
+def test_edit_by_another_program_is_indexed(opened: Store) -> None:
+    """An edit of session.json outside the store makes its row stale; repair indexes it."""
     path = opened.home / "sessions/s1/session.json"
     path.write_bytes(path.read_bytes().replace(b"msg-0", b"edited by hand"))
-    see_mended(opened, "stale-row", "sessions/s1")
+    assert_repaired(opened, "stale-row", "sessions/s1")
     assert [location_of(hit).id for hit in opened.search('"edited by hand"')] == ["s1"]
 
 
-def test_edit_that_changes_no_length_is_found_too(opened: Store) -> None:
-    """An edit of the same length, which the row cannot tell, is told by the search rows."""
+def test_edit_of_the_same_length_is_found(opened: Store) -> None:
+    """The row stays equal, but the digest in the search rows differs."""
     path = opened.home / "sessions/s1/session.json"
     path.write_bytes(path.read_bytes().replace(b"msg-1", b"other"))
-    see_mended(opened, "search-rows", "sessions/s1")
+    assert_repaired(opened, "search-rows", "sessions/s1")
     assert len(opened.search("other")) == 1
 
 
@@ -178,31 +178,31 @@ def test_edit_that_changes_no_length_is_found_too(opened: Store) -> None:
         "DELETE FROM search WHERE rowid IN (SELECT number FROM texts WHERE role = 'user')",
     ],
 )
-def test_search_rows_are_made_again(opened: Store, damage: str) -> None:
-    """Search rows that are missing, wrong or too many are replaced by what the files say."""
+def test_wrong_search_rows_are_rewritten(opened: Store, damage: str) -> None:
+    """Missing, wrong and extra search rows are replaced."""
     write(opened, damage)
-    see_mended(opened, "search-rows", "sessions/s1")
+    assert_repaired(opened, "search-rows", "sessions/s1")
     assert {location_of(hit).id for hit in opened.search('"msg-0" role:user')} == {"s1", "s2"}
     assert not opened._core.db.reader.execute("SELECT rowid FROM search WHERE search MATCH 'ghost'").fetchall()
 
 
 @pytest.mark.parametrize("text", ["msg-0 ghost", "msg 1", "", "0-msg", "msg-0 msg-0", "MSG-0 ."])
-def test_words_that_are_not_those_of_the_file_are_found(opened: Store, text: str) -> None:
-    """As many rows, each with the right digest, but other words in one: that too is told, and made again."""
+def test_wrong_words_in_the_full_text_index_are_found(opened: Store, text: str) -> None:
+    """The number of rows and the digests are right, but the words of one row are not."""
     number = opened._core.db.reader.execute("SELECT number FROM texts WHERE row & 0xffffff = 1 LIMIT 1").get
     write(opened, "DELETE FROM search WHERE rowid = ?", number)
     write(opened, "INSERT INTO search (rowid, text) VALUES (?, ?)", number, text)
     if text == "MSG-0 .":  # the same words
         assert opened.check().is_clean
         return
-    assert "indexed words differ" in see_found(opened, "search-rows", "sessions/s1").text
-    see_mended(opened, "search-rows", "sessions/s1")
+    assert "indexed words differ" in assert_found(opened, "search-rows", "sessions/s1").text
+    assert_repaired(opened, "search-rows", "sessions/s1")
     assert {location_of(hit).id for hit in opened.search('"msg-0"') if hit.location} == {"s1", "s2"}
     assert opened.search("ghost") == []
 
 
-def test_words_written_during_the_check_are_no_damage(opened: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between looking at the files and at the words others go on working."""
+def test_words_written_during_the_check_are_not_damage(opened: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other writers commit between the check of the files and the check of the words."""
     differing = FulltextComparison.differing
 
     def late(comparison: FulltextComparison) -> Any:
@@ -227,31 +227,31 @@ def test_words_written_during_the_check_are_no_damage(opened: Store, monkeypatch
         "INSERT INTO search (rowid, text) SELECT number + 1000, 'ghost' FROM texts WHERE role = 'user'",
     ],
 )
-def test_search_rows_of_nobody_are_removed(opened: Store, damage: str) -> None:
-    """Rows of a session that is not indexed, in either table, go."""
+def test_search_rows_of_no_session_are_deleted(opened: Store, damage: str) -> None:
+    """In either table."""
     write(opened, damage)
-    see_mended(opened, "search-rows", ".grovefs/index.db")
+    assert_repaired(opened, "search-rows", ".grovefs/index.db")
 
 
 @pytest.mark.warns
 def test_unfinished_commit_is_found_and_finished(opened: Store) -> None:
-    """A save whose index transaction failed is told of, and repair completes it."""
+    """A save whose index transaction failed is reported, and repair completes it."""
     opened._core.disk.step = _fail_at("index")
     opened.append("s1", [Message.user("late")])
     opened._core.disk.step = _nothing
-    assert "made to fail" in see_found(opened, "unfinished", "sessions/s1").text
-    see_mended(opened, "unfinished", "sessions/s1")
+    assert "made to fail" in assert_found(opened, "unfinished", "sessions/s1").text
+    assert_repaired(opened, "unfinished", "sessions/s1")
     assert len(opened.search("late")) == 1
     assert opened.maintenance.status()["unfinished"] == {}
 
 
 @pytest.mark.warns
 def test_unfinished_deletion_is_found_and_finished(opened: Store) -> None:
-    """The mark of a whole tree is told of under the name of its root."""
+    """The journal entry of a whole tree is reported under its root."""
     opened._core.disk.step = _fail_at("index")
     opened.delete("s1")
     opened._core.disk.step = _nothing
-    see_mended(opened, "unfinished", "sessions/s1")
+    assert_repaired(opened, "unfinished", "sessions/s1")
     assert opened.entry("s1") is None
     assert opened.maintenance.status()["unfinished"] == {}
 
@@ -268,16 +268,16 @@ def _fail_at(wanted: str) -> Callable[[str], None]:
     return step
 
 
-# -- sidecars: derived, but what is replaced is kept --------------------------------------------------
+# -- sidecars: derived, but the replaced file is kept --------------------------------------------------
 
 
 @pytest.mark.warns
 @pytest.mark.parametrize("garbage", [b"{garbage", b"[]", b"", b'{"id": "s1"}'])
 def test_corrupt_sidecar_is_replaced_and_kept_in_the_trash(opened: Store, garbage: bytes) -> None:
-    """session.json makes a new sidecar; the bad one can still be looked at."""
+    """A new sidecar is made from session.json; the bad one is in the trash."""
     path = opened.home / "sessions/s1/runtime.json"
     path.write_bytes(garbage)
-    see_mended(opened, "sidecar-corrupt", "sessions/s1/runtime.json")
+    assert_repaired(opened, "sidecar-corrupt", "sessions/s1/runtime.json")
     assert read_json(path)["title"] == "first"
     assert read_json(path)["messages"] == []
     assert garbage in in_trash(opened, "runtime.json")
@@ -285,21 +285,21 @@ def test_corrupt_sidecar_is_replaced_and_kept_in_the_trash(opened: Store, garbag
 
 @pytest.mark.warns
 def test_sidecar_of_another_session_is_replaced(opened: Store) -> None:
-    """A sidecar that says it belongs elsewhere (rule 9) is derived: it is made anew and kept."""
+    """A sidecar with another id (rule 9) is replaced and kept in the trash."""
     stray = (opened.home / "sessions/s2/runtime.json").read_bytes()
     (opened.home / "sessions/s1/runtime.json").write_bytes(stray)
-    see_mended(opened, "identity", "sessions/s1/runtime.json")
+    assert_repaired(opened, "identity", "sessions/s1/runtime.json")
     assert read_json(opened.home / "sessions/s1/runtime.json")["id"] == "s1"
     assert stray in in_trash(opened, "runtime.json")
 
 
-def test_sidecar_with_messages_loses_only_those(opened: Store) -> None:
-    """Messages in a sidecar are read by nobody; the rest of it, fresher than session.json, stays."""
+def test_only_the_messages_are_removed_from_a_sidecar(opened: Store) -> None:
+    """Messages in a sidecar are never read; the other members, newer than session.json, are kept."""
     path = opened.home / "sessions/s1/runtime.json"
     data = read_json(path) | {"title": "fresher", "unknown": [1], "messages": [{"role": "user", "content": "x"}]}
     path.write_bytes(bad := make_document(**data))
     opened.maintenance.sweep()
-    see_mended(opened, "sidecar-messages", "sessions/s1/runtime.json")
+    assert_repaired(opened, "sidecar-messages", "sessions/s1/runtime.json")
     assert read_json(path) == data | {"messages": []}
     entry = opened.entry("s1")
     assert entry is not None
@@ -311,19 +311,19 @@ def in_trash(store: Store, name: str) -> list[bytes]:
     return [p.read_bytes() for p in (store.home / ".grovefs/trash").rglob(name) if p.is_file()]
 
 
-# -- temporaries ---------------------------------------------------------------------------------------
+# -- temporary files ---------------------------------------------------------------------------------------
 
 
-def test_our_temporary_of_a_dead_process_is_removed(opened: Store, dead_pid: int) -> None:
-    """What a crashed process of ours left under tmp/ goes."""
+def test_temporary_file_of_a_dead_process_is_removed(opened: Store, dead_pid: int) -> None:
+    """In .grovefs/tmp, where only this program writes."""
     path = opened.home / f".grovefs/tmp/{dead_pid}-abc"
     path.write_bytes(b"half")
-    see_mended(opened, "temporary", f".grovefs/tmp/{dead_pid}-abc")
+    assert_repaired(opened, "temporary", f".grovefs/tmp/{dead_pid}-abc")
     assert not path.exists()
 
 
-def test_temporary_of_a_live_process_is_left_alone(opened: Store) -> None:
-    """A file that someone is writing right now is no damage."""
+def test_temporary_file_of_a_live_process_is_kept(opened: Store) -> None:
+    """It may be in use right now and is not damage."""
     path = opened.home / f".grovefs/tmp/{os.getpid()}-abc"
     path.write_bytes(b"half")
     assert opened.check(repair=True).exit_code == 0
@@ -341,10 +341,10 @@ def test_temporary_of_a_live_process_is_left_alone(opened: Store) -> None:
         f".runtime_sidecar_migrated.tmp.{UUID}",
     ],
 )
-def test_bamboos_temporary_goes_to_the_trash(opened: Store, path: str) -> None:
-    """What a crashed Bamboo left is moved away, but may hold the only copy of something: it is kept."""
+def test_temporary_file_of_bamboo_goes_to_the_trash(opened: Store, path: str) -> None:
+    """A crashed Bamboo may have left the only copy of something in it."""
     (opened.home / path).write_bytes(b"half a session")
-    see_mended(opened, "temporary", path)
+    assert_repaired(opened, "temporary", path)
     assert not (opened.home / path).exists()
     assert b"half a session" in in_trash(opened, "*")
 
@@ -360,37 +360,37 @@ def dead_pid() -> int:
 
 
 def test_missing_export_is_found_and_written(opened: Store) -> None:
-    """A deleted sessions.json is made again."""
+    """A deleted sessions.json is exported again."""
     path = opened.home / "sessions.json"
     before = read_json(path)["sessions"]
     path.unlink()
-    see_mended(opened, "export", "sessions.json")
+    assert_repaired(opened, "export", "sessions.json")
     assert read_json(path)["sessions"] == before
 
 
 @pytest.mark.warns
 @pytest.mark.parametrize("garbage", [b"{", b"[]", b"", b'{"version": 2}'])
-def test_garbage_in_the_export_is_replaced_and_kept(opened: Store, garbage: bytes) -> None:
-    """A spoiled sessions.json costs nothing, and what was in it stays in the trash."""
+def test_invalid_export_is_replaced_and_kept(opened: Store, garbage: bytes) -> None:
+    """An invalid sessions.json is rebuilt; the old one is in the trash."""
     path = opened.home / "sessions.json"
     path.write_bytes(garbage)
-    see_mended(opened, "export", "sessions.json")
+    assert_repaired(opened, "export", "sessions.json")
     assert set(read_json(path)["sessions"]) == {"s1", "s2", "c1", "c2"}
     assert not garbage or garbage in in_trash(opened, "sessions.json")
 
 
 @pytest.mark.warns
 def test_link_in_place_of_the_export_is_replaced(opened: Store) -> None:
-    """A link is not followed, neither by reading nor by writing; it goes to the trash itself."""
+    """The link is neither read nor written through; the link itself goes to the trash."""
     path = opened.home / "sessions.json"
     path.unlink()
     path.symlink_to(opened.home / "elsewhere.json")
-    see_mended(opened, "export", "sessions.json")
+    assert_repaired(opened, "export", "sessions.json")
     assert not path.is_symlink()
     assert not (opened.home / "elsewhere.json").exists()
 
 
-# -- conversations: told of, never touched -----------------------------------------------------------------
+# -- conversations: reported, never changed -----------------------------------------------------------------
 
 
 @pytest.mark.warns
@@ -398,87 +398,87 @@ def test_link_in_place_of_the_export_is_replaced(opened: Store) -> None:
     ("raw", "reason"),
     [(b'{\n  "id": nonsense}', "2:"), (b"", ""), (b'{"id": "s2"}', "missing"), (b"\xff", "UTF-8")],
 )
-def test_unparsable_session_is_left_to_a_person(opened: Store, raw: bytes, reason: str) -> None:
-    """A spoiled conversation is named with the place of the fault, and not touched."""
+def test_unparsable_session_is_not_repaired(opened: Store, raw: bytes, reason: str) -> None:
+    """A corrupt conversation is reported with the position of the error and not changed."""
     path = opened.home / "sessions/s2/session.json"
     good = path.read_bytes()
     path.write_bytes(raw)
     opened.maintenance.sweep()
-    assert reason in see_found(opened, "unparsable", "sessions/s2/session.json").text
-    see_left_alone(opened, "unparsable", "sessions/s2/session.json")
+    assert reason in assert_found(opened, "unparsable", "sessions/s2/session.json").text
+    assert_not_repaired(opened, "unparsable", "sessions/s2/session.json")
     path.write_bytes(good)
     assert opened.check(repair=True).exit_code == 1
-    see_gone(opened)
+    assert_clean(opened)
 
 
 @pytest.mark.warns
 def test_link_in_place_of_a_session_is_unparsable(opened: Store) -> None:
-    """session.json must be a plain file; a link is damage, whatever it leads to."""
+    """session.json must be a regular file; a link is damage, whatever it points to."""
     path = opened.home / "sessions/s2/session.json"
     path.rename(opened.home / "elsewhere")
     path.symlink_to(opened.home / "elsewhere")
     opened.maintenance.sweep()
-    see_left_alone(opened, "unparsable", "sessions/s2/session.json")
+    assert_not_repaired(opened, "unparsable", "sessions/s2/session.json")
     path.unlink()
     (opened.home / "elsewhere").rename(path)
     assert opened.check(repair=True).exit_code == 1
-    see_gone(opened)
+    assert_clean(opened)
 
 
 @pytest.mark.parametrize("member", ["id", "root_session_id"])
-def test_identity_that_contradicts_the_path_is_left_to_a_person(opened: Store, member: str) -> None:
-    """Rule 9: a document that says it lies elsewhere is told of, with both names."""
+def test_identity_that_contradicts_the_path_is_not_repaired(opened: Store, member: str) -> None:
+    """Rule 9: a document with another id than its path is reported with both ids."""
     path = opened.home / "sessions/s2/session.json"
     good = path.read_bytes()
     path.write_bytes(good.replace(f'"{member}": "s2"'.encode(), f'"{member}": "other"'.encode()))
     opened.maintenance.sweep()
-    finding = see_found(opened, "identity", "sessions/s2/session.json")
+    finding = assert_found(opened, "identity", "sessions/s2/session.json")
     assert "'other'" in finding.text
     assert "'s2'" in finding.text
-    see_left_alone(opened, "identity", "sessions/s2/session.json")
+    assert_not_repaired(opened, "identity", "sessions/s2/session.json")
     path.write_bytes(good)
     assert opened.check(repair=True).exit_code == 1
-    see_gone(opened)
+    assert_clean(opened)
 
 
 def test_child_without_its_parent_is_an_orphan(opened: Store) -> None:
-    """A grandchild whose parent's directory is gone is found; putting the parent back mends it."""
+    """A grandchild whose parent does not exist is found; restoring the parent resolves it."""
     parent = opened.home / "sessions/s1/children/c1"
     parent.rename(opened.home / "kept")
     opened.maintenance.sweep()
-    assert "'c1'" in see_found(opened, "orphan-child", "sessions/s1/children/c2").text
-    see_left_alone(opened, "orphan-child", "sessions/s1/children/c2")
+    assert "'c1'" in assert_found(opened, "orphan-child", "sessions/s1/children/c2").text
+    assert_not_repaired(opened, "orphan-child", "sessions/s1/children/c2")
     (opened.home / "kept").rename(parent)
     opened.maintenance.sweep()
-    see_gone(opened)
+    assert_clean(opened)
 
 
 def test_children_of_a_directory_without_session_are_orphans(opened: Store) -> None:
-    """A root without session.json but with children is told of, and so is each child directly below it."""
+    """A root without session.json but with children is reported, and so is each of its direct children."""
     path = opened.home / "sessions/s1/session.json"
     good = path.read_bytes()
     path.unlink()
     opened.maintenance.sweep()
-    assert "2 children" in see_found(opened, "orphan-child", "sessions/s1", "incoming").text
-    see_left_alone(opened, "orphan-child", "sessions/s1/children/c1", "incoming")
+    assert "2 children" in assert_found(opened, "orphan-child", "sessions/s1", "incoming").text
+    assert_not_repaired(opened, "orphan-child", "sessions/s1/children/c1", "incoming")
     path.write_bytes(good)
     opened.maintenance.sweep()
-    see_gone(opened)
+    assert_clean(opened)
 
 
-def test_dangling_attachment_is_left_to_a_person(opened: Store) -> None:
-    """A message that refers to an attachment which is not there is told of, once per attachment."""
+def test_dangling_attachment_is_not_repaired(opened: Store) -> None:
+    """A reference to a missing attachment is reported once per attachment."""
     url = f"bamboo-attachment://s1/{UUID}"
     session = opened.load("s1")
     assert session is not None
     message = Message.user("look")
     message.content_parts = [MessagePart(type="image_url", image_url=ImageUrl(url=url))] * 2
     opened.append(session, [message])
-    assert url in see_found(opened, "dangling-attachment", "sessions/s1/session.json").text
+    assert url in assert_found(opened, "dangling-attachment", "sessions/s1/session.json").text
     assert len(opened.check().findings) == 1
-    see_left_alone(opened, "dangling-attachment", "sessions/s1/session.json")
+    assert_not_repaired(opened, "dangling-attachment", "sessions/s1/session.json")
     (opened.home / f"sessions/s1/attachments/{UUID}.png").write_bytes(b"here it is")
-    see_gone(opened)
+    assert_clean(opened)
 
 
 @pytest.mark.warns
@@ -494,8 +494,8 @@ def test_dangling_attachment_is_left_to_a_person(opened: Store) -> None:
         "sessions/s1/children/link",
     ],
 )
-def test_link_is_not_followed_but_told_of(opened: Store, path: str) -> None:
-    """Whatever should be a plain file or directory and is a link is damage that only a person can judge."""
+def test_link_is_reported_and_not_followed(opened: Store, path: str) -> None:
+    """A link in place of a file or directory is damage that repair does not change."""
     place = opened.home / path
     if place.is_dir():
         place.rmdir()
@@ -505,14 +505,14 @@ def test_link_is_not_followed_but_told_of(opened: Store, path: str) -> None:
     if path.endswith(("runtime.json", "link.png")) and "s2" in path:
         with opened._core.locked(Location("s2")):
             opened._core.reread(Location("s2"))
-    see_found(opened, "not-plain", path)
+    assert_found(opened, "not-plain", path)
     opened.check(repair=True)
     assert place.is_symlink()
     place.unlink()
     if kept is not None:
         place.write_bytes(kept)
     opened.check(repair=True)
-    see_gone(opened)
+    assert_clean(opened)
 
 
 # -- notes -------------------------------------------------------------------------------------------------
@@ -521,8 +521,8 @@ def test_link_is_not_followed_but_told_of(opened: Store, path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["sessions/s1/notes.txt", "sessions/README", "sessions/s1/children/README", "sessions/s1/\udcff"]
 )
-def test_foreign_file_is_a_note_and_no_damage(opened: Store, path: str) -> None:
-    """What people put beside their sessions is mentioned, readably, and left alone; all is clean."""
+def test_foreign_file_is_reported_but_not_damage(opened: Store, path: str) -> None:
+    """It is listed with a printable path and not changed; the report is clean."""
     (opened.home / path).write_text("mine")
     for report in (opened.check(), opened.check(repair=True)):
         assert report.is_clean
@@ -533,8 +533,8 @@ def test_foreign_file_is_a_note_and_no_damage(opened: Store, path: str) -> None:
     FOUND_BY_A_TEST.add("foreign-file")
 
 
-def test_incoming_files_without_a_session_are_a_note(opened: Store) -> None:
-    """A restore may be under way: what waits for its session.json is mentioned, and no damage."""
+def test_incoming_files_are_reported_but_not_damage(opened: Store) -> None:
+    """A restore may be in progress: files without their session.json yet are not damage."""
     (opened.home / "sessions/new/attachments").mkdir(parents=True)
     (opened.home / "sessions/new/attachments/a.png").write_bytes(b"x")
     report = opened.check()
@@ -546,16 +546,16 @@ def test_incoming_files_without_a_session_are_a_note(opened: Store) -> None:
 # -- the report ----------------------------------------------------------------------------------------------
 
 
-def test_report_counts_sessions_and_tells_progress(opened: Store) -> None:
-    """Progress is told session by session, up to the number in the report."""
+def test_report_counts_sessions_and_progress_is_called(opened: Store) -> None:
+    """Once per session, up to the number in the report."""
     seen: list[tuple[int, int]] = []
     report = opened.check(progress=lambda done, total: seen.append((done, total)))
     assert report.sessions == 4
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_what_cannot_be_mended_is_damage_left(opened: Store) -> None:
-    """A mend that the disk refuses is reported with the reason, not as mended."""
+def test_failed_repair_is_reported_as_damage(opened: Store) -> None:
+    """A repair that fails is reported with the reason, not as repaired."""
     (opened.home / "sessions.json").unlink()
     opened._core.disk.step = _fail_at("move")
     report = opened.check(repair=True)
@@ -565,8 +565,8 @@ def test_what_cannot_be_mended_is_damage_left(opened: Store) -> None:
     assert opened.check(repair=True).exit_code == 1
 
 
-def test_nothing_is_mended_while_bamboo_is_at_work(opened: Store) -> None:
-    """A server's own temporaries must not be moved away from under it."""
+def test_repair_is_rejected_while_a_bamboo_server_is_running(opened: Store) -> None:
+    """The server's temporary files must not be moved."""
     path = opened.home / f"sessions/s1/session.json.tmp.{UUID}"
     path.write_bytes(b"being written")
     opened._home.bamboo.note_rewrite()
@@ -577,7 +577,7 @@ def test_nothing_is_mended_while_bamboo_is_at_work(opened: Store) -> None:
 
 
 def test_check_while_others_save_reports_no_false_damage(opened: Store) -> None:
-    """Sessions made, changed and deleted by another thread meanwhile are no damage."""
+    """Sessions created, changed and deleted by another thread during the check are not damage."""
     errors: list[BaseException] = []
 
     def work() -> None:
@@ -604,29 +604,29 @@ def test_check_while_others_save_reports_no_false_damage(opened: Store) -> None:
     assert [f for report in reports for f in report.findings] == []
 
 
-def test_repair_in_another_process_leaves_a_clean_home(opened: Store) -> None:
-    """Damage in index.db made by a plain SQLite connection is mended like any other."""
+def test_repair_in_another_store_is_visible_in_the_first(opened: Store) -> None:
+    """Damage made in index.db with a plain SQLite connection is repaired like any other."""
     with sqlite3.connect(opened.home / ".grovefs/index.db") as db:
         db.execute("DELETE FROM texts")
     db.close()
     assert opened.check().exit_code == 4
     with Store.open(opened.home, background=False) as other:
         assert other.check(repair=True).exit_code == 1
-    see_gone(opened)
+    assert_clean(opened)
 
 
-# Found by the tests of those parts: test_mailbox.py, test_projects.py, test_check_plants.py.
-OF_OTHER_PARTS = {"trigrams", "message", "set-aside", "derived", "secret", "hard-link"}
+# Found by test_mailbox.py, test_projects.py, test_secrets.py, test_maintenance.py, test_unexpected_files.py.
+TESTED_ELSEWHERE = {"trigrams", "message", "set-aside", "derived", "secret", "hard-link"}
 
 
 def test_every_kind_of_damage_has_a_test() -> None:
-    """The tests above, run together, have found each kind that there is."""
-    if len(FOUND_BY_A_TEST) > 10:  # not when a single test is asked for
-        assert set(get_args(Kind)) - OF_OTHER_PARTS == FOUND_BY_A_TEST
+    """Together the tests above have found every kind."""
+    if len(FOUND_BY_A_TEST) > 10:  # not when single tests are selected
+        assert set(get_args(Kind)) - TESTED_ELSEWHERE == FOUND_BY_A_TEST
 
 
-def test_a_copy_in_a_dot_directory_is_foreign_and_no_damage(opened: Store) -> None:
-    """As in the mount: `sessions/.x` is nobody's session, though it may hold a copy of one."""
+def test_copy_in_a_dot_directory_is_foreign_and_not_damage(opened: Store) -> None:
+    """As in the mount, `sessions/.x` is not a session, even if it contains a copy of one."""
     for place in ("sessions/.x", "sessions/s1/children/.x"):
         shutil.copytree(opened.home / "sessions/s2", opened.home / place)
     opened.maintenance.sweep()

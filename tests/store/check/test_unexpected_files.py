@@ -1,4 +1,4 @@
-"""What `check` tells of links and the like; what is done with them, and what is not: tests/torture/neighbours.py."""
+"""Links and other unexpected files that `check` reports. tests/torture/neighbours.py tests how they are handled."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.builders import make_session
 
 
 @pytest.mark.parametrize("name", ["session.json", "runtime.json", "token-usage.jsonl", "attachments/a.bin"])
-def test_a_file_with_another_name_is_told_of(store: Store, home: Path, tmp_path: Path, name: str) -> None:
-    """A hard link, as `cp -al` makes them: worth knowing, but no damage."""
+def test_hard_link_to_a_file_is_reported(store: Store, home: Path, tmp_path: Path, name: str) -> None:
+    """`cp -al` makes them. They are reported, but not damage."""
     store.save(make_session("s1"))
     store.usage.append("s1", {"n": 1})
     store.names.commit(WriteRequest(classify_path("sessions/s1/attachments/a.bin"), b"bytes"))
@@ -27,8 +27,8 @@ def test_a_file_with_another_name_is_told_of(store: Store, home: Path, tmp_path:
 
 
 @pytest.mark.parametrize("name", [".sessions-index.lock", ".session-lifecycle.lock"])
-def test_a_lock_of_others_with_another_name_is_told_of(store: Store, home: Path, tmp_path: Path, name: str) -> None:
-    """Whoever locks it elsewhere keeps us waiting here."""
+def test_hard_link_to_a_lock_file_is_reported(store: Store, home: Path, tmp_path: Path, name: str) -> None:
+    """A lock taken through the other name blocks us here."""
     (tmp_path / "other").touch()
     (home / name).unlink(missing_ok=True)
     os.link(tmp_path / "other", home / name)
@@ -37,8 +37,8 @@ def test_a_lock_of_others_with_another_name_is_told_of(store: Store, home: Path,
     (home / name).unlink()
 
 
-def test_a_category_may_be_called_as_a_document_is(store: Store, home: Path) -> None:
-    """What lies in it is found and searched; an empty directory is in the way of a document, and told of."""
+def test_category_may_have_the_name_of_a_document(store: Store, home: Path) -> None:
+    """Its documents are indexed. An empty directory is in the way of a document and is reported."""
     store.state.save_json("notes/today.json", "first", {"x": 1})
     assert store.check().findings == []
     (home / "state/notes/other.json").mkdir()
@@ -48,7 +48,7 @@ def test_a_category_may_be_called_as_a_document_is(store: Store, home: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["projects", "state", "state/facts", "projects/k", ".sessions-index.lock"])
-def test_a_link_in_the_place_of_something_is_told_of(store: Store, home: Path, tmp_path: Path, name: str) -> None:
+def test_symbolic_link_is_reported(store: Store, home: Path, tmp_path: Path, name: str) -> None:
     (home / name).parent.mkdir(exist_ok=True)
     (home / name).unlink(missing_ok=True)
     (home / name).symlink_to(tmp_path)

@@ -1,4 +1,4 @@
-"""sessions.json is Bamboo's index, written a moment later; whoever else writes it is taken for a Bamboo server."""
+"""sessions.json, the export in Bamboo's format. Another program that writes it counts as a Bamboo server."""
 
 import json
 import os
@@ -25,28 +25,28 @@ def exported(home: Path) -> dict[str, Any]:
     return found
 
 
-def wait_until(truth: Callable[[], bool], timeout_s: float) -> float:
-    """Poll; returns how long it took."""
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> float:
+    """Poll; returns the seconds it took."""
     started = time.monotonic()
-    while not truth():
-        assert time.monotonic() - started < timeout_s, "it did not come true in time"
+    while not condition():
+        assert time.monotonic() - started < timeout_s, "condition not met in time"
         time.sleep(0.01)
     return time.monotonic() - started
 
 
 def rewrite(home: Path, **members: Any) -> None:
-    """As a Bamboo server would: another file, under the same name."""
+    """As a Bamboo server does: write a new file and rename it."""
     data = exported(home) | members
     temp = home / "written-by-bamboo"
     temp.write_text(json.dumps(data, indent=2))
     temp.rename(home / "sessions.json")
 
 
-# -- what it says ----------------------------------------------------------------------------------------
+# -- contents ----------------------------------------------------------------------------------------
 
 
 def test_export_equals_the_entries(store: Store) -> None:
-    """Bamboo's format: version, updated_at, and each entry under its id, members in its order."""
+    """Bamboo's format: version, updated_at, and each entry under its id, members in order."""
     store.save(make_session("s1", title='größer "quoted"', pinned=True, run_id="run"))
     store.save(Session.new_child("c1", "s1", "m", "child"))
     store.maintenance.export_sessions_json()
@@ -65,8 +65,8 @@ def test_new_home_has_an_export_from_the_start(store: Store) -> None:
     assert exported(store.home)["sessions"] == {}
 
 
-def test_export_comes_within_two_seconds_of_the_last_change(home: Path) -> None:
-    """The background thread writes it, never the save."""
+def test_export_is_written_soon_after_the_last_change(home: Path) -> None:
+    """By the background thread, never by the save."""
     with Store.open(home, durability="normal") as store:
         for i in range(5):
             store.save(make_session(f"s{i}"))
@@ -78,15 +78,15 @@ def test_export_comes_within_two_seconds_of_the_last_change(home: Path) -> None:
 
 
 @pytest.mark.parametrize("background", [True, False])
-def test_export_comes_on_close(home: Path, background: bool) -> None:
-    """Whoever closes leaves a sessions.json that is up to date."""
+def test_export_is_written_on_close(home: Path, background: bool) -> None:
+    """With and without the background thread."""
     with Store.open(home, background=background) as store:
         store.save(make_session("s1"))
     assert set(exported(home)["sessions"]) == {"s1"}
 
 
 def test_export_is_not_rewritten_when_nothing_changed(home: Path) -> None:
-    """Neither by asking again, nor by opening and closing."""
+    """Neither by a second export nor by opening and closing."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
         store.maintenance.export_sessions_json()
@@ -99,7 +99,7 @@ def test_export_is_not_rewritten_when_nothing_changed(home: Path) -> None:
 
 
 def test_version_and_unknown_keys_are_kept(home: Path) -> None:
-    """What a newer Bamboo wrote and we do not know comes back with every export."""
+    """Members that only a newer Bamboo knows are written back with every export."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
         store.save(make_session("s2"))
@@ -116,8 +116,8 @@ def test_version_and_unknown_keys_are_kept(home: Path) -> None:
     assert again["sessions"]["s1"]["message_count"] == 3
 
 
-def test_deleted_export_comes_back(home: Path) -> None:
-    """On opening, and while open with the next change; no one else is suspected."""
+def test_deleted_export_is_written_again(home: Path) -> None:
+    """On opening, and with the next change while open. A deletion does not count as a Bamboo server."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
     (home / "sessions.json").unlink()
@@ -131,8 +131,8 @@ def test_deleted_export_comes_back(home: Path) -> None:
 
 @pytest.mark.warns
 @pytest.mark.parametrize("garbage", [b"", b"{", b"[1]", b'{"sessions": []}', b"\xff\xfe"])
-def test_garbage_found_on_opening_costs_nothing(home: Path, garbage: bytes) -> None:
-    """It is made anew from the sessions, and kept in the trash."""
+def test_invalid_export_is_rebuilt_on_opening(home: Path, garbage: bytes) -> None:
+    """From the sessions; the invalid file is kept in the trash."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
     (home / "sessions.json").write_bytes(garbage)
@@ -146,8 +146,10 @@ def test_garbage_found_on_opening_costs_nothing(home: Path, garbage: bytes) -> N
 
 @pytest.mark.warns
 @pytest.mark.parametrize("make", [lambda p: p.symlink_to("/dev/null"), lambda p: p.mkdir()])
-def test_what_is_no_file_is_moved_away_on_opening(home: Path, make: Callable[[Path], None]) -> None:
-    """A link or a directory of that name must not stand in the way for ever."""
+def test_link_or_directory_in_place_of_the_export_is_moved_to_the_trash(
+    home: Path, make: Callable[[Path], None]
+) -> None:
+    """On opening: it must not prevent exports forever."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
     (home / "sessions.json").unlink()
@@ -158,18 +160,18 @@ def test_what_is_no_file_is_moved_away_on_opening(home: Path, make: Callable[[Pa
 
 
 def test_export_keeps_the_mode_of_the_file(home: Path) -> None:
-    """Who was allowed to read it is allowed to read the next one."""
+    """The next export has the same permissions."""
     with Store.open(home, background=False) as store:
         os.chmod(home / "sessions.json", 0o640)
         store.save(make_session("s1"))
     assert os.stat(home / "sessions.json").st_mode & 0o777 == 0o640
 
 
-# -- a server at work ---------------------------------------------------------------------------------------
+# -- a running server ---------------------------------------------------------------------------------------
 
 
-def test_foreign_rewrite_while_open_refuses_writes(home: Path) -> None:
-    """A server has its sessions in memory: whatever we wrote now would be lost."""
+def test_writes_are_rejected_after_a_foreign_rewrite(home: Path) -> None:
+    """A server keeps its sessions in memory: it would overwrite our changes."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
         store.maintenance.export_sessions_json()
@@ -191,8 +193,8 @@ def test_foreign_rewrite_while_open_refuses_writes(home: Path) -> None:
     assert (home / "sessions.json").read_bytes() == before
 
 
-def test_sessions_of_the_server_are_seen_after_its_rewrite(home: Path) -> None:
-    """What it wrote beside its index is read again."""
+def test_sessions_written_by_the_server_are_indexed_after_its_rewrite(home: Path) -> None:
+    """Not only its sessions.json is read again."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
         store.maintenance.export_sessions_json()
@@ -204,8 +206,8 @@ def test_sessions_of_the_server_are_seen_after_its_rewrite(home: Path) -> None:
         assert len(store.search('"by the server"')) == 1
 
 
-def test_beside_bamboo_writes_on_purpose(home: Path) -> None:
-    """Who says so writes and exports all the same, keeping what the server wrote."""
+def test_beside_bamboo_allows_writes(home: Path) -> None:
+    """Saves and exports work, and keep the members the server wrote."""
     with Store.open(home, background=False, beside_bamboo=True) as store:
         store.save(make_session("s1"))
         store.maintenance.export_sessions_json()
@@ -216,8 +218,8 @@ def test_beside_bamboo_writes_on_purpose(home: Path) -> None:
         assert exported(home)["note"] == "mine"
 
 
-def test_rewrite_while_closed_is_no_server_at_work(home: Path) -> None:
-    """A server that has ended is no reason to refuse anything."""
+def test_rewrite_while_closed_does_not_reject_writes(home: Path) -> None:
+    """The server has ended."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
     rewrite(home, note="mine")
@@ -228,7 +230,7 @@ def test_rewrite_while_closed_is_no_server_at_work(home: Path) -> None:
 
 @contextmanager
 def held_elsewhere(path: Path) -> Iterator[None]:
-    """Another process has an flock on the file, as a server would."""
+    """Another process holds an flock on the file, as a server does."""
     code = (
         "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX); "
         "print('held', flush=True); sys.stdin.read()"
@@ -248,8 +250,8 @@ def held_elsewhere(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_locks_of_a_server_refuse_writes_while_they_are_held(store: Store, name: str) -> None:
-    """The reason names the lock; when it is released, all is as before."""
+def test_writes_are_rejected_while_a_server_holds_a_lock(store: Store, name: str) -> None:
+    """The error names the lock; after its release writes succeed."""
     with held_elsewhere(store.home / name):
         wait_until(lambda: store.maintenance.status()["bamboo"] is not None, timeout_s=20.0)
         with pytest.raises(BambooAtWork, match=f"it holds {name}"):
@@ -262,15 +264,15 @@ def test_locks_of_a_server_refuse_writes_while_they_are_held(store: Store, name:
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_lock_file_that_nobody_holds_means_nothing(store: Store, name: str) -> None:
-    """Servers leave them behind."""
+def test_lock_file_that_is_not_held_is_ignored(store: Store, name: str) -> None:
+    """Servers do not delete their lock files."""
     (store.home / name).touch()
     store.save(make_session("s1"))
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_beside_bamboo_ignores_the_lifecycle_of_a_server(home: Path, name: str) -> None:
-    """With locks held a save goes through on purpose; an export waits for the index lock as a server would."""
+def test_beside_bamboo_ignores_the_locks_of_a_server(home: Path, name: str) -> None:
+    """A save succeeds while they are held; an export waits for the index lock as a server does."""
     with Store.open(home, background=False, beside_bamboo=True) as store:
         with held_elsewhere(home / name):
             store.save(make_session("s1"))
@@ -290,8 +292,8 @@ with Store.open(home, background=False, durability="normal") as store:
 """
 
 
-def test_two_of_ours_exporting_do_not_take_each_other_for_bamboo(home: Path) -> None:
-    """Their exports and locks, as often as they meet, are not a server's."""
+def test_concurrent_exports_do_not_look_like_a_server(home: Path) -> None:
+    """Three GroveFS processes export at the same time."""
     count = 15
     with Store.open(home, background=False, durability="normal") as store:
         writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(home), n, str(count)]) for n in ("a", "b")]
@@ -306,20 +308,20 @@ def test_two_of_ours_exporting_do_not_take_each_other_for_bamboo(home: Path) -> 
     assert len(exported(home)["sessions"]) == 2 * count + number
 
 
-def test_looking_for_a_server_never_sees_our_own_export(home: Path) -> None:
-    """However the look falls into the middle of an export of ours."""
+def test_own_export_lock_does_not_look_like_a_server(home: Path) -> None:
+    """Even if the probe runs in the middle of an export."""
     with Store.open(home, background=False, durability="normal") as store:
-        neighbour, stop, seen = store._home.bamboo, threading.Event(), []
+        server, stop, seen = store._home.bamboo, threading.Event(), []
 
         def look() -> None:
             while not stop.is_set():
-                seen.append(neighbour.activity())
+                seen.append(server.activity())
 
         thread = threading.Thread(target=look)
         thread.start()
         try:
             for _ in range(300):
-                with neighbour.index_lock():
+                with server.index_lock():
                     pass
         finally:
             stop.set()
@@ -336,7 +338,7 @@ from tests.builders import make_session, read_json
 home = sys.argv[1]
 
 def crash(wanted):
-    '''Export, and end without a word at the step of that number; the number of steps if there are no more.'''
+    '''Export, and exit at the step of that number.'''
     steps = []
     def step(name):
         steps.append(name)
@@ -366,8 +368,8 @@ print(ends)
 """
 
 
-def test_crash_around_the_export_is_no_foreign_write(home: Path) -> None:
-    """Wherever it stops: before, between and after the note and the rename, it is ours and comes right."""
+def test_crash_during_an_export_does_not_look_like_a_foreign_write(home: Path) -> None:
+    """At every step before, between and after recording the stamp and the rename."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
     done = subprocess.run([sys.executable, "-c", CRASH, str(home)], capture_output=True, check=False, text=True)
@@ -377,8 +379,8 @@ def test_crash_around_the_export_is_no_foreign_write(home: Path) -> None:
     assert len(ends) > 3
 
 
-def test_failed_export_leaves_the_old_one_and_is_tried_again(store: Store) -> None:
-    """A full disk is an error to the caller, not the end of exports."""
+def test_failed_export_keeps_the_old_file_and_is_retried(store: Store) -> None:
+    """A full disk is an error for the caller; the next export works."""
     store.save(make_session("s1"))
     before = (store.home / "sessions.json").read_bytes()
     for failing in ("write-temp", "sync-temp", "move"):
