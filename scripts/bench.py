@@ -1,8 +1,8 @@
-"""What things cost, side by side with something else on the same machine at the same moment.
+"""Benchmarks of the store, the mount and search, each compared with an alternative on the same machine.
 
-Machines are shared and noisy: the two sides of a comparison take turns, many times, and only medians and
-their ratio are told. A row without a target is there to be known, not to be met. Every bench is a command
-of its own; it makes its homes below --dir and takes them away again.
+Machines are shared and noisy, so both sides of a comparison take turns, many times, and only medians and their
+ratio are reported. A row without a target is informational. Every benchmark is a subcommand; it creates its homes
+in --dir and removes them afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import typer
 from bench_mount import bench_mount
 from bench_search import bench_search
 from benchmarks.machine import DURABILITY, KB, MB, machine_of, workplace
-from benchmarks.rows import Row, Target, compare, tell, timed
+from benchmarks.rows import Row, Target, compare, print_report, timed
 from rich.console import Console
 from rich.progress import Progress
 
@@ -38,7 +38,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 
 @app.callback()
 def bench() -> None:
-    """Measure GroveFS. Ratios are what counts; milliseconds are those of this machine at this moment."""
+    """Measure GroveFS. Compare the ratios; the milliseconds depend on this machine and its load."""
 
 
 app.command("mount")(bench_mount)
@@ -49,7 +49,7 @@ app.command("search")(bench_search)
 
 
 class Writer:
-    """Prose that a search index has to work for: few common words, many rare ones. The same every time."""
+    """Generates prose with few common and many rare words, as a search index meets it. Deterministic."""
 
     def __init__(self) -> None:
         self._random = random.Random(1)
@@ -61,7 +61,7 @@ class Writer:
         return " ".join(self._random.choices(self._words, cum_weights=self._weights, k=size // 6 + 2))[:size]
 
     def session(self, name: str, size: int) -> Session:
-        """A conversation whose session.json has about `size` bytes."""
+        """A session whose session.json has about `size` bytes."""
         session = Session.new(name, "some-model")
         for i in range(max(1, size // 1_000)):
             content = self.text(790)
@@ -70,7 +70,7 @@ class Writer:
 
 
 def write_small_sessions(home: Path, number: int, meter: Progress) -> None:
-    """Sessions of about 1 KB straight to disk, as an agent would have left them; each fifth is a child."""
+    """Write sessions of about 1 KB directly to disk, as an agent would; every fifth is a child."""
     task = meter.add_task(f"writing {number:,} sessions", total=number)
     writer = Writer()
     texts = [writer.text(420) for _ in range(500)]
@@ -98,11 +98,11 @@ def write_small_sessions(home: Path, number: int, meter: Progress) -> None:
             with open(f"{directory}/{file}.json", "wb", buffering=0) as out:
                 out.write(orjson.dumps(document, option=orjson.OPT_INDENT_2))
         meter.advance(task)
-    os.sync()  # what is written back later would be written at the expense of a measurement
+    os.sync()  # otherwise the write-back would slow down a measurement
 
 
 def first_opening(home: Path, number: int, meter: Progress) -> float:
-    """Make a home and let the store index it; returns the seconds that the store took."""
+    """Create a home and have the store index it; returns the seconds that indexing took."""
     write_small_sessions(home, number, meter)
     task = meter.add_task(f"indexing {number:,} sessions", total=number)
     start = time.perf_counter()
@@ -141,7 +141,7 @@ def saving_runtime(store: Store, session: Session) -> Callable[[], float]:
 
 
 def replace_file(path: Path, data: bytes, *, sync: bool) -> None:
-    """Temporary file and rename, as plainly as it can be done."""
+    """Write a temporary file and rename it, in the simplest way."""
     temp = path.with_name(path.name + ".tmp")
     with temp.open("wb") as file:
         file.write(data)
@@ -152,7 +152,7 @@ def replace_file(path: Path, data: bytes, *, sync: bool) -> None:
 
 
 class Reference:
-    """The algorithm GroveFS replaces: the whole index rewritten at each save."""
+    """The algorithm GroveFS replaces: rewrite the whole index at each save."""
 
     def __init__(self, directory: Path, session: Session, index: dict[str, Any], *, sync: bool) -> None:
         directory.mkdir(parents=True)
@@ -205,17 +205,21 @@ QUICK = Scale(10_000, 500, 10_000, 150, saves=40, references=3, appends=12, open
 
 @app.command("store")
 def bench_store(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller homes, under a minute, no verdict.")] = False,
-    parent: Annotated[Path | None, typer.Option("--dir", help="Where homes are made: a real disk.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use smaller homes; takes under a minute and judges no targets.")
+    ] = False,
+    parent: Annotated[
+        Path | None, typer.Option("--dir", help="Directory for temporary homes; must be on a real disk.")
+    ] = None,
 ) -> None:
-    """What saving, appending, opening and rebuilding cost, and whether the targets are met."""
+    """Measure saving, appending, opening and rebuilding, and check the targets."""
     scale = QUICK if quick else Scale()
     err = Console(stderr=True)
     with workplace(parent) as place, Progress(console=err, disable=not err.is_terminal, transient=True) as meter:
         rows = measure_store(place, scale, meter)
         machine = machine_of(place)
-    tell(rows, machine, as_json=as_json)
+    print_report(rows, machine, as_json=as_json)
     if not quick and any(row.met is False for row in rows):
         raise typer.Exit(1)
 
@@ -253,7 +257,7 @@ def measure_growth(large: Path, small: Path, scale: Scale) -> list[Row]:
 
 
 def measure_export(home: Path, scale: Scale) -> Row:
-    """What a save leaves for later: half a second after the last one, and at close, sessions.json is rewritten."""
+    """The deferred work of a save: sessions.json is rewritten half a second after the last save, and at close."""
     with Store.open(home, durability=DURABILITY, background=False) as store:
         session = store.load("benched")
         assert session is not None
@@ -265,7 +269,7 @@ def measure_export(home: Path, scale: Scale) -> Row:
 
 
 def measure_reference(home: Path, directory: Path, scale: Scale) -> list[Row]:
-    """Neither side syncs, both do, or only we: the last is not a fair comparison, but the one of our defaults."""
+    """Neither side syncs, both do, or only GroveFS. The last is not a fair comparison, but the one of the defaults."""
     rows = []
     fifty = Target(50, at_least=True)
     for durability, sync, target in (("normal", False, fifty), ("full", True, None), ("full", False, None)):
@@ -324,12 +328,12 @@ def measure_append(home: Path, scale: Scale) -> list[Row]:
     peaks = [peak_of_append(home) for _ in range(3)]
     size = len(document) / MB
     peak = max(peaks) / MB
-    memory = Row("4  … peak memory of it", peak, "MB", "the document", size, peak / size, Target(6), samples=len(peaks))
+    memory = Row("4  … its peak memory", peak, "MB", "the document", size, peak / size, Target(6), samples=len(peaks))
     return [row, memory]
 
 
 def peak_of_append(home: Path) -> int:
-    """Bytes that an append needed at its height, in a process that did nothing else before."""
+    """Peak memory of an append in bytes, measured in a fresh process."""
     command = [sys.executable, __file__, "append-once", str(home)]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
@@ -338,7 +342,7 @@ def peak_of_append(home: Path) -> int:
 def append_once(home: Path) -> None:
     with Store.open(home, durability=DURABILITY, background=False) as store:
         store.entries(limit=1)
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is that of now
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak to the current value
         before = memory_bytes("VmRSS")
         store.append("large", [Message.user("one more thing")])
         print(memory_bytes("VmHWM") - before)
@@ -380,7 +384,7 @@ def measure_opening(home: Path, scale: Scale, first_s: float) -> list[Row]:
 def measure_rebuild(home: Path, scale: Scale, meter: Progress) -> list[Row]:
     task = meter.add_task("rebuilding", total=scale.rebuilt * scale.rebuilds)
     writer = Writer()
-    with Store.open(home, durability="normal") as store:  # only to make it; what is measured does not fsync
+    with Store.open(home, durability="normal") as store:  # only to create the home; the rebuild does not fsync
         for i in range(scale.rebuilt):
             store.save(writer.session(f"s{i}", 40 * KB))
     os.sync()
@@ -390,7 +394,7 @@ def measure_rebuild(home: Path, scale: Scale, meter: Progress) -> list[Row]:
         for _ in range(scale.rebuilds):
             wall, cpu = time.perf_counter(), time.process_time()
             store.maintenance.rebuild(lambda *_: meter.advance(task))
-            # The store's threads may use a second core: a minute of two cores counts as two.
+            # The store's threads may use a second core; a minute on two cores counts as two.
             core_s.append(max(time.perf_counter() - wall, time.process_time() - cpu))
     median_s = statistics.median(core_s)
     per_minute = scale.rebuilt / median_s * 60

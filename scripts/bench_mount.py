@@ -1,4 +1,4 @@
-"""The command `bench mount`: arguments and exit code. What it does is in benchmarks/mount.py."""
+"""The command `bench mount`: arguments and exit code. benchmarks/mount.py does the work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.contenders import CONTENDERS
 from benchmarks.machine import workplace
 from benchmarks.mount import Bench, Settings, smaller
 from benchmarks.reads import Failed
-from benchmarks.results import tell
+from benchmarks.results import print_report
 from rich.console import Console
 from rich.progress import Progress
 
@@ -20,22 +20,27 @@ ALL = ",".join(CONTENDERS)
 
 
 def bench_mount(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A small tree, two rounds, about a minute, no verdict.")
+        bool,
+        typer.Option("--quick", help="Use a small tree and two rounds; takes about a minute and judges no targets."),
     ] = False,
-    only: Annotated[str, typer.Option(help="Workloads to run, by how their names begin: find,ls,…; or none.")] = "",
-    contenders: Annotated[str, typer.Option(help="Whom to compare; native is needed for ratios.")] = ALL,
-    cache: Annotated[Literal["warm", "cold", "both"], typer.Option(help="Which of the reading runs.")] = "both",
-    rounds: Annotated[int | None, typer.Option(min=1, help="How often each contender runs; 5 by default.")] = None,
-    roots: Annotated[int | None, typer.Option(min=10, help="Another size of the tree; 2,000 by default.")] = None,
-    scale: Annotated[int, typer.Option(help="Also: memory with so many sessions, as 20000.", min=0)] = 0,
-    mount_options: Annotated[str, typer.Option(help="More options for `grovefs mount`, as one text.")] = "",
-    parent: Annotated[Path, typer.Option("--dir", help="Where everything is made: a real disk.")] = Path("/var/tmp"),
+    only: Annotated[str, typer.Option(help="Workloads to run, by the start of their names: find,ls,…; or none.")] = "",
+    contenders: Annotated[str, typer.Option(help="Filesystems to compare; ratios need native.")] = ALL,
+    cache: Annotated[Literal["warm", "cold", "both"], typer.Option(help="Cache state of the read workloads.")] = "both",
+    rounds: Annotated[int | None, typer.Option(min=1, help="Runs of each contender; 5 by default.")] = None,
+    roots: Annotated[int | None, typer.Option(min=10, help="Number of root sessions; 2,000 by default.")] = None,
+    scale: Annotated[
+        int, typer.Option(help="Also measure memory with this number of sessions, e.g. 20000.", min=0)
+    ] = 0,
+    mount_options: Annotated[str, typer.Option(help="More options for `grovefs mount`, as one string.")] = "",
+    parent: Annotated[
+        Path, typer.Option("--dir", help="Directory for temporary files; must be on a real disk.")
+    ] = Path("/var/tmp"),
 ) -> None:
-    """What reading and writing through the mount costs, beside the disk, bindfs and a plain pass-through.
+    """Measure reading and writing through the mount, compared with the disk, bindfs and a plain pass-through.
 
-    Everybody shows the same files and takes turns; a ratio is printed only if all saw the same files and bytes.
+    All contenders serve the same files and take turns. A ratio is printed only if all saw the same files and bytes.
     """
     wanted = Settings(
         rounds=rounds or 5,
@@ -56,15 +61,15 @@ def bench_mount(
         except (Failed, RuntimeError) as error:
             raise SystemExit(f"bench: {error}") from None
         except (KeyboardInterrupt, SystemExit):
-            tell(bench.report(), as_json=as_json)
+            print_report(bench.report(), as_json=as_json)
             raise
-    tell(report, as_json=as_json)
+    print_report(report, as_json=as_json)
     if not quick and not report.is_met:
         raise typer.Exit(1)
 
 
 def workloads(names: str) -> tuple[str, ...]:
-    """Empty for all of them."""
+    """Parse --only; empty means all workloads."""
     asked = tuple(filter(None, names.split(",")))
     for name in asked:
         one = Settings(only=(name,))
@@ -72,13 +77,13 @@ def workloads(names: str) -> tuple[str, ...]:
             there_are = ", ".join(
                 [read.name for read in Settings().reads] + [write.name for write in Settings().writes]
             )
-            raise typer.BadParameter(f"no workload begins with {name!r}; there are {there_are}")
+            raise typer.BadParameter(f"no workload begins with {name!r}; expected one of {there_are}")
     return asked
 
 
 def chosen(names: str) -> tuple[str, ...]:
-    """The disk first: it is what the others are checked against."""
+    """Parse --contenders. The disk comes first: the others are checked against it."""
     asked = names.split(",")
     if unknown := set(asked) - set(CONTENDERS):
-        raise typer.BadParameter(f"there is no contender {unknown.pop()!r}; there are {ALL}")
+        raise typer.BadParameter(f"no contender {unknown.pop()!r}; expected some of {ALL}")
     return tuple(name for name in CONTENDERS if name in asked)

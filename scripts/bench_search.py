@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from benchmarks.finding import measure_upkeep, measure_words, text_bytes
 from benchmarks.machine import MB, machine_of, workplace
-from benchmarks.rows import Row, Target, compare, tell, timed
+from benchmarks.rows import Row, Target, compare, print_report, timed
 from benchmarks.texts import write_sessions
 from rich.console import Console
 from rich.progress import Progress
@@ -70,7 +70,7 @@ def bench_search(
     with workplace(parent) as place, Progress(console=err, disable=not err.is_terminal, transient=True) as meter:
         rows = [row for measure in MEASUREMENTS for row in measure(place, scale, meter)]
         machine = machine_of(place)
-    tell(rows, machine, as_json=as_json)
+    print_report(rows, machine, as_json=as_json)
     if not quick and any(row.met is False for row in rows):
         raise typer.Exit(1)
 

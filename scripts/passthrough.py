@@ -1,8 +1,8 @@
-"""A directory shown as it is, with pyfuse3 and no tricks: what the benches compare the mount with.
+"""A plain pass-through filesystem with pyfuse3: a baseline for `bench mount`.
 
-Correct, and naive on purpose: the kernel may remember nothing (another process may change the directory at any
-moment), every request is answered by a system call on a path, and pyfuse3's own loop waits for the next one.
-Usage: passthrough.py SOURCE MOUNTPOINT; it stays in the foreground until it is unmounted.
+Correct, and deliberately naive: the kernel may cache nothing, because another process may change the directory at
+any time; every request is a system call on a path; and pyfuse3's own loop waits for the next request.
+Usage: passthrough.py SOURCE MOUNTPOINT; runs in the foreground until unmounted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FORBIDDEN = os.O_CREAT | os.O_EXCL
 
 
 def answering_errno(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """What the system refuses is refused with the same number; pyfuse3 would end the mount for any other error."""
+    """Turn OSError into the same errno; any other exception would make pyfuse3 end the mount."""
 
     @functools.wraps(handler)
     async def answer(*arguments: Any) -> Any:
@@ -38,7 +38,7 @@ def answering_errno(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awa
 
 
 class Passthrough(pyfuse3.Operations):
-    """Nodes are numbered as they are met; `paths` says where each lies now, and `nodes` the other way round."""
+    """Inode numbers are assigned on first use; `paths` maps inode to current path, `nodes` path to inode."""
 
     enable_writeback_cache = False
 
@@ -56,7 +56,7 @@ class Passthrough(pyfuse3.Operations):
         return f"{self.paths[parent]}/{os.fsdecode(name)}"
 
     def entry(self, path: str) -> pyfuse3.EntryAttributes:
-        """Attributes under the path's node, which is given a number if it has none."""
+        """Attributes of a path; assigns an inode number if it has none."""
         info = os.lstat(path)
         if path not in self.nodes:
             self.nodes[path] = next(self._numbers)
@@ -69,7 +69,7 @@ class Passthrough(pyfuse3.Operations):
         return entry
 
     def gone(self, path: str) -> None:
-        """The path is free; its node lives on until the kernel forgets it."""
+        """Release a path; its inode stays until the kernel forgets it."""
         self.nodes.pop(path, None)
 
     # -- names

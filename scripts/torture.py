@@ -1,5 +1,4 @@
-"""Run the attacks of tests/torture/, as many at a time as there are processors, and tell what fell and how to see it
-again."""
+"""Run the attacks of tests/torture/, one per processor at a time, and report each failure and how to repeat it."""
 
 from __future__ import annotations
 
@@ -23,53 +22,53 @@ from tests.torture.arena import run_all
 from tests.torture.attack import Attack, Fall, Tally
 from tests.torture.attacks import ATTACKS
 
-LINE_EVERY_S = 60.0  # where no terminal shows a line that changes
+LINE_EVERY_S = 60.0  # between progress lines where there is no terminal
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Screen:
-    """What people see meanwhile: a line for each attack under way, one for each that is over, and all that fell."""
+    """Progress output: a line for each running attack, one for each finished attack, and all failures."""
 
     def __init__(self, seed: int, console: Console) -> None:
         self.seed, self.console = seed, console
-        # No thread of its own: attacks are forked from here.
+        # No refresh thread: attacks are forked from this process.
         line = TextColumn("{task.description}", markup=False)
         self.progress = Progress(line, console=console, transient=True, auto_refresh=False)
         self.tasks: dict[str, TaskID] = {}
-        self.next_s = time.monotonic() + LINE_EVERY_S  # when the next is due
+        self.next_s = time.monotonic() + LINE_EVERY_S  # when the next progress line is due
 
     def began(self, attack: Attack) -> None:
         self.tasks[attack.name] = self.progress.add_task(f"{attack.name}: {attack.about}", total=None)
         self.progress.refresh()
 
     def saw(self, tally: Tally, now: str) -> None:
-        told = f"{tally.attack}: {tally.cases:,} cases, {now}"
-        self.progress.update(self.tasks[tally.attack], description=told[: self.console.width - 1])
+        line = f"{tally.attack}: {tally.cases:,} cases, {now}"
+        self.progress.update(self.tasks[tally.attack], description=line[: self.console.width - 1])
         self.progress.refresh()
         if not self.console.is_terminal and time.monotonic() > self.next_s:
             self.next_s = time.monotonic() + LINE_EVERY_S
             self.console.print("; ".join(task.description for task in self.progress.tasks), markup=False)
 
     def fell(self, fall: Fall) -> None:
-        self.console.print(f"[red]{fall.attack}: {fall.case} fell[/red]", highlight=False)
+        self.console.print(f"[red]{fall.attack}: {fall.case} failed[/red]", highlight=False)
         self.console.print(fall.how, markup=False, highlight=False)
-        self.console.print(f"again: {fall.again(self.seed)}\n", markup=False, highlight=False, soft_wrap=True)
+        self.console.print(f"repeat: {fall.again(self.seed)}\n", markup=False, highlight=False, soft_wrap=True)
 
     def ended(self, tally: Tally) -> None:
         self.progress.remove_task(self.tasks.pop(tally.attack))
-        told = f"{tally.attack}: {tally.cases:,} cases in {tally.seconds:.0f} s, {_how_far(tally)}"
-        self.console.print(told, highlight=False)
+        line = f"{tally.attack}: {tally.cases:,} cases in {tally.seconds:.0f} s, {_how_far(tally)}"
+        self.console.print(line, highlight=False)
 
 
 def _how_far(tally: Tally) -> str:
     if tally.is_endless:
-        return "without end"
-    return "complete" if tally.is_complete else "time was up"
+        return "endless"
+    return "complete" if tally.is_complete else "out of time"
 
 
-def tell(tallies: list[Tally], seed: int) -> None:
-    table = Table("attack", "cases", "seconds", "complete", "fell", title=f"seed {seed}")
+def print_report(tallies: list[Tally], seed: int) -> None:
+    table = Table("attack", "cases", "seconds", "complete", "failed", title=f"seed {seed}")
     for tally in tallies:
         complete = _how_far(tally).replace("complete", "yes")
         table.add_row(
@@ -80,24 +79,28 @@ def tell(tallies: list[Tally], seed: int) -> None:
 
 @app.command()
 def torture(
-    attacks: Annotated[list[str] | None, typer.Argument(help="Which; all without.")] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed, the same cases. Drawn and printed without.")] = None,
-    minutes: Annotated[float, typer.Option(help="For all together.")] = 30.0,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Attacks at a time; a processor each without.")] = None,
-    case: Annotated[str | None, typer.Option(help="Only the case of this name.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-    names: Annotated[bool, typer.Option("--list", help="What there is.")] = False,
+    attacks: Annotated[list[str] | None, typer.Argument(help="Attacks to run; all by default.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The same seed gives the same cases; random by default, and printed.")
+    ] = None,
+    minutes: Annotated[float, typer.Option(help="Time for all attacks together.")] = 30.0,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Attacks to run at the same time; one per processor by default.")
+    ] = None,
+    case: Annotated[str | None, typer.Option(help="Run only the case with this name.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    names: Annotated[bool, typer.Option("--list", help="List the attacks.")] = False,
 ) -> None:
-    """Attack GroveFS as the world does, harder. Every failure tells how to see it again."""
+    """Attack GroveFS with crashes, errors, hostile input and load. Each failure prints the command to repeat it."""
     unknown = set(attacks or ()) - {attack.name for attack in ATTACKS}
     if unknown:
-        raise typer.BadParameter(f"no attack is called {', '.join(sorted(unknown))}; --list shows them")
+        raise typer.BadParameter(f"unknown attack {', '.join(sorted(unknown))}; --list lists them")
     chosen = [attack for attack in ATTACKS if not attacks or attack.name in attacks]
     if names:
         for attack in chosen:
             print(f"{attack.name:16} {attack.about}")
         return
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # attacks take their mounts away
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # lets attacks unmount
     seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
     jobs = jobs or os.cpu_count() or 1
     screen = Screen(seed, Console(stderr=True))
@@ -105,10 +108,10 @@ def torture(
     with screen.progress:
         tallies = run_all(chosen, seed, minutes * 60, case, jobs, screen)
     if as_json:
-        told = {"seed": seed, "jobs": jobs, "minutes": minutes, "attacks": [asdict(tally) for tally in tallies]}
-        print(json.dumps(told))
+        report = {"seed": seed, "jobs": jobs, "minutes": minutes, "attacks": [asdict(tally) for tally in tallies]}
+        print(json.dumps(report))
     else:
-        tell(tallies, seed)
+        print_report(tallies, seed)
     raise typer.Exit(1 if any(tally.failures for tally in tallies) else 0)
 
 

@@ -1,4 +1,4 @@
-"""The bench of the mount: its tree is legal, its proofs can fail, its verdicts are those of its numbers."""
+"""`bench mount` without mounts: its tree is valid, its proofs can fail, its verdicts follow from the numbers."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def place(tmp_path: Path) -> Place:
 # -- the tree --------------------------------------------------------------------------------------------
 
 
-def test_the_tree_is_the_one_that_was_asked_for() -> None:
-    """2,000 roots, three in ten with a child, a median of 40 KB; and the same every time."""
+def test_the_tree_has_the_requested_shape() -> None:
+    """2,000 roots, 30 % with a child, a median of 40 KB; deterministic."""
     planned = list(plan(Shape()))
     assert planned == list(plan(Shape()))
     roots = {p.root for p in planned}
@@ -48,7 +48,7 @@ def test_the_tree_is_the_one_that_was_asked_for() -> None:
 
 
 def test_the_store_accepts_every_session_of_the_tree(place: Place) -> None:
-    """They are made as files alone; the index is the store's."""
+    """The tree has files only; the store indexes them."""
     number = write_tree(place.home / "sessions", SMALL)
     assert number == len(list(plan(SMALL)))
     with Store.open(place.home, background=False) as store:
@@ -56,8 +56,8 @@ def test_the_store_accepts_every_session_of_the_tree(place: Place) -> None:
         assert store.check().is_clean
 
 
-def test_documents_have_the_size_that_was_planned_and_few_the_rare_word(place: Place) -> None:
-    """Within the length of a message."""
+def test_documents_have_the_planned_size_and_rare_word(place: Place) -> None:
+    """Sizes agree within one message."""
     shape = Shape(roots=10)
     write_tree(place.home / "sessions", shape)
     for planned in plan(shape):
@@ -70,8 +70,8 @@ def test_documents_have_the_size_that_was_planned_and_few_the_rare_word(place: P
 
 
 @pytest.mark.parametrize("name", ["find", "ls -lR", "grep -r", "rsync -a", "rsync idle", "tar", "jq"])
-def test_a_proof_sees_a_file_that_was_changed(place: Place, name: str) -> None:
-    """Each tool proves the same twice, and something else when the tree is another."""
+def test_a_proof_differs_after_a_file_changed(place: Place, name: str) -> None:
+    """Each tool gives the same proof twice, and another one after a change."""
     write_tree(place.home / "sessions", SMALL)
     some = next(p for p in plan(SMALL) if p.is_rare)
     contender, read = Native(place), next(read for read in READS if read.name == name)
@@ -90,7 +90,7 @@ def test_a_proof_sees_a_file_that_was_changed(place: Place, name: str) -> None:
 
 
 def _change(directory: Path, workload: str) -> None:
-    """What the workload has to notice."""
+    """Make a change that the workload must detect."""
     if workload in ("find", "tar"):
         (directory / "more").write_bytes(b"x" * 20_000)
     else:
@@ -100,16 +100,16 @@ def _change(directory: Path, workload: str) -> None:
         path.write_text(json.dumps(document))
 
 
-def test_a_tool_that_fails_is_no_measurement(place: Place) -> None:
-    """grep that finds nothing ends with 1."""
+def test_a_failing_tool_raises(place: Place) -> None:
+    """grep without a match exits with 1."""
     read = next(read for read in READS if read.name == "grep -r")
     with pytest.raises(Failed, match="grep"):
         read.run(Native(place), SUBJECT)
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"])), unique=True), st.randoms())
-def test_the_order_of_lines_proves_nothing(lines: list[str], chance: object) -> None:
-    """Directories are listed in an order of their own; names count."""
+def test_the_order_of_lines_does_not_matter(lines: list[str], chance: object) -> None:
+    """Filesystems list directories in different orders; only the names count."""
     shuffled = list(lines)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
     contender = Native(Place(Path("/nowhere")))
@@ -119,8 +119,8 @@ def test_the_order_of_lines_proves_nothing(lines: list[str], chance: object) -> 
     assert more != lines_in_any_order(contender, SUBJECT, one)
 
 
-def test_the_proof_of_a_tree_knows_bytes_names_and_times(tmp_path: Path) -> None:
-    """A copy that keeps all three proves the same."""
+def test_the_proof_of_a_tree_includes_bytes_names_and_times(tmp_path: Path) -> None:
+    """A copy that keeps all three has the same proof."""
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/b/file").write_text("text")
     subprocess.run(["cp", "-a", "a", "copy"], cwd=tmp_path, check=True)
@@ -135,7 +135,7 @@ def test_the_proof_of_a_tree_knows_bytes_names_and_times(tmp_path: Path) -> None
 
 
 def test_files_and_the_store_write_the_same(place: Place) -> None:
-    """All four workloads, twice: what lies on the disk is the proof, and the store is clean."""
+    """All four workloads, twice: the proofs are equal and the store is clean."""
     with Store.open(place.home, background=False) as store:
         files, itself, text = Files(Native(place)), Itself(store), Text()
         for write in writes(quick=True):
@@ -158,7 +158,7 @@ def sampled(*times_ms: float) -> Samples:
 
 
 def test_a_row_has_medians_and_their_ratio() -> None:
-    """An outlier moves neither."""
+    """An outlier changes neither."""
     row = row_of("find", "warm", {"native": sampled(1, 2, 900), "grovefs": sampled(6, 5, 7)})
     assert row.times_ms == {"native": 2, "grovefs": 6}
     assert row.ratio("native") == 3
@@ -167,8 +167,8 @@ def test_a_row_has_medians_and_their_ratio() -> None:
 
 
 @pytest.mark.parametrize("other", [Proof(2, 30), Proof(3, 31), Proof(3, 30, "another")])
-def test_who_saw_something_else_gets_no_ratio(other: Proof) -> None:
-    """Files, bytes or content, in a single round."""
+def test_different_proofs_give_no_ratio(other: Proof) -> None:
+    """A difference in files, bytes or content in a single round is enough."""
     samples = {"native": sampled(1, 1), "grovefs": sampled(1, 1)}
     samples["grovefs"].proofs[1] = other
     with pytest.raises(Failed, match=r"find, round 2: grovefs saw"):
@@ -187,20 +187,20 @@ def row(workload: str = "find", cache: str = "warm", **times_ms: float) -> Row:
         (row(native=1, grovefs=9, bindfs=9, passthrough=30), "no: 9× native"),
         (row(native=1, grovefs=7, bindfs=6, passthrough=30), "no: 1.2× bindfs"),
         (row(native=1, grovefs=7, bindfs=7, passthrough=14), "no: 0.5× passthrough"),
-        (row(native=1, grovefs=7), "yes"),  # who did not take part is not judged
+        (row(native=1, grovefs=7), "yes"),  # contenders that did not take part are not judged
         (row("cat", native=1, grovefs=1.2, bindfs=3), "yes"),
         (row("cat", "cold", native=1, grovefs=3.5), "no: 3.5× native"),
         (row("create", "write", native=1, grovefs=50, store=20), "yes"),
         (row("jq", native=1, grovefs=90), ""),
     ],
 )
-def test_the_verdict_is_that_of_the_numbers(measured: Row, verdict: str) -> None:
-    """A goal is better than demanded; each other contender has its own bound."""
+def test_the_verdict_follows_from_the_ratios(measured: Row, verdict: str) -> None:
+    """A goal is stricter than a demand; each contender has its own bound."""
     assert measured.verdict == verdict
 
 
-def test_one_miss_is_enough() -> None:
-    """Of a row or of a fact."""
+def test_one_missed_target_fails_the_report() -> None:
+    """A row or a fact."""
     good, bad = row(native=1, grovefs=2), row(native=1, grovefs=20)
     fits, grows = Fact("memory", 200, "MB", 300), Fact("memory", 400, "MB", 300)
     assert Report([good], [fits], {}).is_met
@@ -208,8 +208,8 @@ def test_one_miss_is_enough() -> None:
     assert not Report([good], [fits, grows], {}).is_met
 
 
-def test_programs_are_told_everything() -> None:
-    """What the table shows, and the requests by name."""
+def test_json_output_is_complete() -> None:
+    """It has everything that the table shows, and the requests by name."""
     report = Report([row(native=1, grovefs=20)], [Fact("memory", 400, "MB", 300)], {"CPUs": 2})
     data = json.loads(json.dumps(as_data(report)))
     assert data["rows"][0]["ratios_to_native"] == {"native": 1, "grovefs": 20}
@@ -220,13 +220,13 @@ def test_programs_are_told_everything() -> None:
 
 
 def test_requests_are_medians_by_name() -> None:
-    """What was asked in one round only is not typical."""
+    """A request seen in one round only has the median 0 and is left out."""
     counted = [Counter(open=3, read=1), Counter(open=5), Counter(open=4)]
     assert median_requests(counted) == {"open": 4}
 
 
-def test_workloads_are_chosen_by_how_they_begin() -> None:
-    """And the number of runs follows, for who waits."""
+def test_workloads_are_selected_by_prefix() -> None:
+    """The number of runs, for the progress bar, follows from the selection."""
     settings = Settings(only=("rsync", "edit"), rounds=5, contenders=("native", "grovefs"))
     assert [read.name for read in settings.reads] == ["rsync -a", "rsync idle"]
     assert [write.name for write in settings.writes] == ["edit in place"]

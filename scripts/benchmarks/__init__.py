@@ -1,1 +1,1 @@
-"""The parts of `scripts/bench`: what is measured, against what, and how it is told."""
+"""The parts of `scripts/bench`: workloads, contenders and results."""

@@ -1,13 +1,14 @@
-"""Who is compared: the disk itself, and three ways to show the same files through FUSE.
+"""The contenders of `bench mount`: the disk itself, and three FUSE filesystems that serve the same files.
 
-Each daemon runs in the foreground as a child of the bench, in a session of its own, so that Ctrl-C reaches the
-bench alone and the bench ends exactly those daemons that it began.
+Each daemon runs in the foreground as a child of the benchmark, in its own process session: Ctrl-C reaches only the
+benchmark, which then ends exactly the daemons it started.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,10 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from .machine import undisturbed
 
 ROOT = Path(__file__).resolve().parents[2]
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -26,7 +30,7 @@ GROVEFS = "from fusefs.cli import main; main()"
 
 @dataclass(frozen=True)
 class Place:
-    """Directories of a run. `files` is what bindfs and the pass-through show; GroveFS shows `files/home`."""
+    """Directories of a run. bindfs and the pass-through serve `files`; GroveFS serves `files/home`."""
 
     base: Path
 
@@ -49,7 +53,7 @@ class Place:
 
 class Contender(ABC):
     name: str
-    tool = "fusermount3"  # what has to be installed
+    tool = "fusermount3"  # the program that must be installed
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -58,12 +62,12 @@ class Contender(ABC):
 
     @property
     def sessions(self) -> Path:
-        """The tree that is read: the home's sessions."""
+        """The tree to read: the home's sessions."""
         return self.mountpoint / "home" / "sessions"
 
     @property
     def writable(self) -> Path:
-        """Where it writes. Not the home, if it is not GroveFS: who writes there behind its back gives it work."""
+        """Where to write. Only GroveFS writes to the home: it would have to re-index what others write there."""
         return self.mountpoint / "plain" / "sessions"
 
     @property
@@ -72,13 +76,20 @@ class Contender(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What to start."""
+        """The command line of the daemon."""
 
     def mount(self) -> None:
         self.mountpoint.mkdir(parents=True, exist_ok=True)
-        with open(self.log, "ab") as log:
+        # Undisturbed: Ctrl-C between the start of the daemon and the assignment would leave it running.
+        with open(self.log, "ab") as log, undisturbed() as unblocked:
             self._daemon = subprocess.Popen(
-                self.command(), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                self.command(),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, unblocked),
             )
         deadline = time.monotonic() + READY_S
         while not self._is_ready():
@@ -94,13 +105,13 @@ class Contender(ABC):
         return self.place.base / f"{self.name}.log"
 
     def unmount(self) -> None:
-        """End the mount and its daemon, whatever state they are in."""
+        """Unmount and end the daemon, whatever their state."""
         daemon, self._daemon = self._daemon, None
         if daemon is None:
             return
         if os.path.ismount(self.mountpoint):
             ended = subprocess.run(["fusermount3", "-u", str(self.mountpoint)], capture_output=True)
-            if ended.returncode:  # a tool that was interrupted may still have a file open
+            if ended.returncode:  # an interrupted tool may still have a file open
                 subprocess.run(["fusermount3", "-uz", str(self.mountpoint)], capture_output=True)
         try:
             daemon.wait(END_S)
@@ -112,14 +123,14 @@ class Contender(ABC):
     def is_mounted(self) -> bool:
         return self._daemon is not None
 
-    # -- what it costs
+    # -- resources
 
     @property
     def pid(self) -> int | None:
         return self._daemon.pid if self._daemon else None
 
     def cpu_s(self) -> float:
-        """Processor time of the daemon so far; it is counted in hundredths."""
+        """CPU time of the daemon so far; the kernel counts it in hundredths of a second."""
         if self.pid is None:
             return 0.0
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
@@ -130,7 +141,7 @@ class Contender(ABC):
         return None if self.pid is None else status_bytes(self.pid, name)
 
     def counted(self) -> Counter[str] | None:
-        """How often each operation has been asked of the daemon so far; None if it does not count."""
+        """Number of requests of each kind so far; None if the daemon does not count them."""
         return None
 
     def requests_since(self, before: Counter[str] | None) -> Counter[str] | None:
@@ -160,7 +171,7 @@ class GroveFS(Contender):
 
     def __init__(self, place: Place, options: Sequence[str] = ()) -> None:
         super().__init__(place)
-        self._options = options  # more of them for `grovefs mount`
+        self._options = options  # for `grovefs mount`
         self._asking: Counter[str] = Counter()
 
     @property
@@ -181,17 +192,17 @@ class GroveFS(Contender):
 
     def mount(self) -> None:
         super().mount()
-        self.counted()  # the first time there are still names to look up
+        self.counted()  # the first call also looks up names
         second, third = self.counted(), self.counted()
         self._asking = third - second
 
     def counted(self) -> Counter[str]:
         requests = Counter(json.loads((self.mountpoint / ".grovefs/stats.json").read_bytes())["requests"])
-        del requests["forget"]  # the kernel's own housekeeping, whenever it likes
+        del requests["forget"]  # sent by the kernel at any time
         return requests
 
     def requests_since(self, before: Counter[str] | None) -> Counter[str] | None:
-        """Without those that the asking itself has cost."""
+        """Requests since `before`, without those that reading the counters costs."""
         return None if before is None else self.counted() - before - self._asking
 
 
@@ -219,7 +230,7 @@ def status_bytes(pid: int, name: str) -> int:
 
 
 def wakeups(pid: int) -> int:
-    """How often any thread of a process has waited for something so far."""
+    """Number of voluntary context switches of all threads of a process so far."""
     texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
     lines = [line for text in texts for line in text.splitlines() if line.startswith("voluntary_ctxt_switches:")]
     return sum(int(line.split()[1]) for line in lines)

@@ -1,4 +1,4 @@
-"""The machine a bench runs on: where it may make its files, and what to say of it beside the numbers."""
+"""The machine a benchmark runs on: its description, and a temporary directory on a real disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def machine_of(directory: Path) -> dict[str, Any]:
 
 
 def filesystem_of(path: Path) -> str:
-    """The type of the filesystem that `path` lies on."""
+    """The type of the filesystem that holds `path`."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     around = [(len(m[1]), i, m[2]) for i, m in enumerate(mounts) if path.resolve().is_relative_to(m[1])]
     return max(around)[2]
@@ -39,12 +39,14 @@ def filesystem_of(path: Path) -> str:
 
 @contextmanager
 def workplace(parent: Path | None) -> Iterator[Path]:
-    """A directory on a real disk, gone afterwards, also when the bench is told to stop."""
+    """A temporary directory on a real disk; removed afterwards, also after SIGTERM or SIGHUP."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     parent = parent or Path(tempfile.gettempdir())
     if filesystem_of(parent) in ("tmpfs", "ramfs"):
-        raise typer.BadParameter(f"{parent} is in memory, where fsync costs nothing; name another with --dir")
+        raise typer.BadParameter(
+            f"{parent} is in memory, where fsync costs nothing; choose another directory with --dir"
+        )
     path = Path(tempfile.mkdtemp(prefix="grovefs-bench-", dir=parent))
     try:
         yield path
@@ -54,10 +56,10 @@ def workplace(parent: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Cleaning up is not to be cut short by a second Ctrl-C; it comes when this is done."""
+def undisturbed() -> Iterator[set[signal.Signals]]:
+    """Delay signals, such as a second Ctrl-C during cleanup; yields the signal mask from before."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     try:
-        yield
+        yield {signal.Signals(number) for number in before}
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

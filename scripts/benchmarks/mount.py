@@ -1,8 +1,8 @@
 """`bench mount`: the same tree through the disk, GroveFS, bindfs and a plain pass-through, in turn.
 
-Who begins changes from round to round. Warm: everybody stays mounted and has run the workload once before it
-counts. Cold: alone, freshly mounted, the page cache dropped where that is allowed. Mounts and files of a run end
-with it, however it ends; nothing outside its own directory is touched.
+The order changes from round to round. Warm: all contenders stay mounted and have run the workload once before it
+counts. Cold: each alone, freshly mounted, with the page cache dropped where permitted. Mounts and files are removed
+however the run ends; nothing outside its directory is touched.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .writes import Files, Itself, Text, Write, Writer, writes
 Rows = Generator[Row, None, None]
 
 DROP = Path("/proc/sys/vm/drop_caches")
-SCALE_BYTES = 2_000  # what a daemon remembers are names, not their content
+SCALE_BYTES = 2_000  # the daemon's memory depends on names, not on content
 SCALE_READS = ("find", "ls -lR", "grep -r", "tar")
 MEMORY_MB = 300
 WAKEUPS = 4
@@ -49,10 +49,10 @@ class Settings:
     jq_sessions: int = 200
     idle_s: float = 10.0
     caches: tuple[str, ...] = ("warm", "cold")
-    only: tuple[str, ...] = ()  # workloads whose names begin with one of these; all if empty
+    only: tuple[str, ...] = ()  # prefixes of workload names; empty: all
     contenders: tuple[str, ...] = tuple(CONTENDERS)
     mount_options: tuple[str, ...] = ()
-    scale: int = 0  # sessions of the home that memory is measured on; 0: none
+    scale: int = 0  # sessions in the home for the memory measurement; 0: skip it
     quick: bool = False
 
     def wants(self, workload: str) -> bool:
@@ -63,12 +63,12 @@ class Settings:
         return [read for read in [*READS, CAT] if self.wants(read.name)]
 
     def read_cold(self, read: Read) -> bool:
-        """A fresh mount for every run takes its time: `--quick` tries only a few."""
+        """Whether to measure with a cold cache. A fresh mount per run is slow, so --quick measures only a few."""
         return "cold" in self.caches and (not self.quick or read.name in QUICK_COLD)
 
     @property
     def runs(self) -> int:
-        """How many runs there will be, for who waits."""
+        """The total number of runs, for the progress bar."""
         warm = len(self.reads) * (self.rounds + 1) if "warm" in self.caches else 0
         cold = sum(map(self.read_cold, self.reads)) * self.rounds
         written = len(self.writes) * (self.rounds + 1)
@@ -80,7 +80,7 @@ class Settings:
 
 
 def smaller(settings: Settings, rounds: int | None) -> Settings:
-    """A small tree and two rounds: to see that it works, not to judge."""
+    """Settings for --quick: a small tree and two rounds, too few for a verdict."""
     return replace(
         settings,
         shape=Shape(roots=100, rare_every=40),
@@ -93,7 +93,7 @@ def smaller(settings: Settings, rounds: int | None) -> Settings:
 
 
 class Bench:
-    """One run in one directory."""
+    """One benchmark run in one directory."""
 
     def __init__(self, base: Path, settings: Settings, meter: Progress) -> None:
         self.settings = settings
@@ -101,7 +101,7 @@ class Bench:
         self.place.make()
         self.meter = meter
         self.contenders: list[Contender] = [self._contender(name) for name in settings.contenders]
-        self.can_drop = os.access(DROP, os.W_OK)  # the table says so if not
+        self.can_drop = os.access(DROP, os.W_OK)  # reported in the table if not
         self.rows: list[Row] = []
         self.facts: list[Fact] = []
         self.failures: list[str] = []
@@ -118,7 +118,7 @@ class Bench:
         self._sessions = make_home(self.place.home, self.settings.shape, self.meter)
         self._task = self.meter.add_task("measuring", total=self.settings.runs)
         for source in (self._read(self._subject()), self._write()):
-            with closing(source) as rows:  # also when interrupted here, between two rows: it holds the mounts
+            with closing(source) as rows:  # also if interrupted between two rows: the generator holds the mounts
                 for row in rows:
                     self.rows.append(row)
                     self.meter.console.print(line_of(row), highlight=False, soft_wrap=True)
@@ -127,7 +127,7 @@ class Bench:
         return self.report()
 
     def report(self) -> Report:
-        """What is known so far: a long run that is ended early was not for nothing."""
+        """The results so far, also of a run that was interrupted."""
         machine = {
             **machine_of(self.place.base),
             "load": f"{self._load:.1f} before, {os.getloadavg()[0]:.1f} after",
@@ -140,7 +140,7 @@ class Bench:
     def _check_tools(self) -> None:
         tools = [read.tool for read in self.settings.reads] + [c.tool for c in self.contenders]
         if missing := [tool for tool in dict.fromkeys(tools) if shutil.which(tool) is None]:
-            raise Failed(f"{', '.join(missing)} not found; `scripts/setup --bench` installs what is compared")
+            raise Failed(f"{', '.join(missing)} not found; run scripts/setup --bench")
 
     # -- the files
 
@@ -151,7 +151,7 @@ class Bench:
 
     @contextmanager
     def _big_file(self, planned: Planned) -> Iterator[None]:
-        """An attachment while it is measured: in the other workloads it would be all that counts."""
+        """A large attachment, present only while it is measured: it would dominate the other workloads."""
         path = self.place.home / "sessions" / planned.root / BIG
         path.parent.mkdir(mode=0o700)
         chance = random.Random(1)
@@ -182,11 +182,11 @@ class Bench:
         if self.can_drop:
             try:
                 DROP.write_text("3")
-            except OSError:  # a container may show the file and still not let it be used
+            except OSError:  # a container may show the file but forbid writing to it
                 self.can_drop = False
 
     def _turns(self, number: int) -> list[Contender]:
-        """Everybody, and who begins in turn."""
+        """All contenders, starting with another one in each round."""
         first = number % len(self.contenders)
         return self.contenders[first:] + self.contenders[:first]
 
@@ -217,7 +217,7 @@ class Bench:
             yield from self._attempt(partial(self._cold, read, subject))
 
     def _attempt(self, measure: Callable[[], Row]) -> Rows:
-        """A workload that cannot be compared is told of, and the others go on."""
+        """Record a workload that cannot be compared, and continue with the others."""
         try:
             row = measure()
         except Failed as error:
@@ -228,7 +228,7 @@ class Bench:
 
     def _warm(self, read: Read, subject: Subject) -> Row:
         samples = {contender.name: Samples() for contender in self.contenders}
-        for contender in self.contenders:  # what is read first is read from the disk
+        for contender in self.contenders:  # the first run reads from the disk
             self._show(f"{read.name}, warming up, {contender.name}")
             self._run(read, contender, subject, Samples())
         for number in range(self.settings.rounds):
@@ -275,7 +275,7 @@ class Bench:
 
     def _written(self, write: Write, writers: list[Writer], text: Text) -> Row:
         samples = {writer.name: Samples() for writer in writers}
-        for number in range(self.settings.rounds + 1):  # the first only warms up
+        for number in range(self.settings.rounds + 1):  # the first round is warm-up
             first = number % len(writers)
             for writer in writers[first:] + writers[:first]:
                 self._show(f"{write.name}, {writer.name}")
@@ -293,35 +293,35 @@ class Bench:
         samples.add(time_ms, used_s, requests, proof)
 
     def _check_home(self) -> None:
-        """A fast mount that left damage behind would be worth nothing."""
+        """Fail if the writes left damage in the home."""
         with Store.open(self.place.home, durability="normal") as store:
             damage = [finding for finding in store.check().findings if finding.is_damage]
         if damage:
             raise Failed(f"after the writes the home is damaged: {damage[0]}")
 
-    # -- the daemon at rest, and with many sessions
+    # -- the idle daemon, and memory with many sessions
 
     def _idle(self, contender: Contender) -> list[Fact]:
         assert contender.pid is not None
-        time.sleep(min(3.0, self.settings.idle_s))  # what the workloads left to be done later
+        time.sleep(min(3.0, self.settings.idle_s))  # let deferred work finish
         woken, cpu_s = wakeups(contender.pid), contender.cpu_s()
         time.sleep(self.settings.idle_s)
         per_s = (wakeups(contender.pid) - woken) / self.settings.idle_s
         used = (contender.cpu_s() - cpu_s) / self.settings.idle_s * 100
         return [
-            Fact(f"{contender.name}: wake-ups when idle", per_s, "a second", WAKEUPS),
+            Fact(f"{contender.name}: wake-ups when idle", per_s, "per second", WAKEUPS),
             Fact(f"{contender.name}: CPU when idle", used, "%", 0.5),
         ]
 
     def _memory_at_scale(self) -> list[Fact]:
-        """The daemon's memory after everything was listed and read, and again after the same once more."""
+        """The daemon's memory after everything was listed and read, and after doing the same again."""
         place = Place(self.place.base / "scale")
         place.make()
         shape = Shape(roots=round(self.settings.scale / (1 + Shape.with_child)), median_bytes=SCALE_BYTES)
         number = make_home(place.home, shape, self.meter)
         contender = GroveFS(place, self.settings.mount_options)
         reads = [read for read in READS if read.name in SCALE_READS]
-        task = self.meter.add_task("reading all of it, twice", total=2 * len(reads))
+        task = self.meter.add_task("reading everything twice", total=2 * len(reads))
         resident_mb = []
         with self._mounted([contender]):
             for _ in range(2):
@@ -333,20 +333,20 @@ class Bench:
         what = f"grovefs, {number:,} sessions"
         return [
             Fact(f"{what}: peak memory", peak, "MB", MEMORY_MB),
-            Fact(f"{what}: memory after all was read", resident_mb[0], "MB", MEMORY_MB),
-            Fact(f"{what}: growth when it is repeated", (resident_mb[1] / resident_mb[0] - 1) * 100, "%", 5),
+            Fact(f"{what}: memory after reading everything", resident_mb[0], "MB", MEMORY_MB),
+            Fact(f"{what}: growth after repeating it", (resident_mb[1] / resident_mb[0] - 1) * 100, "%", 5),
         ]
 
 
 def make_home(home: Path, shape: Shape, meter: Progress) -> int:
-    """Files first, then all that the store makes of them, once; returns how many sessions there are."""
+    """Write the files and have the store index them; returns the number of sessions."""
     wanted = sum(1 for _ in plan(shape))
     task = meter.add_task(f"writing {wanted:,} sessions", total=wanted)
     number = write_tree(home / "sessions", shape, lambda: meter.advance(task))
     task = meter.add_task(f"indexing {number:,} sessions", total=number)
     with Store.open(home, durability="normal", progress=lambda done, _: meter.update(task, completed=done)) as store:
         if store.count() != number:
-            raise Failed(f"the store accepts {store.count():,} of {number:,} sessions that were made for it")
+            raise Failed(f"the store accepts only {store.count():,} of {number:,} generated sessions")
         task = meter.add_task("indexing them for grep", total=None)
         store.trigrams.rebuild(lambda done, total: meter.update(task, completed=done, total=total))
     os.sync()

@@ -1,7 +1,7 @@
-"""What is read, by the tools people use, and the proof that everybody read the same.
+"""Read workloads of `bench mount`: common tools, and the proof that all contenders read the same.
 
 A tool runs in the contender's sessions directory with its output in a scratch file. Only the tool is timed. The
-proof is made afterwards, from its output or from what it left: if it differs from the disk's, there is no ratio.
+proof is computed afterwards, from its output or its files; if it differs from the disk's, there is no ratio.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .contenders import Contender
 from .tree import RARE
 
 BIG = "attachments/measured.bin"
-ENVIRONMENT = {**os.environ, "LC_ALL": "C"}  # names sort the same everywhere, and grep is not slowed by UTF-8
+ENVIRONMENT = {**os.environ, "LC_ALL": "C"}  # the same sort order everywhere, and no slow UTF-8 matching in grep
 
 
 class Proof(NamedTuple):
-    """What a workload saw or left: how many files (or lines), how many bytes, and a digest of all that."""
+    """What a workload read or wrote: number of files (or lines), number of bytes, and a digest."""
 
     files: int
     bytes: int
@@ -33,12 +33,12 @@ class Proof(NamedTuple):
 
 
 class Failed(Exception):
-    """A tool failed, or did other work than on the disk: there is nothing to compare."""
+    """A tool failed, or did different work than on the disk, so there is nothing to compare."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Parts of the tree that single workloads are about, relative to sessions/."""
+    """Files for single workloads, relative to sessions/."""
 
     jq_files: list[str]
     big_file: str
@@ -56,7 +56,7 @@ class Read:
         return self.name.split()[0]
 
     def run(self, contender: Contender, subject: Subject) -> float:
-        """Milliseconds that the tool took."""
+        """Run the tool; returns its duration in milliseconds."""
         command, output = self.command(contender, subject), _output(contender)
         with output.open("wb") as out:
             start = time.perf_counter()
@@ -65,7 +65,7 @@ class Read:
             )
             elapsed = time.perf_counter() - start
         if done.returncode:
-            raise Failed(f"{self.name} on {contender.name}: {command[0]} ended with {done.returncode}")
+            raise Failed(f"{self.name} on {contender.name}: {command[0]} exited with {done.returncode}")
         return elapsed * 1e3
 
     def proof(self, contender: Contender, subject: Subject) -> Proof:
@@ -77,7 +77,7 @@ def _output(contender: Contender) -> Path:
 
 
 def _copy(contender: Contender, kind: str) -> Path:
-    """Where an rsync goes to."""
+    """The target directory of an rsync."""
     return contender.place.scratch / f"{contender.name}.{kind}"
 
 
@@ -85,13 +85,13 @@ def _copy(contender: Contender, kind: str) -> Path:
 
 
 def lines_in_any_order(contender: Contender, subject: Subject, output: bytes) -> Proof:
-    """Directories may be listed in another order, and rg answers as its threads get ready."""
+    """The order of lines is ignored: directories may be listed in another order, and rg is multi-threaded."""
     lines = sorted(output.splitlines())
     return Proof(len(lines), len(output), hashlib.sha256(b"\n".join(lines)).hexdigest())
 
 
 def listed_files(contender: Contender, subject: Subject, output: bytes) -> Proof:
-    """Names, sizes and times of files in `ls -lR`; blocks and link counts of directories are each one's own."""
+    """Names, sizes and times of files in `ls -lR`; blocks and link counts of directories differ by filesystem."""
     rows = [line.split(maxsplit=8) for line in output.splitlines() if line.startswith((b"-", b"d"))]
     files = [row for row in rows if row[0].startswith(b"-")]
     seen = sorted(b" ".join([*row[4:], row[0]]) for row in files) + sorted(row[8] for row in rows)
@@ -107,7 +107,7 @@ def copied_tree(contender: Contender, subject: Subject, output: bytes) -> Proof:
 
 
 def nothing_moved(contender: Contender, subject: Subject, output: bytes) -> Proof:
-    """rsync -i names what it changes: as many lines as the disk's own second run has, none."""
+    """rsync -i lists what it changes; a second run must list nothing."""
     return Proof(len(output.splitlines()), len(output))
 
 
@@ -136,17 +136,17 @@ def tree_proof(root: Path) -> Proof:
 
 def clear_copy(contender: Contender) -> None:
     shutil.rmtree(_copy(contender, "first"), ignore_errors=True)
-    os.sync()  # nobody is to wait for what another one wrote
+    os.sync()  # keep one contender's write-back out of another's measurement
 
 
 def have_copy(contender: Contender) -> None:
-    """A copy of the disk as it is now: mounting a home may have touched the directory of sessions itself."""
+    """Copy the disk as it is now: mounting a home may have changed the sessions directory itself."""
     source, target = contender.place.home / "sessions", _copy(contender, "idle")
     subprocess.run(["rsync", "-a", f"{source}/", f"{target}/"], check=True)
     os.sync()
 
 
-# GNU tar reads nothing if it sees that it writes to /dev/null: hence the pipe.
+# A pipe, because GNU tar reads nothing when its output is /dev/null.
 TAR = "set -o pipefail; tar cf - . | wc -c"
 
 READS = [

@@ -1,7 +1,7 @@
-"""What was measured, as rows with a verdict, and how it is told. Pure, but for the printing.
+"""Results of `bench mount`: rows with a verdict, and their output. Pure, except for printing.
 
-A row exists only if all contenders proved that they did the same. Ratios are those of medians. A demand compares
-GroveFS with one other contender of the same row; a goal is better than demanded, and no duty.
+A row exists only if all contenders proved that they did the same work. Ratios are ratios of medians. A demand
+compares GroveFS with one other contender of the same row; a goal is stricter, and optional.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OURS = "grovefs"
 
 @dataclass(frozen=True)
 class Demand:
-    """GroveFS is to need at most `bound` times what `versus` needs."""
+    """GroveFS may need at most `bound` times as long as `versus`."""
 
     versus: str
     bound: float
@@ -74,14 +74,14 @@ class Samples:
 
 @dataclass(frozen=True)
 class Row:
-    """One workload on everybody. Times are medians in milliseconds."""
+    """One workload on all contenders. Times are medians in milliseconds."""
 
     workload: str
     cache: str  # warm, cold, or write
     rounds: int
     times_ms: dict[str, float]
-    cpu_ms: dict[str, float]  # of the daemon, a run
-    requests: dict[str, float] | None  # that reached GroveFS, a run
+    cpu_ms: dict[str, float]  # of the daemon, per run
+    requests: dict[str, float] | None  # that reached GroveFS, per run
     files: int
     bytes: int
 
@@ -92,7 +92,7 @@ class Row:
 
     @property
     def demands(self) -> list[tuple[Demand, float]]:
-        """Those that can be judged by who took part, each with the ratio it speaks of."""
+        """The demands whose contenders took part, each with its ratio."""
         found = [(demand, self.ratio(demand.versus)) for demand in DEMANDS.get((self.workload, self.cache), [])]
         return [(demand, ratio) for demand, ratio in found if ratio is not None]
 
@@ -112,7 +112,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Fact:
-    """Something known of a daemon, with a bound that it should keep or none."""
+    """A measurement of a daemon, with an optional upper bound."""
 
     what: str
     value: float
@@ -129,7 +129,7 @@ class Report:
     rows: list[Row]
     facts: list[Fact]
     machine: dict[str, Any]
-    failures: list[str] = field(default_factory=list)  # workloads that have no row, each with its reason
+    failures: list[str] = field(default_factory=list)  # the reasons why workloads have no row
 
     @property
     def is_met(self) -> bool:
@@ -141,7 +141,7 @@ class Report:
 
 
 def row_of(workload: str, cache: str, samples: dict[str, Samples]) -> Row:
-    """The medians of a workload, once it is sure that all did the same in every round."""
+    """The medians of a workload, after checking that all contenders did the same work in every round."""
     check_proofs(workload, samples)
     proof = next(iter(samples.values())).proofs[-1]
     return Row(
@@ -157,7 +157,7 @@ def row_of(workload: str, cache: str, samples: dict[str, Samples]) -> Row:
 
 
 def check_proofs(workload: str, samples: dict[str, Samples]) -> None:
-    """Round by round: files and bytes of everybody are those of the first, which is the disk."""
+    """Compare files and bytes of every contender with the first one, the disk, round by round."""
     first = next(iter(samples))
     for name, other in samples.items():
         for number, (wanted, found) in enumerate(zip(samples[first].proofs, other.proofs, strict=True), 1):
@@ -174,10 +174,10 @@ def median_requests(counted: list[Counter[str]]) -> dict[str, float]:
     return {name: value for name, value in medians.items() if value}
 
 
-# -- telling ---------------------------------------------------------------------------------------------
+# -- output ---------------------------------------------------------------------------------------------
 
 
-def tell(report: Report, *, as_json: bool) -> None:
+def print_report(report: Report, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(as_data(report), indent=2))
         return
@@ -230,13 +230,13 @@ def main_table(rows: list[Row], *, boxed: bool = False) -> Table:
 
 
 def line_of(row: Row) -> str:
-    """A row in a line, for who waits for the table."""
+    """A row as one line, printed before the whole table."""
     cells = ", ".join(f"{name} {time_cell(row, name)}" for name in row.times_ms)
     return f"{row.workload}, {row.cache}: {cells}  {row.verdict}".rstrip()
 
 
 def time_cell(row: Row, name: str) -> str:
-    """Milliseconds, and how many times the disk's they are."""
+    """Milliseconds, and the ratio to the disk."""
     if name not in row.times_ms:
         return ""
     time_ms, ratio = row.times_ms[name], row.ratio("native", name)
@@ -246,7 +246,7 @@ def time_cell(row: Row, name: str) -> str:
 
 def fact_table(facts: list[Fact], *, boxed: bool = False) -> Table:
     table = Table(box=Table().box if boxed else None, pad_edge=False)
-    for heading in ("of the daemons", "", "at most", "met"):
+    for heading in ("daemon", "", "at most", "met"):
         table.add_column(heading, justify="right" if heading == "" else "left")
     for fact in facts:
         bound = "" if fact.bound is None else f"{fact.bound:g} {fact.unit}"

@@ -1,4 +1,4 @@
-"""Two sides of a comparison, measured in turn, and the table that tells of them."""
+"""Comparisons of two sides measured in turn, and their result table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. The target speaks of the ratio, or of `ours` where there is none."""
+    """One line of the table. The target applies to the ratio, or to `ours` if there is no ratio."""
 
     workload: str
     ours: float
@@ -40,7 +40,7 @@ class Row:
     target: Target | None = None
     samples: int = 1
     spread: tuple[float, float] | None = None  # 10th and 90th percentile of ours
-    faster: bool = False  # the ratio says how many times faster we are, not how many times slower
+    faster: bool = False  # the ratio is theirs/ours: how many times faster we are
 
     @property
     def met(self) -> bool | None:
@@ -58,15 +58,15 @@ def compare(
     faster: bool = False,
     burst: int = 1,
 ) -> Row:
-    """Both sides in turn, and who begins in turn too. Each side times itself, and so leaves out its set-up.
+    """Run both sides in turn, alternating the first. Each side times itself, excluding its set-up.
 
-    The ratio is ours to theirs; with `faster`, theirs to ours. `burst` is how often each side runs in its
-    turn: more than once where a long run of one slows the first run of the other, for whatever reason.
+    The ratio is ours to theirs; with `faster`, theirs to ours. `burst` is the number of runs per turn: more
+    than one where a long run of one side slows down the first run of the other.
     """
     gc.collect()
     mine: list[float] = []
     other: list[float] = []
-    for i in range(rounds + 2):  # the first two only warm up
+    for i in range(rounds + 2):  # the first two rounds are warm-up
         for side, samples in [(ours, mine), (theirs, other)][:: 1 if i % 2 else -1]:
             samples += [side() for _ in range(burst)]
     a, b = statistics.median(mine[2 * burst :]), statistics.median(other[2 * burst :])
@@ -76,7 +76,7 @@ def compare(
 
 
 def timed(call: Callable[[], object]) -> Callable[[], float]:
-    """The call, as one that returns how many milliseconds it took."""
+    """Wrap a call into one that returns its duration in milliseconds."""
 
     def run() -> float:
         start = time.perf_counter()
@@ -86,7 +86,7 @@ def timed(call: Callable[[], object]) -> Callable[[], float]:
     return run
 
 
-def tell(rows: list[Row], machine: dict[str, Any], *, as_json: bool) -> None:
+def print_report(rows: list[Row], machine: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"rows": [{**asdict(r), "met": r.met} for r in rows], "machine": machine}, indent=2))
         return

@@ -1,4 +1,4 @@
-"""A home to search in: conversations with prose, code, Chinese and Japanese, emoji, tool calls; the same every time."""
+"""A generated home for search benchmarks: prose, code, Chinese, Japanese, emoji, tool calls. Deterministic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CODE = """def {0}_{1}(self, {2}: dict[str, int]) -> list[str]:
 
 
 class Author:
-    """Texts as agents and people write them. A seed of its own for every session: order does not matter."""
+    """Generates texts like those of agents and users. Each session has its own seed, so order does not matter."""
 
     def __init__(self) -> None:
         rng = random.Random(7)
@@ -64,8 +64,8 @@ class Author:
         rng = random.Random(number)
         name = session_name(number)
         found = [self.message(rng, i) for i in range(messages)]
-        if number % 997 == 0:  # what the benches look for: in one session of a thousand
-            found[-1]["content"] += f" the zyzzyva{number} of the quixotic 希少な単語 lies here"
+        if number % 997 == 0:  # the words that benchmarks search for: in one session of a thousand
+            found[-1]["content"] += f" the zyzzyva{number} of the quixotic 希少な単語 is here"
         return {
             "id": name,
             "title": " ".join(self.words(rng, 5)),
@@ -85,7 +85,7 @@ def session_name(number: int) -> str:
 
 
 def write_sessions(home: Path, number: int, meter: Progress, messages: int = 16) -> int:
-    """Straight to disk, laid out as an agent leaves it; each fifth is a child. Returns the bytes of the documents."""
+    """Write sessions directly to disk, as an agent would; every fifth is a child. Returns the total document bytes."""
     task = meter.add_task(f"writing {number:,} sessions", total=number)
     author = Author()
     root, size = "", 0
@@ -102,5 +102,5 @@ def write_sessions(home: Path, number: int, meter: Progress, messages: int = 16)
             with open(f"{directory}/{file}.json", "wb", buffering=0) as out:
                 out.write(data)
         meter.advance(task)
-    os.sync()  # what is written back later would be written at the expense of a measurement
+    os.sync()  # otherwise the write-back would slow down a measurement
     return size

@@ -1,7 +1,7 @@
-"""The tree that the mount is measured on: the same sessions for the same seed, made as plain files.
+"""The session tree for `bench mount`, generated as plain files; the same seed gives the same files.
 
-The documents are legal and complete, with their sidecars, so that the store accepts each as it lies there.
-Sizes are log-normal around a median; some roots have a child; a few sessions say the rare word.
+The documents are valid and complete, with their sidecars, so the store accepts them unchanged. Sizes are log-normal
+around a median; some roots have a child; a few sessions contain the rare word.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 import orjson
 
 STAMP = "2026-06-20T08:15:30.123456789Z"
-RARE = "zyzzyva"  # no made-up word has a z
+RARE = "zyzzyva"  # no generated word contains a z
 MESSAGE_BYTES = 790
-OVERHEAD_BYTES = 210  # of a message, around its content
+OVERHEAD_BYTES = 210  # of a message, besides its content
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Planned:
-    """A session to be made."""
+    """A session to generate."""
 
     root: str
     child: str | None
@@ -52,7 +52,7 @@ class Planned:
 
 
 class Prose:
-    """Paragraphs that a search index has to work for: few common words, many rare ones."""
+    """Paragraphs with few common and many rare words, as a search index meets them."""
 
     def __init__(self, seed: int, paragraphs: int = 2_000) -> None:
         self._random = random.Random(seed)
@@ -78,7 +78,7 @@ class Prose:
 
 
 def plan(shape: Shape) -> Iterator[Planned]:
-    """Which sessions there will be. Pure: the same for the same shape."""
+    """The sessions to generate. Pure: the same for the same shape."""
     chance = random.Random(shape.seed)
     number = 0
     for i in range(shape.roots):
@@ -120,7 +120,7 @@ def render(document: dict[str, Any]) -> bytes:
 
 
 def write_tree(sessions: Path, shape: Shape, advance: Callable[[], object] = lambda: None) -> int:
-    """Make the files below `sessions`; returns how many sessions that are."""
+    """Write the files below `sessions`; returns the number of sessions."""
     prose = Prose(shape.seed)
     number = 0
     for planned in plan(shape):

@@ -1,7 +1,7 @@
-"""What is written: through files, as editors and agents do, and by the store's own save beside it.
+"""Write workloads of `bench mount`: through files, as editors and agents do, and through the store's API.
 
-Everybody makes the same promise: each write is followed by fsync, so that it would survive a power cut. Times are
-those of one operation, out of a batch; what lies on the disk afterwards is the proof.
+All writers give the same guarantee: each write is followed by fsync, to survive a power cut. Times are per
+operation, measured in batches; the files on disk afterwards are the proof.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ USAGE = '{"model":"some-model","input_tokens":1200,"output_tokens":90,"total_tok
 
 
 class Writer(ABC):
-    """One who can write sessions; `name` keeps those of several writers apart."""
+    """Writes sessions; `name` keeps those of several writers apart."""
 
     name: str
     on_disk: Path
 
     @abstractmethod
     def edit(self, session: str, raw: bytes) -> None:
-        """Write over a session.json in place."""
+        """Overwrite a session.json in place."""
 
     @abstractmethod
     def replace(self, session: str, raw: bytes) -> None:
-        """A temporary file, and its rename."""
+        """Write a temporary file and rename it."""
 
     @abstractmethod
     def create(self, session: str, raw: bytes) -> None:
-        """A session that was not there."""
+        """Create a session."""
 
     @abstractmethod
     def append(self, session: str) -> None:
-        """A line for token-usage.jsonl."""
+        """Append a line to token-usage.jsonl."""
 
 
 class Files(Writer):
@@ -76,7 +76,7 @@ class Files(Writer):
 
 
 class Itself(Writer):
-    """The store, in this process, on the home that is mounted: what a commit costs without the mount."""
+    """The store in this process, on the mounted home: the cost of a commit without the mount."""
 
     name = "store"
 
@@ -104,7 +104,7 @@ def _write(path: str, flags: int, raw: bytes) -> None:
 
 
 class Text:
-    """Versions of a session of 40 KB, each another text of the same length."""
+    """Versions of a 40 KB session, all different and of the same length."""
 
     def __init__(self) -> None:
         self._messages = Prose(1, paragraphs=100).messages(SIZE_BYTES)
@@ -123,7 +123,7 @@ class Write:
     work: Callable[[Writer, Text, int, int], tuple[float, Proof]]
 
     def run(self, writer: Writer, text: Text, turn: int) -> tuple[float, Proof]:
-        """Milliseconds of one operation, and the proof of all of them."""
+        """Run a batch; returns milliseconds per operation, and the proof."""
         elapsed, proof = self.work(writer, text, turn, self.batch)
         return elapsed * 1e3 / self.batch, proof
 
@@ -143,7 +143,7 @@ def _rewriting(operation: str) -> Callable[[Writer, Text, int, int], tuple[float
 
 
 def _session(operation: str, writer: Writer) -> str:
-    """An id of each writer's own, as long as everybody's: it is part of the document."""
+    """An id per writer, all of the same length, because it is part of the document."""
     return f"{operation}-{writer.name:x<11}"
 
 

@@ -1,4 +1,4 @@
-"""The bench of the mount on real mounts: it counts, it compares, and it leaves nothing behind."""
+"""`bench mount` on real mounts: it counts requests, compares contenders, and cleans up."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def mounted(contender: Contender) -> Iterator[Contender]:
         assert not os.path.ismount(contender.mountpoint)
 
 
-def test_the_plain_pass_through_does_what_the_disk_does(place: Path) -> None:
-    """It is naive, not wrong: what tools change through it is what they change beside it."""
+def test_the_pass_through_behaves_like_the_disk(place: Path) -> None:
+    """Tools make the same changes through it as directly on the disk."""
     there = Place(place / "bench")
     there.make()
     with mounted(Passthrough(there)) as passthrough:
@@ -59,8 +59,8 @@ def test_the_plain_pass_through_does_what_the_disk_does(place: Path) -> None:
         assert not (passthrough.writable / "nothing").exists()
 
 
-def test_requests_are_counted_without_the_asking(place: Path) -> None:
-    """Nothing done is nothing counted; a directory opened is one."""
+def test_reading_the_counters_is_not_counted(place: Path) -> None:
+    """Without activity the count is zero; opening a directory counts one."""
     there = Place(place / "bench")
     there.make()
     write_tree(there.home / "sessions", SMALL)
@@ -85,7 +85,7 @@ def small_bench(place: Path, **settings: object) -> Bench:
 
 
 def test_a_small_run_from_end_to_end(place: Path) -> None:
-    """Everybody takes part in every row, and no mount is left."""
+    """All contenders are in every row, and no mount is left."""
     bench = small_bench(place, only=("find", "edit"), contenders=("native", "grovefs", "passthrough"))
     report = bench.run()
     rows = {(row.workload, row.cache): row for row in report.rows}
@@ -98,8 +98,8 @@ def test_a_small_run_from_end_to_end(place: Path) -> None:
         assert not daemons_of(contender.mountpoint)
 
 
-def test_a_contender_that_shows_another_tree_is_not_compared(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No ratio is told of those who did not do the same; the mounts end all the same."""
+def test_a_contender_with_a_different_tree_is_not_compared(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no ratio for different work; the mounts are removed anyway."""
     monkeypatch.setattr(Native, "sessions", ROOT / "store")
     bench = small_bench(place, only=("find",), caches=("warm",))
     report = bench.run()
@@ -110,7 +110,7 @@ def test_a_contender_that_shows_another_tree_is_not_compared(place: Path, monkey
 
 
 def test_ctrl_c_leaves_no_mount_and_no_file(place: Path) -> None:
-    """Pressed twice, at that, while something is mounted."""
+    """Pressed twice, while something is mounted."""
     command = [sys.executable, "scripts/bench.py", "mount", "--quick", "--only", "find,grep", "--dir", str(place)]
     command += ["--contenders", "native,grovefs,passthrough"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
