@@ -28,7 +28,7 @@ from store.model.session import Session
 from store.sessions import artifacts
 from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
 from store.sessions.delete import descendants
-from store.sessions.records import rendered, with_statuses
+from store.sessions.records import render_record, with_statuses
 from store.sessions.save import (
     check_rendered,
     conflict_error,
@@ -226,4 +226,4 @@ class MemoryRecords:
             self._put(held, name, [*present, *items])
 
     def _put(self, held: _HeldSession, name: str, record: Any) -> None:
-        held.records[name] = rendered(name, record, name, self._store.limit_bytes)
+        held.records[name] = render_record(name, record, name, self._store.limit_bytes)

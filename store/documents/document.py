@@ -147,7 +147,7 @@ def identity_problem(document: Document, location: Location) -> Problem | None:
     return None
 
 
-def fork(document: Document, location: Location) -> bytes:
+def fork_document(document: Document, location: Location) -> bytes:
     """The document with the identity of its new path. All bytes unrelated to identity are kept."""
     record = document.record
     members: Members = {"id": location.id, "kind": location.kind, "root_session_id": location.root}

@@ -1,7 +1,7 @@
-"""What a run left beside the conversation: artifacts, trace events, verification reports (FORMATS G.3). Pure.
+"""Records of runs: artifacts, trace events, verification reports. Pure.
 
-Three files of a session, each checked as a whole before it is stored, as the agent that owns the format would load it
-(rule 6). Artifacts are bounded: the oldest go, but only when a program saves, never when someone loads or copies.
+Each is a file of a session, validated as a whole before it is stored, so that the agent can load
+it (rule 6). Artifacts have limits: a save through the API evicts the oldest; loading or copying does not.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ MAX_CONTENT_BYTES = 16 * 1024 * 1024
 TRACE_SCHEMA = "a3s.trace_event.v1"
 REPORT_SCHEMA = "a3s.verification_report.v1"
 
-Status = Literal["passed", "failed", "needs_review", "skipped"]
+VerificationStatus = Literal["passed", "failed", "needs_review", "skipped"]
 
 
 class _SchemaRecord(Record):
-    """A record that names its schema. pydantic has a `schema` of its own, so the field is spelled otherwise."""
+    """A record with a `schema` member. The field is named `schema_`, because pydantic has a method `schema`."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 
 
-# -- artifacts ---------------------------------------------------------------------------------------------
+# -- artifacts -------------------------------------------------------------------------------------
 
 
 class ToolArtifact(Record):
-    """The whole output of a tool, of which the conversation shows only a part."""
+    """The complete output of a tool; the conversation contains only a part of it."""
 
     artifact_id: str
     artifact_uri: str
@@ -48,39 +48,39 @@ class ToolArtifact(Record):
 
 
 class ArtifactSet(Record):
-    """`artifacts.json`: the artifacts of a session, the oldest first. A uri stands for one of them."""
+    """`artifacts.json`: the artifacts of a session, oldest first. URIs are unique."""
 
     artifacts: list[ToolArtifact]
-    retained_uris: OmitEmpty[list[str]] = Field(default_factory=list)  # of those that must not be evicted
+    retained_uris: OmitEmpty[list[str]] = Field(default_factory=list)  # never evicted
 
     @classmethod
     def of(cls, artifacts: Iterable[ToolArtifact] = (), retained_uris: Iterable[str] = ()) -> Self:
-        """A set with these in it; of two of one uri the later one."""
+        """A set of these artifacts; of two with the same URI the later one."""
         found = cls(artifacts=[], retained_uris=sorted(set(retained_uris)))
         for artifact in artifacts:
             found.put(artifact)
         return found
 
     @model_validator(mode="after")
-    def _refuse_two_contents(self) -> Self:
+    def _check_unique_uris(self) -> Self:
         seen: dict[str, ToolArtifact] = {}
         for artifact in self.artifacts:
             if seen.setdefault(artifact.artifact_uri, artifact) != artifact:
                 uri = {"uri": artifact.artifact_uri}
-                raise PydanticCustomError("two_contents", "{uri} stands for two different artifacts", uri)
+                raise PydanticCustomError("two_contents", "two different artifacts have the URI {uri}", uri)
         return self
 
     def __len__(self) -> int:
         return len(self.artifacts)
 
     def __bool__(self) -> bool:
-        return True  # an empty set is one all the same, with members that nobody knows
+        return True  # an empty set may have unknown members
 
     def find(self, uri: str) -> ToolArtifact | None:
         return next((a for a in self.artifacts if a.artifact_uri == uri), None)
 
     def put(self, artifact: ToolArtifact) -> None:
-        """Add it as the newest, in the place of one of the same uri."""
+        """Add an artifact as the newest; replace one with the same URI."""
         self.artifacts = [*(a for a in self.artifacts if a.artifact_uri != artifact.artifact_uri), artifact]
 
     @property
@@ -88,37 +88,38 @@ class ArtifactSet(Record):
         return sum(_size(a) for a in self.artifacts)
 
     def evict(self) -> list[ToolArtifact]:
-        """Let the oldest go until the rest is within the limits, and return them. Retained ones stay.
+        """Remove the oldest artifacts until the rest is within the limits, and return them.
 
-        TooLarge, and nothing is changed, if the newest would have to go: then it is itself too large.
+        Retained artifacts and the newest one are never evicted. Raises TooLarge, and changes
+        nothing, if these alone exceed the limits.
         """
-        spared = {*self.retained_uris, *(a.artifact_uri for a in self.artifacts[-1:])}
+        kept = {*self.retained_uris, *(a.artifact_uri for a in self.artifacts[-1:])}
         count, size = len(self.artifacts), self.content_bytes
-        gone: list[ToolArtifact] = []
+        evicted: list[ToolArtifact] = []
         for artifact in self.artifacts:
             if count <= MAX_ARTIFACTS and size <= MAX_CONTENT_BYTES:
                 break
-            if artifact.artifact_uri not in spared:
-                gone.append(artifact)
+            if artifact.artifact_uri not in kept:
+                evicted.append(artifact)
                 count, size = count - 1, size - _size(artifact)
         if count > MAX_ARTIFACTS or size > MAX_CONTENT_BYTES:
-            text = f"{count} artifacts of {size} bytes that must stay are over the limits"
-            limits = f"{MAX_ARTIFACTS} and {MAX_CONTENT_BYTES} bytes of content"
+            text = f"{count} artifacts of {size} bytes cannot be evicted and exceed the limits"
+            limits = f"{MAX_ARTIFACTS} artifacts and {MAX_CONTENT_BYTES} bytes"
             raise TooLarge(ARTIFACTS, Problem(f"{text} of {limits}; nothing was changed"))
-        uris = {artifact.artifact_uri for artifact in gone}
+        uris = {artifact.artifact_uri for artifact in evicted}
         self.artifacts = [a for a in self.artifacts if a.artifact_uri not in uris]
-        return gone
+        return evicted
 
 
 def _size(artifact: ToolArtifact) -> int:
     return len(artifact.content.encode(errors="surrogatepass"))
 
 
-# -- traces ------------------------------------------------------------------------------------------------
+# -- traces ----------------------------------------------------------------------------------------
 
 
 class TraceEvent(_SchemaRecord):
-    """One execution, in short: what ran, how it ended, how long it took."""
+    """Summary of one execution: name, result, duration."""
 
     schema_: str = Field(alias="schema")
     kind: Literal["tool_execution", "program_execution"]
@@ -133,12 +134,12 @@ class TraceEvent(_SchemaRecord):
 
     @classmethod
     def tool_execution(cls, name: str, *, metadata: Any = None, **members: Any) -> Self:
-        """Of a tool; what its metadata names is noted, not the metadata itself."""
+        """The event of a tool call. It keeps the keys and artifact URIs of `metadata`, not the values."""
         return cls._of("tool_execution", name, metadata, members)
 
     @classmethod
     def program_execution(cls, name: str, *, metadata: Any = None, **members: Any) -> Self:
-        """Of a program; of its trace only the numbers are kept."""
+        """The event of a program run. Of the trace in `metadata` only the summary is kept."""
         trace = metadata.get("trace") if isinstance(metadata, dict) else None
         if isinstance(trace, dict):
             shown = ("program_name", "success", "step_count", "failed_steps")
@@ -149,12 +150,12 @@ class TraceEvent(_SchemaRecord):
     def _of(cls, kind: str, name: str, metadata: Any, members: dict[str, Any]) -> Self:
         keys = sorted(metadata) if isinstance(metadata, dict) else []
         uris = sorted(set(_uris_in(metadata)))
-        noted = {"schema": TRACE_SCHEMA, "kind": kind, "name": name, "metadata_keys": keys, "artifact_uris": uris}
-        return cls.model_validate({**noted, **members})
+        summary = {"schema": TRACE_SCHEMA, "kind": kind, "name": name, "metadata_keys": keys, "artifact_uris": uris}
+        return cls.model_validate({**summary, **members})
 
 
 def _uris_in(value: Any) -> Iterable[str]:
-    """Every `artifact_uri` at any depth."""
+    """The values of all `artifact_uri` members at any depth."""
     if isinstance(value, dict):
         if isinstance(value.get("artifact_uri"), str):
             yield value["artifact_uri"]
@@ -164,14 +165,14 @@ def _uris_in(value: Any) -> Iterable[str]:
             yield from _uris_in(inner)
 
 
-# -- verification ------------------------------------------------------------------------------------------
+# -- verification ----------------------------------------------------------------------------------
 
 
 class VerificationCheck(Record):
     id: str
     kind: str
     description: str
-    status: Status
+    status: VerificationStatus
     required: bool = False
     suggested_tools: OmitEmpty[list[str]] = Field(default_factory=list)
     evidence_uris: OmitEmpty[list[str]] = Field(default_factory=list)
@@ -179,11 +180,11 @@ class VerificationCheck(Record):
 
 
 class VerificationReport(_SchemaRecord):
-    """What was checked of a subject. Its status follows from the checks and risks, whoever writes it."""
+    """Checks of a subject. `status` must be the one derived from the checks and risks."""
 
     schema_: str = Field(alias="schema")
     subject: str
-    status: Status
+    status: VerificationStatus
     checks: list[VerificationCheck]
     residual_risks: OmitEmpty[list[str]] = Field(default_factory=list)
     effect_digest: Opt[str] = None
@@ -200,8 +201,11 @@ class VerificationReport(_SchemaRecord):
         report.status = report.derived_status()
         return report
 
-    def derived_status(self) -> Status:
-        """A failed check fails it; an open question wants a look; without any check it was skipped."""
+    def derived_status(self) -> VerificationStatus:
+        """`failed` with a failed check, `needs_review` with an open required check or a risk, else `passed`.
+
+        Without checks and risks: `skipped`.
+        """
         if any(check.status == "failed" for check in self.checks):
             return "failed"
         is_open = any(check.required and check.status in ("needs_review", "skipped") for check in self.checks)
@@ -210,11 +214,11 @@ class VerificationReport(_SchemaRecord):
         return "passed" if self.checks else "skipped"
 
 
-# -- the three files ---------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 _TRACES: TypeAdapter[list[TraceEvent]] = TypeAdapter(list[TraceEvent])
 _REPORTS: TypeAdapter[list[VerificationReport]] = TypeAdapter(list[VerificationReport])
-_SHAPES: dict[str, TypeAdapter[Any]] = {
+_FORMATS: dict[str, TypeAdapter[Any]] = {
     ARTIFACTS: TypeAdapter(ArtifactSet),
     TRACES: _TRACES,
     VERIFICATION: _REPORTS,
@@ -222,26 +226,26 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
 
 
 def parse_record(name: str, raw: bytes, path: str, *, limit: int = json_text.MAX_DOCUMENT_BYTES) -> Any:
-    """What the file of that name says; InvalidContent, with the place, if it cannot be what it should be."""
+    """Parse the record file `name`. Raises InvalidContent with the position of the error."""
     value = json_text.parse_value(raw, path, limit=limit)
     try:
-        record = _SHAPES[name].validate_python(value)
+        record = _FORMATS[name].validate_python(value)
     except pydantic.ValidationError as error:
         raise InvalidContent(path, type_problem(error, raw)) from None
     return record
 
 
 def check_statuses(name: str, record: Any, raw: bytes, path: str) -> None:
-    """Refuse a report whose status does not follow from its checks and risks. One that lies there so can be read."""
+    """Raise InvalidContent if the status of a report is not the derived one. Only writes call this."""
     reports: list[VerificationReport] = record if name == VERIFICATION else []
     for number, report in enumerate(reports):
         derived = report.derived_status()
         if report.status != derived:
             place: json_text.Path = (number, "status")
-            reason = f"{report.status!r} does not follow from the checks and risks, which make it {derived!r}"
+            reason = f"expected {derived!r}, derived from the checks and risks, got {report.status!r}"
             raise InvalidContent(path, Problem(reason, *json_text.locate(raw, place), json_text.render_path(place)))
 
 
 def dump_record(name: str, record: Any) -> Any:
-    """The plain value of a record, as it is written."""
-    return _SHAPES[name].dump_python(record, warnings=False)
+    """The JSON value of a record."""
+    return _FORMATS[name].dump_python(record, warnings=False)

@@ -1,8 +1,8 @@
-"""Forking: a copy of a session, with all that lies beside it, that goes its own way under another id.
+"""Fork a session: copy it with all its files to another id.
 
-What `cp -r` does through the mount, in one commit: the documents say who they are by their new path and refer to
-their own copies of attachments, every other byte is as it was (rule 5). The copy is made under tmp/ and appears by
-a single move, so that nobody sees half of it, and a crash leaves either all of it or nothing.
+This is `cp -r` through the mount in one commit. The ids in the copied documents, and their
+references to attachments, match the new path; every other byte is unchanged (rule 5). The copy is
+made under tmp/ and renamed into place: readers and crashes see all of it or nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from store import layout
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.disk.file import NewFile
-from store.documents import document as documents
 from store.documents import secrets
-from store.documents.document import parse_document
+from store.documents.document import fork_document, parse_document
 from store.errors import AlreadyExists, NotEmpty, NotFound
 from store.layout import Location
 from store.sessions.rename import RenameOperation
 
-# Where the original came from, and what Bamboo notes of it, is not true of a copy.
+# The import receipt and Bamboo's own files describe the original, not the copy.
 _NOT_COPIED = (layout.RECEIPT, *layout.BAMBOO_FILES)
 
 
@@ -37,49 +36,50 @@ def _is_children_of_child(path: str) -> bool:
 @dataclass(frozen=True)
 class ForkOperation:
     core: Core
-    relocator: RenameOperation
+    renamer: RenameOperation
 
     def fork(self, source: Location, target: Location) -> list[Location]:
-        """Copy a session to a place where none is, a root with its children; returns all that came to be.
+        """Copy a session to an unused id and return the new sessions.
 
-        A child is copied alone: what descends from it lies beside it, and stays there.
+        A root is copied with its children. A child is copied alone: its descendants are its
+        siblings on disk.
         """
         self.core.check_writable()
         layout.check_new(target)
-        with self.relocator.both_trees(source, target):
-            self._refuse(source, target)
+        with self.renamer.lock_both_trees(source, target):
+            self._check_allowed(source, target)
             draft = self.core.disk.temp_path()
             try:
-                arrived = [target, *self._children(source, target)]
-                made = list(self._copied(source.dir, draft, target.dir))
-                self.core.disk.sync_dirs(made)
-                self._run(draft, target, arrived)
+                created = [target, *self._children(source, target)]
+                dirs = list(self._copy_dir(source.dir, draft, target.dir))
+                self.core.disk.sync_dirs(dirs)
+                self._run(draft, target, created)
             except BaseException:
-                # The reason it failed counts; what cannot be removed from tmp/ now goes with the next opening.
+                # Report the original error; what cannot be removed from tmp/ now is removed at the next open.
                 with suppress(OSError):
                     self.core.disk.drop_temp(draft)
                 raise
-        return arrived
+        return created
 
-    def _refuse(self, source: Location, target: Location) -> None:
+    def _check_allowed(self, source: Location, target: Location) -> None:
         if self.core.disk.stat(source.path(layout.SESSION)) is None:
             raise NotFound(f"there is no session {source}")
         if self.core.disk.entries(target.dir):
             raise AlreadyExists(f"{target.dir} exists and is not empty; nothing was forked")
         if source.child is None and target.child is not None and self._children(source, target):
-            raise NotEmpty(f"{source} has children, so its fork cannot be a child; give it an id of its own")
+            raise NotEmpty(f"{source} has children, so its fork cannot be a child; fork it to a root id")
         if target.child is not None and self.core.disk.stat(Location(target.root).path(layout.SESSION)) is None:
-            raise NotFound(f"there is no session {target.root!r} to become a child of")
+            raise NotFound(f"there is no session {target.root!r} to be the parent")
 
     def _children(self, source: Location, target: Location) -> list[Location]:
         if source.child is not None:
             return []
         return layout.children_among(target.root, self.core.disk.directories(source.path(layout.CHILDREN)))
 
-    # -- copying ------------------------------------------------------------------------------------------
+    # -- copying -----------------------------------------------------------------------------------
 
-    def _copied(self, source: str, draft: str, target: str) -> Iterator[str]:
-        """Copy a directory that will lie at `target`; yields every directory made."""
+    def _copy_dir(self, source: str, draft: str, target: str) -> Iterator[str]:
+        """Copy a directory to `draft`, to be renamed to `target`. Yields every directory created."""
         self.core.disk.make_dirs(draft)
         yield draft
         for entry in self.core.disk.entries(source):
@@ -87,10 +87,10 @@ class ForkOperation:
             if entry.name in _NOT_COPIED or layout.is_leftover(entry.name):
                 continue
             if entry.is_dir and _is_children_of_child(name) and not self.core.disk.entries(here):
-                continue  # the place for a root's children, of which there are none
+                continue  # the empty children/ of a root; a child has none
             if entry.is_dir:
-                yield from self._copied(here, there, name)
-            elif entry.is_symlink:  # a foreign one; it leads where it led
+                yield from self._copy_dir(here, there, name)
+            elif entry.is_symlink:  # a foreign file; its target is kept
                 self._copy_link(source, draft, entry.name)
             elif entry.is_file:
                 self._copy_file(here, there, name)
@@ -99,7 +99,7 @@ class ForkOperation:
         place = layout.locate_path(target)
         like = self.core.disk.stat_file(source)
         if place is not None and place[1] in layout.DOCUMENTS:
-            parts: Iterator[bytes] = iter([self._respelled(source, *place)])
+            parts: Iterator[bytes] = iter([self._forked_document(source, *place)])
         else:
             parts = self.core.disk.iter_chunks(source)
         temp = self.core.disk.write_temps([NewFile("", parts, like)])[0]
@@ -114,20 +114,20 @@ class ForkOperation:
         with self.core.disk.open_dir(source) as here, self.core.disk.open_dir(draft) as there:
             os.symlink(os.readlink(name, dir_fd=here), name, dir_fd=there)
 
-    def _respelled(self, source: str, location: Location, name: str) -> bytes:
+    def _forked_document(self, source: str, location: Location, name: str) -> bytes:
         file = self.core.disk.read(source, self.core.limit_bytes)
         document = parse_document(file.data if file else b"", source)
         secrets.reject_api_keys(document.raw, document.data, source)
-        raw = documents.fork(document, location)
+        raw = fork_document(document, location)
         return parse_document(raw, location.path(name), limit=self.core.limit_bytes).raw
 
-    def _run(self, draft: str, target: Location, arrived: list[Location]) -> None:
+    def _run(self, draft: str, target: Location, created: list[Location]) -> None:
         def finish(db: apsw.Connection) -> None:
-            for location in arrived:
+            for location in created:
                 self.core.reread(location, "saved")
 
-        self.core.disk.remove_dirs([target.dir])  # an empty directory may be in the way
+        self.core.disk.remove_dirs([target.dir])  # may exist and be empty
         parent = target.dir.rpartition("/")[0]
-        commit = Commit(target, [], [(draft, target.dir)], dirs=[parent], touched=arrived, whole_tree=True)
+        commit = Commit(target, [], [(draft, target.dir)], dirs=[parent], touched=created, whole_tree=True)
         self.core.journal.run(commit, finish)
         self.core.on_commit()

@@ -105,7 +105,7 @@ class TrajectoryStep(Record):
 
 
 class StepRange(NamedTuple):
-    """A half-open range of step numbers. A message can store one to refer to the steps behind its answer."""
+    """A half-open range of step numbers. A message can store one to name the steps that led to its answer."""
 
     start: int
     end: int

@@ -19,7 +19,7 @@ from store.documents import json_text, secrets, sidecar
 from store.documents.document import (
     Document,
     check_authority,
-    fork,
+    fork_document,
     identity_problem,
     parse_document,
 )
@@ -104,7 +104,7 @@ class PutOperation:
             return document
         if not is_new:
             raise InvalidContent(path, problem)
-        return parse_document(fork(document, location), path, limit=self.core.limit_bytes)
+        return parse_document(fork_document(document, location), path, limit=self.core.limit_bytes)
 
     def _committed(self, pair: DocumentPair) -> _Committed:
         """Read what is on disk. A version that the index was made from needs no second validation."""

@@ -1,8 +1,8 @@
-"""The records of a session on disk: artifacts.json, traces.json, verification.json.
+"""Record files of a session: artifacts.json, traces.json, verification.json.
 
-`save_` replaces what is there, `add_` adds to it under the session's lock, `load_` answers None where there is none.
-They lie in the session's directory and so go, move and come back with it. Bytes from the mount are stored as they are;
-a program's change is spliced into them, like any other (rule 5).
+`save_` replaces a file, `add_` adds to it under the session's lock, `load_` returns None if there is
+none. The files are in the session's directory, so they are deleted, moved and restored with it. The
+mount stores bytes unchanged; API changes are spliced into the existing text (rule 5).
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class Records:
     core: Core
     commits: Commits
 
-    # -- artifacts ---------------------------------------------------------------------------------------
+    # -- artifacts ---------------------------------------------------------------------------------
 
     def load_artifacts(self, session_id: str) -> ArtifactSet | None:
-        """All of them, also where there are more than a save would leave."""
+        """All artifacts, even if they exceed the limits of a save."""
         found: ArtifactSet | None = self._load(session_id, ARTIFACTS)
         return found
 
     def save_artifacts(self, session_id: str, found: ArtifactSet) -> list[str]:
-        """Replace the set; the uris of those that were evicted, the oldest first."""
+        """Replace the set. Returns the URIs of evicted artifacts, oldest first."""
         with self._locked(session_id) as location:
             return self._put_artifacts(location, found)
 
     def add_artifacts(self, session_id: str, added: Iterable[ToolArtifact]) -> list[str]:
-        """Add to the set, in the place of those of the same uri; the uris of those that were evicted."""
+        """Add artifacts, replacing those with the same URI. Returns the URIs of evicted ones."""
         with self._locked(session_id) as location:
             found = self._read(location, ARTIFACTS) or ArtifactSet.of()
             for artifact in added:
@@ -54,12 +54,12 @@ class Records:
             return self._put_artifacts(location, found)
 
     def _put_artifacts(self, location: Location, found: ArtifactSet) -> list[str]:
-        found = found.model_copy()  # the caller's own stays as it is
-        gone = found.evict()
+        found = found.model_copy()  # eviction must not change the caller's object
+        evicted = found.evict()
         self._rewrite(location, ARTIFACTS, found)
-        return [artifact.artifact_uri for artifact in gone]
+        return [artifact.artifact_uri for artifact in evicted]
 
-    # -- traces and reports ------------------------------------------------------------------------------
+    # -- traces and reports ------------------------------------------------------------------------
 
     def load_traces(self, session_id: str) -> list[TraceEvent] | None:
         found: list[TraceEvent] | None = self._load(session_id, TRACES)
@@ -76,21 +76,21 @@ class Records:
         return found
 
     def save_verification(self, session_id: str, reports: Iterable[VerificationReport]) -> None:
-        """Each with the status that follows from its checks and risks."""
+        """Replace the reports. Each gets the status derived from its checks and risks."""
         self._save(session_id, VERIFICATION, lambda present: with_statuses(reports))
 
     def add_verification(self, session_id: str, reports: Iterable[VerificationReport]) -> None:
         self._save(session_id, VERIFICATION, lambda present: [*present(), *with_statuses(reports)])
 
     def _save(self, session_id: str, name: str, make: Callable[[Callable[[], list[Any]]], list[Any]]) -> None:
-        """`make` is given a way to what is there: who replaces it need not be able to read it."""
+        """`make` gets a function that reads the present records: replacing them must not require reading them."""
         with self._locked(session_id) as location:
             self._rewrite(location, name, make(lambda: self._read(location, name) or []))
 
-    # -- what the mount asks for -------------------------------------------------------------------------
+    # -- used by the mount -------------------------------------------------------------------------
 
     def put(self, request: WriteRequest, raw: bytes) -> bool:
-        """Commit a record byte for byte; False if it is there already. `base` is what its writer started from."""
+        """Commit a record file byte for byte. Returns False if nothing changes."""
         place = request.target
         assert place.location is not None
         self.core.check_writable()
@@ -100,7 +100,7 @@ class Records:
             return self.commits.put_file(place.location, request, raw, "record")
 
     def remove(self, place: PathInfo) -> None:
-        """Take a record away, into the trash."""
+        """Move a record file to the trash."""
         assert place.location is not None
         with self.core.locked(place.location):
             if self.core.disk.stat(place.path) is None:
@@ -108,23 +108,23 @@ class Records:
             self._commit(place.location, to_trash(place.location, "record deleted", moved=[place.path]))
 
     def announce(self, location: Location) -> None:
-        """Others are to hear that a record went by being renamed."""
+        """Add a change to the feed after a record file was renamed."""
         with self.core.db.write() as db:
             self.core.feed.add(db, [location], "record")
         self.core.on_commit()
 
     def check(self, location: Location) -> Iterator[tuple[str, str]]:
-        """Path and fault of every record of a session that cannot be read."""
+        """Path and problem of every record file of a session that cannot be read."""
         for name in layout.RECORDS:
             try:
                 if self.core.disk.stat_file(location.path(name)) is not None:
-                    self._read(location, name)  # else something else may bear the name, and another check tells of it
+                    self._read(location, name)  # what is not a regular file, another check reports
             except Corrupt as error:
                 yield error.path, str(error.problem)
             except PermissionError as error:
-                yield location.path(name), f"it cannot be read: {error.strerror}"
+                yield location.path(name), f"cannot be read: {error.strerror}"
 
-    # -- reading and writing -----------------------------------------------------------------------------
+    # -- reading and writing -----------------------------------------------------------------------
 
     @contextmanager
     def _locked(self, session_id: str) -> Iterator[Location]:
@@ -134,7 +134,7 @@ class Records:
             raise NotFound(f"there is no session {session_id!r}")
         with self.core.locked(location):
             if self.core.disk.stat(location.path(layout.SESSION)) is None:
-                raise NotFound(f"session {location} is gone")
+                raise NotFound(f"session {location} was deleted")
             yield location
 
     def _load(self, session_id: str, name: str) -> Any:
@@ -142,7 +142,7 @@ class Records:
         return None if location is None else self._read(location, name)
 
     def _read(self, location: Location, name: str) -> Any:
-        """None where there is no such file; Corrupt names the place of a fault."""
+        """The record, or None if there is no such file. Raises Corrupt with the position of the error."""
         file = self.core.disk.read(location.path(name), self.core.limit_bytes)
         return None if file is None else self._parse(file, location.path(name), name)
 
@@ -155,16 +155,16 @@ class Records:
     def _rewrite(self, location: Location, name: str, record: Any) -> None:
         path = location.path(name)
         present = self.core.disk.read(path)
-        new = rendered(name, record, path, self.core.limit_bytes)
+        new = render_record(name, record, path, self.core.limit_bytes)
         kept = NOTHING_KEPT
         if present is not None:
             try:
                 old = artifacts.dump_record(name, self._parse(present, path, name))
             except Corrupt:
-                # A file that cannot be parsed may still be worth something to a person.
+                # A user may still be able to use a file that cannot be parsed.
                 kept = to_trash(location, "unreadable record replaced", copied=[(path, present)])
             else:
-                new = spliced(present.data, old, artifacts.dump_record(name, record), new)
+                new = splice_record(present.data, old, artifacts.dump_record(name, record), new)
                 if new == present.data:
                     return
         self._commit(location, kept, NewFile(path, [new], present))
@@ -175,26 +175,29 @@ class Records:
 
 
 def with_statuses(reports: Iterable[VerificationReport]) -> list[VerificationReport]:
-    """The reports, each with its derived status."""
+    """Copies of the reports with their derived status."""
     return [report.model_copy(update={"status": report.derived_status()}) for report in reports]
 
 
-def rendered(name: str, record: Any, path: str, limit: int) -> bytes:
-    """A record as text that may be stored; InvalidContent if no reader would take it."""
+def render_record(name: str, record: Any, path: str, limit: int) -> bytes:
+    """Render a record. Raises InvalidContent if it could not be parsed again."""
     try:
         raw = json_text.render(artifacts.dump_record(name, record))
-    except TypeError as error:  # orjson: a lone surrogate, an object of no JSON type
+    except TypeError as error:  # orjson: a lone surrogate, or an object without a JSON type
         raise InvalidContent(path, Problem(str(error))) from None
     artifacts.parse_record(name, raw, path, limit=limit)
     return raw
 
 
-def spliced(raw: bytes, before: Any, after: Any, new: bytes) -> bytes:
-    """The text with only what differs changed; `new` is it as a whole, for where nothing was before."""
+def splice_record(raw: bytes, before: Any, after: Any, new: bytes) -> bytes:
+    """The text `raw` with only the differences between `before` and `after` changed.
+
+    `new` is `after` rendered as a whole, used if `before` is empty.
+    """
     if not before:
         return new if after else raw
     if isinstance(before, dict):
         return splice(raw, before, after)
-    # Only objects are spliced, so the array is made a member of one; and that is taken off again.
+    # Only objects can be spliced: wrap the array into one, and unwrap the result.
     head, tail = b'{"":', b"}"
     return splice(head + raw + tail, {"": before}, {"": after})[len(head) : -len(tail)]

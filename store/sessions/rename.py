@@ -1,7 +1,7 @@
-"""Renaming a session's directory re-identifies the session: `mv sessions/a sessions/b`.
+"""Rename a session: `mv sessions/a sessions/b` gives it another id.
 
-Path and identity are one (rule 9), so the documents are made to say what the new path says, and those of
-its relatives that name it follow, all in one commit with the move itself.
+Ids in the documents match the path (rule 9). One commit moves the directory, rewrites the ids in
+its documents, and updates the references in the documents of related sessions.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ class RenameOperation:
     core: Core
 
     def move(self, source: Location, target: Location) -> None:
-        """Give a session, with all it holds, another place and so another identity."""
+        """Move a session, with its files and children, to another id."""
         self.core.check_writable()
         layout.check_new(target)
-        with self.both_trees(source, target):
-            self._refuse(source, target)
-            # An empty directory may be in the way. It goes first: to recovery, a target that is there means done.
+        with self.lock_both_trees(source, target):
+            self._check_allowed(source, target)
+            # Remove an empty target first: recovery takes an existing target for a completed move.
             self.core.disk.remove_dirs([target.dir])
-            if target.child is not None:  # a root's own, and empty; a child has none
+            if target.child is not None:  # the empty children/ of a root; a child has none
                 self.core.disk.remove_dirs([source.path(layout.CHILDREN)])
             changes = dict(self._changes(source, target))
             files = [file for location, members in changes.items() for file in self._rewritten(location, members)]
             self._run(source, target, files, list(changes))
 
     @contextmanager
-    def both_trees(self, source: Location, target: Location) -> Iterator[None]:
-        """Both held at once, by whoever takes a session from one to the other."""
+    def lock_both_trees(self, source: Location, target: Location) -> Iterator[None]:
+        """Hold the locks of both trees."""
         with ExitStack() as stack:
-            for root in sorted({source.root, target.root}):  # always in this order: nobody waits in a circle
+            for root in sorted({source.root, target.root}):  # a fixed order prevents deadlocks
                 stack.enter_context(self.core.locked_tree(root))
             yield
 
-    def _refuse(self, source: Location, target: Location) -> None:
+    def _check_allowed(self, source: Location, target: Location) -> None:
         if source == Location(target.root) and target.child is not None:
             raise InvalidName(f"{source} cannot become its own child")
         if self.core.disk.stat(source.dir) is None:
@@ -56,18 +56,18 @@ class RenameOperation:
         if self.core.disk.entries(target.dir):
             raise AlreadyExists(f"{target.dir} exists and is not empty")
         below = source.path(layout.CHILDREN) if source.child is None and target.child is not None else None
-        if below is not None and self.core.disk.directories(below):  # also a foreign one: it would lie in a child
+        if below is not None and self.core.disk.directories(below):  # foreign directories too: a child has no children/
             raise NotEmpty(f"{source} has children, so it cannot become a child itself")
         if target.child is not None and self.core.disk.stat(Location(target.root).dir) is None:
-            raise NotFound(f"there is no session {target.root!r} to become a child of")
+            raise NotFound(f"there is no session {target.root!r} to be the parent")
 
     def _children(self, root: Location) -> list[Location]:
         return layout.children_among(root.root, self.core.disk.directories(root.path(layout.CHILDREN)))
 
-    # -- who has to say something else ------------------------------------------------------------------
+    # -- changes to documents ----------------------------------------------------------------------
 
     def _changes(self, source: Location, target: Location) -> Iterator[tuple[Location, Members]]:
-        """Every session whose documents change, and the members that do (None: the member goes)."""
+        """Every session whose documents change, with the members to set (None: remove the member)."""
         own: Members = {"id": target.id, "kind": target.kind, "root_session_id": target.root}
         if target.child is None:
             own |= {"parent_session_id": None, "spawn_depth": 0}
@@ -83,22 +83,17 @@ class RenameOperation:
             return
         for other in self._children(Location(source.root)):
             if other != source and self._parent(other) == source.id:
-                stays = target.child is not None and target.root == source.root
-                yield (
-                    other,
-                    (
-                        {"parent_session_id": target.id}
-                        if stays
-                        else {"parent_session_id": source.root, "spawn_depth": 1}
-                    ),
-                )
+                if target.child is not None and target.root == source.root:
+                    yield other, {"parent_session_id": target.id}
+                else:  # it stays in the old tree, whose root becomes its parent
+                    yield other, {"parent_session_id": source.root, "spawn_depth": 1}
 
     def _parent(self, location: Location) -> str | None:
-        self.core.refresh(location)  # it may have come, or been edited, behind our back
+        self.core.refresh(location)  # it may have been added or edited directly on disk
         row = self.core.index.find(location)
         return row.entry.parent_session_id if row else None
 
-    # -- documents ----------------------------------------------------------------------------------------
+    # -- documents ---------------------------------------------------------------------------------
 
     def _rewritten(self, location: Location, members: Members) -> Iterator[NewFile]:
         for name in (layout.RUNTIME, layout.SESSION):
@@ -109,7 +104,7 @@ class RenameOperation:
             try:
                 document = parse_document(file.data, path)
             except InvalidContent:
-                continue  # what cannot be read moves as it is; `check` tells of it
+                continue  # an invalid document is moved unchanged; `check` reports it
             raw = with_identity(document, members)
             if raw != file.data:
                 yield NewFile(path, [raw], file, file.stamp.mtime_ns)
@@ -117,14 +112,14 @@ class RenameOperation:
     def _run(self, source: Location, target: Location, files: list[NewFile], changed: list[Location]) -> None:
         inside = [loc for loc in changed if loc == source or (source.child is None and loc.root == source.root)]
         gone = [*inside, *(loc for loc in self.core.index.locations_in_tree(source.root) if source.child is None)]
-        arrived = [Location(target.root, loc.child if loc != source else target.child) for loc in inside]
-        beside = [loc for loc in changed if loc not in inside]
-        touched = list(dict.fromkeys([*gone, *arrived, *beside]))
+        moved = [Location(target.root, loc.child if loc != source else target.child) for loc in inside]
+        relatives = [loc for loc in changed if loc not in inside]
+        touched = list(dict.fromkeys([*gone, *moved, *relatives]))
 
         def finish(db: apsw.Connection) -> None:
             for location in gone:
                 self.core.index.remove(db, location)
-            for location in [*arrived, *beside]:
+            for location in [*moved, *relatives]:
                 self.core.reread(location, "moved")
             self.core.feed.add(db, gone, "deleted")
 

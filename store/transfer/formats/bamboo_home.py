@@ -125,7 +125,7 @@ def _read_document(source: Source, path: str, location: Location) -> Document | 
             with suppress(InvalidContent):
                 documents.check_authority(document, path)
                 return document
-        return parse_document(documents.fork(document, location), path)
+        return parse_document(documents.fork_document(document, location), path)
     except InvalidContent as error:
         return _problem(source, path, error)
     except OSError as error:

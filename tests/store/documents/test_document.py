@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.documents import json_text
-from store.documents.document import Document, check_authority, fork, identity_problem, parse_document
+from store.documents.document import Document, check_authority, fork_document, identity_problem, parse_document
 from store.errors import InvalidContent, Problem
 from store.layout import Location
 from tests.builders import NINE_DIGITS, make_document
@@ -135,7 +135,7 @@ IDENTITY = {"id", "kind", "root_session_id", "parent_session_id", "spawn_depth"}
 
 def forked(raw: bytes, location: Location) -> dict[str, Any]:
     """The fork's members; it belongs where it goes, and every member that says nothing of identity is as it was."""
-    result = document(fork(document(raw), location))
+    result = document(fork_document(document(raw), location))
     assert identity_problem(result, location) is None
     old, new = ({m.key: d[m.start : m.end] for m in json_text.members(d)} for d in (raw, result.raw))
     for key in old.keys() - IDENTITY - {"task_list", "todo_list", "messages"}:
@@ -154,7 +154,7 @@ def test_a_root_becomes_another_root() -> None:
     data = forked(make_document("s1"), Location("s2"))
     assert identity(data) == ("s2", "root", "s2", None, None)
     raw = make_document("s1")
-    assert fork(document(raw), Location("s2")) == raw.replace(b'"s1"', b'"s2"')
+    assert fork_document(document(raw), Location("s2")) == raw.replace(b'"s1"', b'"s2"')
 
 
 def test_a_root_becomes_a_child() -> None:
@@ -199,7 +199,7 @@ def test_the_task_list_follows_its_session(name: str) -> None:
     """Under either spelling, its other members untouched."""
     members: dict[str, Any] = {name: {**TASKS, "x": 1.50}}
     raw = make_document("s1", **members)
-    result = fork(document(raw), Location("s2"))
+    result = fork_document(document(raw), Location("s2"))
     assert result == raw.replace(b'"s1"', b'"s2"')
 
 
@@ -212,7 +212,7 @@ def test_references_to_its_own_attachments_follow() -> None:
     """Those to other sessions' attachments, and ids that merely begin alike, stay."""
     own, others = "bamboo-attachment://s1/a1", ["bamboo-attachment://s10/a1", "bamboo-attachment://s/s1/"]
     raw = make_document("s1", messages=[message_with(u) for u in (own, *others)], note="s1/ and //s1/")
-    result = fork(document(raw), Location("s2"))
+    result = fork_document(document(raw), Location("s2"))
     assert result == raw.replace(b'"s1"', b'"s2"').replace(b"://s1/", b"://s2/")
 
 
@@ -236,7 +236,7 @@ def test_a_fork_that_keeps_its_id_keeps_its_references_byte_for_byte() -> None:
     """A child that moves to another tree is still called the same."""
     raw = child_document("c1", "r1", messages=[message_with("bamboo-attachment://c1/a1")])
     raw = raw.replace(b"://", b":\\/\\/")
-    assert fork(document(raw), Location("r2", "c1")) == raw.replace(b'"r1"', b'"r2"')
+    assert fork_document(document(raw), Location("r2", "c1")) == raw.replace(b'"r1"', b'"r2"')
 
 
 def test_a_string_with_an_escaped_backslash_is_no_reference() -> None:
@@ -277,7 +277,7 @@ def test_a_fork_drops_bamboos_seal() -> None:
 
 
 def forked_sealed() -> dict[str, Any]:
-    return document(fork(document(sealed()), Location("s2"))).data
+    return document(fork_document(document(sealed()), Location("s2"))).data
 
 
 # -- Bamboo's sealed header (FORMATS C.6) ----------------------------------------------------------------------

@@ -204,7 +204,7 @@ def test_a_refused_record_is_kept_with_the_reason(store: Store, directory: Path)
     put(store, "sessions/s1/verification.json", [make_report().model_dump()])
     before = (directory / "verification.json").read_bytes()
     claimed = make_report("s", make_check("failed")).model_dump() | {"status": "passed"}
-    with pytest.raises(InvalidContent, match="does not follow"):
+    with pytest.raises(InvalidContent, match="derived from the checks and risks"):
         put(store, "sessions/s1/verification.json", [claimed])
     assert (directory / "verification.json").read_bytes() == before
     shown = store.names.rejects.names(classify_path("sessions/s1").path)
