@@ -1,4 +1,4 @@
-"""The files at the top of the mount: the page for people, the index, and how things stand. All read-only."""
+"""Generated read-only files at the top of the mount: README.md, sessions.json, status and statistics."""
 
 from __future__ import annotations
 
@@ -17,45 +17,46 @@ README = """\
 Every directory below `sessions/` is a conversation. Read and edit it with the tools you know:
 
     jq -r .title sessions/*/session.json          titles of all conversations
-    grep -rl "some words" sessions/               where it was said
-    ls search/"some words"                        the same, at once and the best first; results.md shows the places
-    vim sessions/<id>/session.json                edit; a broken edit is refused, the old text stands
+    grep -rl "some words" sessions/               conversations that contain the words
+    ls search/"some words"                        the same from an index, best first; results.md shows the matches
+    vim sessions/<id>/session.json                edit; an invalid edit is rejected and the file stays unchanged
     cp -r sessions/<id> sessions/<new-id>         fork a conversation
-    mv sessions/<id> sessions/<better-name>       give it another id
-    rm -r sessions/<id>                           delete it; `grovefs undelete <id>` has it back for seven days
+    mv sessions/<id> sessions/<new-id>            change its id
+    rm -r sessions/<id>                           delete it; `grovefs undelete <id>` restores it for seven days
     rsync -a --modify-window=-1 sessions/ /backup/sessions/
 
-To read instead of to edit, and to leaf through:
+To read and browse:
 
-    less transcripts/<id>.md                      a conversation as text; sub-agents in transcripts/<id>/
-    grep -rn "some words" transcripts/            where it was said, in lines a person can read
+    less transcripts/<id>.md                      a conversation as Markdown; sub-agents in transcripts/<id>/
+    grep -rn "some words" transcripts/            matches in readable lines
     ls views/by-title views/by-date/2026/11/16    links to sessions; also by-status, by-model, pinned, children-of
     mv views/projects/none/<name> views/projects/<project>/
 
-Beside the conversations:
+Mail, state and projects:
 
-    cp letter.json sessions/<id>/mailbox/new/     send it a message (mkdir -p it first); rm it from cur/ when done
-    vim state/notes/today.md                      plain documents: .md any text, .json checked
-    jq . projects/<key>/index.json                sessions by workspace; this list follows their session.json itself
+    cp letter.json sessions/<id>/mailbox/new/     send it a message (mkdir -p first); rm it from cur/ when done
+    vim state/notes/today.md                      plain documents: .md any text, .json validated
+    jq . projects/<key>/index.json                sessions by workspace; derived from their session.json
 
-If a save is refused ("Bad message"), the reason stands beside the document in `session.json.error`, and what
-you had typed in `session.json.rejected`. "Stale file handle" means that someone else saved meanwhile.
+If a save fails with "Bad message", the edit was rejected: `session.json.error` next to the document has the
+reason, and `session.json.rejected` has your text. "Stale file handle" means that another program saved a newer
+version in the meantime.
 
-`sessions.json` lists all sessions; `.grovefs/status.json` says how things stand, `.grovefs/errors.jsonl` what
-was refused lately.
+`sessions.json` lists all sessions. `.grovefs/status.json` has the state of the store, `.grovefs/errors.jsonl`
+the recently rejected writes.
 """
 
 
 class TopFiles(View):
-    """Renders the generated files; what is costly is kept until something was committed."""
+    """Renders the generated files. sessions.json is cached until the next commit."""
 
     def __init__(self, store: Store, stats: Callable[[], dict[str, object]]) -> None:
         self._store = store
         self._index: tuple[object, bytes] = (None, b"")
         self._started_ns = time.time_ns()
         exported = store.names.stat(layout.INDEX_EXPORT)
-        self._known: dict[str, tuple[str, int]] = {}  # path → version, and since when it has been so
-        self._first = {layout.INDEX_EXPORT: exported.st_mtime_ns if exported else self._started_ns}
+        self._versions: dict[str, tuple[str, int]] = {}  # path → version and its mtime
+        self._initial_mtimes = {layout.INDEX_EXPORT: exported.st_mtime_ns if exported else self._started_ns}
         self._files: dict[str, Callable[[], bytes]] = {
             "README.md": README.encode,
             layout.INDEX_EXPORT: self._render_index,
@@ -80,12 +81,12 @@ class TopFiles(View):
 
     def _page(self, path: str, data: bytes) -> VirtualFile:
         version = blake2b(data, digest_size=8).hexdigest()
-        known = self._known.get(path)
-        if known is None:
-            self._known[path] = version, self._first.get(path, self._started_ns)
-        elif known[0] != version:
-            self._known[path] = version, time.time_ns()
-        return VirtualFile(len(data), self._known[path][1], version, lambda: data, is_cacheable=False)
+        seen = self._versions.get(path)
+        if seen is None:
+            self._versions[path] = version, self._initial_mtimes.get(path, self._started_ns)
+        elif seen[0] != version:
+            self._versions[path] = version, time.time_ns()
+        return VirtualFile(len(data), self._versions[path][1], version, lambda: data, is_cacheable=False)
 
     def _render_index(self) -> bytes:
         cursor = self._store.feed.since().cursor

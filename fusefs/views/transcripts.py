@@ -1,7 +1,7 @@
-"""transcripts/: every conversation as text. `<root>.md`, and `<root>/<child>.md` for those it has spawned.
+"""transcripts/: every conversation as Markdown, in `<root>.md` and `<root>/<child>.md`.
 
-A page states its size from the index and is rendered when it is read. A root's directory is there only where it
-has descendants; the directory of a root whose own id ends in `.md` ends in `.d`, so that no two names are one.
+A page's size comes from the index; its text is rendered on read. A root has a directory only if it has
+descendants. If a root's id ends in `.md`, the name of its directory ends in `.d`, to keep all names unique.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from store import Location, Store, layout
 from store.search.transcripts import TranscriptInfo
 
 SUFFIX = ".md"
-CACHE_BYTES = 32 << 20  # of rendered text; a page is often read twice, by grep and then by a person
+CACHE_BYTES = 32 << 20  # of rendered text; a page is often read twice, by grep and then by the user
 
-_LIKE_A_PAGE = re.compile(r"\.md(\.d)*\Z")
+_ENDS_LIKE_A_PAGE = re.compile(r"\.md(\.d)*\Z")
 
 
 class TranscriptsView(View):
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
-        self._pages = store.transcripts
+        self._transcripts = store.transcripts
         self._newest = store.browser.find_newest
         self._cache = PageCache(cache_bytes)
 
@@ -37,59 +37,59 @@ class TranscriptsView(View):
         if name.endswith(SUFFIX):
             return self._page(None, name)
         root = _root_of(name)
-        newest = self._pages.find_newest_child(root) if root is not None else None
+        newest = self._transcripts.find_newest_child(root) if root is not None else None
         return VirtualDir(_time(newest)) if newest is not None else None
 
     def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
         if not path:
-            for parent, newest in self._pages.iter_parents():
+            for parent, newest in self._transcripts.iter_parents():
                 yield _folder_of(parent), VirtualDir(_time(newest))
         root = _root_of(path)
-        for sheet in self._pages.iter_roots() if not path else self._pages.iter_children(root or ""):
-            if _is_nameable(sheet.location):
-                yield f"{sheet.location.id}{SUFFIX}", self._as_page(sheet)
+        for info in self._transcripts.iter_roots() if not path else self._transcripts.iter_children(root or ""):
+            if _is_nameable(info.location):
+                yield f"{info.location.id}{SUFFIX}", self._as_page(info)
 
     def _page(self, root: str | None, name: str) -> VirtualFile | None:
         session_id = name.removesuffix(SUFFIX)
         if not name.endswith(SUFFIX) or not layout.is_session_id(session_id):
             return None
-        sheet = self._pages.find(Location(session_id) if root is None else Location(root, session_id))
-        return self._as_page(sheet) if sheet is not None else None
+        info = self._transcripts.find(Location(session_id) if root is None else Location(root, session_id))
+        return self._as_page(info) if info is not None else None
 
-    def _as_page(self, sheet: TranscriptInfo) -> VirtualFile:
-        return VirtualFile(sheet.size_bytes, _time(sheet.mtime_ns), sheet.digest, lambda: self._render(sheet))
+    def _as_page(self, info: TranscriptInfo) -> VirtualFile:
+        return VirtualFile(info.size_bytes, _time(info.mtime_ns), info.digest, lambda: self._render(info))
 
-    def _render(self, sheet: TranscriptInfo) -> bytes:
-        key = (sheet.location, sheet.digest)
+    def _render(self, info: TranscriptInfo) -> bytes:
+        key = (info.location, info.digest)
         data = self._cache.get(key)
         if data is None:
-            data = self._pages.render(sheet)
+            data = self._transcripts.render(info)
             self._cache.put(key, data)
         return data
 
 
 class PageCache:
-    """The pages read last, as many as fit. Used by many threads."""
+    """The most recently rendered pages, up to a number of bytes. Thread-safe."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._size = 0
-        self._kept: OrderedDict[tuple[Location, str], bytes] = OrderedDict()
+        self._pages: OrderedDict[tuple[Location, str], bytes] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: tuple[Location, str]) -> bytes | None:
         with self._lock:
-            data = self._kept.get(key)
+            data = self._pages.get(key)
             if data is not None:
-                self._kept.move_to_end(key)
+                self._pages.move_to_end(key)
             return data
 
     def put(self, key: tuple[Location, str], data: bytes) -> None:
         with self._lock:
-            self._size += len(data) - len(self._kept.pop(key, b""))
-            self._kept[key] = data
+            self._size += len(data) - len(self._pages.pop(key, b""))
+            self._pages[key] = data
             while self._size > self._limit:
-                self._size -= len(self._kept.popitem(last=False)[1])
+                self._size -= len(self._pages.popitem(last=False)[1])
 
     @property
     def size_bytes(self) -> int:
@@ -97,17 +97,17 @@ class PageCache:
 
 
 def _folder_of(root: str) -> str:
-    return f"{root}.d" if _LIKE_A_PAGE.search(root) else root
+    return f"{root}.d" if _ENDS_LIKE_A_PAGE.search(root) else root
 
 
 def _root_of(folder: str) -> str | None:
-    """The root whose directory bears a name; None if no root's could."""
-    root = folder.removesuffix(".d") if _LIKE_A_PAGE.search(folder) else folder
+    """The root whose directory has a name; None if no root's directory can have it."""
+    root = folder.removesuffix(".d") if _ENDS_LIKE_A_PAGE.search(folder) else folder
     return root if layout.is_session_id(root) and _folder_of(root) == folder else None
 
 
 def _is_nameable(location: Location) -> bool:
-    """An id of nearly 255 bytes leaves no room for the suffix; such a session is read in sessions/ alone."""
+    """False if the id leaves no room for the suffix; such a session is only in sessions/."""
     return len(location.id.encode()) + len(SUFFIX) <= layout.MAX_NAME_BYTES
 
 

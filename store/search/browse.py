@@ -1,7 +1,7 @@
-"""Sessions in rows to leaf through: by title, day, status, model, project, parent. Answered from the index alone.
+"""Filtered session listings for views/: by title, day, status, model, project, parent. Read from the index only.
 
-Every session has one name, the same on every shelf (see `labels`). A name is found without making up the listing
-that it stands in: nothing is remembered between two questions, so every answer is of now.
+Every session has one display name, the same in every listing (see `display_names`). A name is looked up
+without building its listing. Nothing is cached, so every result is current.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Column = Literal["status", "model", "project", "parent"]
 
 
 class SessionLink(NamedTuple):
-    """A session as it stands on a shelf."""
+    """A session in a listing."""
 
     name: str
     location: Location
@@ -27,7 +27,7 @@ class SessionLink(NamedTuple):
 
 
 class SessionFilter(NamedTuple):
-    """Which sessions stand here: a condition on their rows."""
+    """Selects sessions: an SQL condition on their rows."""
 
     condition: str = "TRUE"
     values: tuple[Any, ...] = ()
@@ -38,61 +38,65 @@ PINNED = SessionFilter("pinned")
 
 
 def with_value(column: Column, value: str | None) -> SessionFilter:
-    """The sessions with a value, or (None) without any."""
-    if value or column == "model":  # which is never NULL: asked about that, SQLite would read through the index
+    """The sessions with a value in a column; None: without one."""
+    if value or column == "model":  # never NULL; a test for NULL would make SQLite scan the index
         return SessionFilter(f"{column} = ?", (value or "",))
     return SessionFilter(f"({column} IS NULL OR {column} = '')")
 
 
 def between(start_ns: int, stop_ns: int) -> SessionFilter:
-    """Those last updated from one moment up to another."""
+    """The sessions last updated in [start_ns, stop_ns)."""
     return SessionFilter("updated_ns >= ? AND updated_ns < ?", (start_ns, stop_ns))
 
 
 @dataclass(frozen=True)
 class SessionBrowser:
+    """Queries behind the directories in views/."""
+
     core: Core
 
-    def find(self, shelf: SessionFilter, name: str) -> SessionLink | None:
-        """The session of this name, if it stands on this shelf."""
-        found = self._called(shelf, name)
+    def find(self, where: SessionFilter, name: str) -> SessionLink | None:
+        """The session with a name, if the filter selects it."""
+        found = self._named(where, name)
         if len(found) == 1:
-            return found[0][0] if found[0][1] else None
-        parted = display_names.split_suffix(name) if not found else None
-        if parted is None:
-            return None  # none is called so, or several are and each has a mark
-        called = self._called(shelf, parted[0])
-        marked = [
-            card for card, stands in called if stands and display_names.with_suffix(parted[0], card.location) == name
-        ]
-        return marked[0]._replace(name=name) if marked and len(called) > 1 else None
+            link, is_selected = found[0]
+            return link if is_selected else None
+        split = display_names.split_suffix(name) if not found else None
+        if split is None:
+            return None  # unknown, or shared by several sessions, whose names then have suffixes
+        base = split[0]
+        sharing = self._named(where, base)
+        for link, is_selected in sharing if len(sharing) > 1 else ():
+            if is_selected and display_names.with_suffix(base, link.location) == name:
+                return link._replace(name=name)
+        return None
 
-    def links(self, shelf: SessionFilter) -> Iterator[SessionLink]:
-        """All that stand on a shelf."""
+    def links(self, where: SessionFilter) -> Iterator[SessionLink]:
+        """All sessions that a filter selects, by name."""
         rows = self.core.db.reader.execute(
             "SELECT name, root, child, main_stamp, side_stamp, "
             "EXISTS (SELECT 1 FROM sessions o WHERE o.name = s.name AND o.key <> s.key) "
-            f"FROM sessions s WHERE {shelf.condition} ORDER BY name, root, child",
-            shelf.values,
+            f"FROM sessions s WHERE {where.condition} ORDER BY name, root, child",
+            where.values,
         ).fetchall()
         for *row, is_shared in rows:
-            card = _link(*row)
-            yield card._replace(name=display_names.with_suffix(card.name, card.location)) if is_shared else card
+            link = _link(*row)
+            yield link._replace(name=display_names.with_suffix(link.name, link.location)) if is_shared else link
 
-    def is_empty(self, shelf: SessionFilter) -> bool:
-        query = f"SELECT 1 FROM sessions WHERE {shelf.condition} LIMIT 1"
-        return self.core.db.reader.execute(query, shelf.values).fetchone() is None
+    def is_empty(self, where: SessionFilter) -> bool:
+        query = f"SELECT 1 FROM sessions WHERE {where.condition} LIMIT 1"
+        return self.core.db.reader.execute(query, where.values).fetchone() is None
 
-    def find_newest(self, shelf: SessionFilter = ALL) -> int | None:
-        """When a session on a shelf was last updated, in nanoseconds. Quick for ALL and `between`."""
-        return self._number(f"SELECT max(updated_ns) FROM sessions WHERE {shelf.condition}", shelf.values)
+    def find_newest(self, where: SessionFilter = ALL) -> int | None:
+        """The latest update of the selected sessions, in nanoseconds. Uses an index for ALL and `between`."""
+        return self._number(f"SELECT max(updated_ns) FROM sessions WHERE {where.condition}", where.values)
 
     def find_next(self, at_ns: int) -> int | None:
-        """When, from a moment on, a session was first updated that has not been since."""
+        """The earliest last update of any session at or after a time."""
         return self._number("SELECT min(updated_ns) FROM sessions WHERE updated_ns >= ?", (at_ns,))
 
     def values(self, column: Column) -> Iterator[str]:
-        """Every value that a column has, in order; the index is asked for the next one, not read through."""
+        """The distinct values of a column, sorted. Skips from value to value instead of scanning the index."""
         rows = self.core.db.reader.execute(
             f"WITH RECURSIVE v(x) AS (SELECT min({column}) FROM sessions WHERE {column} > '' UNION ALL "
             f"SELECT (SELECT min({column}) FROM sessions WHERE {column} > v.x) FROM v WHERE v.x IS NOT NULL) "
@@ -100,13 +104,13 @@ class SessionBrowser:
         ).fetchall()
         return (str(value) for (value,) in rows)
 
-    def _called(self, shelf: SessionFilter, name: str) -> list[tuple[SessionLink, bool]]:
-        """All sessions of a name, and whether each stands on the shelf."""
+    def _named(self, where: SessionFilter, name: str) -> list[tuple[SessionLink, bool]]:
+        """All sessions with a name, and whether the filter selects each."""
         rows = self.core.db.reader.execute(
-            f"SELECT name, root, child, main_stamp, side_stamp, ({shelf.condition}) FROM sessions WHERE name = ?",
-            (*shelf.values, name),
+            f"SELECT name, root, child, main_stamp, side_stamp, ({where.condition}) FROM sessions WHERE name = ?",
+            (*where.values, name),
         ).fetchall()
-        return [(_link(*row), bool(stands)) for *row, stands in rows]
+        return [(_link(*row), bool(is_selected)) for *row, is_selected in rows]
 
     def _number(self, query: str, values: tuple[Any, ...]) -> int | None:
         found: int | None = self.core.db.reader.execute(query, values).get

@@ -14,6 +14,8 @@ from store.sessions.match_name import match_one
 
 @dataclass(frozen=True)
 class NameResolver:
+    """Raises Ambiguous with all candidates: a deletion by a few letters must never hit the wrong session."""
+
     core: Core
 
     def resolve(self, name: str) -> Location:

@@ -1,7 +1,7 @@
-"""Search results: from the rows that match to sessions, messages and snippets a person can use.
+"""Search results: runs a parsed query and turns matching rows into hits with snippets.
 
-Ranking is bounded: of a word that is everywhere only the newest CAP matches are ranked, and what lies further
-back follows newest first. So the most frequent word costs about what a rare one does.
+Ranking is bounded: for a frequent word only the newest CAP matches are ranked, and older ones follow newest
+first. So the most frequent word costs about as much as a rare one.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from store.index.schema import SHIFT
 from store.layout import Location
 from store.search.query import Query
 
-CAP = 1_000  # matches that are ranked
-_PAGE = 4 * CAP  # further matches looked through at a time, when whole sessions are wanted
+CAP = 1_000  # ranked matches
+_PAGE = 4 * CAP  # further matches read at a time when results are grouped by session
 
 HitKind = Literal["message", "session", "state"]
 
 
 class Hit(NamedTuple):
-    """One match: a message, a session's title or summary (no index), or a state document (no session)."""
+    """One match: a message, a session's title or summary (no message index), or a state document (no session)."""
 
     kind: HitKind
     location: Location | None
-    path: str  # of what was found, from the home: a session's directory, or the state document
+    path: str  # relative to the home: the session's directory, or the state document
     title: str
     message_index: int | None
-    name: str  # what it is called in views: safe in a shell, and short
+    name: str  # display name in views: short and safe in a shell
     message_id: str | None
     role: str | None
     created_ns: int | None
     updated_ns: int  # of the session or document
-    rank: float  # bm25: the smaller the better
+    rank: float  # bm25: smaller is better
     snippet: str
 
 
 class EmptyQuery(InvalidQuery):
-    """A query in which there is nothing to look for."""
+    """A query without a word, phrase or filter."""
 
 
-_Ranks = dict[int, float]  # the numbers of texts that match, newest first, and how well
+_Ranks = dict[int, float]  # text number → rank, newest first
 
 
 class _FoundRow(NamedTuple):
-    """A match and what it stands for."""
+    """A matching row of `texts`, joined with its session or document."""
 
     row: int
     root: str | None
@@ -73,19 +73,19 @@ class _FoundRow(NamedTuple):
 
     @property
     def owner(self) -> int:
-        """One number for all texts of a session, another for each document."""
+        """Equal for all texts of a session; unique for each document."""
         return self.row >> SHIFT if self.row >= 0 else self.row
 
 
 def find(core: Core, query: Query, limit: int, *, by_session: bool = False, snippets: int | None = None) -> list[Hit]:
-    """The best matches, newest first among equals; `by_session` only the best of each session.
+    """The best matches, newest first among equals; `by_session`: only the best of each session.
 
-    Only the first so many get `snippets`, for which files are read; None: all.
+    `snippets`: how many hits get a snippet, which requires reading files; None means all.
     """
     if query.is_empty:
         raise EmptyQuery("the query contains nothing to search for; give a word, a phrase or a filter")
-    asked = SearchRun(core, query)
-    found = asked.sessions(limit) if by_session else asked.matches(limit)
+    search = SearchRun(core, query)
+    found = search.sessions(limit) if by_session else search.matches(limit)
     texts = SnippetSource(core)
     shown = len(found) if snippets is None else snippets
     return [_hit(match, query, texts if place < shown else None) for place, match in enumerate(found)]
@@ -104,7 +104,7 @@ _COLUMNS = (
 
 
 class SearchRun:
-    """One query, put to the tables."""
+    """Runs one query against the tables."""
 
     def __init__(self, core: Core, query: Query) -> None:
         self._db = core.db.reader
@@ -116,7 +116,7 @@ class SearchRun:
         return self._described(_best(self._ranked(), limit))[: max(limit, 0)]
 
     def sessions(self, limit: int) -> list[_FoundRow]:
-        """The best match of each session; of further ones, beyond those that are ranked, the newest."""
+        """The best match of each session; after the ranked matches, the newest of each further session."""
         if not self._query.match:
             return _first_of_each(self._unranked(-1), limit)
         page, full = self._ranked(), CAP
@@ -145,7 +145,7 @@ class SearchRun:
         return {row[0]: 0.0 for row in rows}
 
     def _source(self) -> str:
-        """The match first, always: it says in which order the rows come."""
+        """FROM clause. FTS5 comes first, because it determines the order of the rows."""
         return "search f" + (f" CROSS JOIN texts t ON t.number = f.rowid {_JOINED}" if self._query.condition else "")
 
     def _where(self) -> tuple[str, list[Any]]:
@@ -153,7 +153,7 @@ class SearchRun:
         return f"f.search MATCH ?{condition}", [self._query.match, *self._query.values]
 
     def _described(self, ranks: _Ranks) -> list[_FoundRow]:
-        """What matches stand for, the best first; a text that was removed meanwhile is left out."""
+        """The rows of matches, best first, without texts removed since."""
         rows = self._db.execute(
             f"SELECT t.number, {_COLUMNS} FROM json_each(?) wanted CROSS JOIN texts t ON t.number = wanted.value "
             f"{_JOINED} WHERE coalesce(s.key, d.key) IS NOT NULL",
@@ -163,7 +163,7 @@ class SearchRun:
         return sorted(found, key=lambda match: match.order)
 
     def _unranked(self, limit: int) -> Iterator[_FoundRow]:
-        """With filters alone nothing is better than anything else: the newest sessions, then the documents."""
+        """Filters alone give no rank: the newest sessions, then the state documents."""
         inside = f"t.row BETWEEN s.key << {SHIFT} AND (s.key << {SHIFT}) + {(1 << SHIFT) - 1}"
         sources = (
             (
@@ -181,7 +181,7 @@ class SearchRun:
 
 
 def _best(ranks: _Ranks, limit: int) -> _Ranks:
-    """So many with the best ranks, and all whose rank equals that of the last: the newest of them is not known yet."""
+    """The `limit` best ranks, and all that tie with the last: which of those is newest is not known yet."""
     if len(ranks) <= limit or limit <= 0:
         return ranks if limit > 0 else {}
     last = sorted(ranks.values())[limit - 1]
@@ -228,7 +228,7 @@ def _place(match: _FoundRow) -> tuple[HitKind, Location | None, str, int | None]
 
 
 class _ConversationText(msgspec.Struct):
-    """Of session.json the messages, each as it is written: only those that are shown are parsed."""
+    """The messages of session.json as raw JSON: only those shown are parsed."""
 
     messages: list[msgspec.Raw] = []
 
@@ -237,14 +237,14 @@ _conversation = msgspec.json.Decoder(_ConversationText)
 
 
 class SnippetSource:
-    """The text of messages, each file read once per search."""
+    """The texts for snippets; reads each file once per search."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._messages: dict[Location, list[msgspec.Raw]] = {}
 
     def shown(self, match: _FoundRow, location: Location | None, index: int | None, query: Query) -> str:
-        """The text in which a match is to be shown; the title, where there is no other any more."""
+        """The text to cut a match's snippet from; the title if the message no longer exists."""
         if location is None:
             return f"{match.title}\n{self.document(match.path or '')}"
         if index is not None:
@@ -259,16 +259,16 @@ class SnippetSource:
         messages = self._messages[location]
         try:
             return search_text.message_text(orjson.loads(memoryview(messages[index]))) if index < len(messages) else ""
-        except (AttributeError, TypeError, orjson.JSONDecodeError):  # spoiled since the rows were made
+        except (AttributeError, TypeError, orjson.JSONDecodeError):  # corrupted since it was indexed
             return ""
 
     def _read_messages(self, location: Location) -> list[msgspec.Raw]:
-        """Without looking at the rest: that was checked when it was indexed."""
+        """Without validating the rest of the document, which was done when it was indexed."""
         try:
             file = self._core.disk.read(location.path(layout.SESSION), self._core.limit_bytes)
-            return _conversation.decode(file.data).messages if file is not None else []  # deleted since
+            return _conversation.decode(file.data).messages if file is not None else []  # None: deleted since
         except (Corrupt, msgspec.DecodeError, UnicodeDecodeError):
-            return []  # spoiled since the rows were read; the hit stays, without its text
+            return []  # corrupted since it was indexed; the hit shows the title
 
     def summary(self, location: Location) -> str:
         try:

@@ -1,7 +1,7 @@
-"""Sessions in a list, and sessions that changed: what can be had without opening all of them.
+"""Session summaries for lists, and iteration over changed sessions.
 
-A summary comes from the index alone. A stream of changed sessions asks the index which they are, and then holds one of
-them in memory at a time.
+Summaries come from the index only. Iterating over changed sessions asks the index for their locations and
+holds one session in memory at a time.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ log = logging.getLogger("grovefs.store")
 
 
 class SessionSummary(NamedTuple):
-    """What a list shows of a session."""
+    """One line of a session list."""
 
     location: Location
     id: str
-    title: str  # its own, or one made from the first thing the user said
-    is_derived_title: bool  # whether the title is such a one
+    title: str  # stored, or derived from the first user message
+    is_derived_title: bool
     user_id: str | None
     persona_id: str | None
     project_id: str | None
     message_count: int
-    exchange_count: int  # questions of the user that were answered
+    exchange_count: int  # user messages with an answer
     pinned: bool
     status: str | None
     created_at: Timestamp
@@ -46,6 +46,8 @@ class SessionSummary(NamedTuple):
 
 @dataclass(frozen=True)
 class Summaries:
+    """`store.summaries`."""
+
     core: Core
 
     def page(
@@ -65,29 +67,32 @@ class Summaries:
         return [summarise(*row) for row in found]
 
     def iter_changed(self, since: Timestamp | str) -> Iterator[Session]:
-        """Each session that was changed at that moment or since, once, in the order they were changed."""
-        for location in self.core.index.changed_since(Timestamp(since)):
+        """Each session changed at or after a time, once, in the order of the changes."""
+        return self._iter_changed(Timestamp(since))  # an invalid time is rejected now, not at the first session
+
+    def _iter_changed(self, since: Timestamp) -> Iterator[Session]:
+        for location in self.core.index.changed_since(since):
             try:
                 loaded = self.core.load(location)
             except (Busy, Corrupt) as error:
-                log.warning("left out, for it cannot be read: %s", error)
+                log.warning("skipping an unreadable session: %s", error)
                 continue
-            if loaded is not None:  # else it was deleted since
+            if loaded is not None:  # None: deleted since
                 yield with_load_state(loaded)
 
 
-def summarise(location: Location, entry: IndexEntry, gist: Preview) -> SessionSummary:
-    is_made = entry.title.strip() in ("", NEW_TITLE) and gist.opening is not None
+def summarise(location: Location, entry: IndexEntry, preview: Preview) -> SessionSummary:
+    is_derived = entry.title.strip() in ("", NEW_TITLE) and preview.opening is not None
     return SessionSummary(
         location=location,
         id=entry.id,
-        title=gist.opening if is_made and gist.opening is not None else entry.title,
-        is_derived_title=is_made,
-        user_id=gist.user,
-        persona_id=gist.persona,
+        title=preview.opening if is_derived and preview.opening is not None else entry.title,
+        is_derived_title=is_derived,
+        user_id=preview.user,
+        persona_id=preview.persona,
         project_id=entry.project_id,
         message_count=entry.message_count,
-        exchange_count=gist.exchanges,
+        exchange_count=preview.exchanges,
         pinned=entry.pinned,
         status=entry.last_run_status,
         created_at=entry.created_at,

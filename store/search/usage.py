@@ -1,8 +1,8 @@
-"""What was used: sessions, messages and tokens by day and model, from what the records themselves say.
+"""Usage statistics: sessions, messages and tokens by day and model.
 
-Sessions and messages come from the index, tokens from the lines of `token-usage.jsonl`. What a record does not say
-is not made up: a line without a time counts on no day, a cost is one that a record carries or that follows from
-prices the user wrote down. Days are those of UTC.
+Sessions and messages come from the index, tokens from the lines of `token-usage.jsonl`. Nothing is
+estimated: a line without a time counts for no day, and a cost is stored in a record or computed from the
+user's price file. Days are in UTC.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from store.model.timestamp import Timestamp
 
 TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "thinking_tokens")
 NO_DAY = "unknown"
-_COSTS = ("cost", "cost_usd", "total_cost_usd")  # members by which records tell what a call cost
+_COSTS = ("cost", "cost_usd", "total_cost_usd")  # members of records that hold the cost of a call
 
-Prices = Mapping[str, Mapping[str, float]]  # model → kind of tokens → price of a million
+Prices = Mapping[str, Mapping[str, float]]  # model → kind of tokens → price per million
 
 
 class Key(NamedTuple):
     day: str  # YYYY-MM-DD
-    model: str  # '' where a record names none
+    model: str  # '' if a record names none
 
 
 @dataclass
 class UsageTotals:
-    """What was used on one day with one model."""
+    """Usage on one day with one model."""
 
-    sessions: int = 0  # begun
+    sessions: int = 0  # created
     messages: int = 0
     calls: int = 0  # lines of token-usage.jsonl
     tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOKENS, 0))
-    cost: float | None = None  # None: nothing says
+    cost: float | None = None  # None: unknown
 
     @property
     def total(self) -> int:
-        """Tokens in and out; those thought are among those put out."""
+        """All tokens. Thinking tokens are part of the output tokens."""
         return sum(count for name, count in self.tokens.items() if name != "thinking_tokens")
 
     def add(self, other: UsageTotals) -> None:
@@ -61,8 +61,8 @@ class UsageTotals:
 
 class Usage(NamedTuple):
     by_key: dict[Key, UsageTotals]
-    unread: int  # lines that are no record
-    unpriced: int  # calls whose cost nobody says, though prices were given or others say theirs
+    unread: int  # lines that are not valid records
+    unpriced: int  # calls without a cost, if prices were given or other calls have a cost
 
     def by_day(self) -> dict[str, UsageTotals]:
         return self._by(lambda key: key.day)
@@ -81,7 +81,7 @@ class Usage(NamedTuple):
 
 
 def gather(core: Core, *, since: str = "", prices: Prices | None = None) -> Usage:
-    """All that was used from a day on (as YYYY-MM-DD; "" is ever since, and what has no day)."""
+    """Usage since a day (YYYY-MM-DD); "" means all, including undated records."""
     found: dict[Key, UsageTotals] = defaultdict(UsageTotals)
     for day, model, count in _sessions(core):
         found[Key(day, model)].sessions += count
@@ -96,9 +96,9 @@ def gather(core: Core, *, since: str = "", prices: Prices | None = None) -> Usag
         if _is_wanted(key, since):
             unpriced += used.cost is None
             found[key].add(used)
-    says_costs = prices is not None or any(used.cost is not None for used in found.values())
+    has_costs = prices is not None or any(used.cost is not None for used in found.values())
     kept = {key: found[key] for key in sorted(found) if _is_wanted(key, since)}
-    return Usage(kept, unread, unpriced if says_costs else 0)
+    return Usage(kept, unread, unpriced if has_costs else 0)
 
 
 def _is_wanted(key: Key, since: str) -> bool:
@@ -111,7 +111,7 @@ def _sessions(core: Core) -> Iterator[tuple[str, str, int]]:
 
 
 def _messages(core: Core) -> Iterator[tuple[str, str, int]]:
-    """By the model of their session; one that does not say when it was written counts on no day."""
+    """Messages by the model of their session; a message without a time counts for no day."""
     day = "coalesce(strftime('%Y-%m-%d', texts.created_ns / 1000000000, 'unixepoch'), ?)"
     yield from core.db.reader.execute(
         f"SELECT {day}, model, count(*) FROM texts JOIN sessions ON sessions.key = texts.row >> {SHIFT} "
@@ -121,12 +121,12 @@ def _messages(core: Core) -> Iterator[tuple[str, str, int]]:
 
 
 def _records(core: Core) -> Iterator[dict[str, Any] | None]:
-    """Every record once: a fork brings a copy of what its original used. None for a line that is none."""
+    """Every record once, because a fork copies those of its original. None for an invalid line."""
     owners: dict[bytes, Location] = {}
     for location in core.iter_on_disk():
         try:
             file = core.disk.read(location.path(layout.TOKEN_USAGE))
-        except Corrupt:  # no plain file; `check` tells of it
+        except Corrupt:  # not a regular file; `check` reports it
             continue
         for line in file.data.splitlines() if file else ():
             if line.strip() and owners.setdefault(blake2b(line, digest_size=16).digest(), location) == location:
@@ -137,7 +137,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
-        return None  # the last line may be cut off by a crash
+        return None  # a crash may truncate the last line
     return record if isinstance(record, dict) else None
 
 
@@ -150,7 +150,7 @@ def _read(record: dict[str, Any], prices: Prices) -> tuple[Key, UsageTotals]:
 
 def _day(moment: Any) -> str:
     try:
-        return Timestamp.from_ns(Timestamp(moment).ns)[:10]  # in UTC, on whatever clock it was written
+        return Timestamp.from_ns(Timestamp(moment).ns)[:10]  # converted to UTC
     except (ValueError, TypeError, OverflowError):
         return NO_DAY
 
@@ -160,10 +160,10 @@ def _is_count(value: Any) -> bool:
 
 
 def _cost(record: dict[str, Any], tokens: dict[str, int], prices: Mapping[str, float] | None) -> float | None:
-    """What the record says; else what follows from the user's prices, if there is one for all that was used."""
-    said = next((record[name] for name in _COSTS if _is_price(record.get(name))), None)
-    if said is not None:
-        return float(said)
+    """The record's cost; otherwise computed from the user's prices, if they cover all kinds of tokens used."""
+    stored = next((record[name] for name in _COSTS if _is_price(record.get(name))), None)
+    if stored is not None:
+        return float(stored)
     used = {name: count for name, count in tokens.items() if count and name != "thinking_tokens"}
     if prices is None or not used or not used.keys() <= prices.keys():
         return None
@@ -175,12 +175,10 @@ def parse_prices(raw: bytes, name: str) -> Prices:
     try:
         prices = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise InvalidContent(name, Problem(f"it is not JSON: {error.msg}", error.lineno, error.colno)) from None
+        raise InvalidContent(name, Problem(f"not valid JSON: {error.msg}", error.lineno, error.colno)) from None
     for model, kinds in prices.items() if isinstance(prices, dict) else [(name, None)]:
         if not isinstance(kinds, dict) or not all(k in TOKENS and _is_price(v) for k, v in kinds.items()):
-            raise InvalidContent(
-                name, Problem(f"a model has prices by kind of tokens: {', '.join(TOKENS)}", field=model)
-            )
+            raise InvalidContent(name, Problem(f"expected an object with prices for {', '.join(TOKENS)}", field=model))
     return dict(prices)
 
 

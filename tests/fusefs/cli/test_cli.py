@@ -146,7 +146,7 @@ def test_show_picks_a_message_as_search_counts(filled: Path) -> None:
     assert shown.endswith("\n\nwhere is foo-bar?\n")
     assert grovefs(filled, "show", "first", "-m", "-1").stdout == shown
     assert json.loads(grovefs(filled, "show", "first", "-m", "2", "--json").stdout)["content"] == "where is foo-bar?"
-    assert grovefs(filled, "show", "first", "-m", "3").stderr == "grovefs: there is no message 3: the session has 3\n"
+    assert grovefs(filled, "show", "first", "-m", "3").stderr == "grovefs: no message 3: the session has 3 messages\n"
 
 
 def test_show_on_a_terminal_has_the_same_lines(filled: Path) -> None:

@@ -190,7 +190,7 @@ def test_outdated_sheet_is_refused_after_an_edit(store: Store) -> None:
     raw = store.get_document(ONE, "session.json")
     assert raw is not None
     store.put_document(ONE, "session.json", raw.replace(b"msg-0", b"MSG-0"))
-    with pytest.raises(Conflict, match="look again"):
+    with pytest.raises(Conflict, match="retry"):
         store.transcripts.render(sheet)
     assert "MSG-0" in text_of(store)
 
