@@ -71,7 +71,7 @@ LAYOUTS: list[dict[str, Any]] = [
 
 @st.composite
 def texts_of(draw: st.DrawFn, value: Any) -> bytes:
-    """One of the ways to write a value."""
+    """One of the ways to write a value as JSON."""
     layout = draw(st.integers(0, len(LAYOUTS)))
     if layout == len(LAYOUTS):
         how = random.Random(draw(SEEDS))
@@ -80,7 +80,7 @@ def texts_of(draw: st.DrawFn, value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=ascii_only, **LAYOUTS[layout]).encode() + draw(st.sampled_from([b"", b"\n"]))
 
 
-def chunk_values(raw: bytes) -> dict[str, bytes]:
+def member_values(raw: bytes) -> dict[str, bytes]:
     """The exact bytes of each member's value."""
     start = len(raw) - len(raw.lstrip())
     return {m.key: raw[m.start : m.end] for m in json_text.members(raw, start, len(raw.rstrip()))}

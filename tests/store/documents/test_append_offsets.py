@@ -1,4 +1,4 @@
-"""An append cuts into the text at two places and nowhere else."""
+"""Append offsets: an append changes the text at two offsets only."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ ORDERS = st.permutations(["id", "title", "created_at", "unknown", "messages", "u
 
 
 def check_append(raw: bytes, added: list[dict[str, Any]]) -> bytes:
-    """Append through anchors; all that must hold of the result does."""
+    """Append at the offsets, and check everything that must be true of the result."""
     main = parse_document(raw, "session.json")
     found = append_offsets.find(main)
     assert append_offsets.still_valid(raw, found)
@@ -55,7 +55,7 @@ def check_append(raw: bytes, added: list[dict[str, Any]]) -> bytes:
 
 
 def check_bytes_kept(raw: bytes, new: bytes) -> None:
-    """Every member but the two keeps its bytes, from comma to comma; so does every message there was."""
+    """All other members keep their bytes, from comma to comma; so do the existing messages."""
     old_members, new_members = ({m.key: m for m in json_text.members(d, len(d) - len(d.lstrip()))} for d in (raw, new))
     for key, old in old_members.items():
         now = new_members[key]
@@ -73,7 +73,7 @@ def check_bytes_kept(raw: bytes, new: bytes) -> None:
 @given(st.data())
 @settings(max_examples=300)
 def test_messages_are_appended_in_any_layout(data: st.DataObject) -> None:
-    """The text reads as before with the messages added, every other byte is kept, and the anchors moved along."""
+    """The messages are added, every other byte is kept, and the offsets are updated."""
     value = members_in_any_order(data.draw(MESSAGES), data.draw(STAMPS), data.draw(ORDERS))
     layout = data.draw(st.sampled_from(LAYOUTS))
     raw = json.dumps(value, ensure_ascii=False, **layout).encode() + data.draw(st.sampled_from([b"", b"\n"]))
@@ -83,8 +83,8 @@ def test_messages_are_appended_in_any_layout(data: st.DataObject) -> None:
 
 @given(st.data())
 @settings(max_examples=200)
-def test_messages_are_appended_to_the_wildest_text(data: st.DataObject) -> None:
-    """White space and escapes anywhere; where updated_at itself is escaped, the anchors do not hold."""
+def test_messages_are_appended_to_randomly_formatted_text(data: st.DataObject) -> None:
+    """With white space and escapes anywhere. If updated_at itself is escaped, the offsets are invalid."""
     value = members_in_any_order(data.draw(MESSAGES), data.draw(STAMPS), data.draw(ORDERS))
     raw = write_randomly(value, data.draw(st.randoms(use_true_random=False))).encode()
     main = parse_document(raw, "session.json")
@@ -101,8 +101,8 @@ MESSAGE = {"id": "m2", "role": "user", "content": "new", "created_at": NINE_DIGI
 @pytest.mark.parametrize("empty", ["[]", "[ ]", "[\n  ]", "[\n\n]", "[\t\r\n\t]", "[" + " " * 50 + "]"])
 @pytest.mark.parametrize("is_last", [True, False])
 @pytest.mark.parametrize("indent", [None, 0, 2, 4])
-def test_the_first_message_finds_its_place(empty: str, is_last: bool, indent: int | None) -> None:
-    """However the empty array is written, and whether updated_at stands before or behind it."""
+def test_first_message_is_inserted_into_an_empty_array(empty: str, is_last: bool, indent: int | None) -> None:
+    """However the array is written, and with updated_at before or after it."""
     value = {"id": "s1", "created_at": NINE_DIGITS, "updated_at": NINE_DIGITS, "messages": "HERE"}
     if not is_last:
         value = {"id": "s1", "messages": "HERE", "created_at": NINE_DIGITS, "updated_at": NINE_DIGITS}
@@ -113,8 +113,8 @@ def test_the_first_message_finds_its_place(empty: str, is_last: bool, indent: in
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 @pytest.mark.parametrize("before", [True, False])
-def test_a_pretty_document_stays_as_serde_would_print_it(count: int, before: bool) -> None:
-    """Two spaces a level: what Bamboo writes looks the same after an append."""
+def test_indented_document_keeps_the_layout_of_serde(count: int, before: bool) -> None:
+    """Two spaces per level: Bamboo's own layout is unchanged by an append."""
     value: dict[str, Any] = {"id": "s1", "created_at": NINE_DIGITS, "updated_at": NINE_DIGITS}
     value = {**value, "messages": [MESSAGE] * count} if before else {"messages": [MESSAGE] * count, **value}
     added: list[dict[str, Any]] = [MESSAGE, {**MESSAGE, "x": {"y": [1]}}]
@@ -122,24 +122,23 @@ def test_a_pretty_document_stays_as_serde_would_print_it(count: int, before: boo
     assert new == json_text.render({**value, "messages": [MESSAGE] * count + added, "updated_at": NOW})
 
 
-def test_a_compact_document_stays_on_one_line() -> None:
-    """What has no line breaks gets none."""
+def test_compact_document_stays_on_one_line() -> None:
     value = {"id": "s1", "messages": [MESSAGE], "created_at": NINE_DIGITS, "updated_at": NINE_DIGITS}
     new = check_append(json_text.render_compact(value), [MESSAGE])
     assert new == json_text.render_compact({**value, "messages": [MESSAGE] * 2, "updated_at": NOW})
 
 
 @pytest.mark.parametrize("indent", [0, 1, 4, "\t"])
-def test_messages_stand_where_the_others_stand(indent: int | str) -> None:
-    """Other indents than ours are followed for the place of each message."""
+def test_new_messages_are_indented_like_existing_ones(indent: int | str) -> None:
+    """With indentations other than serde's."""
     value = json.loads(make_document())
     new = check_append(json.dumps(value, indent=indent).encode(), [MESSAGE])
     step = indent if isinstance(indent, str) else " " * indent
     assert new.decode().count(f"\n{step * 2}{{") == 2
 
 
-def test_anchors_do_not_hold_in_another_text() -> None:
-    """Whoever wrote the file meanwhile, nothing is cut into the wrong place."""
+def test_offsets_are_invalid_for_another_text() -> None:
+    """So a file that another program changed is not corrupted."""
     raw = make_document()
     found = append_offsets.find(parse_document(raw, "session.json"))
     assert append_offsets.still_valid(raw, found)
@@ -151,8 +150,8 @@ def test_anchors_do_not_hold_in_another_text() -> None:
     assert not append_offsets.still_valid(b"", found)
 
 
-def test_an_append_does_not_copy_the_old_text() -> None:
-    """The parts around the cuts are views of what was read."""
+def test_append_does_not_copy_the_old_text() -> None:
+    """The parts around the insertions are views of the input."""
     raw = make_document()
     parts, _ = append_offsets.splice_messages(raw, append_offsets.find(parse_document(raw, "x")), [MESSAGE], NOW)
     views = [part for part in parts if isinstance(part, memoryview)]

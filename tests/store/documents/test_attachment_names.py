@@ -1,4 +1,4 @@
-"""Attachments: names, types, and the ways their bytes arrive."""
+"""Attachments: file names, MIME types, references, and decoding of input data."""
 
 import base64
 import mimetypes
@@ -26,14 +26,14 @@ def check_round_trip(mime: str) -> None:
 
 
 @pytest.mark.parametrize("mime", KNOWN)
-def test_every_type_python_knows_comes_back(mime: str) -> None:
-    """The extension is the only place where a type is kept, so it must lead back to it."""
+def test_every_mime_type_of_python_round_trips(mime: str) -> None:
+    """The type is stored only in the extension, so the extension must map back to it."""
     check_round_trip(mime)
 
 
 @given(TOPS, TOKENS)
-def test_every_type_there_may_be_comes_back(top: str, sub: str) -> None:
-    """Types nobody has heard of too, with all the characters a type may have."""
+def test_any_mime_type_round_trips(top: str, sub: str) -> None:
+    """Unknown types too, with every character that a type may contain."""
     check_round_trip(f"{top}/{sub}")
 
 
@@ -54,8 +54,8 @@ def test_every_type_there_may_be_comes_back(top: str, sub: str) -> None:
         ("application/vnd.api+json", "application_vnd,api+json"),
     ],
 )
-def test_extensions_are_those_bamboo_and_people_expect(mime: str, extension: str) -> None:
-    """Bamboo's table first, then the well-known ones, then the type itself."""
+def test_well_known_extensions(mime: str, extension: str) -> None:
+    """Bamboo's table first, then the well-known extensions, then the type itself."""
     assert mime_to_extension(mime) == extension
 
 
@@ -75,8 +75,8 @@ def test_extensions_are_those_bamboo_and_people_expect(mime: str, extension: str
         "a/b",
     ],
 )
-def test_what_is_no_type_has_no_extension(mime: str) -> None:
-    """Nothing that could become another path, or be no name at all."""
+def test_invalid_mime_type_has_no_extension(mime: str) -> None:
+    """Nothing that could become another path or an invalid name."""
     assert mime_to_extension(mime) is None
 
 
@@ -84,14 +84,14 @@ def test_what_is_no_type_has_no_extension(mime: str) -> None:
     ("extension", "mime"),
     [("jpeg", "image/jpeg"), ("JPG", "image/jpeg"), ("Png", "image/png"), ("bin", "application/octet-stream")],
 )
-def test_extensions_are_read_in_any_case(extension: str, mime: str) -> None:
-    """As Bamboo reads them."""
+def test_extensions_are_case_insensitive(extension: str, mime: str) -> None:
+    """Like in Bamboo."""
     assert extension_to_mime(extension) == mime
 
 
 @pytest.mark.parametrize("extension", ["", "nosuchthing", "image_", "_png", "nonsense_x"])
-def test_an_unknown_extension_stands_for_no_type(extension: str) -> None:
-    """The caller then says application/octet-stream."""
+def test_unknown_extension_has_no_mime_type(extension: str) -> None:
+    """Callers then use application/octet-stream."""
     assert extension_to_mime(extension) is None
 
 
@@ -99,30 +99,29 @@ def test_an_unknown_extension_stands_for_no_type(extension: str) -> None:
 
 
 @given(st.binary(max_size=100))
-def test_bytes_are_taken_as_they_are(data: bytes) -> None:
-    """Also if they look like base64 or like a URL."""
+def test_bytes_are_not_decoded(data: bytes) -> None:
+    """Even if they look like base64 or a URL."""
     assert attachment_names.decode(data, "text/plain") == (data, "text/plain")
     assert attachment_names.decode(data, None) == (data, "application/octet-stream")
 
 
 @given(st.binary(max_size=100), st.sampled_from(["", " ", "\n", "\r\n\t"]))
 def test_base64_is_decoded(data: bytes, around: str) -> None:
-    """White space around it does not count; without a hint it is a PNG, as Bamboo assumes."""
+    """Surrounding white space is ignored. Without a MIME type it is a PNG, as Bamboo assumes."""
     text = around + base64.b64encode(data).decode() + around
     assert attachment_names.decode(text, None) == (data, "image/png")
     assert attachment_names.decode(text, "image/gif") == (data, "image/gif")
 
 
 @given(st.binary(max_size=100), TOPS, TOKENS)
-def test_a_data_url_says_its_type_itself(data: bytes, top: str, sub: str) -> None:
-    """Whatever the hint says."""
+def test_data_url_overrides_the_mime_type(data: bytes, top: str, sub: str) -> None:
     text = base64.b64encode(data).decode()
     assert attachment_names.decode(f"data:{top}/{sub};base64,{text}", "image/gif") == (data, f"{top}/{sub}")
     assert attachment_names.decode(f" DATA:{top}/{sub};charset=utf-8;BASE64, {text}\n", None) == (data, f"{top}/{sub}")
 
 
-def test_a_data_url_without_a_type_falls_back() -> None:
-    """To the hint, then to what RFC 2397 says."""
+def test_data_url_without_a_type() -> None:
+    """Uses the given type, else the default of RFC 2397."""
     assert attachment_names.decode("data:;base64,aGk=", "image/gif") == (b"hi", "image/gif")
     assert attachment_names.decode("data:;base64,aGk=", None) == (b"hi", "text/plain")
 
@@ -130,8 +129,8 @@ def test_a_data_url_without_a_type_falls_back() -> None:
 @pytest.mark.parametrize(
     "text", ["aGk", "aGk==", "a", "aG\nk=", "aG k=", "aGk=\n\naGk=", "aGk=x", "_-8=", "é", "aGk=\0", "=", "%"]
 )
-def test_broken_base64_is_refused(text: str) -> None:
-    """Bad padding, inner newlines, another alphabet: refused, as Bamboo does, and never guessed at."""
+def test_invalid_base64_is_rejected(text: str) -> None:
+    """Bad padding, inner newlines, another alphabet: rejected like in Bamboo."""
     for whole in (text, f"data:image/png;base64,{text}"):
         with pytest.raises(InvalidContent, match="attachment: invalid base64"):
             attachment_names.decode(whole, None)
@@ -140,8 +139,8 @@ def test_broken_base64_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["data:image/png,aGk=", "data:image/png;base64", "data:", "data:text/plain;charset=x,hi"]
 )
-def test_a_data_url_that_is_not_base64_is_refused(text: str) -> None:
-    """The only kind that Bamboo writes or reads."""
+def test_data_url_without_base64_is_rejected(text: str) -> None:
+    """Bamboo reads and writes base64 only."""
     with pytest.raises(InvalidContent, match="expected a base64 data URL"):
         attachment_names.decode(text, None)
 
@@ -152,8 +151,8 @@ PARTS = st.text(min_size=1).filter(lambda text: "/" not in text)
 
 
 @given(PARTS, PARTS)
-def test_references_read_back(session_id: str, attachment_id: str) -> None:
-    """A reference names the session and the attachment."""
+def test_references_round_trip(session_id: str, attachment_id: str) -> None:
+    """A reference contains the session id and the attachment id."""
     assert parse_reference(reference(session_id, attachment_id)) == (session_id, attachment_id)
 
 
@@ -169,12 +168,12 @@ def test_references_read_back(session_id: str, attachment_id: str) -> None:
         " bamboo-attachment://s/a",
     ],
 )
-def test_other_texts_are_no_references(url: str) -> None:
-    """Both parts must be there."""
+def test_other_strings_are_not_references(url: str) -> None:
+    """Both parts are required."""
     assert parse_reference(url) is None
 
 
-def test_an_attachment_is_found_by_its_id_alone() -> None:
+def test_attachment_is_found_by_id() -> None:
     """The id, a dot, and an extension without dots."""
     names = ["b.png", "a.b.png", "a.png", "ab.png", "a", "a."]
     assert find_name("a", names) == "a.png"
@@ -185,12 +184,12 @@ def test_an_attachment_is_found_by_its_id_alone() -> None:
 
 
 @pytest.mark.parametrize("name", [f"{UUID}.png.tmp.{UUID}", f"{UUID}.tmp.{UUID}", f"{UUID}.tar.gz", f"{UUID}.", UUID])
-def test_temporaries_are_never_found(name: str) -> None:
-    """What a crashed Bamboo left behind is half an attachment at best."""
+def test_temporary_files_are_not_attachments(name: str) -> None:
+    """A crashed Bamboo leaves incomplete attachments behind."""
     assert find_name(UUID, [name]) is None
     assert find_name(UUID, [name, f"{UUID}.webp"]) == f"{UUID}.webp"
 
 
-def test_a_temporary_is_not_found_by_a_longer_id_either() -> None:
-    """Its last part has no dot, but it is a temporary all the same."""
+def test_temporary_file_is_not_found_by_a_longer_id() -> None:
+    """Its last part has no dot, but it is temporary."""
     assert find_name(f"{UUID}.png.tmp", [f"{UUID}.png.tmp.{UUID}"]) is None

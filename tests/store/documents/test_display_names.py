@@ -1,4 +1,4 @@
-"""Names for people: safe, short, and one for each."""
+"""Display names: safe, short and unique."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ids = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters=
 def test_names_are_safe_in_a_shell_and_on_a_filesystem(
     title: str, opening: str | None, root: str, child: str | None
 ) -> None:
-    """No slash, no control character, nothing to quote, at most 200 bytes, also with its mark."""
+    """No slash, no control character, nothing to quote, at most 200 bytes, with or without suffix."""
     location = Location(root, child)
     plain = display_names.session_name(title, opening, location)
     for name in (plain, display_names.with_suffix(plain, location)):
@@ -32,7 +32,7 @@ def test_names_are_safe_in_a_shell_and_on_a_filesystem(
 
 
 @given(texts, ids)
-def test_a_mark_can_be_taken_off(title: str, root: str) -> None:
+def test_suffix_can_be_split_off(title: str, root: str) -> None:
     name = display_names.session_name(title, None, Location(root))
     assert display_names.split_suffix(display_names.with_suffix(name, Location(root))) == (
         name,
@@ -41,8 +41,8 @@ def test_a_mark_can_be_taken_off(title: str, root: str) -> None:
 
 
 @given(st.sets(texts | st.sampled_from(["none", "None", "a b", "a-b", "a/b", "", ".x", "x~12345678"]), max_size=8))
-def test_labels_tell_values_apart(values: set[str]) -> None:
-    """Two values never share a directory; the empty value is the one without a name."""
+def test_labels_are_unique(values: set[str]) -> None:
+    """Two values never share a directory."""
     assert len({display_names.label(value) for value in values}) == len(values)
     for value in values:
         name = display_names.label(value)
@@ -51,7 +51,7 @@ def test_labels_tell_values_apart(values: set[str]) -> None:
         assert not name.startswith(".")
 
 
-def test_names_say_title_and_id() -> None:
+def test_name_consists_of_title_and_id() -> None:
     assert display_names.session_name("Fix the `login` page: it's blank", "Hello", Location("fix-login")) == (
         "Fix-the-login-page-it-s-blank~fix-login"
     )

@@ -1,4 +1,4 @@
-"""What may become a document, who it says it is, and how a fork of it reads."""
+"""Document: validation, identity and forks."""
 
 import json
 from typing import Any
@@ -29,8 +29,8 @@ def child_document(id: str = "c1", root: str = "r1", parent: str | None = None, 
 # -- types --------------------------------------------------------------------------------------------------
 
 
-def test_a_document_keeps_bytes_members_and_record() -> None:
-    """The bytes are what is committed; the record is what they mean."""
+def test_document_has_bytes_members_and_record() -> None:
+    """The bytes are unchanged."""
     raw = make_document(unknown={"x": [1.50]})
     parsed = document(raw)
     assert parsed.raw == raw
@@ -57,26 +57,26 @@ def test_a_document_keeps_bytes_members_and_record() -> None:
         ({"metadata": {"a": "x", "n": 1}}, "metadata.n", "expected a string, got a number"),
     ],
 )
-def test_a_wrong_type_is_told_in_plain_words(members: dict[str, Any], field: str, reason: str) -> None:
-    """With field, line and column of the value itself."""
+def test_wrong_type_reports_what_was_expected(members: dict[str, Any], field: str, reason: str) -> None:
+    """With field, line and column of the value."""
     raw = make_document(**members)
     with pytest.raises(InvalidContent) as caught:
         document(raw)
-    flaw = caught.value.problem
-    assert (flaw.field, flaw.reason) == (field, reason)
-    assert flaw.line is not None
-    assert str(caught.value) == f"session.json:{flaw.line}:{flaw.column}: {field}: {reason}"
+    problem = caught.value.problem
+    assert (problem.field, problem.reason) == (field, reason)
+    assert problem.line is not None
+    assert str(caught.value) == f"session.json:{problem.line}:{problem.column}: {field}: {reason}"
 
 
-def test_a_missing_member_is_told_where_it_should_be() -> None:
-    """And how many more faults there are."""
+def test_missing_member_is_reported_at_its_container() -> None:
+    """With the number of further errors."""
     with pytest.raises(InvalidContent) as caught:
         document(b'\n {"id": "s1"}')
     assert caught.value.problem == Problem("required member is missing (and 2 more errors)", 2, 2, "messages")
 
 
-def test_a_fault_under_another_spelling_is_found_where_it_is() -> None:
-    """A task list may stand under its older name, and its items have older names too."""
+def test_error_below_an_alias_has_the_right_position() -> None:
+    """A task list may have its older name."""
     item = {"id": "i", "description": "d", "status": "someday"}
     tasks = {**TASKS, "items": [item]}
     with pytest.raises(InvalidContent) as caught:
@@ -84,8 +84,8 @@ def test_a_fault_under_another_spelling_is_found_where_it_is() -> None:
     assert (caught.value.problem.line, caught.value.problem.column) == (23, 19)
 
 
-def test_minus_zero_is_no_unsigned_number() -> None:
-    """serde reads it as a float and refuses it, so a commit must not succeed (rule 6)."""
+def test_minus_zero_is_not_an_integer() -> None:
+    """serde reads it as a float and rejects it, so a commit must not succeed (rule 6)."""
     raw = make_document(spawn_depth=7).replace(b": 7", b": -0")
     with pytest.raises(InvalidContent, match=r"spawn_depth: expected an integer, got -0\.0"):
         document(raw)
@@ -112,20 +112,20 @@ def test_minus_zero_is_no_unsigned_number() -> None:
         (child_document("s1", "r", parent_session_id=None), CHILD, "parent_session_id"),
     ],
 )
-def test_a_document_must_agree_with_its_path(raw: bytes, location: Location, field: str | None) -> None:
-    """Rule 9: the first member that contradicts the path is named, with its place."""
-    flaw = identity_problem(document(raw), location)
-    assert (flaw.field if flaw else None) == field
-    assert flaw is None or flaw.line is not None
+def test_document_that_contradicts_its_path_is_rejected(raw: bytes, location: Location, field: str | None) -> None:
+    """Rule 9: the error names the first such member, with its position."""
+    problem = identity_problem(document(raw), location)
+    assert (problem.field if problem else None) == field
+    assert problem is None or problem.line is not None
 
 
-def test_older_documents_may_leave_members_out() -> None:
-    """A root without kind and root_session_id is from before they existed; a child always had them."""
+def test_identity_members_may_be_absent_from_an_old_root() -> None:
+    """A root without kind and root_session_id predates them; a child always has them."""
     old = {"id": "s1", "messages": [], "created_at": NINE_DIGITS, "updated_at": NINE_DIGITS}
     assert identity_problem(document(json.dumps(old).encode()), ROOT) is None
-    flaw = identity_problem(document(json.dumps({**old, "parent_session_id": "r"}).encode()), CHILD)
-    assert flaw is not None
-    assert flaw.field == "kind"
+    problem = identity_problem(document(json.dumps({**old, "parent_session_id": "r"}).encode()), CHILD)
+    assert problem is not None
+    assert problem.field == "kind"
 
 
 # -- forks (rule 5) -------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ IDENTITY = {"id", "kind", "root_session_id", "parent_session_id", "spawn_depth"}
 
 
 def forked(raw: bytes, location: Location) -> dict[str, Any]:
-    """The fork's members; it belongs where it goes, and every member that says nothing of identity is as it was."""
+    """The members of the fork, after checking that its identity is right and all other members are unchanged."""
     result = document(fork_document(document(raw), location))
     assert identity_problem(result, location) is None
     old, new = ({m.key: d[m.start : m.end] for m in json_text.members(d)} for d in (raw, result.raw))
@@ -149,44 +149,44 @@ def identity(data: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(data.get(k) for k in ("id", "kind", "root_session_id", "parent_session_id", "spawn_depth"))
 
 
-def test_a_root_becomes_another_root() -> None:
-    """Only its id and its root's change; a member that was not there and need not be is not invented."""
+def test_fork_of_a_root_to_a_root() -> None:
+    """Only id and root_session_id change; no member is added."""
     data = forked(make_document("s1"), Location("s2"))
     assert identity(data) == ("s2", "root", "s2", None, None)
     raw = make_document("s1")
     assert fork_document(document(raw), Location("s2")) == raw.replace(b'"s1"', b'"s2"')
 
 
-def test_a_root_becomes_a_child() -> None:
-    """Directly below the root of the tree it came into."""
+def test_fork_of_a_root_to_a_child() -> None:
+    """Directly below the root of its new tree."""
     assert identity(forked(make_document("s1"), Location("r", "c"))) == ("c", "child", "r", "r", 1)
 
 
-def test_a_child_becomes_a_root() -> None:
-    """It has no parent then, and depth nought."""
+def test_fork_of_a_child_to_a_root() -> None:
+    """It has no parent and depth 0."""
     assert identity(forked(child_document("c1", "r1"), Location("s2"))) == ("s2", "root", "s2", None, 0)
 
 
-def test_a_child_moves_to_another_root() -> None:
-    """Who stood directly below the old root stands below the new one."""
+def test_fork_of_a_child_to_another_tree() -> None:
+    """A direct child of the old root is a direct child of the new one."""
     assert identity(forked(child_document("c1", "r1"), Location("r2", "c1"))) == ("c1", "child", "r2", "r2", 1)
 
 
-def test_a_nested_child_keeps_its_parent_in_another_root() -> None:
-    """Its parent is copied with it: `cp -r` of a tree keeps the tree's shape."""
+def test_fork_of_a_nested_child_keeps_its_parent() -> None:
+    """Its parent is copied too: `cp -r` keeps the shape of a tree."""
     raw = child_document("c2", "r1", "c1", spawn_depth=2)
     assert identity(forked(raw, Location("r2", "c2"))) == ("c2", "child", "r2", "c1", 2)
 
 
 @pytest.mark.parametrize("parent", ["", None])
-def test_a_child_without_a_parent_gets_the_root(parent: str | None) -> None:
-    """The fork must be one that can be loaded."""
+def test_fork_of_a_child_without_parent_gets_the_root(parent: str | None) -> None:
+    """The fork must be loadable."""
     raw = child_document("c1", "r1", parent_session_id=parent)
     assert identity(forked(raw, Location("r2", "c2"))) == ("c2", "child", "r2", "r2", 1)
 
 
-def test_nobody_becomes_his_own_parent() -> None:
-    """A child copied over the name of its parent stands below the root."""
+def test_fork_is_never_its_own_parent() -> None:
+    """A child copied to the name of its parent becomes a child of the root."""
     raw = child_document("c2", "r1", "c1", spawn_depth=2)
     assert identity(forked(raw, Location("r1", "c1"))) == ("c1", "child", "r1", "r1", 1)
 
@@ -195,8 +195,8 @@ TASKS = {"session_id": "s1", "title": "T", "items": [], "created_at": NINE_DIGIT
 
 
 @pytest.mark.parametrize("name", ["task_list", "todo_list"])
-def test_the_task_list_follows_its_session(name: str) -> None:
-    """Under either spelling, its other members untouched."""
+def test_fork_updates_the_task_list(name: str) -> None:
+    """Under either spelling; its other members are unchanged."""
     members: dict[str, Any] = {name: {**TASKS, "x": 1.50}}
     raw = make_document("s1", **members)
     result = fork_document(document(raw), Location("s2"))
@@ -208,8 +208,8 @@ def message_with(url: str) -> dict[str, Any]:
     return {"id": "m", "role": "user", "content": f"see {url}", "created_at": NINE_DIGITS, "content_parts": [part]}
 
 
-def test_references_to_its_own_attachments_follow() -> None:
-    """Those to other sessions' attachments, and ids that merely begin alike, stay."""
+def test_fork_updates_references_to_its_own_attachments() -> None:
+    """References to other sessions, and ids with the same prefix, are unchanged."""
     own, others = "bamboo-attachment://s1/a1", ["bamboo-attachment://s10/a1", "bamboo-attachment://s/s1/"]
     raw = make_document("s1", messages=[message_with(u) for u in (own, *others)], note="s1/ and //s1/")
     result = fork_document(document(raw), Location("s2"))
@@ -217,8 +217,8 @@ def test_references_to_its_own_attachments_follow() -> None:
 
 
 @pytest.mark.parametrize("spelling", ["ascii", "slashes", "letters"])
-def test_references_follow_however_they_are_escaped(spelling: str) -> None:
-    """JSON has many ways to write the same text."""
+def test_fork_updates_escaped_references(spelling: str) -> None:
+    """JSON has many ways to write the same string."""
     raw = make_document("日本", messages=[message_with("bamboo-attachment://日本/a1")])
     if spelling == "ascii":
         raw = json.dumps(json.loads(raw), indent=1).encode()
@@ -232,15 +232,15 @@ def test_references_follow_however_they_are_escaped(spelling: str) -> None:
     assert data["messages"][0]["content"] == f"see {url}"
 
 
-def test_a_fork_that_keeps_its_id_keeps_its_references_byte_for_byte() -> None:
-    """A child that moves to another tree is still called the same."""
+def test_fork_with_the_same_id_keeps_its_references() -> None:
+    """Byte for byte."""
     raw = child_document("c1", "r1", messages=[message_with("bamboo-attachment://c1/a1")])
     raw = raw.replace(b"://", b":\\/\\/")
     assert fork_document(document(raw), Location("r2", "c1")) == raw.replace(b'"r1"', b'"r2"')
 
 
-def test_a_string_with_an_escaped_backslash_is_no_reference() -> None:
-    """`\\\\u0062` is a backslash and a u, not a letter."""
+def test_escaped_backslash_does_not_start_an_escape() -> None:
+    r"""`\\u0062` is a backslash and a u, not a letter."""
     text = "\\u0062amboo-attachment://s1/x \\\\/ \\n"
     raw = make_document("s1", note=text)
     assert forked(raw, Location("s2"))["note"] == text
@@ -253,10 +253,10 @@ def test_a_string_with_an_escaped_backslash_is_no_reference() -> None:
     nested=st.booleans(),
 )
 @settings(max_examples=60)
-def test_a_fork_changes_identity_and_nothing_else(
+def test_fork_changes_only_the_identity(
     indent: int | None, ids: list[str], extra: dict[str, Any], nested: bool
 ) -> None:
-    """For any ids, any layout and any unknown members, wherever it comes from and goes."""
+    """For any ids, layout and unknown members."""
     extra = {f"u{k}": v if not isinstance(v, int) else v % 2**63 for k, v in extra.items()}
     extra = json.loads(json.dumps(extra).encode("utf-8", "replace"))
     one, two, three = ids
@@ -271,8 +271,8 @@ def test_a_fork_changes_identity_and_nothing_else(
             }
 
 
-def test_a_fork_drops_bamboos_seal() -> None:
-    """It speaks of the session it was made for."""
+def test_fork_drops_the_authority_header() -> None:
+    """It is valid only for the original session."""
     assert "_bamboo_main_authority" not in forked_sealed()
 
 
@@ -280,7 +280,7 @@ def forked_sealed() -> dict[str, Any]:
     return document(fork_document(document(sealed()), Location("s2"))).data
 
 
-# -- Bamboo's sealed header (FORMATS C.6) ----------------------------------------------------------------------
+# -- Bamboo's sealed header ----------------------------------------------------------------------
 
 
 def payload_of(**changes: Any) -> dict[str, Any]:
@@ -297,38 +297,37 @@ def payload_of(**changes: Any) -> dict[str, Any]:
 
 
 def sealed(payload: dict[str, Any] | None = None, *, length: int | None = None, **members: Any) -> bytes:
-    """A session.json with Bamboo's header in front, framed as it frames it."""
+    """A session.json with Bamboo's header in front, framed like Bamboo does it."""
     text = json.dumps(payload or payload_of(), ensure_ascii=False, separators=(",", ":")).encode()
     size = len(text) if length is None else length
     head = b'{"_bamboo_main_authority":{"version":1,"payload_bytes":"%010d","payload":%s},' % (size, text)
     return head + make_document("s1", **members)[1:]
 
 
-def test_an_exact_seal_is_accepted() -> None:
-    """Byte for byte as Bamboo framed it, saying what the document says."""
+def test_valid_authority_header_is_accepted() -> None:
+    """Byte for byte as framed by Bamboo, and consistent with the document."""
     check_authority(document(sealed()), "sessions/s1/session.json")
     check_authority(document(make_document()), "sessions/s1/session.json")
     label = "x" * 160
     check_authority(document(sealed(payload_of(title_label=label), title=f"\x07{label}y")), "session.json")
 
 
-def refused(raw: bytes, name: str = "sessions/s1/session.json") -> str:
+def rejection(raw: bytes, name: str = "sessions/s1/session.json") -> str:
     with pytest.raises(InvalidContent) as caught:
         check_authority(document(raw), name)
-    flaw = caught.value.problem
-    assert flaw.field == "_bamboo_main_authority"
-    assert flaw.line is not None
-    assert "delete the member" in flaw.reason
-    return flaw.reason
+    problem = caught.value.problem
+    assert problem.field == "_bamboo_main_authority"
+    assert problem.line is not None
+    assert "delete the member" in problem.reason
+    return problem.reason
 
 
-def test_a_seal_belongs_in_session_json_only() -> None:
-    """A sidecar never has one."""
-    assert "session.json only" in refused(sealed(), "sessions/s1/runtime.json")
+def test_authority_header_in_a_sidecar_is_rejected() -> None:
+    assert "session.json only" in rejection(sealed(), "sessions/s1/runtime.json")
 
 
-def test_a_seal_that_was_moved_or_laid_out_anew_is_refused() -> None:
-    """Bamboo fails closed on it, so a commit must not succeed (rule 6)."""
+def test_moved_or_reformatted_authority_header_is_rejected() -> None:
+    """Bamboo rejects it, so a commit must not succeed (rule 6)."""
     moved = json.loads(sealed())
     moved["_bamboo_main_authority"] = moved.pop("_bamboo_main_authority")
     for raw in (
@@ -338,19 +337,19 @@ def test_a_seal_that_was_moved_or_laid_out_anew_is_refused() -> None:
         sealed().replace(b'"version":1', b'"version":2', 1),
         make_document("s1", _bamboo_main_authority=None),
     ):
-        assert "moved or re-formatted" in refused(raw)
+        assert "moved or re-formatted" in rejection(raw)
 
 
 @pytest.mark.parametrize("off_by", [-1, 1, -10, 10, 10**6])
-def test_a_seal_of_another_length_is_refused(off_by: int) -> None:
+def test_authority_header_of_wrong_length_is_rejected(off_by: int) -> None:
     """The ten digits are the length of the payload in bytes."""
     right = len(json.dumps(payload_of(), separators=(",", ":")).encode())
-    assert "payload_bytes is not the length" in refused(sealed(length=right + off_by))
+    assert "payload_bytes is not the length" in rejection(sealed(length=right + off_by))
 
 
-def test_a_seal_that_is_too_long_is_refused() -> None:
-    """512 KiB are the most Bamboo reads."""
-    assert "over the limit of 524288 bytes" in refused(sealed(payload_of(x="y" * 524_288)))
+def test_too_long_authority_header_is_rejected() -> None:
+    """Bamboo reads at most 512 KiB."""
+    assert "over the limit of 524288 bytes" in rejection(sealed(payload_of(x="y" * 524_288)))
 
 
 @pytest.mark.parametrize(
@@ -366,6 +365,6 @@ def test_a_seal_that_is_too_long_is_refused() -> None:
         ("title_label", "Another title"),
     ],
 )
-def test_a_seal_that_contradicts_the_document_is_refused(field: str, value: Any) -> None:
-    """It must say what the flat members say."""
-    assert f"{field} differs from" in refused(sealed(payload_of(**{field: value})))
+def test_authority_header_that_contradicts_the_document_is_rejected(field: str, value: Any) -> None:
+    """Its members must equal those of the document."""
+    assert f"{field} differs from" in rejection(sealed(payload_of(**{field: value})))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from store.documents import json_text
 from store.documents.json_splice import same, splice
-from tests.store.documents.json_samples import ALIKE, OBJECTS, VALUES, chunk_values, keys_as_written, texts_of
+from tests.store.documents.json_samples import ALIKE, OBJECTS, VALUES, keys_as_written, member_values, texts_of
 
 DISTINCT: list[Any] = [
     None,
@@ -35,8 +35,8 @@ DISTINCT: list[Any] = [
 DISTINCT += [{"a": False}, {"a": None}, {"b": None}, {"a": [1]}, {"a": [True]}, {"a": [1.0]}, {"a": [-0.0]}]
 
 
-def test_same_tells_apart_what_json_writes_apart() -> None:
-    """1, 1.0 and true are equal in Python and three different texts; so at any depth."""
+def test_same_distinguishes_what_json_distinguishes() -> None:
+    """1, 1.0 and true are equal in Python but differ in JSON, at any depth."""
     for i, one in enumerate(DISTINCT):
         for j, other in enumerate(DISTINCT):
             assert same(one, other) == (i == j), (one, other)
@@ -44,7 +44,7 @@ def test_same_tells_apart_what_json_writes_apart() -> None:
 
 @given(VALUES, VALUES)
 def test_same_agrees_with_canonical_json(one: Any, other: Any) -> None:
-    """Two values are the same exactly if their texts with sorted keys are."""
+    """Two values are the same exactly if their JSON with sorted keys is."""
     texts = [json.dumps(v, sort_keys=True) for v in (one, other)]
     assert same(one, other) == (texts[0] == texts[1])
     assert same(one, json.loads(texts[0]))
@@ -52,8 +52,8 @@ def test_same_agrees_with_canonical_json(one: Any, other: Any) -> None:
 
 @given(st.data())
 @settings(max_examples=300)
-def test_splice_makes_the_text_say_what_is_wanted(data: st.DataObject) -> None:
-    """Whatever the layout, the text reads as `after`; members that are the same keep every byte."""
+def test_spliced_text_parses_as_the_new_value(data: st.DataObject) -> None:
+    """In any layout; unchanged members keep every byte."""
     before, after = data.draw(OBJECTS), data.draw(OBJECTS)
     raw = data.draw(texts_of(before))
     spliced = splice(raw, before, after)
@@ -65,8 +65,8 @@ def test_splice_makes_the_text_say_what_is_wanted(data: st.DataObject) -> None:
 
 
 def check_kept(raw: bytes, spliced: bytes, before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Members that did not change keep key and value byte for byte, and those that stay their order."""
-    old, new = chunk_values(raw), chunk_values(spliced)
+    """Unchanged members keep key and value byte for byte, and remaining members keep their order."""
+    old, new = member_values(raw), member_values(spliced)
     old_keys, new_keys = keys_as_written(raw), keys_as_written(spliced)
     for key in before.keys() & after.keys():
         assert new_keys[key] == old_keys[key]
@@ -78,15 +78,15 @@ def check_kept(raw: bytes, spliced: bytes, before: dict[str, Any], after: dict[s
 
 
 @given(st.data())
-def test_splice_without_a_difference_returns_the_very_bytes(data: st.DataObject) -> None:
-    """Also if the text says something else than both."""
+def test_splice_without_a_difference_changes_nothing(data: st.DataObject) -> None:
+    """Even if the text contains a third value."""
     value = data.draw(OBJECTS)
     raw = data.draw(texts_of(data.draw(OBJECTS)))
     assert splice(raw, value, json.loads(json.dumps(value))) == raw
 
 
 def merged(text: Any, before: Any, after: Any) -> Any:
-    """The model of a three-way merge: the difference, applied to what the text says."""
+    """Model of a three-way merge: the difference, applied to the value of the text."""
     if isinstance(text, dict) and isinstance(before, dict) and isinstance(after, dict):
         result = {k: v for k, v in text.items() if k in after or k not in before}
         for key, value in after.items():
@@ -114,20 +114,20 @@ def merged_list(text: list[Any], before: list[Any], after: list[Any]) -> list[An
 
 @given(st.data())
 @settings(max_examples=300)
-def test_splice_into_another_text_applies_exactly_the_difference(data: st.DataObject) -> None:
-    """A three-way merge: what differs between before and after is carried, all else of the text stays."""
+def test_splice_into_another_text_is_a_three_way_merge(data: st.DataObject) -> None:
+    """Only the difference between before and after is applied; the rest of the text is kept."""
     text, before, after = data.draw(OBJECTS), data.draw(OBJECTS), data.draw(OBJECTS)
     raw = data.draw(texts_of(text))
     spliced = splice(raw, before, after)
     assert same(json_text.parse(spliced, "x"), merged(text, before, after))
-    old, new = chunk_values(raw), chunk_values(spliced)
+    old, new = member_values(raw), member_values(spliced)
     for key in text.keys() - before.keys() - after.keys():
         assert new[key] == old[key]
 
 
 @given(st.data())
-def test_splice_in_small_steps_equals_one_splice(data: st.DataObject) -> None:
-    """A text that was spliced can be spliced again, by values that were never parsed from it."""
+def test_spliced_text_can_be_spliced_again(data: st.DataObject) -> None:
+    """With values that were not parsed from it."""
     values = [data.draw(OBJECTS) for _ in range(4)]
     raw = data.draw(texts_of(values[0]))
     for before, after in pairwise(values):
@@ -136,8 +136,8 @@ def test_splice_in_small_steps_equals_one_splice(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_elements_around_a_change_keep_their_bytes(data: st.DataObject) -> None:
-    """An element inserted, removed or changed in an array leaves the others as they were written."""
+def test_unchanged_array_elements_keep_their_bytes(data: st.DataObject) -> None:
+    """When elements are inserted, removed or changed."""
     items = data.draw(st.lists(ALIKE, min_size=1, max_size=6))
     at = data.draw(st.integers(0, len(items)))
     gone = data.draw(st.integers(0, min(2, len(items) - at)))
@@ -153,12 +153,12 @@ def test_elements_around_a_change_keep_their_bytes(data: st.DataObject) -> None:
 
 
 def element_texts(raw: bytes) -> list[bytes]:
-    array = chunk_values(raw)["l"]
+    array = member_values(raw)["l"]
     return [array[start:stop] for start, stop in json_text.elements(array)]
 
 
-def test_splice_keeps_the_layout_it_finds() -> None:
-    """New members stand on lines of their own where the others do, and on one line where they do not."""
+def test_splice_keeps_the_layout() -> None:
+    """New members are put on separate lines if the existing ones are."""
     pretty = b'{\n  "a": 1,\n  "m": {\n    "k": "v"\n  }\n}\n'
     assert splice(pretty, {"a": 1}, {"a": 1, "b": {"c": [2]}}) == (
         b'{\n  "a": 1,\n  "b": {\n    "c": [\n      2\n    ]\n  },\n  "m": {\n    "k": "v"\n  }\n}\n'
@@ -168,46 +168,45 @@ def test_splice_keeps_the_layout_it_finds() -> None:
     assert splice(b'{"a: b":1}', {}, {"b": 2}) == b'{"b":2,"a: b":1}'
 
 
-def test_splice_fills_an_empty_object_in_the_layout_around_it() -> None:
-    """`{}` says nothing of how it wants to look; what holds it does."""
+def test_empty_object_gets_the_layout_of_its_container() -> None:
     assert splice(b'{\n  "m": {}\n}', {"m": {}}, {"m": {"k": 1}}) == b'{\n  "m": {\n    "k": 1\n  }\n}'
     assert splice(b'{"m":{ }}', {"m": {}}, {"m": {"k": 1}}) == b'{"m":{"k":1}}'
     assert splice(b"{}", {}, {"k": [1]}) == json_text.render({"k": [1]})
     assert splice(b'{\n  "m": {\n    "k": 1\n  }\n}', {"m": {"k": 1}}, {"m": {}}) == b'{\n  "m": {}\n}'
 
 
-def test_splice_carries_a_change_into_a_map_that_others_changed() -> None:
-    """What someone else added to or took from a map meanwhile is neither lost nor brought back."""
+def test_concurrent_changes_of_a_map_are_kept() -> None:
+    """Keys that another writer added or removed are neither lost nor restored."""
     before, after = {"m": {"a": "1", "b": "2"}}, {"m": {"a": "1", "b": "3"}}
     assert splice(b'{"m":{"a":"9","c":"4"}}', before, after) == b'{"m":{"a":"9","b":"3","c":"4"}}'
     assert splice(b'{"m":{}}', before, after) == b'{"m":{"b":"3"}}'
     assert splice(b'{"m":{"a":"1","c":"4"}}', {"m": {"a": "1"}}, {"m": {}}) == b'{"m":{"c":"4"}}'
 
 
-def test_new_members_come_behind_the_neighbour_they_are_declared_after() -> None:
-    """Their order is that of `after`, among members whose order is that of the text."""
+def test_new_members_follow_their_predecessor() -> None:
+    """Existing members keep the order of the text; new ones follow the order of `after`."""
     raw = b'{"z":1,"b":2,"x":3}'
     assert splice(raw, {"b": 2}, {"a": 0, "b": 2, "c": 3, "d": 4}) == b'{"a":0,"z":1,"b":2,"c":3,"d":4,"x":3}'
 
 
-def test_a_changed_number_keeps_the_form_of_the_others() -> None:
-    """Rule 5: numbers keep the digits they were written with."""
+def test_unchanged_numbers_keep_their_digits() -> None:
+    """Rule 5."""
     raw = b'{"a":1.50,"b":1E2,"c":[1.0e1,2.50],"d":100000000000000000000000}'
     value = json_text.parse(raw, "x")
     after = {**value, "a": 2.5, "c": [10.0, 3.5]}
     assert splice(raw, value, after) == b'{"a":2.5,"b":1E2,"c":[1.0e1,3.5],"d":100000000000000000000000}'
 
 
-def test_true_and_one_are_a_difference() -> None:
-    """A flag that becomes a number is written, though Python finds them equal."""
+def test_true_and_one_differ() -> None:
+    """A boolean that becomes a number is written, although Python considers them equal."""
     assert splice(b'{"a":true,"b":[1]}', {"a": True, "b": [1]}, {"a": 1, "b": [1.0]}) == b'{"a":1,"b":[1.0]}'
 
 
 ALIASES = {"task_list": "todo_list", "reference": "ref"}
 
 
-def test_a_member_is_changed_under_the_spelling_the_text_has() -> None:
-    """Adding the other spelling beside it would be a duplicate field."""
+def test_member_is_changed_under_the_spelling_of_the_text() -> None:
+    """Adding the other spelling would make a duplicate field."""
     before, after = {"task_list": {"n": 1}}, {"task_list": {"n": 2}}
     raw = b'{"a": 0, "todo_list": {"n":  1 , "x": 5}}'
     assert splice(raw, before, after, aliases=ALIASES) == b'{"a": 0, "todo_list": {"n":  2 , "x": 5}}'
@@ -215,22 +214,22 @@ def test_a_member_is_changed_under_the_spelling_the_text_has() -> None:
     assert splice(b'{"a":0}', {}, after, aliases=ALIASES) == b'{"task_list":{"n":2},"a":0}'
 
 
-def test_aliases_hold_inside_arrays_too() -> None:
-    """The items of a task list have aliased members of their own."""
+def test_aliases_apply_inside_arrays() -> None:
+    """The items of a task list have aliased members."""
     before, after = {"e": [{"reference": "x"}, {"reference": "y"}]}, {"e": [{"reference": "x"}, {"reference": "z"}]}
     raw = b'{"e":[{"ref":"x"},{"ref":"y"}]}'
     assert splice(raw, before, after, aliases=ALIASES) == b'{"e":[{"ref":"x"},{"ref":"z"}]}'
 
 
-def test_a_map_that_has_both_spellings_has_two_members() -> None:
-    """In free maps such as metadata a key is only itself."""
+def test_free_form_map_may_have_both_spellings() -> None:
+    """In maps such as metadata, aliases do not apply."""
     before, after = {"m": {"ref": "x"}}, {"m": {"ref": "x", "reference": "y"}}
     spliced = splice(b'{"m":{"ref":"x"}}', before, after, aliases=ALIASES)
     assert spliced == b'{"m":{"ref":"x","reference":"y"}}'
 
 
-def test_a_hundred_thousand_new_members_are_spliced_in_one_pass() -> None:
-    """It took minutes: for each the whole object was looked through. The order is the declared one."""
+def test_splicing_many_new_members_takes_linear_time() -> None:
+    """100,000 members took minutes when each was searched for in the whole object."""
     before = {f"k{n:06}": n for n in range(0, 100_000, 2)}
     after = {f"k{n:06}": n + 1 for n in range(100_000)}
     began = time.process_time()

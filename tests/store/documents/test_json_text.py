@@ -14,7 +14,7 @@ from store.errors import InvalidContent, Problem, TooLarge
 from tests.store.documents.json_samples import ALIKE, KEYS, OBJECTS, SEEDS, TEXTS, VALUES, texts_of, write_randomly
 
 
-def flaw_of(raw: bytes, **options: Any) -> Problem:
+def problem_of(raw: bytes, **options: Any) -> Problem:
     with pytest.raises(InvalidContent) as caught:
         json_text.parse(raw, "session.json", **options)
     assert str(caught.value).startswith("session.json:")
@@ -22,48 +22,48 @@ def flaw_of(raw: bytes, **options: Any) -> Problem:
 
 
 @given(st.data())
-def test_parse_reads_every_way_to_write_an_object(data: st.DataObject) -> None:
-    """White space, escapes and layout make no difference to what is read."""
+def test_parse_accepts_every_form_of_an_object(data: st.DataObject) -> None:
+    """White space, escapes and layout do not change the value."""
     value = data.draw(st.dictionaries(TEXTS, VALUES, max_size=5))
     assert same(json_text.parse(data.draw(texts_of(value)), "x"), value)
 
 
 def nested(levels: int) -> bytes:
-    """An object that holds arrays, `levels` containers in all."""
+    """An object that contains arrays, `levels` containers in all."""
     return b'{"a": ' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
 
 
-def test_depth_of_127_containers_is_the_last_accepted() -> None:
-    """serde_json gives up at the 128th bracket, and so do we."""
+def test_maximum_depth_is_127_containers() -> None:
+    """serde_json fails at the 128th bracket."""
     json_text.parse(nested(127), "x")
-    assert flaw_of(nested(128)) == Problem("nested deeper than 127 levels", 1, 6 + 127)
+    assert problem_of(nested(128)) == Problem("nested deeper than 127 levels", 1, 6 + 127)
 
 
 @pytest.mark.parametrize("levels", [129, 1024, 1025, 5000, 200_000])
-def test_any_depth_is_refused_at_the_128th_bracket(levels: int) -> None:
-    """Neither a parser's own limit nor the stack decides where the fault is."""
-    assert flaw_of(nested(levels)) == Problem("nested deeper than 127 levels", 1, 6 + 127)
+def test_error_position_is_the_128th_bracket(levels: int) -> None:
+    """At any depth: neither a parser's own limit nor the stack decides the position."""
+    assert problem_of(nested(levels)) == Problem("nested deeper than 127 levels", 1, 6 + 127)
 
 
-def test_depth_is_counted_by_lines_too_and_not_inside_strings() -> None:
-    """Brackets in a text open nothing; the position is that of the bracket that is too many."""
+def test_brackets_in_strings_do_not_count_as_depth() -> None:
+    """The position is that of the bracket that exceeds the limit, also on another line."""
     json_text.parse(json.dumps({"a": "[" * 500 + '"\\{' * 500, "[[": [[]] * 300}).encode(), "x")
     text = b'{"x": "[[[[\\"[[",\n "a":\n' + b"[\n" * 130 + b"]" * 130 + b"}"
-    assert flaw_of(text) == Problem("nested deeper than 127 levels", 3 + 126, 1)
+    assert problem_of(text) == Problem("nested deeper than 127 levels", 3 + 126, 1)
 
 
 @pytest.mark.parametrize("levels", [1, 14, 15, 16, 17, 100, 126, 127])
-def test_depth_is_that_of_the_deepest_among_others(levels: int) -> None:
+def test_depth_is_the_maximum_over_all_containers(levels: int) -> None:
     deep = b"[" * levels + b"]" * levels
     text = b'{"x":[' + b",".join([b"[]", b"{}", deep, b"[[],[[]]]"] * 100) + b"]}"
     if levels > 125:
-        assert flaw_of(text).reason == "nested deeper than 127 levels"
+        assert problem_of(text).reason == "nested deeper than 127 levels"
     else:
         json_text.parse(text, "x")
 
 
 def test_siblings_do_not_add_to_the_depth() -> None:
-    """Ten thousand objects side by side are two levels deep."""
+    """An array of ten thousand objects has two levels."""
     json_text.parse(json.dumps({"a": [{}] * 10_000}).encode(), "x")
 
 
@@ -82,24 +82,24 @@ DUPLICATES = [
 
 
 @pytest.mark.parametrize(("raw", "path", "line", "column"), DUPLICATES)
-def test_a_repeated_key_is_refused_with_path_and_place(raw: bytes, path: str, line: int, column: int) -> None:
-    """At any depth and in any spelling: serde would refuse it, or silently keep only one."""
-    assert flaw_of(raw) == Problem("duplicate key", line, column, path)
+def test_duplicate_key_is_rejected_with_path_and_position(raw: bytes, path: str, line: int, column: int) -> None:
+    """At any depth and in any spelling: serde would reject it, or silently keep only one."""
+    assert problem_of(raw) == Problem("duplicate key", line, column, path)
 
 
 @given(st.data())
-def test_a_key_repeated_anywhere_is_found(data: st.DataObject) -> None:
-    """However the text is written, the second of two equal keys is what is pointed at."""
+def test_duplicate_key_is_found_in_any_form(data: st.DataObject) -> None:
+    """The position is that of the second key."""
     how = random.Random(data.draw(SEEDS))
     key, value = data.draw(KEYS), data.draw(ALIKE)
     first, second = write_randomly(key, how), write_randomly(key, how)
     inner = f"{{{first}: {write_randomly(value, how)},\n{second}: 1}}"
-    flaw = flaw_of(f'{{"top": [0, {inner}]}}'.encode())
-    assert (flaw.reason, flaw.field) == ("duplicate key", json_text.render_path(("top", 1, key)))
-    assert flaw.column == 1
+    problem = problem_of(f'{{"top": [0, {inner}]}}'.encode())
+    assert (problem.reason, problem.field) == ("duplicate key", json_text.render_path(("top", 1, key)))
+    assert problem.column == 1
 
 
-FAULTS = [
+INVALID = [
     (b'{"a": NaN}', 1, 7),
     (b'{"a": Infinity}', 1, 7),
     (b'{"a": -Infinity}', 1, 8),
@@ -140,11 +140,11 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "line", "column"), FAULTS)
-def test_what_serde_refuses_is_refused_with_its_place(raw: bytes, line: int, column: int) -> None:
-    """Line and column count from 1, and a column is a character."""
-    flaw = flaw_of(raw)
-    assert (flaw.line, flaw.column) == (line, column), flaw
+@pytest.mark.parametrize(("raw", "line", "column"), INVALID)
+def test_invalid_json_is_rejected_with_its_position(raw: bytes, line: int, column: int) -> None:
+    """What serde rejects. Lines and columns start at 1; a column is a character."""
+    problem = problem_of(raw)
+    assert (problem.line, problem.column) == (line, column), problem
 
 
 @pytest.mark.parametrize(
@@ -159,48 +159,48 @@ def test_what_serde_refuses_is_refused_with_its_place(raw: bytes, line: int, col
         (b"{}\xff", 1, 3),
     ],
 )
-def test_invalid_utf8_is_refused_with_its_place(raw: bytes, line: int, column: int) -> None:
-    """The first byte that is none of UTF-8 is what is pointed at."""
-    assert flaw_of(raw) == Problem("invalid UTF-8", line, column)
+def test_invalid_utf8_is_rejected_with_its_position(raw: bytes, line: int, column: int) -> None:
+    """The position of the first invalid byte."""
+    assert problem_of(raw) == Problem("invalid UTF-8", line, column)
 
 
-def test_a_text_cut_off_anywhere_is_refused_with_its_place() -> None:
-    """Whatever byte it was cut at, also in the middle of a character, a number or an escape."""
+def test_truncated_text_is_rejected_with_its_position() -> None:
+    """At any byte, also inside a character, a number or an escape."""
     raw = '{"é": [1, -2.5e+3, true, null, "\\ud83c\\udf33 🌳\\n"],\n "b": {"c": {}, "d": false}}'.encode()
     json_text.parse(raw, "x")
     for length in range(len(raw)):
-        flaw = flaw_of(raw[:length])
-        assert flaw.line in (1, 2)
-        assert flaw.column is not None
-        assert flaw.column >= 1
+        problem = problem_of(raw[:length])
+        assert problem.line in (1, 2)
+        assert problem.column is not None
+        assert problem.column >= 1
 
 
 @given(st.binary(max_size=40) | st.text('{}[]":,\\u0eE-+.1tfn \n', max_size=40).map(str.encode))
-def test_parse_never_raises_anything_else(raw: bytes) -> None:
-    """Any bytes are an object or InvalidContent with a place."""
-    parse_or_place(raw)
+def test_parse_raises_only_invalid_content(raw: bytes) -> None:
+    """Any bytes are an object, or InvalidContent with a position."""
+    parse_or_report(raw)
 
 
-def parse_or_place(raw: bytes) -> None:
-    flaw = None
+def parse_or_report(raw: bytes) -> None:
+    problem = None
     try:
         assert isinstance(json_text.parse(raw, "x"), dict)
     except InvalidContent as error:
-        flaw = error.problem
-    assert flaw is None or (flaw.line is not None and flaw.column is not None)
+        problem = error.problem
+    assert problem is None or (problem.line is not None and problem.column is not None)
 
 
 @given(st.data())
-def test_parse_never_raises_anything_else_on_damaged_text(data: st.DataObject) -> None:
-    """A valid text with one byte changed, lost or added is read, or refused with a place."""
+def test_damaged_text_raises_only_invalid_content(data: st.DataObject) -> None:
+    """A valid text with one byte changed, removed or added."""
     raw = data.draw(texts_of(data.draw(OBJECTS)))
     at = data.draw(st.integers(0, len(raw)))
     end = at + data.draw(st.integers(0, 1))
-    parse_or_place(raw[:at] + data.draw(st.binary(max_size=1)) + raw[end:])
+    parse_or_report(raw[:at] + data.draw(st.binary(max_size=1)) + raw[end:])
 
 
-def test_the_limit_is_the_last_size_accepted() -> None:
-    """One byte more is TooLarge, and is not even parsed."""
+def test_size_limit_is_inclusive() -> None:
+    """One byte more raises TooLarge before parsing."""
     assert json_text.parse(b'{"a":1}', "x", limit=7) == {"a": 1}
     with pytest.raises(TooLarge, match="size is 7 bytes, over the limit of 6 bytes"):
         json_text.parse(b"garbage", "x", limit=6)
@@ -223,15 +223,15 @@ def test_the_limit_is_the_last_size_accepted() -> None:
         ("0e999", 0.0),
     ],
 )
-def test_numbers_are_read_as_serde_reads_them(text: str, value: float) -> None:
-    """What does not fit 64 bits is a float, and so is -0, which no integer field then takes."""
+def test_numbers_are_read_like_serde(text: str, value: float) -> None:
+    """What does not fit into 64 bits is a float, and so is -0, which no integer field accepts."""
     found = json_text.parse(f'{{"s -0": "-0", "a": {text}, "b": [{text}]}}'.encode(), "x")
     assert same(found, {"s -0": "-0", "a": value, "b": [value]})
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.data())
 def test_position_counts_lines_and_characters(text: str, data: st.DataObject) -> None:
-    """The place of a character is the number of newlines, and of characters since the last, before it."""
+    """For any text and offset."""
     at = data.draw(st.integers(0, len(text)))
     line, column = json_text.position(text.encode(), len(text[:at].encode()))
     assert line == text[:at].count("\n") + 1
@@ -256,20 +256,20 @@ LOCATED = b'{\n  "id": "x",\n  "messages": [\n    {"role": "user"},\n    {"\\u00
         (("nothing", 3), (1, 1)),
     ],
 )
-def test_locate_finds_the_value_or_what_would_hold_it(path: json_text.Path, place: tuple[int, int]) -> None:
-    """A member that is missing is reported where it should have been."""
+def test_locate_finds_the_value_or_its_container(path: json_text.Path, place: tuple[int, int]) -> None:
+    """A missing member is reported at its container."""
     assert json_text.locate(LOCATED, path) == place
 
 
-def test_locate_starts_behind_leading_white_space() -> None:
-    """The document begins where its bracket is."""
+def test_locate_skips_leading_white_space() -> None:
+    """The document starts at its bracket."""
     assert json_text.locate(b'\n\n  {"a": 1}\n', ()) == (3, 3)
     assert json_text.locate(b'\n\n  {"a": 1}\n', ("a",)) == (3, 9)
 
 
 @given(st.data())
 def test_locate_finds_every_value(data: st.DataObject) -> None:
-    """At the place of every member stands the text of its value."""
+    """The text at the reported position is that of the value."""
     value = data.draw(OBJECTS)
     raw = data.draw(texts_of(value))
     lines = raw.decode().split("\n")
@@ -287,8 +287,8 @@ def walk(value: Any, path: json_text.Path = ()) -> list[tuple[json_text.Path, An
     return found
 
 
-def test_render_path_reads_as_people_write_it() -> None:
-    """Names with dots between, indices in brackets."""
+def test_render_path() -> None:
+    """Names separated by dots, indices in brackets."""
     assert json_text.render_path(("messages", 3, "tool_calls", 0, "id")) == "messages[3].tool_calls[0].id"
     assert json_text.render_path((2, "a")) == "[2].a"
     assert json_text.render_path(()) == ""
@@ -301,8 +301,8 @@ WITHOUT_FLOATS = st.recursive(
 
 
 @given(WITHOUT_FLOATS)
-def test_render_is_pythons_json_with_two_spaces(value: Any) -> None:
-    """Which is what serde's pretty printer writes, but for floats."""
+def test_render_equals_python_json_with_two_spaces(value: Any) -> None:
+    """Which is also serde's format, except for floats."""
     assert json_text.render(value).decode() == json.dumps(value, indent=2, ensure_ascii=False)
     assert json_text.render_compact(value).decode() == json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
@@ -322,16 +322,16 @@ def test_render_is_pythons_json_with_two_spaces(value: Any) -> None:
         (5e-324, "5e-324"),
     ],
 )
-def test_floats_are_written_as_serde_writes_them(value: float, text: str) -> None:
-    """Also inside containers, and without touching a string that looks like one."""
+def test_floats_are_written_like_serde(value: float, text: str) -> None:
+    """Also inside containers; strings that look like floats are unchanged."""
     assert json_text.render_compact(value).decode() == text
     looks = json_text.render_compact({"1e+16": ["1e+16", '"1e+16', value], "b": value}).decode()
     assert looks == f'{{"1e+16":["1e+16","\\"1e+16",{text}],"b":{text}}}'
 
 
 @given(VALUES)
-def test_what_is_rendered_reads_back(value: Any) -> None:
-    """parse(render(x)) is x, floats to the last bit."""
+def test_rendered_values_parse_to_the_same_value(value: Any) -> None:
+    """Floats to the last bit."""
     for raw in (
         json_text.render({"v": value}),
         json_text.render_compact({"v": value}),
@@ -340,15 +340,15 @@ def test_what_is_rendered_reads_back(value: Any) -> None:
         assert same(json_text.parse(raw, "x"), {"v": value})
 
 
-def test_render_indented_puts_every_line_but_the_first_behind_the_indent() -> None:
-    """So a value can be set into a text at any depth."""
+def test_render_indented_indents_every_line_but_the_first() -> None:
+    """So a value can be inserted at any depth."""
     assert json_text.render_indented({"a": ["x\ny"]}, b"\t") == b'{\n\t  "a": [\n\t    "x\\ny"\n\t  ]\n\t}'
     assert json_text.render_indented({"a": [1]}, None) == b'{"a":[1]}'
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"[1, {}]", b'"text"', b"null", b" 5 ", b"-0.0"])
-def test_parse_value_takes_what_is_no_object(raw: bytes) -> None:
-    """An array or a single value is JSON too; only a document has to be an object."""
+def test_parse_value_accepts_any_json_value(raw: bytes) -> None:
+    """Only a document must be an object."""
     assert json_text.parse_value(raw, "x") == json.loads(raw)
     with pytest.raises(InvalidContent, match="expected an object, got "):
         json_text.parse(raw, "x")
@@ -358,8 +358,8 @@ def test_parse_value_takes_what_is_no_object(raw: bytes) -> None:
     ("raw", "where"),
     [(b'[1,\n {"a": 1, "a": 2}]', "x:2:11: [1].a"), (b"[" * 128 + b"]" * 128, "x:1:128: "), (b"[NaN]", "x:1:2: ")],
 )
-def test_parse_value_refuses_what_parse_does(raw: bytes, where: str) -> None:
-    """With the place, also inside an array."""
+def test_parse_value_rejects_what_parse_rejects(raw: bytes, where: str) -> None:
+    """With the position, also inside an array."""
     with pytest.raises(InvalidContent) as refused:
         json_text.parse_value(raw, "x")
     assert str(refused.value).startswith(where)

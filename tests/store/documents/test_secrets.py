@@ -1,4 +1,4 @@
-"""Keys are not stored with a conversation, and those that were said in one are found."""
+"""Secrets: API keys are not stored in sessions, and keys in conversations are found."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from store.documents.secrets import (
 from store.path_kinds import classify_path
 from tests.builders import files_below, make_document, make_session, read_json
 
-KEY = "k3y-That-nobody-may-see"
+KEY = "k3y-That-must-not-be-stored"
 LLM = {"provider": "anthropic", "model": "m", "api_key": KEY, "base_url": None}
 
 
 def letters(count: int, alphabet: str = string.ascii_letters + string.digits) -> str:
-    """Something random that is the same every time."""
+    """A pseudo-random string, the same in every run."""
     return "".join(random.Random(count).choices(alphabet, k=count))
 
 
 HEX, UPPER = "0123456789abcdef", string.ascii_uppercase + string.digits
-# In two parts each, so that nobody who looks for keys finds one in here.
+# In two parts each, so that secret scanners do not report this file.
 SAMPLES = {
     "an Anthropic key": ("sk-ant-", f"api03-{letters(90)}"),
     "an OpenRouter key": ("sk-or-", f"v1-{letters(64, HEX)}"),
@@ -71,10 +71,11 @@ SAMPLES = {
 }
 
 
-# -- the members that hold keys ----------------------------------------------------------------------------
+# -- members that contain keys ----------------------------------------------------------------------------
 
 
-def test_the_two_members_are_known_and_an_empty_one_is_none() -> None:
+def test_api_key_members_are_found() -> None:
+    """An empty value is not a key."""
     assert find_api_key({"llm_config": LLM}) == ("llm_config", "api_key")
     assert find_api_key({"metadata": {"api_key": KEY}}) == ("metadata", "api_key")
     for harmless in ({}, {"llm_config": {**LLM, "api_key": None}}, {"metadata": {"api_key": ""}}, {"llm_config": "x"}):
@@ -82,7 +83,7 @@ def test_the_two_members_are_known_and_an_empty_one_is_none() -> None:
         assert without_api_key_members(harmless) is harmless
 
 
-def test_taking_keys_out_keeps_every_other_byte() -> None:
+def test_removing_keys_keeps_every_other_byte() -> None:
     """Rule 5."""
     raw = json.dumps({"a": 1, "llm_config": LLM, "metadata": {"api_key": KEY, "x": "y"}, "z": 2.50}, indent=3).encode()
     raw = raw.replace(b"2.5", b"2.50")
@@ -103,8 +104,8 @@ def stored(home: Path) -> bytes:
     return b"".join(files_below(home).values())
 
 
-def test_a_save_leaves_keys_out_and_the_rest_in(store: Store, home: Path) -> None:
-    """The session in memory keeps them; what the configuration says besides survives."""
+def test_save_omits_keys(store: Store, home: Path) -> None:
+    """The session in memory keeps them; other members of the configuration are written."""
     session = with_keys()
     store.save(session)
     assert KEY.encode() not in stored(home)
@@ -115,13 +116,13 @@ def test_a_save_leaves_keys_out_and_the_rest_in(store: Store, home: Path) -> Non
     assert session.metadata["api_key"] == KEY
 
 
-def test_no_way_of_writing_writes_a_key(store: Store, home: Path) -> None:
-    """Save again, save the runtime, update, append, move to a project, rename."""
+def test_no_operation_writes_a_key(store: Store, home: Path) -> None:
+    """Save, save_runtime, update, append, move to a project, rename."""
     session = with_keys()
     store.save(session)
     before = files_below(home)
     store.save(session)
-    assert files_below(home) == before, "a key alone is no change"
+    assert files_below(home) == before, "a key alone is not a change"
     session.title = "Other"
     store.save(session)
     store.save_runtime(session)
@@ -143,8 +144,8 @@ def test_no_way_of_writing_writes_a_key(store: Store, home: Path) -> None:
 
 
 @pytest.mark.parametrize("side", [True, False])
-def test_a_key_that_lies_on_disk_goes_with_the_next_write(store: Store, home: Path, side: bool) -> None:
-    """Who wrote it there is another matter; an append does it too, and so does the first sidecar."""
+def test_next_write_removes_a_key_from_disk(store: Store, home: Path, side: bool) -> None:
+    """An append and the creation of a sidecar do it too."""
     store.save(make_session("s1"))
     for name in ("session.json", "runtime.json"):
         path = home / "sessions/s1" / name
@@ -159,8 +160,8 @@ def test_a_key_that_lies_on_disk_goes_with_the_next_write(store: Store, home: Pa
     assert read_json(home / "sessions/s1/session.json")["llm_config"]["provider"] == "anthropic"
 
 
-def test_a_migrated_sidecar_has_no_key(store: Store, home: Path) -> None:
-    """Made from a session.json that carries one."""
+def test_migrated_sidecar_has_no_key(store: Store, home: Path) -> None:
+    """Even if session.json contains one."""
     store.save(make_session("s1"))
     (home / "sessions/s1/runtime.json").unlink()
     path = home / "sessions/s1/session.json"
@@ -175,15 +176,15 @@ def test_a_migrated_sidecar_has_no_key(store: Store, home: Path) -> None:
 
 @pytest.mark.parametrize("members", [{"llm_config": LLM}, {"metadata": {"api_key": KEY}}])
 @pytest.mark.parametrize("name", ["session.json", "runtime.json"])
-def test_a_document_that_carries_a_key_is_refused(store: Store, home: Path, members: Any, name: str) -> None:
-    """With the place and the way out. The reason does not show the key; what was typed is kept as ever (rule 3)."""
+def test_document_with_a_key_is_rejected(store: Store, home: Path, members: Any, name: str) -> None:
+    """With position and advice. The error does not show the key; the rejected bytes are kept (rule 3)."""
     store.save(make_session("s1"))
     before = files_below(home)
     raw = make_document("s1", updated_at="2030-01-01T00:00:00Z", **members)
     raw = raw if name == "session.json" else make_document("s1", messages=[], **members)
-    with pytest.raises(InvalidContent, match=r"api_key: API keys are not stored") as refused:
+    with pytest.raises(InvalidContent, match=r"api_key: API keys are not stored") as rejected:
         store.names.commit(WriteRequest(classify_path(f"sessions/s1/{name}"), raw))
-    assert refused.value.problem.line is not None
+    assert rejected.value.problem.line is not None
     assert files_below(home) == before
     kept = store.names.rejects.names("sessions/s1")
     assert KEY not in (home / kept[f"{name}.error"]).read_text()
@@ -191,19 +192,17 @@ def test_a_document_that_carries_a_key_is_refused(store: Store, home: Path, memb
     assert KEY.encode() not in store.names.rejects.recent()
 
 
-def test_a_document_with_an_empty_key_is_taken(store: Store) -> None:
-    """There is nothing to keep secret."""
+def test_document_with_an_empty_key_is_accepted(store: Store) -> None:
     assert store.put_document("s1", "session.json", make_document("s1", llm_config={**LLM, "api_key": None}))
 
 
-def test_a_key_is_found_however_it_is_spelled(store: Store) -> None:
-    """What counts is what the document says."""
+def test_escaped_member_name_is_found(store: Store) -> None:
     raw = make_document("s1", llm_config=LLM).replace(b'"api_key"', b'"api\\u005fkey"')
     with pytest.raises(InvalidContent, match="API keys are not stored"):
         store.put_document("s1", "session.json", raw)
 
 
-# -- what keys look like -----------------------------------------------------------------------------------
+# -- patterns -----------------------------------------------------------------------------------
 
 
 def test_every_pattern_has_a_sample() -> None:
@@ -211,8 +210,8 @@ def test_every_pattern_has_a_sample() -> None:
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_the_keys_of_the_common_providers_are_found(kind: str) -> None:
-    """Alone, in a sentence, and in JSON that is text in JSON; each as what it is, and as nothing else."""
+def test_keys_of_common_providers_are_found(kind: str) -> None:
+    """Alone, in a sentence, and in JSON inside a string; each with exactly one kind."""
     key = "".join(SAMPLES[kind])
     for text in (key, f"use {key}, please", f"({key})", json.dumps({"cmd": f"export X={key}"}), f"a\\n{key}"):
         assert list(find_secret_kinds(text)) == [kind]
@@ -230,19 +229,19 @@ def test_the_keys_of_the_common_providers_are_found(kind: str) -> None:
         "postgresql://user:password@localhost/db",
         "https://example.com/a:b@c",
         'api_key = os.environ["OPENAI_API_KEY_OF_MINE"]',
-        "Bearer tokens are a kind of token that one bears",
+        "Bearer tokens are a kind of token",
         "commit 2f86c96f3b6a2f86c96f3b6a2f86c96f3b6a2f86",
         "-----BEGIN PUBLIC KEY-----",
         "hf_ and gsk_ and npm_ are prefixes",
         str(Path("/a") / ("b" * 60)),
     ],
 )
-def test_what_is_no_key_is_not_taken_for_one(harmless: str) -> None:
-    """Placeholders of documentation, words that hold a prefix, digests."""
+def test_other_text_is_not_reported_as_a_key(harmless: str) -> None:
+    """Placeholders in documentation, words that contain a prefix, digests."""
     assert list(find_secret_kinds(harmless)) == []
 
 
-def test_a_place_is_named_as_a_path() -> None:
+def test_secrets_have_a_path() -> None:
     """Through objects and arrays."""
     key = "".join(SAMPLES["a GitHub token"])
     value = {"messages": [{"content": "hi"}, {"tool_calls": [{"function": {"arguments": key}}]}]}
@@ -252,23 +251,23 @@ def test_a_place_is_named_as_a_path() -> None:
 
 
 @given(st.text())
-def test_any_text_can_be_looked_through(text: str) -> None:
+def test_any_text_can_be_searched(text: str) -> None:
     list(find_secret_kinds(text))
 
 
 @pytest.mark.parametrize(
     "piece", ["://", "a://b:", "Bearer ", "eyJaaaaaaaaaaa.", '"api_key": "', "sk-", "-----BEGIN ", "-eyJ", "eyJ"]
 )
-def test_no_text_makes_it_slow(piece: str) -> None:
-    """A megabyte of what looks like the beginning of a key, looked through in time that grows as the text does."""
+def test_search_takes_linear_time(piece: str) -> None:
+    """A megabyte of what looks like the start of a key."""
     list(find_secret_kinds(piece * (1_000_000 // len(piece))))
 
 
 # -- check ---------------------------------------------------------------------------------------------------
 
 
-def test_check_lists_likely_keys_by_place_and_prints_none(store: Store, home: Path) -> None:
-    """In conversations, sidecars, records, logs, attachments, mail and state; only when asked."""
+def test_check_reports_positions_of_keys_but_not_keys(store: Store, home: Path) -> None:
+    """In sessions, sidecars, records, logs, attachments, mail and state; only on request."""
     token, aws = "".join(SAMPLES["a GitHub token"]), "".join(SAMPLES["an AWS access key"])
     session = make_session("s1", title=f"about {aws}")
     session.add_message(Message.user(f"my token is {token}"))
@@ -296,8 +295,8 @@ def test_check_lists_likely_keys_by_place_and_prints_none(store: Store, home: Pa
     assert aws not in text
 
 
-def test_check_finds_a_key_that_lies_in_its_member(store: Store, home: Path) -> None:
-    """However little it looks like one; and in a file that is no longer JSON."""
+def test_check_reports_the_api_key_member(store: Store, home: Path) -> None:
+    """Whatever its value looks like; and keys in a file that is not JSON."""
     store.save(make_session("s1"))
     path = home / "sessions/s1/session.json"
     good = path.read_bytes()

@@ -1,4 +1,4 @@
-"""A session as readable text: what a person must find in it, and that lengths add up."""
+"""Transcript: rendered content, and sizes that add up."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def piece(**members: Any) -> str:
 
 
 @given(st.lists(messages, max_size=4), texts, texts)
-def test_lengths_of_pieces_add_up_to_the_whole(found: list[dict[str, Any]], title: str, summary: str) -> None:
-    """Header, summary, pieces and targets of links, each measured by itself."""
+def test_piece_sizes_add_up_to_the_transcript_size(found: list[dict[str, Any]], title: str, summary: str) -> None:
+    """Header, summary, pieces and link targets."""
     whole = transcript.render(entry(title=title), summary, found, lambda url: f"<{url}>")
     size = transcript.length(transcript.render_header(entry(title=title)))
     size += transcript.length(transcript.render_summary(summary))
@@ -89,22 +89,22 @@ def test_lengths_of_pieces_add_up_to_the_whole(found: list[dict[str, Any]], titl
 
 
 @given(messages, texts)
-def test_nothing_in_a_transcript_drives_a_terminal(message: dict[str, Any], title: str) -> None:
-    """No control character but tab and line feed, whatever a tool has printed."""
+def test_transcript_has_no_control_characters(message: dict[str, Any], title: str) -> None:
+    """Except tab and line feed, whatever a tool printed."""
     whole = transcript.render(entry(title=title), "", [message], lambda url: "")
     assert not {c for c in whole if (ord(c) < 32 or 127 <= ord(c) < 160) and c not in "\n\t"}
     assert whole.endswith("\n")
 
 
 @given(messages)
-def test_a_message_is_one_section(message: dict[str, Any]) -> None:
-    """It starts with its heading, and blocks of code that were left open are closed."""
+def test_message_is_one_section(message: dict[str, Any]) -> None:
+    """It starts with its heading, and open code blocks are closed."""
     text = transcript.render_message(message, 7, lambda url: "")
     assert text.startswith(f"\n## [7] {message['role']}")
     assert "".join(text.split("\n")[-1:]) == ""
 
 
-def test_header_tells_title_model_and_times() -> None:
+def test_header_has_title_model_and_times() -> None:
     text = transcript.render_header(entry(title="Fix\nthe login", pinned=True))
     assert text.startswith("# Fix the login\n\n- session: s1\n- model: test-model\n- created: 20")
     assert "- pinned: yes\n" in text
@@ -114,7 +114,7 @@ def test_empty_title_is_untitled() -> None:
     assert transcript.render_header(entry(title=" ")).startswith("# Untitled\n")
 
 
-def test_heading_tells_role_and_time() -> None:
+def test_heading_has_role_and_time() -> None:
     assert piece(created_at=NINE_DIGITS).startswith("\n## [0] user · 2026-06-20 08:15:30 UTC\n")
     assert piece(created_at="2026-06-20T08:15:30+08:00").startswith("\n## [0] user · 2026-06-20 08:15:30 +08:00\n")
 
@@ -129,7 +129,7 @@ def test_reasoning_is_marked() -> None:
 
 
 def test_arguments_are_unescaped() -> None:
-    """What a tool was given can be read and found line by line."""
+    """So they can be read and searched line by line."""
     arguments = json.dumps({"path": "src/a b.py", "text": 'first "line"\nsecond', "count": 3, "deep": {"a": [1]}})
     call = {"id": "c1", "type": "function", "function": {"name": "edit", "arguments": arguments}}
     assert piece(role="assistant", tool_calls=[call]) == (
@@ -144,7 +144,7 @@ def test_call_without_arguments_is_one_line(arguments: str) -> None:
     assert piece(role="assistant", tool_calls=[call]) == "\n## [0] assistant\n\n**→ now** c1\n"
 
 
-def test_arguments_that_are_no_json_are_shown_as_they_are() -> None:
+def test_arguments_that_are_not_json_are_shown_unchanged() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "now", "arguments": '{"a": '}}
     assert '```\n{"a":\n```\n' in piece(role="assistant", tool_calls=[call])
 
@@ -158,7 +158,7 @@ def test_open_code_block_is_closed() -> None:
     assert piece(content="```\nx\n```") == "\n## [0] user\n\n```\nx\n```\n"
 
 
-def test_pictures_are_links_and_base64_is_not_printed() -> None:
+def test_images_are_links_and_base64_is_not_rendered() -> None:
     found = ["bamboo-attachment://s1/a1", "data:image/png;base64,AAAA", "https://e.org/a(1).png"]
     text = piece(content_parts=[{"type": "image_url", "image_url": {"url": url}} for url in found])
     assert "![a1](<bamboo-attachment://s1/a1>)\n" in text
@@ -166,17 +166,17 @@ def test_pictures_are_links_and_base64_is_not_printed() -> None:
     assert "![image](https://e.org/a%281%29.png)\n" in text
 
 
-def test_text_of_parts_is_not_told_twice() -> None:
+def test_text_of_parts_is_not_repeated() -> None:
     assert piece(content="one", content_parts=[{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]) == (
         "\n## [0] user\n\none\n\ntwo\n"
     )
 
 
-def test_text_in_pictures_is_shown() -> None:
+def test_text_in_images_is_rendered() -> None:
     assert "> *Text in the image*\n>\n> seen\n" in piece(image_ocr=[{"image_url": "x", "lines": [LINE]}])
 
 
-def test_output_that_is_an_object_on_one_line_is_laid_out() -> None:
+def test_one_line_object_in_tool_output_is_formatted() -> None:
     assert piece(role="tool", content='{"ok": true, "out": "a\\nb"}') == (
         "\n## [0] tool\n\n- ok: true\n- out:\n\n```\na\nb\n```\n"
     )

@@ -36,7 +36,7 @@ USAGE = {
     "cache_read_input_tokens": 0,
 }
 
-# FORMATS A.11
+# As written by Bamboo 6.20.
 SAMPLE: dict[str, Any] = {
     "id": ROOT,
     "title": "Fix login bug",
@@ -170,7 +170,7 @@ def make_task_list(**item: Any) -> TaskList:
 
 
 def errors_of(record: type[Record], document: Any) -> list[tuple[int | str, ...]]:
-    """The paths at which `document` is refused; loading it must fail."""
+    """The paths of the errors in `document`, which must be rejected."""
     with pytest.raises(ValidationError) as caught:
         record.model_validate(document)
     return [error["loc"] for error in caught.value.errors()]

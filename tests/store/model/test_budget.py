@@ -7,7 +7,7 @@ from tests.store.model.samples import NOW, USAGE, errors_of
 
 
 def test_budget_defaults_are_written() -> None:
-    """A budget of three members dumps with the eleven others."""
+    """A budget of three members dumps with the other eleven."""
     budget = TokenBudget(max_context_tokens=200_000, max_output_tokens=8192, strategy=BudgetStrategy.default())
     assert budget.model_dump() == {
         "max_context_tokens": 200_000,
@@ -40,22 +40,22 @@ def test_budget_defaults_are_written() -> None:
         {"window": {"size": 1}, "x": 1},
     ],
 )
-def test_a_strategy_is_exactly_one_kind(strategy: object) -> None:
-    """None, two, or an unknown kind are refused, at a plain path."""
+def test_strategy_has_exactly_one_kind(strategy: object) -> None:
+    """No kind, two kinds or an unknown kind are rejected, at a plain JSON path."""
     budget = {"max_context_tokens": 1, "max_output_tokens": 1, "strategy": strategy}
     assert errors_of(TokenBudget, budget)[0][0] == "strategy"
 
 
-def test_usage_dumps_all_its_numbers() -> None:
-    """An old usage with only the required members is written with twelve."""
+def test_usage_dumps_all_numbers() -> None:
+    """Usage with only the required members is written with all twelve."""
     defaulted = {"max_context_tokens", "thinking_tokens", "cache_read_input_tokens"}
     old = {key: value for key, value in USAGE.items() if not (key in defaulted or key.startswith("prompt"))}
     assert list(TokenBudgetUsage.model_validate(old).model_dump()) == list(USAGE)
     assert errors_of(TokenBudgetUsage, {**USAGE, "total_tokens": 2**32}) == [("total_tokens",)]
 
 
-def test_summaries_and_events_gain_no_later_members() -> None:
-    """The additions of newer agents appear only where they were."""
+def test_summaries_and_events_gain_no_newer_members() -> None:
+    """Members of newer agents are dumped only if they were loaded."""
     summary = {"created_at": NOW, "updated_at": NOW, "content": "c", "message_count": 1, "token_count": 1}
     assert ConversationSummary.model_validate(summary).model_dump() == summary
     assert ConversationSummary.model_validate({**summary, "target_ratio": 0}).target_ratio == 0.0

@@ -11,8 +11,8 @@ from store.model.session import Session
 from tests.store.model.samples import NOW, SAMPLE, SAMPLE_ENTRY, make_entry, make_session
 
 
-def test_sample_entry_is_made_from_the_sample_session() -> None:
-    """The A.11 entry comes out, in its order, plus the workspace_path that later indexes add."""
+def test_entry_of_the_sample_session() -> None:
+    """The entry of the sample session, in member order, plus the workspace_path of newer indexes."""
     entry = make_entry(Session.model_validate(copy.deepcopy(SAMPLE)), has_attachments=True)
     dump = entry.model_dump()
     assert dump.pop("workspace_path") == "/home/me/src"
@@ -20,20 +20,20 @@ def test_sample_entry_is_made_from_the_sample_session() -> None:
 
 
 def test_sample_entry_round_trips() -> None:
-    """An entry read from sessions.json dumps as it was; only the parent is ever null."""
+    """An entry of sessions.json dumps unchanged; only the parent is ever null."""
     assert json.dumps(IndexEntry.model_validate(SAMPLE_ENTRY).model_dump()) == json.dumps(SAMPLE_ENTRY)
 
 
-def test_identity_of_an_entry_is_its_place() -> None:
-    """Rule 9: the path says who it is, whatever the document claims."""
+def test_identity_of_an_entry_comes_from_its_path() -> None:
+    """Rule 9: the path defines the identity, not the document."""
     session = make_session(kind="root", root_session_id="liar", parent_session_id="p", spawn_depth=2)
     entry = make_entry(session, location_id="c", rel_path="sessions/r/children/c", kind="child", root_id="r")
     assert (entry.id, entry.kind, entry.root_session_id) == ("c", "child", "r")
     assert (entry.parent_session_id, entry.spawn_depth) == ("p", 2)
 
 
-def test_entry_takes_known_metadata_untrimmed_unless_blank() -> None:
-    """Blank values are left out, others kept with their spaces."""
+def test_blank_metadata_is_omitted_from_an_entry() -> None:
+    """Other values keep their spaces."""
     keys = [
         "created_by_schedule_id",
         "schedule_run_id",
@@ -51,8 +51,8 @@ def test_entry_takes_known_metadata_untrimmed_unless_blank() -> None:
     assert blank == make_entry(make_session())
 
 
-def test_entry_takes_runtime_values_by_accessor() -> None:
-    """The typed value wins over the text, as everywhere; an empty typed one hides the text."""
+def test_entry_reads_runtime_values_through_the_accessors() -> None:
+    """The typed value wins over the string, even if it is empty."""
     session = make_session(
         metadata={"last_run_status": "old", "last_run_error": "old", "project_id": "old"},
         runtime_metadata={"last_run_status": "new", "last_run_error": "", "project_id": "p"},
@@ -61,8 +61,8 @@ def test_entry_takes_runtime_values_by_accessor() -> None:
     assert (entry.last_run_status, entry.last_run_error, entry.project_id) == ("new", None, "p")
 
 
-def test_entry_mirrors_plan_mode_and_permissions() -> None:
-    """They come from the runtime state; the mode appears only where the document has one."""
+def test_entry_has_plan_mode_and_permissions() -> None:
+    """Both come from the runtime state; the mode is present only if the document has one."""
     session = Session.new("s")
     session.agent_runtime_state = AgentRuntimeState.new("r")
     session.agent_runtime_state.bypass_permissions = True
@@ -83,6 +83,6 @@ def test_entry_mirrors_plan_mode_and_permissions() -> None:
     ("text", "placement"),
     [('{"kind":"ssh","host":"h"}', {"kind": "ssh", "host": "h"}), ("x", None), ("[]", None)],
 )
-def test_entry_reads_placement_from_json_text(text: str, placement: object) -> None:
-    """Malformed text is no placement."""
+def test_entry_parses_placement(text: str, placement: object) -> None:
+    """Malformed JSON reads as no placement."""
     assert make_entry(make_session(metadata={"placement": text})).placement == placement

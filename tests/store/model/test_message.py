@@ -21,20 +21,20 @@ from store.model.timestamp import Timestamp
 from tests.store.model.samples import MINIMAL, U64_MAX, errors_of, make_message
 
 
-def test_message_without_identity_stays_without() -> None:
-    """No id and no time are invented on load, which would differ at every load."""
+def test_loading_adds_no_identity_to_a_message() -> None:
+    """An id or time generated on load would differ at every load."""
     message = make_message()
     assert (message.id, message.created_at) == (None, None)
     assert message.model_dump() == {"role": "user", "content": "hi"}
 
 
-def test_message_with_empty_id_is_written_without() -> None:
-    """The empty id is the one that serde leaves out."""
+def test_empty_id_is_not_written() -> None:
+    """serde omits an empty id."""
     assert "id" not in make_message(id="").model_dump()
 
 
-def test_null_identity_of_a_message_is_refused() -> None:
-    """id and created_at may be missing but not null."""
+def test_null_identity_of_a_message_is_rejected() -> None:
+    """id and created_at may be absent, but not null."""
     assert errors_of(Message, {"role": "user", "content": "", "id": None}) == [("id",)]
     assert errors_of(Message, {"role": "user", "content": "", "created_at": None}) == [("created_at",)]
 
@@ -52,19 +52,19 @@ def test_null_identity_of_a_message_is_refused() -> None:
         {"image_ocr": [{"image_url": "u", "lines": [{"text": "t", "left": 2**31}]}]},
     ],
 )
-def test_bad_messages_are_refused(bad: dict[str, Any]) -> None:
+def test_invalid_messages_are_rejected(bad: dict[str, Any]) -> None:
     """Rule 6, inside a message."""
     assert errors_of(Message, {"role": "user", "content": "hi", **bad})
 
 
 def test_empty_lists_of_a_message_are_written() -> None:
-    """content_parts, image_ocr and tool_calls are Options: an empty list is not nothing."""
+    """content_parts, image_ocr and tool_calls are Options: an empty list differs from an absent one."""
     document = {"role": "user", "content": "", "content_parts": [], "image_ocr": [], "tool_calls": []}
     assert Message.model_validate(document).model_dump() == document
 
 
-def test_ocr_results_omit_what_is_empty() -> None:
-    """Lines and error are left out; coordinates may be negative."""
+def test_ocr_results_omit_empty_members() -> None:
+    """Empty lines and error are omitted; coordinates may be negative."""
     line = {"text": "t", "left": -1, "top": 0, "width": 1, "height": 2**31 - 1}
     document = {
         "role": "user",
@@ -84,22 +84,22 @@ def test_ocr_results_omit_what_is_empty() -> None:
         {"text": "x"},
     ],
 )
-def test_a_part_needs_what_its_type_names(part: dict[str, Any]) -> None:
-    """The path of the error has no union tag in it."""
+def test_part_requires_the_member_of_its_type(part: dict[str, Any]) -> None:
+    """The path of the error contains no union tag."""
     message = {"role": "user", "content": "", "content_parts": [{"type": "text", "text": "ok"}, part]}
     path = errors_of(Session, {**MINIMAL, "messages": [message]})[0]
     assert path[:4] == ("messages", 0, "content_parts", 1)
     assert path[4:] in ((), ("type",))
 
 
-def test_base64_inside_a_part_is_legal() -> None:
-    """A data URL may hold the image itself."""
+def test_part_may_contain_a_data_url() -> None:
+    """The URL may contain the image itself."""
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "high"}}
     assert MessagePart.model_validate(part).model_dump() == part
 
 
 def test_constructors_set_identity_and_phase() -> None:
-    """Every new message has an id of its own and a time; assistants have a phase."""
+    """Every new message has a unique id and a time; assistant messages have a phase."""
     call = ToolCall(id="c", type="function", function=FunctionCall(name="Read", arguments="{}"))
     made = [
         Message.user("u"),
@@ -128,7 +128,7 @@ def test_images_of_a_tool_become_data_urls() -> None:
 
 
 def test_tool_output_at_the_limit_is_kept() -> None:
-    """262144 bytes are not too many, one more is."""
+    """262144 bytes are kept, 262145 are truncated."""
     whole = "a" * TOOL_OUTPUT_LIMIT_BYTES
     assert truncate_tool_output(whole) is whole
     cut = truncate_tool_output(whole + "b")
@@ -141,7 +141,7 @@ def test_tool_output_at_the_limit_is_kept() -> None:
     )
 
 
-def test_the_limit_counts_bytes_not_characters() -> None:
+def test_tool_output_limit_counts_bytes() -> None:
     """131072 two-byte characters fit exactly; 131073 do not."""
     assert truncate_tool_output("é" * 131_072) == "é" * 131_072
     assert "truncated" in truncate_tool_output("é" * 131_073)
@@ -149,8 +149,8 @@ def test_the_limit_counts_bytes_not_characters() -> None:
 
 @pytest.mark.parametrize("character", ["é", "€", "🌳"])
 @pytest.mark.parametrize("shift", range(4))
-def test_cuts_fall_between_characters(character: str, shift: int) -> None:
-    """The head ends earlier and the tail starts later rather than halve a character."""
+def test_truncation_does_not_split_characters(character: str, shift: int) -> None:
+    """The head ends earlier and the tail starts later rather than splitting a character."""
     content = "x" * shift + character * 140_000 + "y" * shift
     data = content.encode()
     head, marker, tail = truncate_tool_output(content).split("\n\n")
@@ -165,8 +165,8 @@ def test_cuts_fall_between_characters(character: str, shift: int) -> None:
     assert marker == f"[... tool output truncated ...] {numbers}"
 
 
-def test_only_tool_messages_are_cut_and_the_callers_stays_whole() -> None:
-    """A user may paste as much as they like; the tool's own message object is not changed."""
+def test_only_tool_messages_are_truncated_and_in_a_copy() -> None:
+    """User messages are never truncated; the caller's message object is unchanged."""
     session, long = Session.new("s"), "x" * 300_000
     user, tool = Message.user(long), Message.tool_result("c", long)
     session.add_message(user)
@@ -203,5 +203,5 @@ json_values = st.recursive(
     )
 )
 def test_messages_round_trip(document: dict[str, Any]) -> None:
-    """Whatever a message holds, known or not, dumping gives it back."""
+    """Any message, with known or unknown members, dumps unchanged."""
     assert Message.model_validate(document).model_dump() == document

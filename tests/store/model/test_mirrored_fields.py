@@ -11,14 +11,14 @@ from tests.store.model.samples import make_session
 TEXT_FIELDS = sorted(MIRRORED.keys() - {"pending_injected_messages", "selected_skill_ids", "root_orchestration_prompt"})
 
 
-def attribute_of(field: str) -> str:
+def accessor_of(field: str) -> str:
     return "runtime_reasoning_effort" if field == "reasoning_effort" else field
 
 
 @pytest.mark.parametrize("field", TEXT_FIELDS)
-def test_text_values_are_written_and_cleared_in_both_places(field: str) -> None:
-    """Write both, read typed first, clear both; runtime_metadata goes when it is empty."""
-    session, name = Session.new("s"), attribute_of(field)
+def test_strings_are_written_and_cleared_in_both_places(field: str) -> None:
+    """runtime_metadata is removed when it becomes empty."""
+    session, name = Session.new("s"), accessor_of(field)
     assert getattr(session, name) is None
     setattr(session, name, "v")
     assert session.model_dump()["runtime_metadata"] == {field: "v"}
@@ -32,16 +32,16 @@ def test_text_values_are_written_and_cleared_in_both_places(field: str) -> None:
 
 
 @pytest.mark.parametrize("field", TEXT_FIELDS)
-def test_text_values_fall_back_to_metadata(field: str) -> None:
-    """The typed value wins, even an empty one; without it the text counts."""
-    session, name = make_session(metadata={field: "old"}), attribute_of(field)
+def test_strings_fall_back_to_metadata(field: str) -> None:
+    """The typed value wins, even if it is empty."""
+    session, name = make_session(metadata={field: "old"}), accessor_of(field)
     assert getattr(session, name) == "old"
     session.runtime_metadata = SessionRuntimeMetadata.model_validate({field: ""})
     assert getattr(session, name) == ""
 
 
-def test_clearing_keeps_what_else_is_there() -> None:
-    """runtime_metadata stays while it holds another value, known or not."""
+def test_clearing_keeps_other_values() -> None:
+    """runtime_metadata is kept while it has another member, known or unknown."""
     session = make_session(runtime_metadata={"last_run_status": "x", "future": 1}, metadata={"other": "y"})
     session.last_run_status = None
     assert session.model_dump()["runtime_metadata"] == {"future": 1}
@@ -49,7 +49,7 @@ def test_clearing_keeps_what_else_is_there() -> None:
 
 
 def test_lists_are_mirrored_as_compact_json() -> None:
-    """The legacy form of a list is its JSON text, not escaped."""
+    """The string form of a list is compact JSON without escapes."""
     session = Session.new("s")
     session.selected_skill_ids = ["ä", "b"]
     session.pending_injected_messages = [{"content": "hi", "n": 1}]
@@ -64,27 +64,27 @@ def test_lists_are_mirrored_as_compact_json() -> None:
 
 @pytest.mark.parametrize("text", ["", "nonsense", "{}", "[1"])
 def test_malformed_lists_in_metadata(text: str) -> None:
-    """Pending messages read as an empty list, which is something; skill ids as nothing."""
+    """Pending messages read as an empty list, skill ids as None."""
     session = make_session(metadata={"pending_injected_messages": text, "selected_skill_ids": text})
     assert session.pending_injected_messages == []
     assert session.has_pending_injected_messages()
     assert session.selected_skill_ids is None
 
 
-def test_skill_ids_that_are_no_strings_read_as_nothing() -> None:
-    """A list of something else is malformed too."""
+def test_skill_ids_that_are_not_strings_read_as_none() -> None:
+    """A list of other values is malformed too."""
     assert make_session(metadata={"selected_skill_ids": "[1]"}).selected_skill_ids is None
 
 
 def test_pending_injected_messages_in_either_place() -> None:
-    """An empty list counts as pending, no key does not."""
+    """An empty list counts as pending; an absent key does not."""
     assert not make_session().has_pending_injected_messages()
     assert make_session(runtime_metadata={"pending_injected_messages": []}).has_pending_injected_messages()
     assert make_session(metadata={"pending_injected_messages": "[]"}).has_pending_injected_messages()
 
 
-def test_a_false_flag_is_a_cleared_one() -> None:
-    """true is written to both places; false removes it from both."""
+def test_false_clears_a_flag() -> None:
+    """True is written to both places; False removes it from both."""
     session = Session.new("s")
     session.root_orchestration_prompt = True
     assert session.metadata == {"root_orchestration_prompt": "true"}
@@ -96,7 +96,7 @@ def test_a_false_flag_is_a_cleared_one() -> None:
 
 
 def test_skill_mode_reads_an_older_key_and_never_writes_it() -> None:
-    """`mode` is looked at last and left alone."""
+    """`mode` is read last and never changed."""
     session = make_session(metadata={"mode": "oldest"})
     assert session.skill_mode == "oldest"
     session.skill_mode = "new"
@@ -105,15 +105,15 @@ def test_skill_mode_reads_an_older_key_and_never_writes_it() -> None:
     assert session.skill_mode == "new"
 
 
-def test_runtime_reasoning_effort_is_not_the_sessions() -> None:
-    """The session's own reasoning_effort is a member of its own."""
+def test_runtime_reasoning_effort_is_separate() -> None:
+    """The session has a member reasoning_effort too, which is not changed."""
     session = make_session(reasoning_effort="high")
     session.runtime_reasoning_effort = "low"
     assert (session.reasoning_effort, session.metadata["reasoning_effort"]) == ("high", "low")
 
 
-def test_accessors_are_no_members() -> None:
-    """Setting one adds nothing to the top level of the document."""
+def test_accessors_are_not_members() -> None:
+    """Setting one adds no top-level member to the document."""
     session = Session.new("s")
     before = session.model_dump().keys()
     session.workspace_path = "/w"
@@ -126,12 +126,12 @@ def test_accessors_are_no_members() -> None:
     [("v", "v"), ("", ""), (None, None), (True, "true"), (False, None), ([], "[]"), (["a"], '["a"]')],
 )
 def test_mirror_text(value: Any, text: str | None) -> None:
-    """Strings verbatim, lists compact, true as text, nothing for false and None."""
+    """Strings are unchanged, lists compact JSON, True is "true", False and None are absent."""
     assert mirror_text("field", value) == text
 
 
-def test_mirror_text_refuses_other_values() -> None:
-    """A number has no mirror; setting one fails before anything changed."""
+def test_mirror_text_rejects_other_values() -> None:
+    """Assigning a number fails before anything is changed."""
     session = Session.new("s")
     with pytest.raises(TypeError, match="last_run_status: expected a string"):
         session.last_run_status = 5  # type: ignore[assignment]
@@ -139,5 +139,5 @@ def test_mirror_text_refuses_other_values() -> None:
 
 
 def test_mirrored_fields_exist_in_the_typed_record() -> None:
-    """Every row of MIRRORED names a typed field."""
+    """Every key of MIRRORED is a field of the typed record."""
     assert MIRRORED.keys() <= SessionRuntimeMetadata.model_fields.keys()

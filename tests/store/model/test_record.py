@@ -6,8 +6,8 @@ from store.model.tasks import TaskItem
 from tests.store.model.samples import MINIMAL, NOW, errors_of, make_session
 
 
-def test_aliases_are_read_and_written_by_name() -> None:
-    """todo_list, activeForm and ref are read; the dump has the names of today."""
+def test_aliases_are_read_and_written_under_their_name() -> None:
+    """todo_list, activeForm and ref are read; the dump has the current names."""
     items = [
         {
             "id": "1",
@@ -29,8 +29,8 @@ def test_aliases_are_read_and_written_by_name() -> None:
     assert ALIASES == {"task_list": "todo_list", "active_form": "activeForm", "reference": "ref"}
 
 
-def test_both_spellings_at_once_are_a_duplicate() -> None:
-    """Name and alias together are refused where serde says "duplicate field"."""
+def test_both_spellings_at_once_are_rejected() -> None:
+    """serde reports a duplicate field."""
     assert errors_of(Session, {**MINIMAL, "task_list": None, "todo_list": None}) == [()]
     item = {"id": "1", "description": "d", "status": "pending", "activeForm": "a", "active_form": "a"}
     assert errors_of(TaskItem, item) == [()]
@@ -39,11 +39,11 @@ def test_both_spellings_at_once_are_a_duplicate() -> None:
     assert errors_of(TaskItem, proven) == [("evidence", 0)]
 
 
-def test_errors_below_an_alias_name_the_spelling_in_the_text() -> None:
-    """The path of an error can be walked in the document as it is written."""
+def test_error_path_has_the_spelling_of_the_text() -> None:
+    """The path of an error exists in the document as it is written."""
     assert errors_of(Session, {**MINIMAL, "todo_list": {"items": 1}})[0][0] == "todo_list"
 
 
-def test_an_alias_of_another_record_is_just_unknown() -> None:
-    """`ref` means something in evidence only."""
+def test_alias_of_another_record_is_an_unknown_member() -> None:
+    """`ref` is an alias only in evidence."""
     assert make_session(ref="x").model_dump()["ref"] == "x"

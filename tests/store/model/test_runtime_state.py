@@ -9,8 +9,8 @@ from store.model.session import Session
 from tests.store.model.samples import NOW, SAMPLE, errors_of
 
 
-def test_new_runtime_state_is_what_an_older_agent_can_read() -> None:
-    """Every number that a 6.20 agent requires is there, and nothing newer."""
+def test_new_runtime_state_loads_in_older_agents() -> None:
+    """It has every number that older agents require, and no newer members."""
     assert AgentRuntimeState.new("run").model_dump() == {
         **SAMPLE["agent_runtime_state"],
         "run_id": "run",
@@ -20,21 +20,21 @@ def test_new_runtime_state_is_what_an_older_agent_can_read() -> None:
     }
 
 
-def test_runtime_state_of_two_members_loads() -> None:
-    """version and run_id are enough."""
+def test_runtime_state_requires_two_members() -> None:
+    """version and run_id."""
     state = AgentRuntimeState.model_validate({"version": 1, "run_id": "r"})
     assert state == AgentRuntimeState.new("r")
 
 
 @pytest.mark.parametrize("round_", [{}, {"current_round": 1}, {"max_rounds": None}, {"total_tool_calls": 2}])
-def test_whatever_is_missing_from_a_round_stays_missing(round_: dict[str, Any]) -> None:
-    """Versions disagree about a round, so nothing in it is required and nothing is supplied."""
+def test_absent_members_of_a_round_stay_absent(round_: dict[str, Any]) -> None:
+    """Versions disagree about the members of a round, so none is required and none is supplied."""
     state = AgentRuntimeState.model_validate({"version": 1, "run_id": "r", "round": round_})
     assert state.round.model_dump() == {key: value for key, value in round_.items() if value is not None}
 
 
 def test_old_children_lists_are_kept() -> None:
-    """Dropping them is not the record's business."""
+    """The record does not drop them."""
     children = {"active_children": 1, "active_ids": ["c"]}
     state = AgentRuntimeState.model_validate({"version": 1, "run_id": "r", "children": children})
     assert state.model_dump()["children"] == children
@@ -56,7 +56,7 @@ def test_old_children_lists_are_kept() -> None:
         {"checkpoints": [{}]},
     ],
 )
-def test_bad_runtime_states_are_refused(bad: dict[str, Any]) -> None:
+def test_invalid_runtime_states_are_rejected(bad: dict[str, Any]) -> None:
     """Rule 6, inside the runtime state."""
     assert errors_of(AgentRuntimeState, {"version": 1, "run_id": "r", **bad})
 

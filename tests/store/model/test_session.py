@@ -15,19 +15,19 @@ from tests.store.model.samples import MINIMAL, NOW, SAMPLE, U64_MAX, USAGE, erro
 
 
 def test_sample_session_round_trips_in_order() -> None:
-    """Rule 5: the 6.20-era sample dumps to the same members, values and order."""
+    """Rule 5: the sample dumps with the same members, values and order."""
     dump = Session.model_validate(copy.deepcopy(SAMPLE)).model_dump()
     assert json.dumps(dump) == json.dumps(SAMPLE)
 
 
 def test_sample_sidecar_round_trips() -> None:
-    """runtime.json is the same record with no messages."""
+    """runtime.json is the same record without messages."""
     sidecar = {**SAMPLE, "messages": []}
     assert Session.model_validate(sidecar).model_dump() == sidecar
 
 
 def test_minimal_session_loads_with_defaults() -> None:
-    """Four members are enough; the rest has the defaults an agent would assume."""
+    """Four members are required; the others get the defaults of the agent."""
     assert make_session().model_dump() == {
         "id": "s-min",
         "title": "",
@@ -45,14 +45,14 @@ def test_minimal_session_loads_with_defaults() -> None:
 
 
 @pytest.mark.parametrize("member", ["id", "messages", "created_at", "updated_at"])
-def test_required_members_are_required(member: str) -> None:
-    """A session without one of the four is refused at that member."""
+def test_missing_required_member_is_rejected(member: str) -> None:
+    """The error names the member."""
     document = {key: value for key, value in MINIMAL.items() if key != member}
     assert errors_of(Session, document) == [(member,)]
 
 
-def test_unknown_members_survive_everywhere() -> None:
-    """Rule 5: what we do not know is kept, at the top and deep inside, underscore or not."""
+def test_unknown_members_are_kept_everywhere() -> None:
+    """Rule 5: at the top level and nested, with or without a leading underscore."""
     unknown = {"x": [1, None, {"y": 2.5}]}
     session = make_session(
         future=unknown,
@@ -68,8 +68,8 @@ def test_unknown_members_survive_everywhere() -> None:
     assert Session.model_validate(dump).model_dump() == dump
 
 
-def test_an_unknown_member_with_the_name_of_an_accessor_stays_apart() -> None:
-    """The accessor neither reads nor writes a member of its name that some agent put at the top."""
+def test_unknown_member_with_the_name_of_an_accessor_is_separate() -> None:
+    """The accessor neither reads nor writes a top-level member of its name."""
     session = make_session(last_run_status="not ours")
     assert session.last_run_status is None
     session.last_run_status = "completed"
@@ -79,8 +79,8 @@ def test_an_unknown_member_with_the_name_of_an_accessor_stays_apart() -> None:
     assert session.model_dump() == make_session(last_run_status="not ours").model_dump()
 
 
-def test_later_members_are_kept_but_never_invented() -> None:
-    """What only newer agents write is not in a new document, and stays in one that has it."""
+def test_members_of_newer_agents_are_kept_but_never_added() -> None:
+    """They are absent from a new document and kept in one that has them."""
     state = {
         **SAMPLE["agent_runtime_state"],
         "stop_hook_forced_continuations": 0,
@@ -110,7 +110,7 @@ def test_later_members_are_kept_but_never_invented() -> None:
 
 
 def test_null_reads_as_absent_for_options() -> None:
-    """null in an Option member is None and is not written again."""
+    """null in an Option member reads as None and is not written again."""
     options = [
         "parent_session_id",
         "task_list",
@@ -153,7 +153,7 @@ def test_null_reads_as_absent_for_options() -> None:
     ],
 )
 def test_null_is_an_error_for_other_members(member: str) -> None:
-    """null where serde has no Option is refused, even if a missing member would be fine."""
+    """Where serde has no Option, null is rejected, even if the member may be absent."""
     assert errors_of(Session, {**MINIMAL, member: None}) == [(member,)]
 
 
@@ -180,24 +180,24 @@ def test_null_is_an_error_for_other_members(member: str) -> None:
         ("compression_events", [1]),
     ],
 )
-def test_wrong_values_are_refused(member: str, bad: object) -> None:
-    """Rule 6: what serde would refuse is refused here, at the member."""
+def test_invalid_values_are_rejected(member: str, bad: object) -> None:
+    """Rule 6: what serde would reject is rejected; the error names the member."""
     assert errors_of(Session, {**MINIMAL, member: bad})[0][0] == member
 
 
 def test_largest_integers_are_kept() -> None:
-    """u64 and u32 go to their last value, exactly."""
+    """u64 and u32 up to their maximum, exactly."""
     session = make_session(title_version=U64_MAX, spawn_depth=2**32 - 1)
     assert (session.title_version, session.model_dump()["spawn_depth"]) == (U64_MAX, 2**32 - 1)
 
 
 def test_metadata_values_must_be_strings() -> None:
-    """One value that is no string spoils the document, and the error says which."""
+    """The error names the key of the value that is not a string."""
     assert errors_of(Session, {**MINIMAL, "metadata": {"a": "x", "n": 1}}) == [("metadata", "n")]
     assert errors_of(Session, {**MINIMAL, "metadata": {"a": None}}) == [("metadata", "a")]
 
 
-def test_integers_are_fine_in_float_members_but_nan_is_not() -> None:
+def test_float_members_accept_integers_but_not_nan() -> None:
     """`50` reads as 50.0; JSON has no NaN."""
     event = {"id": "e", "created_at": NOW, "messages_compressed": 1, "segments_removed": 1}
     assert CompressionEvent.model_validate({**event, "usage_before_percent": 50}).usage_before_percent == 50.0
@@ -206,14 +206,14 @@ def test_integers_are_fine_in_float_members_but_nan_is_not() -> None:
 
 
 def test_timestamps_keep_their_text() -> None:
-    """Rule 5: nine digits and any offset come out as they went in."""
+    """Rule 5: nine digits and any offset are dumped unchanged."""
     session = make_session(created_at="2026-06-20T08:15:30.120000000+08:00")
     assert isinstance(session.created_at, Timestamp)
     assert session.model_dump()["created_at"] == "2026-06-20T08:15:30.120000000+08:00"
 
 
 def test_new_root() -> None:
-    """A new root is what a 6.20 agent would write."""
+    """A new root is what an agent would write."""
     session = Session.new("r", "m")
     assert session.created_at == session.updated_at
     assert session.model_dump() == {
@@ -233,7 +233,7 @@ def test_new_root() -> None:
 
 
 def test_new_children() -> None:
-    """A child knows its parent and its root; a child's child lies one deeper under the same root."""
+    """A child has its parent and root; a child of a child is one level deeper under the same root."""
     child = Session.new_child("c", "r", "m", "Child")
     grandchild = Session.new_child_of("g", child, "m", "Grandchild")
     assert [(s.kind, s.parent_session_id, s.root_session_id, s.spawn_depth, s.title) for s in (child, grandchild)] == [
@@ -243,7 +243,7 @@ def test_new_children() -> None:
 
 
 def test_child_of_an_old_root_and_of_the_deepest_session() -> None:
-    """A root from before root_session_id is its own root; the depth stops at the largest u32."""
+    """An old root without root_session_id is its own root; the depth is limited to the largest u32."""
     assert Session.new_child_of("c", make_session(), "m", "t").root_session_id == "s-min"
     deepest = make_session(spawn_depth=2**32 - 1)
     assert Session.new_child_of("c", deepest, "m", "t").spawn_depth == 2**32 - 1
@@ -261,8 +261,8 @@ def test_child_of_an_old_root_and_of_the_deepest_session() -> None:
         lambda s: s.clear_pending_question(),
     ],
 )
-def test_changes_move_updated_at_forward_always(change: Any) -> None:
-    """updated_at becomes now, or one nanosecond more than a value from the future."""
+def test_changes_always_increase_updated_at(change: Any) -> None:
+    """updated_at becomes the current time, or one nanosecond more than a value in the future."""
     for updated_at in ("2025-01-01T00:00:00Z", "2999-01-01T00:00:00.000000009Z"):
         session = make_session(updated_at=updated_at, task_list=make_task_list().model_dump())
         change(session)
@@ -271,7 +271,7 @@ def test_changes_move_updated_at_forward_always(change: Any) -> None:
 
 
 def test_pending_question() -> None:
-    """A question is pending while it is there; the empty tool name is left out, the source never."""
+    """An empty tool name is omitted, the source never."""
     session = Session.new("s")
     assert not session.has_pending_question()
     question = {"tool_call_id": "c", "question": "?", "options": ["a"], "allow_custom": False}
@@ -285,7 +285,7 @@ def test_pending_question() -> None:
 
 
 def test_clear_derived_context_state() -> None:
-    """What was computed from the messages goes; the rest, and updated_at, stays."""
+    """Only what was computed from the messages is cleared; updated_at is unchanged."""
     session = make_session(
         token_usage=USAGE,
         conversation_summary={
@@ -304,8 +304,8 @@ def test_clear_derived_context_state() -> None:
     assert session == make_session(metadata={"keep": "me"}, messages=[{"role": "user", "content": ""}])
 
 
-def test_stale_root_budget_is_dropped_from_roots_only() -> None:
-    """A child's budget is its own, a root's is a leftover."""
+def test_stale_budget_is_cleared_for_roots_only() -> None:
+    """The budget of a child is valid."""
     budget = {"max_context_tokens": 1, "max_output_tokens": 1, "strategy": {"window": {"size": 1}}}
     root, child = make_session(token_budget=budget), make_session(token_budget=budget, kind="child")
     for session in (root, child):
@@ -314,8 +314,8 @@ def test_stale_root_budget_is_dropped_from_roots_only() -> None:
     assert child.token_budget is not None
 
 
-def test_origin_is_not_content() -> None:
-    """Where a session was loaded from is carried by copies, but neither dumped nor compared."""
+def test_origin_is_not_part_of_the_content() -> None:
+    """Copies keep it, but it is neither dumped nor compared."""
     session, other = make_session(), make_session()
     session._origin = ("version", 7)
     assert session == other
@@ -325,8 +325,8 @@ def test_origin_is_not_content() -> None:
     assert other._origin is None
 
 
-def test_sessions_differ_by_members_known_and_unknown() -> None:
-    """Equality is of everything that is stored, and of sessions only."""
+def test_equality_compares_known_and_unknown_members() -> None:
+    """And only with other sessions."""
     assert make_session() != make_session(title="x")
     assert make_session() != make_session(unknown=1)
     assert make_session() != MINIMAL
@@ -334,7 +334,7 @@ def test_sessions_differ_by_members_known_and_unknown() -> None:
         hash(make_session())
 
 
-def test_model_ref_shows_as_provider_and_model() -> None:
-    """The display form is provider/model."""
+def test_model_ref_as_string() -> None:
+    """provider/model."""
     assert str(ProviderModelRef(provider="anthropic", model="claude/4")) == "anthropic/claude/4"
     assert errors_of(ProviderModelRef, {"provider": "x"}) == [("model",)]

@@ -10,7 +10,7 @@ from tests.store.model.samples import NOW, errors_of, make_session, make_task_li
 
 
 def test_very_old_task_items_load() -> None:
-    """Three members are enough; the defaults that serde writes are in the dump."""
+    """Three members are required; the dump has serde's defaults."""
     assert make_task_list().model_dump()["items"] == [
         {
             "id": "t1",
@@ -35,13 +35,13 @@ def test_very_old_task_items_load() -> None:
         {"transitions": [{"from_status": "pending", "to_status": "gone", "changed_at": NOW}]},
     ],
 )
-def test_unknown_task_words_are_refused(bad: dict[str, Any]) -> None:
-    """Every word of a task list is one of a fixed few."""
+def test_unknown_task_values_are_rejected(bad: dict[str, Any]) -> None:
+    """Statuses, phases, priorities and kinds are fixed sets."""
     assert errors_of(TaskItem, {"id": "1", "description": "d", "status": "pending", **bad})
 
 
-def test_moving_a_task_adds_notes_and_a_transition() -> None:
-    """The status changes, the notes grow by a line, and the change is recorded with its reason."""
+def test_changing_a_status_adds_notes_and_a_transition() -> None:
+    """The transition has the reason and the round."""
     session = make_session(task_list=make_task_list(notes="first").model_dump())
     item = session.update_task_item("t1", "blocked", "  no network  ", round=3)
     assert (item.status, item.notes) == ("blocked", "first\nno network")
@@ -52,8 +52,8 @@ def test_moving_a_task_adds_notes_and_a_transition() -> None:
     assert session.task_list.updated_at.ns > Timestamp(NOW).ns
 
 
-def test_the_same_status_again_is_no_transition() -> None:
-    """Only the notes grow."""
+def test_same_status_adds_no_transition() -> None:
+    """Only the notes are appended."""
     item = make_session(task_list=make_task_list().model_dump()).update_task_item("t1", "pending", "still")
     assert (item.notes, item.transitions) == ("still", [])
 
@@ -62,8 +62,8 @@ def test_the_same_status_again_is_no_transition() -> None:
     "completed",
     [["Tests pass", "Docs written"], ["c1", "C2"], ["criterion_1", "criterion-2"], [" tests   PASS ", "c2"]],
 )
-def test_all_criteria_named_completes_the_task(completed: list[str]) -> None:
-    """Criteria are named by text, whatever its case and spaces, or by number."""
+def test_task_completes_when_all_criteria_are_named(completed: list[str]) -> None:
+    """By text, ignoring case and white space, or by number."""
     task_list = make_task_list(completion_criteria=["Tests pass", " docs  written "])
     session = make_session(task_list=task_list.model_dump())
     assert session.update_task_item("t1", "completed", completed_criteria=completed).status == "completed"
@@ -71,7 +71,7 @@ def test_all_criteria_named_completes_the_task(completed: list[str]) -> None:
 
 @pytest.mark.parametrize(("completed", "missing"), [(None, "a | b"), ([], "a | b"), (["A"], "b"), (["c2", "c9"], "a")])
 def test_unmet_criteria_keep_the_task_in_progress(completed: list[str] | None, missing: str) -> None:
-    """The completion gate holds the task and says what is missing."""
+    """The notes list the missing criteria."""
     session = make_session(task_list=make_task_list(completion_criteria=["a", " b "]).model_dump())
     item = session.update_task_item("t1", "completed", "done, I think", completed_criteria=completed)
     assert item.status == "in_progress"
@@ -80,14 +80,13 @@ def test_unmet_criteria_keep_the_task_in_progress(completed: list[str] | None, m
     )
 
 
-def test_a_task_without_criteria_completes() -> None:
-    """No criteria, no gate."""
+def test_task_without_criteria_completes() -> None:
     session = make_session(task_list=make_task_list().model_dump())
     assert session.update_task_item("t1", "completed").status == "completed"
 
 
-def test_a_missing_task_is_an_error_and_changes_nothing() -> None:
-    """No list, or no such item: LookupError, updated_at as before."""
+def test_unknown_task_raises_and_changes_nothing() -> None:
+    """LookupError if there is no list or no such item."""
     for session in (make_session(), make_session(task_list=make_task_list().model_dump())):
         before = session.model_dump()
         with pytest.raises(LookupError, match="no task item"):

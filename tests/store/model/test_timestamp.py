@@ -1,4 +1,4 @@
-"""Timestamps keep their text and know their instant to the nanosecond."""
+"""Timestamp: keeps its text and knows its instant to the nanosecond."""
 
 import copy
 import json
@@ -23,7 +23,7 @@ class Moment(BaseModel):
 
 @given(st.integers(FIRST_NS, LAST_NS))
 def test_from_ns_and_ns_are_inverse(ns: int) -> None:
-    """Any instant of the years 1 to 9999 survives the way to text and back."""
+    """For every instant of the years 1 to 9999."""
     made = Timestamp.from_ns(ns)
     assert made.ns == ns
     assert Timestamp(str(made)).ns == ns
@@ -35,7 +35,7 @@ def test_from_ns_and_ns_are_inverse(ns: int) -> None:
     st.integers(0, 999),
 )
 def test_ns_agrees_with_datetime(moment: datetime, offset_minutes: int, extra_ns: int) -> None:
-    """The instant is the one Python's datetime sees, with the last three digits added."""
+    """Same instant as Python's datetime, plus the last three digits."""
     aware = moment.replace(tzinfo=timezone(timedelta(minutes=offset_minutes)))
     sign = "-" if offset_minutes < 0 else "+"
     hours, minutes = divmod(abs(offset_minutes), 60)
@@ -60,7 +60,7 @@ def test_ns_agrees_with_datetime(moment: datetime, offset_minutes: int, extra_ns
     ],
 )
 def test_new_text_has_the_shortest_exact_fraction(ns: int, text: str) -> None:
-    """A fraction is 0, 3, 6 or 9 digits, as chrono prints it."""
+    """0, 3, 6 or 9 digits, like chrono prints it."""
     assert Timestamp.from_ns(ns) == text
 
 
@@ -81,8 +81,8 @@ def test_new_text_has_the_shortest_exact_fraction(ns: int, text: str) -> None:
         ("0000-02-29T00:00:00Z", FIRST_NS - 307 * 86_400_000_000_000),
     ],
 )
-def test_every_rfc3339_spelling_is_read(text: str, ns: int) -> None:
-    """Separators, offsets, long fractions and second 60 are understood; the text stays as it was."""
+def test_every_rfc3339_form_is_accepted(text: str, ns: int) -> None:
+    """Separators, offsets, long fractions and second 60; the text is kept."""
     stamp = Timestamp(text)
     assert stamp.ns == ns
     assert str(stamp) == text
@@ -117,28 +117,28 @@ def test_every_rfc3339_spelling_is_read(text: str, ns: int) -> None:
         "+2026-06-20T08:15:30Z",
     ],
 )
-def test_other_text_is_refused_plainly(text: str) -> None:
-    """What is no instant raises ValueError that shows the text."""
-    with pytest.raises(ValueError, match=r"RFC 3339|calendar"):
+def test_other_text_is_rejected(text: str) -> None:
+    """The ValueError shows the text."""
+    with pytest.raises(ValueError, match="RFC 3339"):
         Timestamp(text)
 
 
-def test_error_does_not_repeat_a_huge_text() -> None:
-    """A megabyte in the wrong place does not become a megabyte of error message."""
+def test_error_shortens_a_long_text() -> None:
+    """A megabyte in the wrong place must not become a megabyte of error text."""
     with pytest.raises(ValueError, match="RFC 3339") as caught:
         Timestamp("x" * 1_000_000)
     assert len(str(caught.value)) < 100
 
 
 @pytest.mark.parametrize("ns", [FIRST_NS - 1, LAST_NS + 1])
-def test_from_ns_outside_the_calendar_is_refused(ns: int) -> None:
-    """There is no text for an instant outside the years 1 to 9999."""
+def test_from_ns_outside_the_years_1_to_9999_is_rejected(ns: int) -> None:
+    """No timestamp exists for it."""
     with pytest.raises(ValueError, match="outside"):
         Timestamp.from_ns(ns)
 
 
-def test_equality_is_of_the_text() -> None:
-    """Two spellings of one instant are different texts with the same ns."""
+def test_equality_compares_the_text() -> None:
+    """Two forms of one instant differ, with the same ns."""
     one, other = Timestamp("2026-06-20T08:00:00Z"), Timestamp("2026-06-20T08:00:00+00:00")
     assert one != other
     assert one.ns == other.ns
@@ -146,36 +146,36 @@ def test_equality_is_of_the_text() -> None:
     assert hash(one) == hash("2026-06-20T08:00:00Z")
 
 
-def test_datetime_is_aware_and_cut() -> None:
-    """The datetime is in UTC; what is below a microsecond is cut, also before 1970."""
+def test_datetime_is_utc_and_truncated() -> None:
+    """To microseconds, also before 1970."""
     stamp = Timestamp("2026-06-20T08:15:30.123456789+02:00")
     assert stamp.datetime == datetime(2026, 6, 20, 6, 15, 30, 123456, tzinfo=UTC)
     assert stamp.datetime.tzinfo is UTC
     assert Timestamp("1969-12-31T23:59:59.9999999Z").datetime.microsecond == 999_999
 
 
-def test_now_is_between_two_readings_of_the_clock() -> None:
-    """now() is the clock's time in the form new values have."""
+def test_now_reads_the_clock() -> None:
+    """In UTC with Z."""
     before, stamp, after = datetime.now(UTC), Timestamp.now(), datetime.now(UTC)
     assert before - timedelta(microseconds=1) <= stamp.datetime <= after
     assert stamp.endswith("Z")
 
 
 def test_after_never_goes_backwards() -> None:
-    """A clock behind the earlier value yields one nanosecond more than it, not the clock's time."""
+    """If the clock is behind the earlier value, the result is one nanosecond after that value."""
     future = Timestamp("2999-01-01T00:00:00.000000001+01:00")
     assert Timestamp.after(future).ns == future.ns + 1
     assert Timestamp.after(Timestamp("1999-01-01T00:00:00Z")).ns > Timestamp("2020-01-01T00:00:00Z").ns
 
 
-def test_after_the_end_of_time_stays() -> None:
-    """At the last instant there is nothing later, and no error either."""
+def test_after_the_last_instant_returns_the_last_instant() -> None:
+    """No error."""
     last = Timestamp("9999-12-31T23:59:59.999999999-01:00")
     assert Timestamp.after(last) == last
 
 
-def test_strict_model_takes_text_and_gives_a_timestamp() -> None:
-    """pydantic in strict mode accepts str and Timestamp, and dumps plain str."""
+def test_strict_model_accepts_str_and_timestamp() -> None:
+    """The field is a Timestamp; it dumps as plain str."""
     text = "2026-06-20T08:15:30.123456789Z"
     for given_value in (text, Timestamp(text)):
         moment = Moment.model_validate({"at": given_value})
@@ -186,15 +186,15 @@ def test_strict_model_takes_text_and_gives_a_timestamp() -> None:
 
 
 @pytest.mark.parametrize("bad", [None, 0, 1.5, datetime(2026, 1, 1, tzinfo=UTC), b"2026-01-01T00:00:00Z", "x"])
-def test_strict_model_refuses_what_is_no_timestamp(bad: object) -> None:
-    """Numbers, null, bytes, datetimes and other text are errors at the field."""
+def test_strict_model_rejects_other_values(bad: object) -> None:
+    """Numbers, null, bytes, datetimes and other strings, at the field."""
     with pytest.raises(ValidationError) as caught:
         Moment.model_validate({"at": bad})
     assert caught.value.errors()[0]["loc"] == ("at",)
 
 
 def test_copies_and_pickles_are_equal() -> None:
-    """A Timestamp travels through copy, deepcopy and pickle, whether or not ns was computed."""
+    """Whether or not ns was computed."""
     stamp = Timestamp("2026-06-20T08:15:30.123456789Z")
     assert copy.copy(stamp) is stamp
     assert copy.deepcopy([stamp])[0] is stamp
