@@ -1,4 +1,4 @@
-"""Sources to import from, as other agents leave them: small, made up, and true to their formats."""
+"""Small synthetic import sources in the exact formats of other agents."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def claude_lines() -> list[dict[str, Any]]:
             "content": "Compacted",
             "subtype": "compact_boundary",
         },
-        {"type": "summary", "summary": "Mend the cart", "leafUuid": "u5"},
+        {"type": "summary", "summary": "Fix the cart", "leafUuid": "u5"},
     ]
 
 
@@ -111,10 +111,10 @@ def make_claude(base: Path) -> Path:
         },
     ]
     write_lines(project / f"{CLAUDE_ID}.jsonl", [*claude_lines(), *side])
-    beside = claude_line(
+    sibling = claude_line(
         "user", "b1", {"role": "user", "content": "Count"}, "01:00", isSidechain=True, agentId="beef01"
     )
-    write_lines(project / "agent-beef01.jsonl", [beside])
+    write_lines(project / "agent-beef01.jsonl", [sibling])
     below = project / CLAUDE_ID / "subagents"
     inner = claude_line("user", "c1", {"role": "user", "content": "Dig"}, "02:00", isSidechain=True, agentId="cafe02")
     write_lines(below / "agent-cafe02.jsonl", [inner])
@@ -207,7 +207,7 @@ def codex_child(id: str, parent: str, depth: int) -> list[dict[str, Any]]:
 
 
 def make_codex(base: Path) -> Path:
-    """A ~/.codex with a thread, one it spawned, one that spawned, and one of the first generation."""
+    """A ~/.codex with a thread, its child, its grandchild, and a first-generation thread."""
     day = base / "sessions/2026/03/01"
     write_lines(day / f"rollout-2026-03-01T10-00-00-{CODEX_ID}.jsonl", codex_lines())
     write_lines(day / f"rollout-2026-03-01T10-00-20-{CODEX_CHILD}.jsonl", codex_child(CODEX_CHILD, CODEX_ID, 1))
@@ -248,7 +248,7 @@ def chat_node(id: str, parent: str | None, children: list[str], role: str, conte
 
 
 def chat_conversation(id: str = CHAT_ID, current: str = "a2") -> dict[str, Any]:
-    """root → q → a1, a2 (asked again) → q2 → a3; and q' → a4, a question put differently, with a branch of its own."""
+    """root → q → a1, a2 (regenerated) → q2 → a3; and q' → a4, an edited question, with a branch a5."""
     pointer = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://file-AbC123", "width": 1}
     picture = {"content_type": "multimodal_text", "parts": [pointer, "What is this?"]}
     thoughts = {"content_type": "thoughts", "thoughts": [{"summary": "Look", "content": "A dot."}], "source": "x"}
@@ -392,7 +392,7 @@ def a3s_text(text: str) -> dict[str, Any]:
 
 
 def make_a3s(base: Path) -> Path:
-    """A store of the first layout, with a session that has everything and one that descends from it."""
+    """A store of the first layout: a session with all kinds of content, and a child of it."""
     for directory in ("artifacts/a3-1", "traces", "verification"):
         (base / directory).mkdir(parents=True)
     (base / "a3-1.json").write_text(json.dumps(a3s_session(), indent=2))
@@ -459,7 +459,7 @@ def bamboo_document(id: str, **more: Any) -> bytes:
 
 
 def make_bamboo(base: Path) -> Path:
-    """A home with a tree, its sidecar fresher than its session.json; a session of the older generation; a flat one."""
+    """A home with a tree whose sidecar is newer than session.json, an older session, and a flat one."""
     tree = base / "sessions/tree"
     child = tree / "children/kid"
     for directory in (tree / "attachments", tree / "mailbox/new", child, base / "sessions/older"):

@@ -1,4 +1,4 @@
-"""Importing: idempotent, whole sessions only, and never over what was changed here."""
+"""Import: idempotent, whole sessions only, and never over local changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def grow(claude: Path) -> None:
         file.write(json.dumps(claude_line("user", "u9", TURN, "30:00", parentUuid="u5")) + "\n")
 
 
-def test_a_second_import_changes_nothing(store: Store, claude: Path) -> None:
+def test_repeated_import_changes_nothing(store: Store, claude: Path) -> None:
     first = store.imports.run(str(claude))
     assert first.format == "claude-code"
     assert first.counts == {"new": 4}
@@ -47,7 +47,7 @@ def test_a_second_import_changes_nothing(store: Store, claude: Path) -> None:
     assert store.feed.since(cursor).items == []
 
 
-def test_a_grown_source_appends(store: Store, claude: Path) -> None:
+def test_grown_source_appends(store: Store, claude: Path) -> None:
     store.imports.run(str(claude))
     was = store.load(CLAUDE_ID)
     grow(claude)
@@ -60,24 +60,24 @@ def test_a_grown_source_appends(store: Store, claude: Path) -> None:
     assert location_of(store.search("thing")[0]).id == CLAUDE_ID
 
 
-def test_a_session_edited_here_is_kept_and_reported(store: Store, claude: Path) -> None:
+def test_locally_edited_session_is_kept_and_reported(store: Store, claude: Path) -> None:
     """Rule 8: neither side's change is lost silently."""
     store.imports.run(str(claude))
     session = store.load(CLAUDE_ID)
     assert session is not None
     session.title = "Mine"
     store.save(session)
-    assert store.imports.run(str(claude)).counts == {"unchanged": 4}  # the source says nothing new
+    assert store.imports.run(str(claude)).counts == {"unchanged": 4}  # the source has not changed
     grow(claude)
-    told: list[ImportOutcome | ImportProblem] = []
-    assert store.imports.run(str(claude), report=told.append).counts == {"kept": 1, "unchanged": 3}
-    kept = next(item for item in told if isinstance(item, ImportOutcome) and item.state == "kept")
+    reported: list[ImportOutcome | ImportProblem] = []
+    assert store.imports.run(str(claude), report=reported.append).counts == {"kept": 1, "unchanged": 3}
+    kept = next(item for item in reported if isinstance(item, ImportOutcome) and item.state == "kept")
     assert "changed here" in str(kept.reason)
     again = store.load(CLAUDE_ID)
     assert again == session
 
 
-def test_a_file_that_was_made_here_is_not_overwritten_by_one_that_came_later(store: Store, claude: Path) -> None:
+def test_local_file_is_not_overwritten_by_a_new_source_file(store: Store, claude: Path) -> None:
     store.imports.run(str(claude))
     mine = store.home / f"sessions/{CLAUDE_ID}/attachments/notes.txt"
     mine.write_text("mine")
@@ -86,7 +86,7 @@ def test_a_file_that_was_made_here_is_not_overwritten_by_one_that_came_later(sto
     assert mine.read_text() == "mine"
 
 
-def test_a_file_whose_name_is_not_unicode_is_imported_all_the_same(store: Store, tmp_path: Path) -> None:
+def test_file_with_non_unicode_name_is_imported(store: Store, tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     write_lines(tmp_path / "p/fine.jsonl", [{"type": "mode", "sessionId": "x"}])
     (tmp_path / "p/fine.jsonl").rename(os.fsdecode(os.fsencode(tmp_path / "p") + b"/n\xff.jsonl"))
@@ -95,7 +95,7 @@ def test_a_file_whose_name_is_not_unicode_is_imported_all_the_same(store: Store,
     assert store.entries()[0].id.startswith("claude-code-")
 
 
-def test_a_source_that_lost_messages_takes_none_away(store: Store, claude: Path) -> None:
+def test_source_that_lost_messages_removes_none(store: Store, claude: Path) -> None:
     store.imports.run(str(claude))
     lines = transcript(claude).read_text().splitlines()
     transcript(claude).write_text("\n".join(lines[:4]) + "\n")
@@ -104,7 +104,7 @@ def test_a_source_that_lost_messages_takes_none_away(store: Store, claude: Path)
     assert files_below(store.home) == before
 
 
-def test_a_session_that_was_here_before_is_not_overwritten(store: Store, claude: Path) -> None:
+def test_unrelated_session_with_the_same_id_is_not_overwritten(store: Store, claude: Path) -> None:
     store.save(make_session(CLAUDE_ID))
     before = store.get_document(CLAUDE_ID, "session.json")
     summary = store.imports.run(str(claude))
@@ -112,7 +112,7 @@ def test_a_session_that_was_here_before_is_not_overwritten(store: Store, claude:
     assert store.get_document(CLAUDE_ID, "session.json") == before
 
 
-def test_broken_lines_are_reported_by_file_and_line_and_kept(store: Store, claude: Path) -> None:
+def test_invalid_lines_are_reported_and_kept(store: Store, claude: Path) -> None:
     path = transcript(claude)
     lines = path.read_bytes().splitlines()
     deep = b'{"type":"user","x":' + b"[" * 200 + b"]" * 200 + b"}"
@@ -141,7 +141,7 @@ def test_links_in_the_source_are_not_followed(store: Store, claude: Path, tmp_pa
     assert store.search("secret") == []
 
 
-def test_the_same_id_twice_is_taken_once(store: Store, claude: Path) -> None:
+def test_duplicate_id_is_imported_once(store: Store, claude: Path) -> None:
     other = claude / f"projects/-home-me-zoo/{CLAUDE_ID}.jsonl"
     write_lines(other, [claude_line("user", "x1", {"role": "user", "content": "a copy"}, "00:00")])
     for _ in range(2):
@@ -151,8 +151,8 @@ def test_the_same_id_twice_is_taken_once(store: Store, claude: Path) -> None:
     assert "already" in summary.problems[0].text
 
 
-def test_hostile_ids_get_one_that_can_be_used(store: Store, tmp_path: Path) -> None:
-    """What cannot be an id is not refused, for its messages are worth having; its digest stands for it."""
+def test_invalid_ids_are_replaced_by_their_digest(store: Store, tmp_path: Path) -> None:
+    """A session with an invalid id is not rejected: it is imported under a digest."""
     lines = [claude_line("user", "u1", {"role": "user", "content": "hi"}, "00:00")]
     for name in ("..x", ".hidden", "a\nb", "é" * 100, "back\\slash", "fine"):
         write_lines(tmp_path / f"p/{name}.jsonl", lines)
@@ -164,13 +164,13 @@ def test_hostile_ids_get_one_that_can_be_used(store: Store, tmp_path: Path) -> N
     assert store.imports.run(str(tmp_path / "p")).counts == {"unchanged": 8}
 
 
-def test_a_dry_run_changes_nothing(store: Store, claude: Path) -> None:
+def test_dry_run_changes_nothing(store: Store, claude: Path) -> None:
     assert store.imports.run(str(claude), dry_run=True).counts == {"new": 4}
     assert files_below(store.home) == {}
     assert store.count() == 0
 
 
-def test_unknown_sources_are_refused_with_what_is_known(store: Store, tmp_path: Path) -> None:
+def test_unknown_source_error_lists_the_formats(store: Store, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFound, match="claude-code"):
         store.imports.run(str(tmp_path / "empty"))
@@ -181,8 +181,8 @@ def test_unknown_sources_are_refused_with_what_is_known(store: Store, tmp_path: 
 
 
 @pytest.mark.parametrize("stop_at", [1, 4, 7, 12, 19, 25])
-def test_killed_in_the_middle_a_second_run_completes(home: Path, claude: Path, stop_at: int) -> None:
-    """Rules 2 and 3: what was reported is there, no session is there by half."""
+def test_import_completes_after_kill(home: Path, claude: Path, stop_at: int) -> None:
+    """Rules 2 and 3: every reported session exists, and none is incomplete."""
     program = f"""
 import os, signal
 from store import Store
@@ -207,7 +207,7 @@ with Store.open({str(home)!r}, background=False, step=step) as store:
         assert store.check().is_clean
 
 
-def test_an_interrupt_leaves_no_half_session(store: Store, claude: Path) -> None:
+def test_interrupted_import_leaves_complete_sessions(store: Store, claude: Path) -> None:
     def stop(item: object) -> None:
         raise KeyboardInterrupt
 
@@ -218,7 +218,7 @@ def test_an_interrupt_leaves_no_half_session(store: Store, claude: Path) -> None
     assert store.imports.run(str(claude)).counts == {"new": 3, "unchanged": 1}
 
 
-def test_a_receipt_that_was_tampered_with_overwrites_nothing(store: Store, claude: Path) -> None:
+def test_damaged_receipt_overwrites_nothing(store: Store, claude: Path) -> None:
     store.imports.run(str(claude))
     (store.home / f"sessions/{CLAUDE_ID}/.import.json").write_text("[1")
     grow(claude)

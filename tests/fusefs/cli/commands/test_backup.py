@@ -17,7 +17,7 @@ from store import Message, Session, Store
 from store.transfer.backup import backup
 from tests.builders import files_below, make_session
 from tests.fusefs.cli.test_cli import grovefs
-from tests.store.transfer.backup.test_backup import spoil
+from tests.store.transfer.backup.test_backup import corrupt
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_what_is_newer_here_is_said_and_kept(home: Path, dest: Path, here: Run) 
 
 def test_damage_is_named_and_exits_with_1(home: Path, dest: Path, tmp_path: Path, here: Run) -> None:
     here(home, "backup", str(dest))
-    spoil(dest / "sessions/other/session.json")
+    corrupt(dest / "sessions/other/session.json")
     result = here(home, "backup", "--check", str(dest))
     assert (result.returncode, result.stdout) == (1, f"{dest}: 1 file damaged\n")
     said = "damaged: sessions/other/session.json: content differs from what was backed up\n"

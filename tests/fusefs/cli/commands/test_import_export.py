@@ -41,7 +41,7 @@ def test_import_says_what_it_did(home: Path, claude: Path) -> None:
         "claude-code: 4 new, 0 updated, 0 unchanged, 0 kept; 0 problems\n",
         "",
     )
-    assert "Mend the cart" in grovefs(home, "ls").stdout
+    assert "Fix the cart" in grovefs(home, "ls").stdout
     assert (
         grovefs(home, "import", str(claude)).stdout
         == "claude-code: 0 new, 0 updated, 4 unchanged, 0 kept; 0 problems\n"
@@ -154,7 +154,7 @@ def test_export_writes_files_or_to_standard_output(home: Path, claude: Path, tmp
     grovefs(home, "import", str(claude))
     done = grovefs(home, "export", CLAUDE_ID, str(tmp_path / "out"))
     assert (done.returncode, done.stdout) == (0, f"4 sessions written to {tmp_path / 'out'}\n")
-    assert json.loads((tmp_path / f"out/{CLAUDE_ID}.json").read_text())["title"] == "Mend the cart"
+    assert json.loads((tmp_path / f"out/{CLAUDE_ID}.json").read_text())["title"] == "Fix the cart"
     lines = grovefs(home, "export", "--all", "-").stdout.splitlines()
     assert json.loads(lines[0])["id"] == CLAUDE_ID
     assert len(lines) == 4
@@ -169,7 +169,7 @@ def test_export_to_a_bamboo_home_may_be_repeated(home: Path, claude: Path, tmp_p
     assert (first.returncode, first.stdout) == (0, "4 new, 0 updated, 0 unchanged, 0 kept; 0 problems\n")
     again = grovefs(home, "export", "--all", "--format", "bamboo", out)
     assert again.stdout == "0 new, 0 updated, 4 unchanged, 0 kept; 0 problems\n"
-    assert "Mend the cart" in grovefs(tmp_path / "bamboo", "ls").stdout
+    assert "Fix the cart" in grovefs(tmp_path / "bamboo", "ls").stdout
 
 
 def test_export_refuses_what_makes_no_sense(home: Path, claude: Path, tmp_path: Path) -> None:

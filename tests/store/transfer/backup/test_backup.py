@@ -1,4 +1,4 @@
-"""Backup: a plain tree that follows the home, each session of one moment, and that says when it is damaged."""
+"""Backup: a plain copy of the home, consistent per session, in which damage is detected."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def fill(store: Store) -> None:
 
 
 def settle(store: Store) -> None:
-    """As long ago: what was changed less than 50 ms before it is copied is copied again the next time."""
+    """Wait until stamps are settled: a file modified less than 50 ms before it is copied is copied again later."""
     newest = max(path.lstat().st_ctime_ns for path in store.home.rglob("*"))
     while time.time_ns() - newest <= RACY_NS:
         time.sleep(0.005)
 
 
-def test_a_backup_is_the_home_as_plain_files(store: Store, dest: Path) -> None:
+def test_backup_is_a_plain_copy_of_the_home(store: Store, dest: Path) -> None:
     fill(store)
     summary = store.backup(dest)
     assert files_below(dest) == files_below(store.home)
@@ -78,7 +78,7 @@ def test_a_backup_is_the_home_as_plain_files(store: Store, dest: Path) -> None:
             assert (here.stat().st_mtime_ns, here.stat().st_mode) == (there.stat().st_mtime_ns, there.stat().st_mode)
 
 
-def test_the_manifest_lists_every_file_and_every_version(store: Store, dest: Path) -> None:
+def test_manifest_lists_every_file_and_session_version(store: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
     manifest = json.loads((dest / "grovefs-backup.json").read_text())
@@ -92,7 +92,7 @@ def test_the_manifest_lists_every_file_and_every_version(store: Store, dest: Pat
     assert check(dest) == []
 
 
-def test_only_what_has_changed_is_read_and_copied(store: Store, dest: Path) -> None:
+def test_only_changed_files_are_copied(store: Store, dest: Path) -> None:
     fill(store)
     settle(store)
     store.backup(dest)
@@ -108,8 +108,8 @@ def test_only_what_has_changed_is_read_and_copied(store: Store, dest: Path) -> N
     assert again.unchanged_files == summary.unchanged_files + 3
 
 
-def test_what_is_only_another_inode_is_not_written_again(store: Store, dest: Path) -> None:
-    """A home that was moved to another disk: all is read, and nothing is copied."""
+def test_changed_inode_alone_is_not_copied(store: Store, dest: Path) -> None:
+    """A home that was moved to another disk: every file is read, and none is copied."""
     fill(store)
     settle(store)
     store.backup(dest)
@@ -125,7 +125,7 @@ def test_what_is_only_another_inode_is_not_written_again(store: Store, dest: Pat
     assert (dest / "sessions/root/notes.txt").stat().st_ino == copied
 
 
-def test_what_is_gone_goes_from_the_backup_unless_told(store: Store, dest: Path) -> None:
+def test_deleted_sessions_are_removed_unless_keep_deleted(store: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
     store.delete("root")
@@ -142,14 +142,14 @@ def test_what_is_gone_goes_from_the_backup_unless_told(store: Store, dest: Path)
 
 @pytest.mark.warns
 @pytest.mark.parametrize("keep_deleted", [False, True])
-@pytest.mark.parametrize("spoil", [lambda path: path.write_bytes(b'{"id": "other", "ti'), Path.unlink])
-def test_what_is_spoiled_or_lost_here_takes_no_good_copy_with_it(
-    store: Store, dest: Path, spoil: Callable[[Path], None], keep_deleted: bool
+@pytest.mark.parametrize("corrupt", [lambda path: path.write_bytes(b'{"id": "other", "ti'), Path.unlink])
+def test_corrupt_or_missing_session_keeps_its_previous_copy(
+    store: Store, dest: Path, corrupt: Callable[[Path], None], keep_deleted: bool
 ) -> None:
     fill(store)
     store._home.services.backups.run(dest)
     good = files_below(dest / "sessions/other")
-    spoil(store.home / "sessions/other/session.json")
+    corrupt(store.home / "sessions/other/session.json")
     store.append("root", [Message.user("one more")])
     for _ in range(2):
         summary = store._home.services.backups.run(dest, verify=True, keep_deleted=keep_deleted)
@@ -163,7 +163,7 @@ def test_what_is_spoiled_or_lost_here_takes_no_good_copy_with_it(
 
 
 @pytest.mark.warns
-def test_what_was_spoiled_from_the_start_is_copied_as_it_is(store: Store, dest: Path) -> None:
+def test_session_that_was_always_corrupt_is_copied_unchanged(store: Store, dest: Path) -> None:
     store.save(make_session("other"))
     document = store.home / "sessions/other/session.json"
     good = document.read_bytes()
@@ -174,7 +174,7 @@ def test_what_was_spoiled_from_the_start_is_copied_as_it_is(store: Store, dest: 
     store._core.refresh(Location("other"))
 
 
-def test_a_file_where_a_directory_was_and_the_other_way_round(store: Store, dest: Path) -> None:
+def test_file_replaced_by_directory_and_vice_versa(store: Store, dest: Path) -> None:
     store.save(make_session("s"))
     here = store.home / "sessions/s"
     (here / "a").mkdir()
@@ -195,18 +195,18 @@ def test_a_file_where_a_directory_was_and_the_other_way_round(store: Store, dest
 # -- damage ----------------------------------------------------------------------------------------------------
 
 
-def spoil(path: Path) -> None:
-    """One byte, and the size and time stay: only the hash shows it."""
+def corrupt(path: Path) -> None:
+    """Change one byte and keep size and time: only the digest differs."""
     info, raw = path.stat(), bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
     os.utime(path, ns=(info.st_mtime_ns, info.st_mtime_ns))
 
 
-def test_check_names_what_differs(store: Store, dest: Path) -> None:
+def test_check_lists_files_that_differ(store: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
-    spoil(dest / "sessions/other/session.json")
+    corrupt(dest / "sessions/other/session.json")
     (dest / "sessions/root/notes.txt").unlink()
     (dest / "sessions/root/away").unlink()
     (dest / "sessions/root/away").symlink_to("elsewhere")
@@ -220,19 +220,19 @@ def test_check_names_what_differs(store: Store, dest: Path) -> None:
     }
 
 
-def test_verify_mends_what_was_damaged_in_the_backup(store: Store, dest: Path) -> None:
+def test_verify_copies_damaged_files_again(store: Store, dest: Path) -> None:
     fill(store)
     settle(store)
     store.backup(dest)
-    spoil(dest / "sessions/other/session.json")
-    assert store.backup(dest).copied_files == 0  # by size it is there
+    corrupt(dest / "sessions/other/session.json")
+    assert store.backup(dest).copied_files == 0  # the size still matches
     summary = store.backup(dest, verify=True)
     assert [damage.path for damage in summary.repaired] == ["sessions/other/session.json"]
     assert summary.copied_files == 1
     assert check(dest) == []
 
 
-def test_what_someone_took_from_the_backup_comes_back(store: Store, dest: Path) -> None:
+def test_files_missing_from_the_backup_are_copied_again(store: Store, dest: Path) -> None:
     fill(store)
     settle(store)
     store.backup(dest)
@@ -242,7 +242,7 @@ def test_what_someone_took_from_the_backup_comes_back(store: Store, dest: Path) 
     assert files_below(dest) == files_below(store.home)
 
 
-def test_a_damaged_manifest_is_said_and_can_be_done_without(store: Store, dest: Path) -> None:
+def test_damaged_manifest_is_an_error_and_can_be_deleted(store: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
     (dest / "grovefs-backup.json").write_text("{")
@@ -254,7 +254,7 @@ def test_a_damaged_manifest_is_said_and_can_be_done_without(store: Store, dest: 
     assert files_below(dest) == files_below(store.home)
 
 
-def test_a_directory_that_cannot_be_looked_into_is_not_taken_for_gone(
+def test_unreadable_directory_is_not_treated_as_deleted(
     store: Store, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An I/O error in the home must not empty the backup."""
@@ -274,10 +274,10 @@ def test_a_directory_that_cannot_be_looked_into_is_not_taken_for_gone(
     assert check(dest) == []
 
 
-# -- refusals --------------------------------------------------------------------------------------------------
+# -- rejected targets --------------------------------------------------------------------------------------------------
 
 
-def test_a_backup_lies_apart_from_the_home(store: Store, tmp_path: Path) -> None:
+def test_backup_must_be_outside_the_home(store: Store, tmp_path: Path) -> None:
     for place in (store.home, store.home / "sessions", store.home / "b", tmp_path):
         with pytest.raises(InvalidName, match="inside"):
             store.backup(place)
@@ -286,7 +286,7 @@ def test_a_backup_lies_apart_from_the_home(store: Store, tmp_path: Path) -> None
         store.backup(tmp_path / "link" / "b")
 
 
-def test_a_directory_with_other_things_in_it_is_left_alone(store: Store, dest: Path) -> None:
+def test_nonempty_directory_is_rejected(store: Store, dest: Path) -> None:
     dest.mkdir()
     (dest / "photo.jpg").write_text("mine")
     with pytest.raises(NotEmpty, match="not empty and not a backup"):
@@ -294,19 +294,19 @@ def test_a_directory_with_other_things_in_it_is_left_alone(store: Store, dest: P
     assert [path.name for path in dest.iterdir()] == ["photo.jpg"]
 
 
-def test_a_disk_that_is_not_mounted_is_noticed(store: Store, tmp_path: Path) -> None:
+def test_missing_parent_directory_is_rejected(store: Store, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="is the disk mounted"):
         store.backup(tmp_path / "usb/grove")
     assert not (tmp_path / "usb").exists()
 
 
-def test_a_new_disk_is_empty_enough(store: Store, dest: Path) -> None:
+def test_lost_and_found_does_not_make_a_directory_nonempty(store: Store, dest: Path) -> None:
     (dest / "lost+found").mkdir(parents=True)
     store.save(make_session("s"))
     assert store.backup(dest).sessions == 1
 
 
-def test_two_at_once_are_refused(store: Store, dest: Path) -> None:
+def test_concurrent_use_raises_busy(store: Store, dest: Path) -> None:
     store.save(make_session("s"))
     store.backup(dest)
     with (dest / ".grovefs-backup/lock").open() as file:
@@ -317,7 +317,7 @@ def test_two_at_once_are_refused(store: Store, dest: Path) -> None:
             check(dest)
 
 
-def test_another_home_does_not_take_the_place_of_this_one(store: Store, dest: Path, tmp_path: Path) -> None:
+def test_backup_of_another_home_is_rejected_without_force(store: Store, dest: Path, tmp_path: Path) -> None:
     fill(store)
     store.backup(dest)
     with Store.open(tmp_path / "second", background=False) as second:
@@ -329,7 +329,7 @@ def test_another_home_does_not_take_the_place_of_this_one(store: Store, dest: Pa
     assert not (dest / "sessions/root").exists()
 
 
-def test_a_home_that_is_suddenly_empty_does_not_empty_its_backup(store: Store, dest: Path) -> None:
+def test_empty_home_does_not_empty_its_backup_without_force(store: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
     store.delete("root")
@@ -340,7 +340,7 @@ def test_a_home_that_is_suddenly_empty_does_not_empty_its_backup(store: Store, d
     assert store.backup(dest, force=True).sessions == 0
 
 
-def test_a_mount_of_ours_is_known_by_the_kernels_list(tmp_path: Path) -> None:
+def test_grovefs_mount_is_detected_in_mountinfo(tmp_path: Path) -> None:
     device = os.stat(tmp_path).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     mountinfo = tmp_path / "mountinfo"
@@ -350,13 +350,11 @@ def test_a_mount_of_ours_is_known_by_the_kernels_list(tmp_path: Path) -> None:
     assert not tree.is_grovefs_mount(tmp_path, mountinfo)
 
 
-# -- while others write ----------------------------------------------------------------------------------------
+# -- concurrent writers ----------------------------------------------------------------------------------------
 
 
-def test_a_file_that_changes_while_it_is_read_is_read_again(
-    store: Store, dest: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A foreign file is written in place; the copy is one version of it."""
+def test_file_modified_while_read_is_read_again(store: Store, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A foreign file is modified in place; the copy is one version of it."""
     store.save(make_session("s"))
     note = store.home / "sessions/s/note"
     note.write_bytes(b"old" * 1000)
@@ -378,7 +376,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
     assert not list((dest / ".grovefs-backup/tmp").iterdir())
 
 
-def test_a_file_that_never_stands_still_is_a_problem_and_its_copy_stays(
+def test_constantly_modified_file_is_a_problem_and_keeps_its_copy(
     store: Store, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.save(make_session("s"))
@@ -420,8 +418,8 @@ with Store.open(sys.argv[1], background=False) as store:
 """
 
 
-def test_each_session_is_of_one_moment_while_a_process_writes(store: Store, dest: Path) -> None:
-    """Document and sidecar of a backup always belong together, and the log ends with a whole line."""
+def test_backup_is_consistent_while_a_process_writes(store: Store, dest: Path) -> None:
+    """Document and sidecar in a backup are of the same version, and the log ends with a complete line."""
     store.save(make_session("busy"))
     with subprocess.Popen([sys.executable, "-c", WRITER, str(store.home)], stdout=subprocess.PIPE) as process:
         try:
@@ -439,13 +437,13 @@ def test_each_session_is_of_one_moment_while_a_process_writes(store: Store, dest
                 assert check(dest) == []
         finally:
             process.kill()
-    store.backup(dest)  # which finishes what the killed one has left
+    store.backup(dest)  # recovers the commit of the killed process
     assert files_below(dest) == files_below(store.home)
-    assert not [f for f in store.check(repair=True).findings if f.kind != "temporary"]  # of the killed one
+    assert not [f for f in store.check(repair=True).findings if f.kind != "temporary"]  # left by the killed process
 
 
-def test_a_slow_disk_keeps_no_writer_waiting(store: Store, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the copy is written the session's lock is free."""
+def test_lock_is_not_held_while_the_copy_is_written(store: Store, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process can commit to the session while the backup writes its copy."""
     store.save(make_session("s"))
     written = writer.BackupWriter.write
     saved: list[bool] = []
@@ -472,18 +470,16 @@ def test_a_slow_disk_keeps_no_writer_waiting(store: Store, dest: Path, monkeypat
     assert files_below(dest) == files_below(store.home)
 
 
-def test_a_session_that_is_renamed_meanwhile_is_in_the_backup(
-    store: Store, dest: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_session_renamed_during_backup_is_in_it(store: Store, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "m", "z"):
         store.save(make_session(name))
-    take = backup._BackupRun._copy_if_changed
+    copy_if_changed = backup._BackupRun._copy_if_changed
 
-    def taken(self: backup._BackupRun, unit: str) -> None:
+    def rename_first(self: backup._BackupRun, unit: str) -> None:
         if unit == "sessions/m" and store.exists("z"):
             store.rename("z", "b")
-        take(self, unit)
+        copy_if_changed(self, unit)
 
-    monkeypatch.setattr(backup._BackupRun, "_copy_if_changed", taken)
+    monkeypatch.setattr(backup._BackupRun, "_copy_if_changed", rename_first)
     store.backup(dest)
     assert files_below(dest) == files_below(store.home)

@@ -1,4 +1,4 @@
-"""The manifest of a backup: what is written can be read, and what leads elsewhere is refused."""
+"""The manifest of a backup: it round-trips, and paths outside a home are rejected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from store.transfer.backup import manifest
 from store.transfer.backup.manifest import BackupFile, BackupSession, Manifest
 
 NUMBERS = st.integers(0, 2**63 - 1)
-# Names as the system gives them: also bytes that are no UTF-8.
+# File names as the kernel returns them, including bytes that are not UTF-8.
 NAMES = st.binary(min_size=1, max_size=12).map(lambda raw: raw.decode(errors="surrogateescape"))
 PARTS = NAMES.filter(lambda name: "/" not in name and "\0" not in name and name not in (".", ".."))
 PATHS = st.lists(PARTS, min_size=1, max_size=4).map(lambda parts: "/".join(["sessions", *parts]))
@@ -30,15 +30,15 @@ NOTES = st.builds(BackupSession, st.just("2026-01-01T00:00:00Z"), st.text(max_si
 
 @settings(max_examples=40)
 @given(st.dictionaries(PATHS, FILES | LINKS, max_size=3), st.dictionaries(NAMES, NOTES, max_size=3), st.text())
-def test_what_is_rendered_can_be_parsed(
+def test_rendered_manifest_can_be_parsed(
     files: dict[str, BackupFile], sessions: dict[str, BackupSession], home: str
 ) -> None:
     written = Manifest(home, "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", sessions, files)
     assert manifest.parse(b"".join(manifest.render(written))) == written
 
 
-def test_a_manifest_has_a_file_a_line() -> None:
-    """A person can look for one, and diff shows what changed."""
+def test_manifest_has_one_file_per_line() -> None:
+    """One file per line is easy to search and to diff."""
     item = BackupFile(1, 2, 0o600, "ab", Stamp(1, 2, 3, 4))
     text = b"".join(manifest.render(Manifest("/h", files={"sessions/a/x": item, "state/b/y.md": item}))).decode()
     assert json.loads(text)["files"]["sessions/a/x"]["sha256"] == "ab"
@@ -59,7 +59,7 @@ def test_a_manifest_has_a_file_a_line() -> None:
         "x",
     ],
 )
-def test_a_path_that_is_none_of_a_home_is_refused(path: str) -> None:
+def test_path_outside_a_home_is_rejected(path: str) -> None:
     item = BackupFile(1, 2, 0o600, "ab", Stamp(1, 2, 3, 4))
     text = b"".join(manifest.render(Manifest("/h", files={path: item})))
     with pytest.raises(Corrupt, match="not a path in a home"):
@@ -67,7 +67,7 @@ def test_a_path_that_is_none_of_a_home_is_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
         (b"{", "Expecting"),
         (b"[]", "indices"),
@@ -78,6 +78,6 @@ def test_a_path_that_is_none_of_a_home_is_refused(path: str) -> None:
         (b'{"a":' * 100_000, "recursion"),
     ],
 )
-def test_what_is_no_manifest_says_so(text: bytes, said: str) -> None:
-    with pytest.raises(Corrupt, match=said):
+def test_invalid_manifest_is_corrupt(text: bytes, reason: str) -> None:
+    with pytest.raises(Corrupt, match=reason):
         manifest.parse(text)

@@ -1,4 +1,4 @@
-"""Restore: what was backed up comes back whole, what is newer here stays, and a damaged backup touches nothing."""
+"""Restore: sessions are restored whole, newer ones are kept, and a damaged backup changes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from store import (
 )
 from store.transfer.backup.restore import RestoreOutcome
 from tests.builders import files_below, make_document, make_session
-from tests.store.transfer.backup.test_backup import PNG, fill, spoil
+from tests.store.transfer.backup.test_backup import PNG, corrupt, fill
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def dest(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[Store]:
-    """A second home, empty."""
+    """A second, empty home."""
     with Store.open(tmp_path / "other", background=False) as opened:
         yield opened
         report = opened.check()
@@ -44,24 +44,24 @@ def other(tmp_path: Path) -> Iterator[Store]:
 
 
 def restored(store: Store, source: Path, *names: str, **options: object) -> dict[str, str]:
-    """What became of each."""
+    """Restore, and return the outcome of each name."""
     outcomes: list[RestoreOutcome] = []
     store.restore(source, *names, report=outcomes.append, **options)
     return {outcome.name: outcome.state for outcome in outcomes}
 
 
 def times_below(home: Path) -> dict[str, int]:
-    """Of files; rsync leaves links theirs."""
+    """The mtimes of all files; not of links, which rsync does not set."""
     found = [p for part in ("sessions", "projects", "state") for p in (home / part).rglob("*") if p.is_file()]
     return {str(p.relative_to(home)): p.stat().st_mtime_ns for p in found if p.name != "index.json"}
 
 
-def test_everything_comes_back_with_its_times(store: Store, other: Store, dest: Path) -> None:
-    """And index and search know it (rule 7)."""
+def test_everything_is_restored_with_its_times(store: Store, other: Store, dest: Path) -> None:
+    """Index and search are updated too (rule 7)."""
     fill(store)
     store.backup(dest)
     found = restored(other, dest)
-    assert set(found.values()) == {"restored", "same"}  # the project's index follows by itself
+    assert set(found.values()) == {"restored", "same"}  # the index of the project is derived
     assert files_below(other.home) == files_below(store.home)
     assert times_below(other.home) == times_below(store.home)
     here, there = store.home / "sessions/root/away", other.home / "sessions/root/away"
@@ -75,7 +75,7 @@ def test_everything_comes_back_with_its_times(store: Store, other: Store, dest: 
     assert entry.has_attachments
 
 
-def test_done_twice_nothing_happens(store: Store, other: Store, dest: Path) -> None:
+def test_repeated_restore_changes_nothing(store: Store, other: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
     restored(other, dest)
@@ -86,15 +86,15 @@ def test_done_twice_nothing_happens(store: Store, other: Store, dest: Path) -> N
     }
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(store: Store, other: Store, dest: Path) -> None:
+def test_dry_run_reports_the_same_and_changes_nothing(store: Store, other: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
-    told = restored(other, dest, dry_run=True)
+    reported = restored(other, dest, dry_run=True)
     assert files_below(other.home) == {}
-    assert told == restored(other, dest)
+    assert reported == restored(other, dest)
 
 
-def test_a_deleted_session_comes_back_alone_with_its_children(store: Store, dest: Path) -> None:
+def test_named_session_is_restored_with_its_children_only(store: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
     before = files_below(store.home)
@@ -111,7 +111,7 @@ def test_a_deleted_session_comes_back_alone_with_its_children(store: Store, dest
     assert loaded.messages[-1].content == "later"
 
 
-def test_a_session_is_named_as_everywhere(store: Store, other: Store, dest: Path) -> None:
+def test_session_is_selected_by_title_or_id_prefix(store: Store, other: Store, dest: Path) -> None:
     fill(store)
     store.save(make_session("oth2"))
     store.backup(dest)
@@ -126,7 +126,7 @@ def test_a_session_is_named_as_everywhere(store: Store, other: Store, dest: Path
         other.restore(dest, " ")
 
 
-def test_a_child_comes_with_its_descendants_and_needs_its_root(store: Store, other: Store, dest: Path) -> None:
+def test_child_is_restored_with_descendants_and_needs_its_root(store: Store, other: Store, dest: Path) -> None:
     root = make_session("r")
     child = Session.new_child_of("c", root, "m", "c")
     for session in (root, child, Session.new_child_of("g", child, "m", "g"), Session.new_child_of("d", root, "m", "d")):
@@ -139,11 +139,11 @@ def test_a_child_comes_with_its_descendants_and_needs_its_root(store: Store, oth
     other.restore(dest)
 
 
-# -- what is newer here ------------------------------------------------------------------------------------------
+# -- newer sessions and files ------------------------------------------------------------------------------------------
 
 
-def test_what_is_newer_here_is_kept_unless_told(store: Store, dest: Path) -> None:
-    """Rule 8; and what was replaced can be had back."""
+def test_newer_session_is_kept_unless_overwrite(store: Store, dest: Path) -> None:
+    """Rule 8; a replaced session can be restored from the trash."""
     fill(store)
     store.backup(dest)
     old = files_below(store.home)
@@ -164,7 +164,7 @@ def test_what_is_newer_here_is_kept_unless_told(store: Store, dest: Path) -> Non
     assert len(store.search("precious")) == 1
 
 
-def test_what_is_older_here_is_replaced(store: Store, other: Store, dest: Path) -> None:
+def test_older_session_is_replaced(store: Store, other: Store, dest: Path) -> None:
     store.save(make_session("s"))
     store.backup(dest)
     restored(other, dest)
@@ -174,7 +174,7 @@ def test_what_is_older_here_is_replaced(store: Store, other: Store, dest: Path) 
     assert files_below(other.home) == files_below(store.home)
 
 
-def test_an_edit_that_says_no_time_is_known_by_the_files(store: Store, dest: Path) -> None:
+def test_edit_without_updated_at_is_detected_by_mtime(store: Store, dest: Path) -> None:
     store.put_document("s", "session.json", make_document("s"))
     store.backup(dest)
     store.put_document("s", "session.json", make_document("s", title="By hand"))
@@ -184,14 +184,14 @@ def test_an_edit_that_says_no_time_is_known_by_the_files(store: Store, dest: Pat
     assert entry.title == "By hand"
 
 
-def test_a_log_that_has_grown_here_keeps_its_session(store: Store, dest: Path) -> None:
+def test_session_with_a_grown_log_is_kept(store: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
     store.usage.append("root", {"total_tokens": 4})
     assert restored(store, dest, "root") == {"root": "kept", "root/child": "same"}
 
 
-def test_a_lost_attachment_comes_back(store: Store, dest: Path) -> None:
+def test_missing_attachment_is_restored(store: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
     next((store.home / "sessions/root/attachments").iterdir()).unlink()
@@ -204,7 +204,7 @@ def test_a_lost_attachment_comes_back(store: Store, dest: Path) -> None:
 
 
 @pytest.mark.warns
-def test_a_session_broken_here_is_mended_from_its_copy(store: Store, dest: Path) -> None:
+def test_corrupt_session_is_replaced_by_its_copy(store: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
     (store.home / "sessions/root/session.json").write_text('{"id": "ro')
@@ -213,7 +213,7 @@ def test_a_session_broken_here_is_mended_from_its_copy(store: Store, dest: Path)
     assert files_below(store.home) == files_below(dest)
 
 
-def test_what_is_only_here_is_left_alone(store: Store, dest: Path) -> None:
+def test_files_only_in_the_home_are_left_alone(store: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
     store.save(make_session("mine"))
@@ -223,7 +223,7 @@ def test_what_is_only_here_is_left_alone(store: Store, dest: Path) -> None:
     assert (store.home / "sessions/root/more.txt").exists()
 
 
-def test_state_and_payloads_follow_the_same_rule(store: Store, dest: Path) -> None:
+def test_newer_state_and_payloads_are_kept_unless_overwrite(store: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
     store.state.save_json("facts", "f", "newer")
@@ -237,8 +237,8 @@ def test_state_and_payloads_follow_the_same_rule(store: Store, dest: Path) -> No
     assert len(store.search("standing")) == 1
 
 
-def test_mail_that_was_read_is_not_delivered_again(store: Store, other: Store, dest: Path) -> None:
-    """But it comes with a session that was gone."""
+def test_read_mail_is_not_delivered_again(store: Store, other: Store, dest: Path) -> None:
+    """Mail is restored only together with a deleted session."""
     store.save(make_session("s"))
     store.mail.at("s").deliver(InboxMessage.new("elsewhere", "task", "something to do"))
     store.backup(dest)
@@ -250,23 +250,23 @@ def test_mail_that_was_read_is_not_delivered_again(store: Store, other: Store, d
     assert [found.message.body for found in other.mail.at("s").pending()] == ["something to do"]
 
 
-# -- damage and mischief -----------------------------------------------------------------------------------------
+# -- damage and attacks -----------------------------------------------------------------------------------------
 
 
-def test_a_damaged_backup_touches_nothing(store: Store, other: Store, dest: Path) -> None:
+def test_damaged_backup_restores_nothing(store: Store, other: Store, dest: Path) -> None:
     fill(store)
     store.backup(dest)
-    spoil(dest / "sessions/root/session.json")
+    corrupt(dest / "sessions/root/session.json")
     with pytest.raises(DamagedBackup, match="nothing was restored") as raised:
         other.restore(dest)
     assert [damage.path for damage in raised.value.damages] == ["sessions/root/session.json"]
     assert files_below(other.home) == {}
     found = restored(other, dest, skip_damaged=True)
     assert (found["root"], found["root/child"], found["other"]) == ("skipped", "skipped", "restored")
-    assert restored(other, dest, "other") == {"other": "same"}  # what is not asked for need not be whole
+    assert restored(other, dest, "other") == {"other": "same"}  # only named sessions are checked
 
 
-def test_a_file_that_changes_between_check_and_restore_is_noticed(
+def test_file_modified_between_check_and_restore_is_detected(
     store: Store, other: Store, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store)
@@ -275,13 +275,13 @@ def test_a_file_that_changes_between_check_and_restore_is_noticed(
 
     def late(self: object, *arguments: object, **options: object) -> None:
         monkeypatch.undo()
-        spoil(dest / "sessions/root/notes.txt")
+        corrupt(dest / "sessions/root/notes.txt")
         commit(self, *arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(other._home.services.restores.commits), "commit_session", late)
     assert restored(other, dest, "root") == {"root": "skipped", "root/child": "skipped"}
     assert files_below(other.home) == {}
-    spoil(dest / "sessions/root/notes.txt")  # and back
+    corrupt(dest / "sessions/root/notes.txt")  # undo: flips the same bit
     other.restore(dest, "root")
 
 
@@ -303,7 +303,7 @@ def test_links_and_pipes_in_a_plain_tree_are_not_followed(other: Store, dest: Pa
     assert not (other.home / "sessions/evil").exists()
 
 
-def test_a_manifest_cannot_lead_out_of_the_backup(store: Store, other: Store, dest: Path) -> None:
+def test_manifest_path_outside_the_backup_is_rejected(store: Store, other: Store, dest: Path) -> None:
     store.save(make_session("s"))
     store.backup(dest)
     path = dest / "grovefs-backup.json"
@@ -312,8 +312,8 @@ def test_a_manifest_cannot_lead_out_of_the_backup(store: Store, other: Store, de
         other.restore(dest)
 
 
-def test_a_document_that_could_not_be_loaded_is_skipped(other: Store, dest: Path) -> None:
-    """Rules 6 and 9: also what comes from a backup is checked."""
+def test_invalid_document_is_skipped(other: Store, dest: Path) -> None:
+    """Rules 6 and 9 hold for documents of a backup too."""
     for name, raw in {"bad": b'{"id": 1}', "torn": b'{"id": "to', "moved": make_document("s")}.items():
         (dest / f"sessions/{name}").mkdir(parents=True)
         (dest / f"sessions/{name}/session.json").write_bytes(raw)
@@ -321,7 +321,7 @@ def test_a_document_that_could_not_be_loaded_is_skipped(other: Store, dest: Path
     assert files_below(other.home) == {}
 
 
-def test_a_key_in_a_document_stays_behind(other: Store, dest: Path) -> None:
+def test_api_key_in_a_document_is_removed(other: Store, dest: Path) -> None:
     (dest / "sessions/s").mkdir(parents=True)
     raw = make_document("s", llm_config={"api_key": "sk-secret", "model": "m"})
     (dest / "sessions/s/session.json").write_bytes(raw)
@@ -330,7 +330,7 @@ def test_a_key_in_a_document_stays_behind(other: Store, dest: Path) -> None:
     assert restored(other, dest) == {"s": "same"}
 
 
-def test_a_broken_sidecar_does_not_keep_a_session_back(store: Store, other: Store, dest: Path) -> None:
+def test_session_with_a_corrupt_sidecar_is_restored(store: Store, other: Store, dest: Path) -> None:
     store.save(make_session("s"))
     store.backup(dest)
     (dest / "grovefs-backup.json").unlink()
@@ -341,8 +341,8 @@ def test_a_broken_sidecar_does_not_keep_a_session_back(store: Store, other: Stor
     assert other.load("s") is not None
 
 
-def test_a_failed_restore_puts_everything_back(store: Store, dest: Path) -> None:
-    """Rule 3: a full disk half-way through a session with many files."""
+def test_failed_restore_rolls_back(store: Store, dest: Path) -> None:
+    """Rule 3: the disk becomes full halfway through a session with many files."""
     fill(store)
     store.backup(dest)
     store.append("root", [Message.user("newer")])
@@ -369,10 +369,10 @@ def test_a_failed_restore_puts_everything_back(store: Store, dest: Path) -> None
     assert files_below(store.home) == files_below(dest)
 
 
-# -- trees made by other means -----------------------------------------------------------------------------------
+# -- trees without a manifest -----------------------------------------------------------------------------------
 
 
-def test_a_tree_of_rsync_can_be_restored(store: Store, other: Store, dest: Path) -> None:
+def test_rsync_copy_can_be_restored(store: Store, other: Store, dest: Path) -> None:
     fill(store)
     subprocess.run(["rsync", "-a", "--exclude=.grovefs", f"{store.home}/", f"{dest}/"], check=True)
     summary = other.restore(dest)
@@ -381,8 +381,8 @@ def test_a_tree_of_rsync_can_be_restored(store: Store, other: Store, dest: Path)
     assert times_below(other.home) == times_below(store.home)
 
 
-def test_a_session_copied_back_by_hand_is_a_session(store: Store, other: Store, dest: Path) -> None:
-    """A backup needs nothing of ours to be used."""
+def test_session_copied_back_by_hand_is_found(store: Store, other: Store, dest: Path) -> None:
+    """A backup can be used without GroveFS."""
     fill(store)
     store.backup(dest)
     shutil.copytree(dest / "sessions/root", other.home / "sessions/root", symlinks=True)
@@ -390,7 +390,7 @@ def test_a_session_copied_back_by_hand_is_a_session(store: Store, other: Store, 
     assert other.location("child") == Location("root", "child")
 
 
-def test_what_is_no_backup_is_said(store: Store, dest: Path) -> None:
+def test_directory_that_is_not_a_backup_is_rejected(store: Store, dest: Path) -> None:
     with pytest.raises(NotFound, match="no backup at"):
         store.restore(dest)
     dest.mkdir()
@@ -400,8 +400,8 @@ def test_what_is_no_backup_is_said(store: Store, dest: Path) -> None:
         store.restore(store.home)
 
 
-def test_a_read_only_disk_can_be_restored_from(store: Store, other: Store, dest: Path) -> None:
-    """Nothing is written there: not one time changes."""
+def test_restore_writes_nothing_to_the_backup(store: Store, other: Store, dest: Path) -> None:
+    """No ctime in the backup changes, so a read-only disk works."""
     fill(store)
     store.backup(dest)
     before = {path: path.lstat().st_ctime_ns for path in dest.rglob("*")}
@@ -409,7 +409,7 @@ def test_a_read_only_disk_can_be_restored_from(store: Store, other: Store, dest:
     assert {path: path.lstat().st_ctime_ns for path in dest.rglob("*")} == before
 
 
-def test_a_restored_session_keeps_its_place_in_time(store: Store, other: Store, dest: Path) -> None:
+def test_restored_session_keeps_created_at(store: Store, other: Store, dest: Path) -> None:
     session = make_session("s")
     session.created_at = Timestamp("2020-01-01T00:00:00.123456789Z")
     store.save(session)

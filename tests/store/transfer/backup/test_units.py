@@ -1,4 +1,4 @@
-"""Units: each file of a home belongs to exactly one, and is found there."""
+"""Backup units: each file of a home belongs to exactly one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from store.transfer.backup.units import iter_units, location_of, lock_of, scan_u
 FILES = {
     "sessions.json": "",
     "sessions/loose.txt": "sessions",
-    "sessions/a..b/x": "sessions",  # no id: foreign
+    "sessions/a..b/x": "sessions",  # not a valid id: foreign
     "sessions/r/session.json": "sessions/r",
     "sessions/r/attachments/p.png": "sessions/r",
     "sessions/r/mailbox/new/1.json": "sessions/r",
@@ -40,11 +40,11 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("path", "unit"), FILES.items())
-def test_a_file_belongs_to_one_unit(path: str, unit: str) -> None:
+def test_unit_of_a_path(path: str, unit: str) -> None:
     assert unit_of(path) == unit
 
 
-def test_every_file_is_found_in_its_unit_and_in_no_other(home: Path) -> None:
+def test_every_file_is_in_exactly_one_unit(home: Path) -> None:
     disk = Disk(home)
     closed: dict[str, str] = {}
     found = {path: unit for unit in iter_units(disk, closed) for path in scan_unit(disk, unit)[0]}
@@ -53,7 +53,7 @@ def test_every_file_is_found_in_its_unit_and_in_no_other(home: Path) -> None:
     assert not closed
 
 
-def test_a_unit_knows_whose_lock_keeps_it() -> None:
+def test_lock_of_each_unit() -> None:
     assert str(location_of("sessions/r/children/c")) == "r/c"
     assert lock_of("sessions/r") == location_of("sessions/r")
     assert (lock_of("projects/k"), lock_of("state/agents"), location_of("projects/k")) == (
@@ -63,7 +63,7 @@ def test_a_unit_knows_whose_lock_keeps_it() -> None:
     )
 
 
-def test_pipes_are_named_and_links_are_not_followed(home: Path, tmp_path: Path) -> None:
+def test_pipes_are_listed_and_links_are_not_followed(home: Path, tmp_path: Path) -> None:
     os.mkfifo(home / "sessions/r/pipe")
     (home / "sessions/r/away").symlink_to("/etc")
     (home / "sessions/linked").symlink_to(home / "sessions/r")

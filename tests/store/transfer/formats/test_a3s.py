@@ -1,4 +1,4 @@
-"""An A3S store, of either layout: blocks become messages, records take their places, keys are left out."""
+"""A3S stores of both layouts: blocks become messages, records become files, API keys are left out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def imported(store: Store, tmp_path: Path) -> Session:
     return session
 
 
-def test_the_conversation_reads_as_it_was(imported: Session, store: Store) -> None:
+def test_messages_are_imported(imported: Session, store: Store) -> None:
     ask, call, result, failed = imported.messages
     assert (ask.role, ask.content) == ("user", "hi")
     assert ask.content_parts is not None
@@ -45,7 +45,7 @@ def test_the_conversation_reads_as_it_was(imported: Session, store: Store) -> No
     assert (failed.tool_call_id, failed.tool_success, failed.content) == ("t2", False, "no")
 
 
-def test_everything_else_is_kept_but_the_key(imported: Session, store: Store) -> None:
+def test_other_members_are_kept_except_api_keys(imported: Session, store: Store) -> None:
     source = a3s_session()
     for key in ("config", "state", "context_usage", "total_usage", "total_cost", "tool_names", "tasks"):
         value = imported.metadata[f"a3s.{key}"]
@@ -56,21 +56,21 @@ def test_everything_else_is_kept_but_the_key(imported: Session, store: Store) ->
     assert (imported.created_at, imported.updated_at) == ("2023-11-14T22:13:20Z", "2023-11-14T22:15:00Z")
 
 
-def test_records_take_their_places(imported: Session, store: Store) -> None:
+def test_records_become_record_files(imported: Session, store: Store) -> None:
     base = store.home / "sessions/a3-1"
     assert read_json(base / "artifacts.json") == {"artifacts": [a3s_artifact()]}
     assert read_json(base / "traces.json") == [a3s_trace()]
     assert read_json(base / "verification.json") == [a3s_report()]
 
 
-def test_descendants_are_children(imported: Session, store: Store) -> None:
+def test_descendants_become_children(imported: Session, store: Store) -> None:
     child = store.load("a3-1/a3-2")
     assert child is not None
     assert child.parent_session_id == "a3-1"
 
 
 def test_the_v1_layout(store: Store, tmp_path: Path) -> None:
-    """Odd ids get another; encrypted sessions are reported and skipped."""
+    """Invalid ids are replaced; encrypted sessions are reported and skipped."""
     base = make_a3s_v1(tmp_path / "a3s")
     summary = store.imports.run(str(base))
     assert summary.counts == {"new": 1}
@@ -85,7 +85,7 @@ def test_the_v1_layout(store: Store, tmp_path: Path) -> None:
     assert store.imports.run(str(base)).counts == {"unchanged": 1}
 
 
-def test_a_message_that_is_none_skips_the_session_with_its_line(store: Store, tmp_path: Path) -> None:
+def test_invalid_message_skips_the_session_and_reports_its_line(store: Store, tmp_path: Path) -> None:
     base = make_a3s(tmp_path / "a3s")
     broken = a3s_session("a3-3", llm_config=None, parent_id=None)
     broken["messages"][1] = "no message"

@@ -1,4 +1,4 @@
-"""A Bamboo home: documents byte for byte, with all that lies beside them."""
+"""Bamboo homes: documents are imported byte for byte, with all other files."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def imported(store: Store, bamboo: Path) -> Store:
     return store
 
 
-def test_documents_come_byte_for_byte(imported: Store, bamboo: Path) -> None:
+def test_documents_are_imported_byte_for_byte(imported: Store, bamboo: Path) -> None:
     for path in ("tree/session.json", "tree/runtime.json", "tree/children/kid/session.json", "older/session.json"):
         assert (imported.home / "sessions" / path).read_bytes() == (bamboo / "sessions" / path).read_bytes()
     tree = imported.load("tree")
     assert tree is not None
-    assert tree.title == "Fresher"  # the sidecar's
+    assert tree.title == "Fresher"  # from the sidecar
 
 
-def test_what_lies_beside_comes_along(imported: Store) -> None:
+def test_other_files_are_imported(imported: Store) -> None:
     tree = imported.home / "sessions/tree"
     assert (tree / "attachments/5c2f7a54.png").read_bytes() == PNG
     assert (tree / "token-usage.jsonl").read_text() == '{"ts":"2026-06-20T08:15:32Z","total_tokens":3}\n'
@@ -44,7 +44,7 @@ def test_what_lies_beside_comes_along(imported: Store) -> None:
     assert entry.has_attachments
 
 
-def test_flat_sessions_come_too(imported: Store, bamboo: Path) -> None:
+def test_flat_sessions_are_imported(imported: Store, bamboo: Path) -> None:
     flat = imported.home / "sessions/flat"
     assert (flat / "session.json").read_bytes() == (bamboo / "sessions/flat.json").read_bytes()
     assert (flat / "attachments/events.jsonl").read_text() == '{"event":1}\n'
@@ -53,7 +53,7 @@ def test_flat_sessions_come_too(imported: Store, bamboo: Path) -> None:
     assert kid.parent_session_id == "flat"
 
 
-def test_a_second_import_changes_nothing_and_growth_follows(imported: Store, bamboo: Path) -> None:
+def test_repeated_import_updates_only_grown_sessions(imported: Store, bamboo: Path) -> None:
     assert imported.imports.run(str(bamboo)).counts == {"unchanged": 5}
     with Store.open(bamboo, background=False) as other:
         other.append("tree", [{"id": "m2", "role": "assistant", "content": "hi", "created_at": "2026-06-21T00:00:00Z"}])
@@ -63,7 +63,7 @@ def test_a_second_import_changes_nothing_and_growth_follows(imported: Store, bam
     ).read_bytes()
 
 
-def test_a_home_of_ours_is_a_source_as_well(store: Store, tmp_path: Path) -> None:
+def test_grovefs_home_can_be_imported(store: Store, tmp_path: Path) -> None:
     with Store.open(tmp_path / "other", background=False) as other:
         other.save(make_session("mine", messages=4))
         attached = other.attach("mine", PNG, "image/png")
@@ -72,7 +72,7 @@ def test_a_home_of_ours_is_a_source_as_well(store: Store, tmp_path: Path) -> Non
 
 
 def test_broken_documents_are_reported_with_their_line(store: Store, bamboo: Path) -> None:
-    """A broken root takes its children with it; a broken sidecar is kept as an attachment."""
+    """The children of an invalid root are skipped; an invalid sidecar is kept as an attachment."""
     (bamboo / "sessions/tree/session.json").write_bytes(bamboo_document("tree", title=5))
     (bamboo / "sessions/older/runtime.json").write_text('{\n "id": ')
     (bamboo / "sessions/flat.json").write_text("not json")
@@ -87,7 +87,7 @@ def test_broken_documents_are_reported_with_their_line(store: Store, bamboo: Pat
     assert store.load("tree") is None
 
 
-def test_a_document_that_contradicts_its_path_is_made_to_agree(store: Store, bamboo: Path) -> None:
+def test_identity_is_corrected_to_match_the_path(store: Store, bamboo: Path) -> None:
     (bamboo / "sessions/tree").rename(bamboo / "sessions/wood")
     assert store.imports.run(str(bamboo)).problems == []
     session = store.load("wood")
@@ -97,7 +97,7 @@ def test_a_document_that_contradicts_its_path_is_made_to_agree(store: Store, bam
 
 
 @pytest.mark.parametrize("authority", [b'{"_bamboo_main_authority":{"version":1},', b'{ "_bamboo_main_authority": 5,'])
-def test_a_broken_seal_is_dropped(store: Store, tmp_path: Path, authority: bytes) -> None:
+def test_invalid_authority_is_removed(store: Store, tmp_path: Path, authority: bytes) -> None:
     path = tmp_path / "b/sessions/sealed/session.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(authority + bamboo_document("sealed")[1:])
@@ -105,7 +105,7 @@ def test_a_broken_seal_is_dropped(store: Store, tmp_path: Path, authority: bytes
     assert b"authority" not in (store.home / "sessions/sealed/session.json").read_bytes()
 
 
-def test_names_that_are_not_unicode_get_others(store: Store, bamboo: Path) -> None:
+def test_non_unicode_file_names_are_replaced(store: Store, bamboo: Path) -> None:
     odd = os.fsencode(bamboo / "sessions/older") + b"/n\xff.txt"
     Path(os.fsdecode(odd)).write_text("odd")
     summary = store.imports.run(str(bamboo))
@@ -114,8 +114,8 @@ def test_names_that_are_not_unicode_get_others(store: Store, bamboo: Path) -> No
     assert any(p.read_text() == "odd" for p in (store.home / "sessions/older/attachments").iterdir())
 
 
-def test_messages_without_ids_do_not_get_lost(store: Store, tmp_path: Path) -> None:
-    """Then only their number can be compared."""
+def test_messages_without_ids_are_not_lost(store: Store, tmp_path: Path) -> None:
+    """Without ids only the number of messages can be compared."""
     path = tmp_path / "b/sessions/s/session.json"
     path.parent.mkdir(parents=True)
     say = [{"role": "user", "content": str(i)} for i in range(3)]
@@ -129,7 +129,7 @@ def test_messages_without_ids_do_not_get_lost(store: Store, tmp_path: Path) -> N
     assert len(data["messages"]) == 4
 
 
-def test_a_key_is_left_out_and_reported(store: Store, bamboo: Path) -> None:
+def test_api_key_is_left_out_and_reported(store: Store, bamboo: Path) -> None:
     raw = bamboo_document("older", metadata={"api_key": "sk-very-secret", "other": "x"})
     (bamboo / "sessions/older/session.json").write_bytes(raw)
     summary = store.imports.run(str(bamboo))

@@ -1,4 +1,4 @@
-"""A ChatGPT export: the path that counts is the session, every branch off it a child, and nothing is lost."""
+"""ChatGPT exports: the current path becomes the session, every branch a child, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def contents(store: Store) -> dict[str, list[str | None]]:
     }
 
 
-def test_the_path_that_counts_is_the_session(imported: Session) -> None:
+def test_current_path_becomes_the_session(imported: Session) -> None:
     assert [m.id for m in imported.messages] == ["q", "t2", "a2"]
     ask, thought, answer = imported.messages
     assert (ask.role, ask.content) == ("user", "What is this?")
@@ -44,7 +44,7 @@ def test_the_path_that_counts_is_the_session(imported: Session) -> None:
     assert answer.created_at == "2023-11-14T22:13:22Z"
 
 
-def test_branches_are_children_and_hold_every_other_message(imported: Session, store: Store) -> None:
+def test_branches_become_children_with_all_other_messages(imported: Session, store: Store) -> None:
     found = contents(store)
     assert found["branch-a1"] == ["a1"]
     assert found["branch-q'"] == ["q'", "a5"]
@@ -57,7 +57,7 @@ def test_branches_are_children_and_hold_every_other_message(imported: Session, s
     assert inner.messages[0].created_at == "2023-11-14T22:13:24.123456Z"
 
 
-def test_the_session_knows_what_the_source_knew(imported: Session) -> None:
+def test_session_members_are_imported(imported: Session) -> None:
     assert (imported.title, imported.model) == ("A picture", "gpt-4o")
     assert imported.created_at == "2023-11-14T22:13:20.250Z"
     assert imported.updated_at == "2023-11-14T22:13:29Z"
@@ -74,8 +74,8 @@ def test_files_of_the_export_become_attachments(imported: Session, store: Store)
     assert kept_metadata(imported.messages[0], "chatgpt")["content"]["parts"][0]["width"] == 1
 
 
-def test_a_path_that_moved_moves_messages_and_loses_none(store: Store, tmp_path: Path) -> None:
-    """The person went back to another answer, and exported again."""
+def test_messages_move_with_the_current_path(store: Store, tmp_path: Path) -> None:
+    """The user switched to another answer and exported again."""
     base = make_chatgpt(tmp_path / "export")
     store.imports.run(str(base))
     before = {id for ids in contents(store).values() for id in ids}
@@ -88,7 +88,7 @@ def test_a_path_that_moved_moves_messages_and_loses_none(store: Store, tmp_path:
     assert store.imports.run(str(base)).counts["updated"] == 0
 
 
-def test_bad_conversations_are_reported_by_line_and_cost_no_other(store: Store, tmp_path: Path) -> None:
+def test_invalid_conversation_does_not_affect_others(store: Store, tmp_path: Path) -> None:
     export = tmp_path / "export"
     bad: list[Any] = ["text", 5, {"id": "x"}, {"mapping": {}}, {"id": "no-map", "mapping": [1]}]
     make_chatgpt(export, *bad, chat_conversation())
@@ -97,7 +97,7 @@ def test_bad_conversations_are_reported_by_line_and_cost_no_other(store: Store, 
     assert summary.counts == {"new": 4}
 
 
-def test_bad_nodes_are_reported_and_kept(store: Store, tmp_path: Path) -> None:
+def test_invalid_nodes_are_reported_and_kept(store: Store, tmp_path: Path) -> None:
     conversation = chat_conversation()
     conversation["mapping"] |= {"odd": 5, "odder": {"id": "odder", "message": "text", "parent": "a2", "children": []}}
     summary = store.imports.run(str(make_chatgpt(tmp_path / "export", conversation)))
@@ -107,7 +107,7 @@ def test_bad_nodes_are_reported_and_kept(store: Store, tmp_path: Path) -> None:
     assert json.loads(kept[0].splitlines()[0]) == {"odd": 5}
 
 
-def test_an_array_that_ends_in_the_middle_yields_what_it_has(store: Store, tmp_path: Path) -> None:
+def test_truncated_array_yields_its_complete_elements(store: Store, tmp_path: Path) -> None:
     export = make_chatgpt(tmp_path / "export", chat_conversation("c1"), chat_conversation("c2"))
     text = (export / "conversations.json").read_text()
     (export / "conversations.json").write_text(text[: len(text) * 3 // 4])
@@ -116,7 +116,7 @@ def test_an_array_that_ends_in_the_middle_yields_what_it_has(store: Store, tmp_p
     assert "not closed" in summary.problems[0].text
 
 
-def test_the_same_conversation_twice_is_taken_once(store: Store, tmp_path: Path) -> None:
+def test_duplicate_conversation_is_imported_once(store: Store, tmp_path: Path) -> None:
     export = make_chatgpt(tmp_path / "export", chat_conversation(), chat_conversation(current="a1"))
     for counts in ({"new": 4}, {"unchanged": 4}):
         summary = store.imports.run(str(export))
@@ -132,8 +132,8 @@ VALUES = st.recursive(
 
 
 @given(st.lists(VALUES, max_size=6), st.integers(1, 7), st.sampled_from([None, 1]), st.booleans())
-def test_elements_of_an_array_come_out_whole(values: list[Any], size: int, indent: int | None, escape: bool) -> None:
-    """However the pieces are cut."""
+def test_array_elements_are_split_correctly(values: list[Any], size: int, indent: int | None, escape: bool) -> None:
+    """The result does not depend on chunk boundaries."""
     text = json.dumps(values, indent=indent, ensure_ascii=escape).encode(errors="surrogatepass")
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
     found = list(iter_elements(pieces))
@@ -143,7 +143,7 @@ def test_elements_of_an_array_come_out_whole(values: list[Any], size: int, inden
 
 
 @given(st.binary(max_size=60), st.integers(1, 9))
-def test_anything_else_is_a_broken_array(raw: bytes, size: int) -> None:
+def test_input_that_is_not_an_array_is_rejected(raw: bytes, size: int) -> None:
     with suppress(BrokenArray):
         list(iter_elements(raw[i : i + size] for i in range(0, len(raw), size)))
 
@@ -156,7 +156,7 @@ NODE = st.fixed_dictionaries(
 
 @given(st.dictionaries(IDS, NODE), IDS | st.none() | st.just([]))
 def test_every_node_is_in_exactly_one_chain(mapping: dict[str, dict[str, Any]], current: Any) -> None:
-    """Circles, orphans, children that their parents deny: whatever the mapping says."""
+    """This holds for cycles, orphans, and children that their parents do not list."""
     chains = ConversationNodes(mapping).chains(current)
     assert sorted(node for chain in chains for node in chain.nodes) == sorted(mapping)
     assert all(chain.parent in chains[:i] for i, chain in enumerate(chains) if i)

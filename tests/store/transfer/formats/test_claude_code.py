@@ -1,4 +1,4 @@
-"""Claude Code's projects: every record has a place, and sub-agents are children."""
+"""Claude Code projects: every record is kept, and sub-agents become children."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def imported(store: Store, tmp_path: Path) -> Session:
     return session
 
 
-def test_the_conversation_reads_as_it_was(imported: Session) -> None:
+def test_messages_are_imported(imported: Session) -> None:
     assert [m.role for m in imported.messages] == ["user", "assistant", "tool", "tool", "assistant", "system"]
     assert [m.id for m in imported.messages] == ["u1", "u2", "u3", "u4", "u5", "u6"]
     ask, look, seen, failed, done, boundary = imported.messages
@@ -43,15 +43,15 @@ def test_the_conversation_reads_as_it_was(imported: Session) -> None:
     assert boundary.content == "Compacted"
 
 
-def test_the_session_knows_what_the_source_knew(imported: Session) -> None:
-    assert imported.title == "Mend the cart"
+def test_session_members_are_imported(imported: Session) -> None:
+    assert imported.title == "Fix the cart"
     assert imported.model == "claude-sonnet-4-5"
     assert imported.workspace_path == "/home/me/shop"
     assert imported.created_at == "2026-02-18T09:00:00.100Z"
     assert imported.updated_at == "2026-02-18T09:00:10Z"
 
 
-def test_nothing_of_a_record_is_lost(imported: Session, store: Store) -> None:
+def test_every_member_of_a_record_is_kept(imported: Session, store: Store) -> None:
     """Each member of each line is in the message, in its metadata, in the session's, or in records.jsonl."""
     look, seen, failed = imported.messages[1:4]
     assert kept_metadata(look, "claude-code")["message"]["usage"]["service_tier"] == "standard"
@@ -79,20 +79,22 @@ def test_long_tool_results_become_attachments(imported: Session, store: Store) -
     assert (store.home / f"sessions/{CLAUDE_ID}/attachments/{name}").read_text() == "a long output\n" * 1000
 
 
-def test_sub_agents_are_children(imported: Session, store: Store) -> None:
-    """In the session's own file, beside it, and below it."""
-    inline, beside, below = (store.load(f"{CLAUDE_ID}/{id}") for id in ("sidechain-s1", "agent-beef01", "agent-cafe02"))
+def test_sub_agents_become_children(imported: Session, store: Store) -> None:
+    """In the session file itself, next to it, and below it."""
+    inline, sibling, below = (
+        store.load(f"{CLAUDE_ID}/{id}") for id in ("sidechain-s1", "agent-beef01", "agent-cafe02")
+    )
     assert inline is not None
-    assert beside is not None
+    assert sibling is not None
     assert below is not None
     assert [m.content for m in inline.messages] == ["Find all carts", "Two."]
-    assert inline.parent_session_id == beside.parent_session_id == CLAUDE_ID
+    assert inline.parent_session_id == sibling.parent_session_id == CLAUDE_ID
     assert (below.parent_session_id, below.spawn_depth) == ("agent-beef01", 2)
     assert (below.title, below.subagent_type) == ("Dig for carts", "explorer")
     assert below.root_session_id == CLAUDE_ID
 
 
-def test_an_agent_without_its_session_stands_for_itself(store: Store, tmp_path: Path) -> None:
+def test_sub_agent_without_a_session_becomes_a_root(store: Store, tmp_path: Path) -> None:
     line = claude_line("user", "b1", {"role": "user", "content": "Count"}, "01:00", isSidechain=True, agentId="beef01")
     write_lines(tmp_path / "p/agent-beef01.jsonl", [line])
     assert store.imports.run(str(tmp_path / "p")).counts == {"new": 1}
@@ -102,14 +104,14 @@ def test_an_agent_without_its_session_stands_for_itself(store: Store, tmp_path: 
     assert [m.content for m in session.messages] == ["Count"]
 
 
-def test_one_file_alone_can_be_imported(store: Store, tmp_path: Path) -> None:
+def test_single_file_can_be_imported(store: Store, tmp_path: Path) -> None:
     base = make_claude(tmp_path / "dot-claude")
     assert store.imports.run(str(base / f"projects/-home-me-shop/{CLAUDE_ID}.jsonl")).counts["new"] >= 1
     assert store.load(CLAUDE_ID) is not None
 
 
-def test_half_characters_are_mended_and_the_line_kept(store: Store, tmp_path: Path) -> None:
-    """A text cut in the middle of an emoji, which JavaScript writes as half a surrogate pair."""
+def test_lone_surrogates_are_replaced_and_the_line_is_kept(store: Store, tmp_path: Path) -> None:
+    """JavaScript writes a string cut within an emoji with a lone surrogate."""
     line = json.dumps(claude_line("user", "u1", {"role": "user", "content": "cut \ud83d"}, "00:00"))
     (tmp_path / "p").mkdir()
     (tmp_path / "p/s1.jsonl").write_text(line + "\n")
@@ -122,7 +124,7 @@ def test_half_characters_are_mended_and_the_line_kept(store: Store, tmp_path: Pa
     assert kept[0].decode().strip() == line
 
 
-def test_a_large_rest_goes_to_the_records(store: Store, tmp_path: Path) -> None:
+def test_large_unmapped_members_are_kept_in_records(store: Store, tmp_path: Path) -> None:
     content = [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}]
     big = claude_line("user", "u1", {"role": "user", "content": content}, "00:00", toolUseResult={"f": "x" * 100_000})
     write_lines(tmp_path / "p/s1.jsonl", [big])

@@ -1,4 +1,4 @@
-"""Codex's rollouts, of both generations, with threads that spawned others."""
+"""Codex rollouts of both generations, with threads that spawned others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def imported(store: Store, tmp_path: Path) -> Session:
     return session
 
 
-def test_the_conversation_reads_as_it_was(imported: Session) -> None:
+def test_messages_are_imported(imported: Session) -> None:
     said = [(m.role, m.content) for m in imported.messages if m.content]
     assert said == [
         ("user", "<environment_context/>"),
@@ -56,7 +56,7 @@ def test_the_conversation_reads_as_it_was(imported: Session) -> None:
     assert failed.tool_success is False
 
 
-def test_the_session_knows_what_the_source_knew(imported: Session) -> None:
+def test_session_members_are_imported(imported: Session) -> None:
     assert imported.title == "what is 2+2?"
     assert imported.model == "gpt-5-codex"
     assert imported.workspace_path == "/home/me/sums"
@@ -64,7 +64,7 @@ def test_the_session_knows_what_the_source_knew(imported: Session) -> None:
     assert json.loads(imported.metadata["codex.git"]) == {"branch": "main"}
 
 
-def test_what_is_no_message_is_kept(imported: Session, store: Store) -> None:
+def test_records_that_are_not_messages_are_kept(imported: Session, store: Store) -> None:
     kept = store.attachments.read(CODEX_ID, "records")
     assert kept is not None
     assert [json.loads(line) for line in kept[0].splitlines()] == [
@@ -78,7 +78,7 @@ def test_images_become_attachments(imported: Session, store: Store) -> None:
     assert store.attachments.resolve(parts[1].image_url.url) == (PNG, "image/png")
 
 
-def test_spawned_threads_are_children_of_one_root(imported: Session, store: Store) -> None:
+def test_spawned_threads_become_children_of_one_root(imported: Session, store: Store) -> None:
     child, inner = (store.load(f"{CODEX_ID}/{id}") for id in (CODEX_CHILD, CODEX_GRANDCHILD))
     assert child is not None
     assert inner is not None
@@ -86,7 +86,7 @@ def test_spawned_threads_are_children_of_one_root(imported: Session, store: Stor
     assert (inner.parent_session_id, inner.spawn_depth) == (CODEX_CHILD, 2)
 
 
-def test_the_first_generation_is_read_too(imported: Session, store: Store) -> None:
+def test_first_generation_is_imported(imported: Session, store: Store) -> None:
     old = store.load(CODEX_OLD)
     assert old is not None
     assert [(m.role, m.content) for m in old.messages] == [
@@ -97,7 +97,7 @@ def test_the_first_generation_is_read_too(imported: Session, store: Store) -> No
     assert old.created_at == "2025-09-02T17:17:41.762Z"
 
 
-def test_a_thread_whose_parent_is_missing_or_itself_is_a_root(store: Store, tmp_path: Path) -> None:
+def test_thread_with_missing_or_cyclic_parent_is_a_root(store: Store, tmp_path: Path) -> None:
     write_lines(tmp_path / "s/rollout-a.jsonl", codex_child("lonely", "gone", 1))
     write_lines(tmp_path / "s/rollout-b.jsonl", codex_child("circle", "circle", 1))
     write_lines(tmp_path / "s/rollout-c.jsonl", codex_child("egg", "hen", 1))
@@ -106,7 +106,7 @@ def test_a_thread_whose_parent_is_missing_or_itself_is_a_root(store: Store, tmp_
     assert {entry.kind for entry in store.entries()} == {"root"}
 
 
-def test_a_second_import_changes_nothing_and_growth_appends(store: Store, tmp_path: Path) -> None:
+def test_repeated_import_updates_only_grown_sessions(store: Store, tmp_path: Path) -> None:
     base = make_codex(tmp_path / "dot-codex")
     store.imports.run(str(base))
     assert store.imports.run(str(base)).counts == {"unchanged": 4}

@@ -1,4 +1,4 @@
-"""Sources that were tampered with, by chance or on purpose: never a traceback, never a document nobody can load."""
+"""Corrupt or malicious sources: never a traceback, never a document that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ ODD: list[Any] = [
 
 
 def places_in(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Every place in a JSON value where another could stand."""
+    """The path of every value inside a JSON value."""
     found = [path]
     if isinstance(value, dict):
         return found + [p for key, part in value.items() for p in places_in(part, (*path, key))]
@@ -81,7 +81,7 @@ def replaced(value: Any, path: tuple[str | int, ...], other: Any) -> Any:
 
 
 def tampered_value(draw: st.DataObject, text: str) -> str:
-    """The same text with one value in it replaced by another, or one member taken away or doubled."""
+    """The same text with one value replaced, or one member removed or duplicated."""
     value = json.loads(text)
     path = draw.draw(st.sampled_from(places_in(value)))
     other = draw.draw(st.sampled_from(ODD))
@@ -119,14 +119,14 @@ def locations(store: Store) -> list[str]:
 @pytest.mark.parametrize("layout", MAKERS)
 @settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
 @given(draw=st.data())
-def test_a_tampered_source_is_survived(layout: str, draw: st.DataObject) -> None:
-    """Whatever is imported can be loaded, the home is clean, and a second import changes nothing."""
+def test_tampered_source_is_handled(layout: str, draw: st.DataObject) -> None:
+    """Every imported session can be loaded, the home is clean, and a second import changes nothing."""
     with TemporaryDirectory() as place:
         source, format = MAKERS[layout](Path(place) / "source"), layout.split()[0]
         for _ in range(draw.draw(st.integers(1, 3))):
             try:
                 tamper(draw, source)
-            except ValueError:  # tampered with before, and no JSON any more
+            except ValueError:  # no longer JSON after an earlier change
                 break
         outside = set(os.listdir(place))
         with Store.open(Path(place) / "home", background=False, durability="normal") as store:
@@ -143,7 +143,7 @@ def test_a_tampered_source_is_survived(layout: str, draw: st.DataObject) -> None
 
 
 @pytest.mark.parametrize("layout", MAKERS)
-def test_each_format_is_recognised_by_itself_alone(layout: str, tmp_path: Path) -> None:
+def test_each_format_recognises_only_its_own_sources(layout: str, tmp_path: Path) -> None:
     with Source(MAKERS[layout](tmp_path / "source")) as source:
         assert registry.recognise(source).name == layout.split()[0]
         sure = [f.name for f in registry.FORMATS if f.recognise(source) is not None]
@@ -163,14 +163,14 @@ with Store.open(sys.argv[1], background=False, durability="normal") as store:
 
 
 def run_measured(home: Path, source: Path) -> tuple[str, int]:
-    """How many were imported, with how many problems; and by how much memory grew."""
+    """The counts of imported sessions and problems, and the growth of memory in bytes."""
     command = [sys.executable, "-c", PEAK, str(home), str(source)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     counts, peak = result.stdout.splitlines()
     return counts, int(peak)
 
 
-def test_a_large_export_is_read_one_conversation_at_a_time(home: Path, tmp_path: Path) -> None:
+def test_large_export_is_streamed(home: Path, tmp_path: Path) -> None:
     size, count = 200_000, 300
     (tmp_path / "export").mkdir()
     with (tmp_path / "export/conversations.json").open("w") as file:
@@ -182,16 +182,16 @@ def test_a_large_export_is_read_one_conversation_at_a_time(home: Path, tmp_path:
         file.write("]")
     counts, peak = run_measured(home, tmp_path / "export")
     assert counts == f"{count} 0"
-    assert peak < size * count  # less than the text alone
+    assert peak < size * count  # less than the source itself
 
 
-def test_a_line_without_end_is_reported_and_passed_over(home: Path, tmp_path: Path) -> None:
-    """It is not even read into memory whole."""
+def test_endless_line_is_reported_and_skipped(home: Path, tmp_path: Path) -> None:
+    """The line is never in memory as a whole."""
     (tmp_path / "p").mkdir()
     good = json.dumps(foreign.claude_line("user", "u1", {"role": "user", "content": "hi"}, "00:00")).encode()
     with (tmp_path / "p/s1.jsonl").open("wb") as file:
         file.write(good + b"\n")
-        file.truncate(300_000_000)  # a hole: as many NULs, and no newline
+        file.truncate(300_000_000)  # a hole: NUL bytes without a newline
         file.seek(0, os.SEEK_END)
         file.write(b"\n" + good.replace(b'"u1"', b'"u2"') + b"\n")
     counts, peak = run_measured(home, tmp_path / "p")

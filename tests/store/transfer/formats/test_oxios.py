@@ -1,4 +1,4 @@
-"""An oxios workspace: two lists become one conversation, and steps a trajectory."""
+"""Oxios workspaces: two lists become one conversation, steps a trajectory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def imported(store: Store, tmp_path: Path) -> Session:
     return session
 
 
-def test_questions_and_answers_stand_in_the_order_of_their_times(imported: Session) -> None:
+def test_messages_are_merged_by_time(imported: Session) -> None:
     assert [(m.role, m.content) for m in imported.messages] == [
         ("user", "What is here?"),
         ("assistant", "Two files."),
@@ -30,7 +30,7 @@ def test_questions_and_answers_stand_in_the_order_of_their_times(imported: Sessi
     assert kept_metadata(imported.messages[1], "oxios")["trajectory_range"] == {"start": 0, "end": 1}
 
 
-def test_the_session_knows_what_the_source_knew(imported: Session) -> None:
+def test_session_members_are_imported(imported: Session) -> None:
     assert (imported.title, imported.user_id, imported.persona_id) == ("Files", "me", "dev")
     assert imported.project_id == "p1"
     assert imported.updated_at == "2026-05-01T10:01:00Z"
@@ -47,13 +47,13 @@ def test_steps_become_the_trajectory(imported: Session, store: Store) -> None:
     assert json.loads(reasons[0])["content"] == "ls will do"
 
 
-def test_a_thread_is_a_child(imported: Session, store: Store) -> None:
+def test_thread_becomes_a_child(imported: Session, store: Store) -> None:
     thread = store.load("ox-1/ox-2")
     assert thread is not None
     assert (thread.parent_session_id, thread.spawn_depth) == ("ox-1", 1)
 
 
-def test_a_session_oxios_could_not_load_is_skipped_with_its_line(store: Store, tmp_path: Path) -> None:
+def test_session_oxios_could_not_load_is_skipped_with_its_line(store: Store, tmp_path: Path) -> None:
     base = make_oxios(tmp_path / "workspace")
     broken = {
         "time": oxios_session("time", created_at="yesterday"),
@@ -77,7 +77,7 @@ def test_a_session_oxios_could_not_load_is_skipped_with_its_line(store: Store, t
             assert "yesterday" in line or '"content": 5' in line
 
 
-def test_a_second_import_changes_nothing_and_growth_appends(store: Store, tmp_path: Path) -> None:
+def test_repeated_import_updates_only_grown_sessions(store: Store, tmp_path: Path) -> None:
     base = make_oxios(tmp_path / "workspace")
     store.imports.run(str(base))
     assert store.imports.run(str(base)).counts == {"unchanged": 2}
@@ -90,8 +90,8 @@ def test_a_second_import_changes_nothing_and_growth_appends(store: Store, tmp_pa
     assert session.messages[-1].content == "You're welcome"
 
 
-def test_other_documents_become_state(store: Store, tmp_path: Path) -> None:
-    """What has changed here stays; what is no document is reported; what git keeps there is left alone."""
+def test_other_documents_become_state_documents(store: Store, tmp_path: Path) -> None:
+    """Documents changed here are kept, invalid ones are reported, files of git are ignored."""
     base = make_oxios(tmp_path / "workspace")
     fact = '{"id": "f1", "content_hash": 18446744073709551615}'
     documents = {"memory/facts/f1.json": fact, "notes/todo.md": "# Todo\n", "cron/jobs.json": "[]"}
