@@ -1,4 +1,4 @@
-"""Attachments come, go and move by name, and the index knows whether a session has any, whatever happens."""
+"""Adding, deleting and renaming attachments updates the index, also across crashes."""
 
 import os
 import subprocess
@@ -43,8 +43,8 @@ def two(home: Path) -> Path:
     return home
 
 
-def agreed(store: Store, root: str) -> bool:
-    """Whether a session has attachments; index and files say the same."""
+def has_attachments(store: Store, root: str) -> bool:
+    """Whether a session has attachments; asserts that index and files agree."""
     entry = store.entry(root)
     assert entry is not None
     assert entry.has_attachments == bool(os.listdir(store.home / f"sessions/{root}/attachments")), root
@@ -53,44 +53,44 @@ def agreed(store: Store, root: str) -> bool:
 
 @pytest.mark.parametrize("step", ["mark", "move", "sync-dir", "index"])
 @pytest.mark.parametrize("names", [["one/attachments/x"], ["one/attachments/x", "two/attachments/y"]])
-def test_a_kill_leaves_no_wrong_index(two: Path, step: str, names: list[str]) -> None:
-    """Rule 7, though another process has the home open all the while, so that nothing is swept."""
+def test_the_index_is_right_after_a_kill(two: Path, step: str, names: list[str]) -> None:
+    """Rule 7, even if another process keeps the home open, so that no sweep runs."""
     with Store.open(two, background=False) as other:
         arguments = [str(two), step, *(f"sessions/{name}" for name in names)]
         assert subprocess.run([sys.executable, "-c", KILLED, *arguments]).returncode == 9
-        with Store.open(two, background=False):  # whoever comes next finishes it
+        with Store.open(two, background=False):  # recovers the commit
             pass
-        is_left, is_there = agreed(other, "one"), agreed(other, "two")
-        assert is_left is (step == "mark")  # once it is marked it is finished
+        is_left, is_there = has_attachments(other, "one"), has_attachments(other, "two")
+        assert is_left is (step == "mark")  # with a journal entry the commit is finished
         assert is_there is (len(names) == 2 and not is_left)
         assert not [finding for finding in other.check().findings if finding.kind != "temporary"]
 
 
-def test_moving_tells_both_sessions(two: Path) -> None:
+def test_a_move_is_announced_for_both_sessions(two: Path) -> None:
     with Store.open(two, background=False) as store:
         cursor = store.feed.since().cursor
         store.moves.move(attached(two, "one", "x"), attached(two, "two", "y"))
-        assert (agreed(store, "one"), agreed(store, "two")) == (False, True)
+        assert (has_attachments(store, "one"), has_attachments(store, "two")) == (False, True)
         assert {change.location for change in store.feed.since(cursor).items} == {Location("one"), Location("two")}
         store.moves.move(attached(two, "two", "y"), classify_path("sessions/two/notes"))
-        assert not agreed(store, "two")
+        assert not has_attachments(store, "two")
         store.moves.move(classify_path("sessions/two/notes"), attached(two, "two", "y"))
-        assert agreed(store, "two")
+        assert has_attachments(store, "two")
         assert (two / "sessions/two/attachments/y").read_bytes() == b"bytes"
 
 
-def test_a_move_that_fails_changes_nothing(two: Path) -> None:
+def test_a_failed_move_changes_nothing(two: Path) -> None:
     with Store.open(two, background=False) as store:
         store.names.make_dir(attached(two, "two", "directory"))
         with pytest.raises(IsADirectoryError, match="nothing was changed"):
             store.moves.move(attached(two, "one", "x"), attached(two, "two", "directory"))
-        assert agreed(store, "one")
-        assert agreed(store, "two")
+        assert has_attachments(store, "one")
+        assert has_attachments(store, "two")
         store.names.remove_dir(attached(two, "two", "directory"))
-        assert not agreed(store, "two")
+        assert not has_attachments(store, "two")
         assert store.check().is_clean
 
 
-def test_removing_what_is_not_there(two: Path) -> None:
+def test_removing_a_missing_attachment_raises_not_found(two: Path) -> None:
     with Store.open(two, background=False) as store, pytest.raises(NotFound):
         store.names.remove_file(attached(two, "one", "nothing"))

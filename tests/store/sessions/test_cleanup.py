@@ -30,10 +30,10 @@ def pin(store: Store, session_id: str) -> None:
 
 @pytest.fixture
 def mixed(store: Store) -> Store:
-    """full (with empty child e1, full child f1), hollow (empty, with full child f2), bare (empty, with empty e2)."""
-    for root, messages in (("full", 3), ("hollow", 1), ("bare", 0)):
+    """full (with empty child e1, full child f1), shell (empty, with full child f2), bare (empty, with empty e2)."""
+    for root, messages in (("full", 3), ("shell", 1), ("bare", 0)):
         store.save(make_session(root, messages=messages))
-    for id, root, messages in (("e1", "full", 1), ("f1", "full", 2), ("f2", "hollow", 2), ("e2", "bare", 1)):
+    for id, root, messages in (("e1", "full", 1), ("f1", "full", 2), ("f2", "shell", 2), ("e2", "bare", 1)):
         child = Session.new_child(id, root, "m", id)
         for i in range(messages):
             child.add_message(Message.user(f"m{i}"))
@@ -42,23 +42,23 @@ def mixed(store: Store) -> Store:
 
 
 @pytest.mark.parametrize(
-    ("mode", "doomed"),
+    ("mode", "deleted"),
     [
-        ("all", {"full", "hollow", "bare", "e1", "f1", "f2", "e2"}),
+        ("all", {"full", "shell", "bare", "e1", "f1", "f2", "e2"}),
         ("empty", {"e1", "bare", "e2"}),
         ("children", {"e1", "f1", "f2", "e2"}),
     ],
 )
-def test_cleanup_deletes_what_its_plan_says(mixed: Store, mode: CleanupMode, doomed: set[str]) -> None:
-    """The plan can be shown first; `empty` spares an empty root with a child that holds something."""
+def test_cleanup_deletes_what_its_plan_lists(mixed: Store, mode: CleanupMode, deleted: set[str]) -> None:
+    """Mode `empty` keeps an empty root with a child that is not empty."""
     plan = mixed.prune.plan_cleanup(mode)
-    assert set(plan.session_ids) == doomed
+    assert set(plan.session_ids) == deleted
     assert plan.session_ids == sorted(plan.session_ids)
     everyone = ids(mixed)
     result = mixed.prune.apply(mixed.prune.plan_cleanup(mode))
-    assert result.deleted_session_ids == sorted(doomed)
-    assert result.deleted_count == len(doomed)
-    assert ids(mixed) == everyone - doomed
+    assert result.deleted_session_ids == sorted(deleted)
+    assert result.deleted_count == len(deleted)
+    assert ids(mixed) == everyone - deleted
     assert mixed.prune.apply(mixed.prune.plan_cleanup(mode)).deleted_count == 0
 
 
@@ -71,46 +71,45 @@ def test_cleanup_keeps_pinned_sessions_and_their_ancestors(grove: Store) -> None
 
 
 @pytest.mark.parametrize("mode", ["all", "children"])
-def test_cleanup_may_take_pinned_ones_too(grove: Store, mode: CleanupMode) -> None:
-    """keep_pinned=False means it."""
+def test_cleanup_can_delete_pinned_sessions(grove: Store, mode: CleanupMode) -> None:
+    """With keep_pinned=False."""
     pin(grove, "a2")
     grove.prune.apply(grove.prune.plan_cleanup(mode, keep_pinned=False))
     assert ids(grove) == (set() if mode == "all" else {"r", "q"})
 
 
-def test_pinned_root_does_not_protect_its_children(grove: Store) -> None:
+def test_a_pinned_root_does_not_protect_its_children(grove: Store) -> None:
     """Only ancestors are protected."""
     pin(grove, "r")
     assert grove.prune.apply(grove.prune.plan_cleanup("all")).deleted_session_ids == ["a", "a1", "a2", "b", "k", "q"]
     assert ids(grove) == {"r"}
 
 
-def test_old_plan_spares_what_was_pinned_since(grove: Store) -> None:
-    """A plan is looked at again, session by session."""
+def test_a_session_pinned_after_planning_is_kept(grove: Store) -> None:
+    """Each session is checked again when the plan is applied."""
     plan = grove.prune.plan_cleanup("all")
     pin(grove, "a1")
     assert grove.prune.apply(plan).deleted_session_ids == ["a2", "b", "k", "q"]
     assert ids(grove) == {"r", "a", "a1"}
 
 
-def test_old_plan_spares_what_is_no_longer_empty(mixed: Store) -> None:
-    """A child that got messages since keeps itself and its root."""
+def test_a_session_no_longer_empty_is_kept(mixed: Store) -> None:
+    """A child with new messages is kept with its root."""
     plan = mixed.prune.plan_cleanup("empty")
     mixed.append("e2", [Message.user("more"), Message.user("and more")])
     assert mixed.prune.apply(plan).deleted_session_ids == ["e1"]
     assert {"bare", "e2"} <= ids(mixed)
 
 
-def test_old_plan_does_not_delete_what_came_since(grove: Store) -> None:
-    """What nobody agreed to delete is not deleted, and neither is its root."""
+def test_a_session_created_after_planning_is_kept(grove: Store) -> None:
+    """And so is its root."""
     plan = grove.prune.plan_cleanup("all")
     grove.save(Session.new_child("later", "q", "m", "later"))
     assert "q" not in grove.prune.apply(plan).deleted_session_ids
     assert ids(grove) == {"q", "later"}
 
 
-def test_cleanup_tells_its_progress_and_goes_to_the_trash(mixed: Store) -> None:
-    """Each deletion can be undone."""
+def test_cleanup_reports_progress_and_can_be_undone(mixed: Store) -> None:
     seen: list[tuple[int, int]] = []
     mixed.prune.apply(mixed.prune.plan_cleanup("empty"), progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 3), (2, 3), (3, 3)]
@@ -119,12 +118,12 @@ def test_cleanup_tells_its_progress_and_goes_to_the_trash(mixed: Store) -> None:
     assert len(ids(mixed)) == 7
 
 
-# -- plans, as a property --------------------------------------------------------------------------------
+# -- plans, as a property --------------------------------------------------------------------------
 
 
 @st.composite
 def forests(draw: st.DrawFn) -> dict[Location, IndexEntry]:
-    """Roots with children whose parents are any session of the tree, themselves or nobody; some pinned."""
+    """Roots with children; the parent of a child is any session of the tree, itself, or missing; some are pinned."""
     known: dict[Location, IndexEntry] = {}
     for root in range(draw(st.integers(1, 3))):
         here = Location(f"r{root}")
@@ -144,7 +143,7 @@ def entry(location: Location, parent: str | None, draw: Any) -> IndexEntry:
 
 
 def parents_of(location: Location, known: dict[Location, IndexEntry]) -> Iterator[Location]:
-    """Written again, plainly: up to the root, or until it goes in circles."""
+    """An independent implementation: up to the root, or until a cycle."""
     if location.child is None:
         return
     yield Location(location.root)
@@ -161,11 +160,13 @@ def parents_of(location: Location, known: dict[Location, IndexEntry]) -> Iterato
 
 @given(forests(), st.sampled_from(["all", "empty", "children"]), st.booleans())
 @settings(deadline=None)
-def test_no_plan_dooms_what_must_stay(known: dict[Location, IndexEntry], mode: CleanupMode, keep_pinned: bool) -> None:
-    """Nothing pinned and no ancestor of it; with `empty` nothing that holds something; all the rest."""
+def test_a_plan_contains_exactly_the_sessions_that_need_not_stay(
+    known: dict[Location, IndexEntry], mode: CleanupMode, keep_pinned: bool
+) -> None:
+    """Pinned sessions and their ancestors stay; in mode `empty`, sessions with content too."""
     plan = plan_cleanup(known.items(), mode, keep_pinned=keep_pinned)
     assert isinstance(plan, Plan)
-    doomed = set(plan.to_delete)
+    deleted = set(plan.to_delete)
     must_stay = {
         loc
         for loc, found in known.items()
@@ -173,16 +174,21 @@ def test_no_plan_dooms_what_must_stay(known: dict[Location, IndexEntry], mode: C
     }
     must_stay |= {above for loc in must_stay for above in parents_of(loc, known)}
     wanted = {loc for loc in known if mode != "children" or loc.child is not None}
-    assert doomed == wanted - must_stay
+    assert deleted == wanted - must_stay
 
 
 @given(forests())
 @settings(deadline=None)
-def test_descendants_and_ancestors_are_two_sides(known: dict[Location, IndexEntry]) -> None:
-    """Who lies below whom is answered the same from both ends."""
+def test_descendants_and_ancestors_agree(known: dict[Location, IndexEntry]) -> None:
     for one in known:
         below = descendants(one, known)
         assert one not in below
         for other in known:
             if other != one:
                 assert (other in below) == (one in ancestors(other, known))
+
+
+def test_an_unknown_mode_is_rejected() -> None:
+    """It must not act like `all`."""
+    with pytest.raises(ValueError, match="mode: expected one of all, empty, children, got 'everything'"):
+        plan_cleanup([], "everything", keep_pinned=True)  # type: ignore[arg-type]

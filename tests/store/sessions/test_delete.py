@@ -1,4 +1,4 @@
-"""What is taken away goes to the trash as a whole, comes back as it was, and never takes a pinned session along."""
+"""Delete, undelete and clear: complete, reversible, and never of a pinned session."""
 
 import os
 import time
@@ -41,8 +41,8 @@ def last_slot(store: Store) -> str:
         ("r/a1", {"r", "a", "b", "q", "k"}),
     ],
 )
-def test_delete_takes_all_descendants_along(grove: Store, session_id: str, left: set[str]) -> None:
-    """Root, child or nested child: what lies below at any depth goes too, from disk, index and search."""
+def test_delete_includes_all_descendants(grove: Store, session_id: str, left: set[str]) -> None:
+    """At any depth: from disk, index and search."""
     assert grove.delete(session_id)
     assert ids(grove) == left
     on_disk = {path.parent.name for path in (grove.home / "sessions").rglob("session.json")}
@@ -52,15 +52,15 @@ def test_delete_takes_all_descendants_along(grove: Store, session_id: str, left:
         assert not grove.search(f'"unique-{gone}"')
 
 
-def test_delete_of_the_unknown_is_false(grove: Store) -> None:
-    """Nothing to delete is no error; deleting twice is deleting once."""
+def test_deleting_an_unknown_session_returns_false(grove: Store) -> None:
+    """Deleting twice too."""
     assert not grove.delete("nobody")
     assert grove.delete("b")
     assert not grove.delete("b")
 
 
-def test_each_deleted_session_is_told_in_the_feed(grove: Store) -> None:
-    """Whoever has cached one of them learns of it."""
+def test_each_deleted_session_is_in_the_change_feed(grove: Store) -> None:
+    """Clients drop their cached copies."""
     cursor = grove.feed.since().cursor
     grove.delete("a")
     changes = grove.feed.since(cursor).items
@@ -68,8 +68,8 @@ def test_each_deleted_session_is_told_in_the_feed(grove: Store) -> None:
 
 
 @pytest.mark.parametrize(("pinned", "deleted"), [("r", "r"), ("a", "a"), ("a2", "a2"), ("a2", "r"), ("a2", "a")])
-def test_pinned_session_protects_itself_and_its_ancestors(grove: Store, pinned: str, deleted: str) -> None:
-    """Refused, with a reason that names the pinned one, and nothing changed; forced, it goes."""
+def test_a_pinned_session_protects_itself_and_its_ancestors(grove: Store, pinned: str, deleted: str) -> None:
+    """The error names the pinned session, and nothing changes. force=True deletes it."""
     pin(grove, pinned)
     before = files_below(grove.home)
     which = "it is pinned" if pinned == deleted else f"its descendant r/{pinned} is pinned"
@@ -80,16 +80,15 @@ def test_pinned_session_protects_itself_and_its_ancestors(grove: Store, pinned: 
     assert pinned not in ids(grove)
 
 
-def test_pinned_relative_that_stays_protects_nobody(grove: Store) -> None:
-    """A pinned sibling or parent is no reason not to delete."""
+def test_a_pinned_sibling_or_parent_does_not_protect(grove: Store) -> None:
     pin(grove, "b")
     pin(grove, "r")
     assert grove.delete("a")
     assert ids(grove) == {"r", "b", "q", "k"}
 
 
-def test_session_pinned_straight_on_disk_is_protected(grove: Store) -> None:
-    """Delete looks at the files, not only at what the index remembers of them."""
+def test_a_session_pinned_by_a_direct_edit_is_protected(grove: Store) -> None:
+    """Delete reads the files again if they changed."""
     for name in ("session.json", "runtime.json"):
         path = grove.home / f"sessions/r/children/a1/{name}"
         path.write_bytes(path.read_bytes().replace(b'"pinned": false', b'"pinned": true'))
@@ -97,8 +96,8 @@ def test_session_pinned_straight_on_disk_is_protected(grove: Store) -> None:
         grove.delete("r")
 
 
-def test_pinned_child_made_straight_on_disk_is_protected(grove: Store) -> None:
-    """A child that the index has never heard of is not deleted unseen with its root."""
+def test_a_pinned_child_created_directly_on_disk_is_protected(grove: Store) -> None:
+    """The index does not know it yet."""
     new = grove.home / "sessions/r/children/new"
     new.mkdir()
     for name in ("session.json", "runtime.json"):
@@ -109,20 +108,20 @@ def test_pinned_child_made_straight_on_disk_is_protected(grove: Store) -> None:
 
 
 @pytest.mark.warns
-def test_session_that_cannot_be_read_can_be_deleted(grove: Store) -> None:
-    """Damage goes to the trash as it is, and comes back as it was."""
+def test_an_unreadable_session_can_be_deleted_and_restored(grove: Store) -> None:
+    """Byte for byte."""
     path = grove.home / "sessions/q/session.json"
-    path.write_bytes(b"{spoiled")
+    path.write_bytes(b"{corrupt")
     grove.maintenance.sweep()
     assert grove.delete("q")
     grove.trash.undelete(last_slot(grove))
-    assert path.read_bytes() == b"{spoiled"
+    assert path.read_bytes() == b"{corrupt"
     grove.delete("q")
 
 
 @pytest.mark.parametrize("odd", ["link", "name"])
-def test_odd_things_among_the_children_are_no_hindrance(store: Store, odd: str) -> None:
-    """A link in place of `children`, or a name in it that is no UTF-8, goes to the trash and comes back."""
+def test_a_foreign_entry_in_children_is_deleted_and_restored(store: Store, odd: str) -> None:
+    """A symlink in place of `children`, or a name in it that is not UTF-8."""
     store.save(make_session("s1"))
     children = store.home / "sessions/s1/children"
     if odd == "link":
@@ -140,7 +139,7 @@ def test_odd_things_among_the_children_are_no_hindrance(store: Store, odd: str) 
 
 
 @pytest.mark.parametrize("session_id", ["r", "b", "a", "a1", "a2"])
-def test_undelete_brings_everything_back_as_it_was(grove: Store, session_id: str) -> None:
+def test_undelete_restores_everything(grove: Store, session_id: str) -> None:
     """Files byte for byte, index rows and search rows."""
     files, entries = files_below(grove.home), sorted(grove.entries(), key=lambda e: e.id)
     grove.delete(session_id)
@@ -156,8 +155,8 @@ def test_undelete_brings_everything_back_as_it_was(grove: Store, session_id: str
     assert not list((grove.home / ".grovefs/trash").iterdir())
 
 
-def test_undelete_is_refused_where_something_lies_again(grove: Store) -> None:
-    """The newer session stands, and the deleted one stays in the trash."""
+def test_undelete_fails_if_the_session_exists_again(grove: Store) -> None:
+    """The new session is unchanged, and the deleted one stays in the trash."""
     grove.delete("b")
     again = Session.new_child("b", "r", "m", "another")
     grove.save(again)
@@ -168,8 +167,8 @@ def test_undelete_is_refused_where_something_lies_again(grove: Store) -> None:
     assert len(grove.trash.deleted()) == 1
 
 
-def test_undelete_of_several_is_all_or_nothing(grove: Store) -> None:
-    """One of three in the way: none comes back."""
+def test_undelete_of_several_sessions_is_all_or_nothing(grove: Store) -> None:
+    """One of three exists again: none is restored."""
     grove.delete("a")
     parent = grove.load("r")
     assert parent is not None
@@ -179,8 +178,8 @@ def test_undelete_of_several_is_all_or_nothing(grove: Store) -> None:
     assert ids(grove) == {"r", "b", "a2", "q", "k"}
 
 
-def test_child_cannot_come_back_before_its_root(grove: Store) -> None:
-    """A child without its root would be an orphan, and would stand in the root's way."""
+def test_a_child_cannot_be_restored_before_its_root(grove: Store) -> None:
+    """It would be an orphan, and would prevent restoring the root."""
     grove.delete("b")
     child = last_slot(grove)
     grove.delete("r")
@@ -192,17 +191,16 @@ def test_child_cannot_come_back_before_its_root(grove: Store) -> None:
     assert ids(grove) == {"r", "a", "b", "a1", "a2", "q", "k"}
 
 
-def test_undelete_of_the_unknown_is_not_found(grove: Store) -> None:
-    """A name that the trash does not have is an error that says so."""
+def test_undelete_of_an_unknown_slot_raises_not_found(grove: Store) -> None:
     with pytest.raises(NotFound, match="nothing named 'x'"):
         grove.trash.undelete("x")
 
 
-# -- the trash ------------------------------------------------------------------------------------------------
+# -- the trash -------------------------------------------------------------------------------------
 
 
 def age(store: Store, name: str, days: float) -> str:
-    """Make a slot look older, by its name."""
+    """Rename a slot: its age is in the name."""
     trash = store.home / ".grovefs/trash"
     _, _, rest = name.partition("-")
     older = f"{time.time_ns() - int(days * 86_400e9):020d}-{rest}"
@@ -210,8 +208,8 @@ def age(store: Store, name: str, days: float) -> str:
     return older
 
 
-def test_trash_is_emptied_after_seven_days(home: Path) -> None:
-    """On opening, what was deleted eight days ago is gone for good; six days are still there."""
+def test_trash_slots_expire_after_seven_days(home: Path) -> None:
+    """Opening the home erases a slot of eight days, and keeps one of six."""
     grove = make_grove(Store.open(home, background=False))
     grove.delete("a2")
     old = age(grove, last_slot(grove), days=8)
@@ -226,7 +224,7 @@ def test_trash_is_emptied_after_seven_days(home: Path) -> None:
 
 
 def test_deleted_lists_the_newest_first(grove: Store) -> None:
-    """Each with its id and its time."""
+    """With id and time."""
     for session_id in ("k", "b", "a2"):
         grove.delete(session_id)
     found = grove.trash.deleted()
@@ -235,29 +233,29 @@ def test_deleted_lists_the_newest_first(grove: Store) -> None:
 
 
 @pytest.mark.warns
-def test_broken_note_in_the_trash_hides_nothing_else(grove: Store) -> None:
-    """A slot whose info.json is spoiled is passed over with a warning."""
+def test_a_slot_with_a_corrupt_info_file_is_skipped(grove: Store) -> None:
+    """With a warning; other slots are listed."""
     grove.delete("k")
     grove.delete("b")
     (grove.home / ".grovefs/trash" / last_slot(grove) / "info.json").write_bytes(b"{")
     assert [slot.session_id for slot in grove.trash.deleted()] == ["q/k"]
 
 
-def test_slot_that_was_put_back_already_is_not_offered(grove: Store) -> None:
-    """A crash between putting back and emptying the slot leaves a note about nothing."""
+def test_a_slot_that_was_restored_is_not_listed(grove: Store) -> None:
+    """A crash between restoring and removing the slot leaves only its info.json."""
     grove.delete("k")
     name = last_slot(grove)
     slot = grove.home / ".grovefs/trash" / name
-    note = (slot / "info.json").read_bytes()
+    info = (slot / "info.json").read_bytes()
     grove.trash.undelete(name)
     slot.mkdir()
-    (slot / "info.json").write_bytes(note)
+    (slot / "info.json").write_bytes(info)
     assert grove.trash.deleted() == []
 
 
 @pytest.mark.warns
-def test_trash_that_cannot_be_emptied_does_not_keep_the_home_shut(grove: Store) -> None:
-    """A failure to erase is a warning: opening goes on."""
+def test_a_failure_to_purge_does_not_prevent_opening(grove: Store) -> None:
+    """It is logged as a warning."""
     from store.disk import trash
 
     grove.delete("k")
@@ -273,8 +271,8 @@ def test_trash_that_cannot_be_emptied_does_not_keep_the_home_shut(grove: Store) 
     assert trash.purge(grove._core.disk) == 1
 
 
-def test_single_files_fill_the_trash_only_so_far(store: Store) -> None:
-    """The oldest go first; a session in the trash, however large, stays its seven days."""
+def test_single_files_in_the_trash_have_a_size_limit(store: Store) -> None:
+    """The oldest are erased first. Whole sessions stay for seven days, whatever their size."""
     for session_id in ("s1", "s2"):
         store.save(make_session(session_id))
     store.attach("s2", b"x" * 5_000, "image/png")
@@ -290,7 +288,7 @@ def test_single_files_fill_the_trash_only_so_far(store: Store) -> None:
     assert [slot.session_id for slot in store.trash.deleted()] == ["s2"]
 
 
-def test_store_that_is_open_for_weeks_empties_the_trash_too(home: Path) -> None:
+def test_a_store_that_stays_open_purges_the_trash(home: Path) -> None:
     with Store.open(home) as store:
         store.save(make_session("s1"))
         store.delete("s1")
@@ -315,8 +313,8 @@ def talked(store: Store) -> Store:
     return store
 
 
-def test_clear_keeps_the_first_system_message_alone(talked: Store) -> None:
-    """All else that was said is gone from document, index and search."""
+def test_clear_keeps_only_the_first_system_message(talked: Store) -> None:
+    """In document, index and search."""
     assert talked.clear("s1")
     session = talked.load("s1")
     assert session is not None
@@ -329,8 +327,8 @@ def test_clear_keeps_the_first_system_message_alone(talked: Store) -> None:
     assert not talked.clear("nobody")
 
 
-def test_clear_moves_attachments_to_the_trash_and_they_can_come_back(talked: Store) -> None:
-    """The pictures are not erased; undelete puts them where they were."""
+def test_clear_moves_attachments_to_the_trash(talked: Store) -> None:
+    """Undelete restores them."""
     attached = talked.home / "sessions/s1/attachments"
     names = os.listdir(attached)
     talked.clear("s1")
@@ -344,8 +342,7 @@ def test_clear_moves_attachments_to_the_trash_and_they_can_come_back(talked: Sto
     assert entry.has_attachments
 
 
-def test_attachments_do_not_come_back_to_a_session_that_is_gone(talked: Store) -> None:
-    """They belong to it: first the session, then its attachments."""
+def test_attachments_cannot_be_restored_before_their_session(talked: Store) -> None:
     talked.clear("s1")
     attachments = last_slot(talked)
     talked.delete("s1")
@@ -357,15 +354,15 @@ def test_attachments_do_not_come_back_to_a_session_that_is_gone(talked: Store) -
 
 
 def test_clear_keeps_the_conversation_in_the_trash(store: Store) -> None:
-    """Also without attachments: what was said can be had back."""
+    """Also without attachments."""
     store.save(make_session("s1"))
     store.clear("s1")
     assert [d.what for d in store.trash.deleted()] == ["cleared"]
     assert read_json(store.home / "sessions/s1/session.json")["messages"] == []
 
 
-def test_nothing_is_removed_while_bamboo_is_at_work(grove: Store) -> None:
-    """It would come back, or be missed."""
+def test_deleting_fails_while_a_bamboo_server_runs(grove: Store) -> None:
+    """The server would write the session again, or miss it."""
     grove.delete("k")
     slot = last_slot(grove)
     plan = grove.prune.plan_cleanup("all")

@@ -1,4 +1,4 @@
-"""What went in one go is one deletion, and is called as people call sessions."""
+"""Grouping trash slots into deletions, and finding them by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def newest_first(*slots: TrashSlot) -> list[TrashSlot]:
     return sorted(slots, key=lambda s: -s.deleted_at_ns)
 
 
-def test_what_a_filesystem_takes_name_by_name_is_one_deletion() -> None:
+def test_deletions_of_one_rm_form_one_group() -> None:
+    """`rm -r` deletes file by file, each into a slot."""
     root = slot(9, "r")
     tree = [
         *(slot(1, "r/c", "log deleted"), slot(2, "r/c"), slot(3, "r", "attachment deleted")),
@@ -32,7 +33,7 @@ def test_what_a_filesystem_takes_name_by_name_is_one_deletion() -> None:
     assert deletion.what == "deleted, with 1 child and 3 files"
 
 
-def test_what_had_gone_before_or_elsewhere_is_another_one() -> None:
+def test_earlier_deletions_and_other_sessions_are_separate_groups() -> None:
     pause_s = PAUSE_NS / SECOND
     before, cleared, other = slot(1, "r", "log deleted"), slot(1.5 + pause_s, "r", "cleared"), slot(2 + pause_s, "rr")
     found = group_deletions(newest_first(before, cleared, other, slot(2.5 + pause_s, "r")))
@@ -40,14 +41,15 @@ def test_what_had_gone_before_or_elsewhere_is_another_one() -> None:
     assert group_deletions(newest_first(slot(1, "r"), slot(2, "r"))) == [((slot(2, "r"),),), ((slot(1, "r"),),)]
 
 
-def test_files_that_went_one_after_the_other_are_one() -> None:
+def test_consecutive_deletions_of_files_form_one_group() -> None:
     files = [slot(n, "r", "attachment deleted", f"sessions/r/attachments/{n}") for n in range(3)]
     (deletion,) = group_deletions(newest_first(*files))
     assert deletion.what == "3 files deleted"
     assert find_deletion([deletion], "sessions/r/attachments/1").slots == (files[1],)
 
 
-def test_a_deletion_is_called_as_sessions_are() -> None:
+def test_a_deletion_is_found_by_the_name_of_its_session() -> None:
+    """The latest of several deletions of one session."""
     slots = newest_first(
         *(
             slot(1, "fix-login", title="The login"),
@@ -70,11 +72,11 @@ def test_a_deletion_is_called_as_sessions_are() -> None:
             find_deletion(found, name)
 
 
-def test_what_was_replaced_comes_back_by_its_own_name_alone() -> None:
-    """Who wants a session back means what was deleted, not the spoiled version that a repair took away."""
-    gone, spoiled = slot(1, "r"), slot(20, "r", "bad sidecar")
-    found = group_deletions(newest_first(gone, spoiled))
-    assert find_deletion(found, "r").slots == (gone,)
-    assert find_deletion(found, spoiled.name).slots == (spoiled,)
-    with pytest.raises(NotFound, match=f"bad sidecar.*grovefs undelete {spoiled.name}"):
-        find_deletion(group_deletions([spoiled]), "r")
+def test_a_replaced_version_is_found_only_by_its_slot() -> None:
+    """The name of a session means its deletion, not the corrupt version that a repair replaced."""
+    deleted, replaced = slot(1, "r"), slot(20, "r", "bad sidecar")
+    found = group_deletions(newest_first(deleted, replaced))
+    assert find_deletion(found, "r").slots == (deleted,)
+    assert find_deletion(found, replaced.name).slots == (replaced,)
+    with pytest.raises(NotFound, match=f"bad sidecar.*grovefs undelete {replaced.name}"):
+        find_deletion(group_deletions([replaced]), "r")

@@ -1,4 +1,4 @@
-"""A fork is the session under another id, with all that lies beside it; the original is as it was."""
+"""A fork copies a session and its files to another id; the original does not change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def family(store: Store) -> Store:
 
 
 def test_a_root_is_forked_with_its_children(family: Store) -> None:
-    """Rule 9 for every copy: path and identity are one."""
+    """Rule 9 for every copy: ids match the path."""
     before = files_below(family.home)
     assert family.fork("root", "copy") == [Location("copy"), Location("copy", "child"), Location("copy", "grandchild")]
     after = files_below(family.home)
@@ -55,15 +55,15 @@ def test_a_fork_refers_to_its_own_attachments(family: Store) -> None:
     assert entry.has_attachments
 
 
-def test_every_byte_that_says_nothing_of_identity_is_kept(store: Store) -> None:
-    """Rule 5: the copy differs in the id and what follows from it, and in nothing else."""
+def test_only_ids_change_in_a_forked_document(store: Store) -> None:
+    """Rule 5."""
     raw = make_document("one", unknown={"b": 1.50, "a": [1e3]}, indent=7)
     store.put_document("one", "session.json", raw)
     store.fork("one", "two")
     assert store.get_document("two", "session.json") == raw.replace(b'"one"', b'"two"')
 
 
-def test_foreign_files_go_along_and_a_receipt_does_not(family: Store) -> None:
+def test_foreign_files_are_copied_and_import_receipts_are_not(family: Store) -> None:
     directory = family.home / "sessions/root"
     (directory / "notes").mkdir()
     (directory / "notes/todo.txt").write_text("x")
@@ -107,9 +107,7 @@ def test_a_child_is_forked_alone(family: Store) -> None:
         ("taken", "a/b/c", InvalidName),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(
-    family: Store, source: str, target: str, error: type[Exception]
-) -> None:
+def test_a_rejected_fork_changes_nothing(family: Store, source: str, target: str, error: type[Exception]) -> None:
     """Rule 3."""
     family.save(make_session("taken"))
     before = files_below(family.home)
@@ -119,7 +117,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
     assert list((family.home / ".grovefs/tmp").iterdir()) == []
 
 
-def test_a_document_that_cannot_be_read_is_not_forked(family: Store) -> None:
+def test_an_unreadable_document_cannot_be_forked(family: Store) -> None:
     path = family.home / "sessions/root/children/child/session.json"
     good = path.read_bytes()
     path.write_bytes(good[:-5])
@@ -131,10 +129,10 @@ def test_a_document_that_cannot_be_read_is_not_forked(family: Store) -> None:
     family.maintenance.sweep()
 
 
-def test_the_feed_tells_of_every_copy(family: Store) -> None:
+def test_every_copy_is_in_the_change_feed(family: Store) -> None:
     cursor = family.feed.since().cursor
     family.fork("root", "copy")
-    told = {str(change.location) for change in family.feed.since(cursor).items}
-    assert told == {"copy", "copy/child", "copy/grandchild"}
+    announced = {str(change.location) for change in family.feed.since(cursor).items}
+    assert announced == {"copy", "copy/child", "copy/grandchild"}
     main = json.loads((family.home / "sessions/copy/session.json").read_bytes())
     assert main["root_session_id"] == "copy"

@@ -1,4 +1,4 @@
-"""What an agent did, step by step."""
+"""Session logs: the trajectory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def names(store: Store, *between: int | None) -> list[str]:
 
 
 def test_steps_are_appended_and_read_by_range(store: Store, log: Path) -> None:
-    """As a slice takes them; the answer to an append says which numbers they have."""
+    """With the semantics of a slice; an append returns the numbers of its steps."""
     assert store.trajectory.append("s1", [step("a"), step("b")]) == StepRange(0, 2)
     assert store.trajectory.append("s1", [step("c"), step("d")]) == StepRange(2, 4)
     assert names(store) == ["a", "b", "c", "d"]
@@ -58,7 +58,7 @@ def test_steps_are_appended_and_read_by_range(store: Store, log: Path) -> None:
 
 
 def test_a_step_keeps_every_member_and_every_digit(store: Store, log: Path) -> None:
-    """Rule 5: unknown ones too."""
+    """Rule 5: unknown members too."""
     store.trajectory.append("s1", [step(tool_args=[1, {"ü": None}], more={"b": 1, "a": 2})])
     (read,) = store.trajectory.read("s1") or []
     assert read == step(tool_args=[1, {"ü": None}], more={"b": 1, "a": 2})
@@ -66,23 +66,22 @@ def test_a_step_keeps_every_member_and_every_digit(store: Store, log: Path) -> N
     assert "ü" in log.read_text()
 
 
-def test_no_steps_change_nothing(store: Store, log: Path) -> None:
-    """Not even a file is made."""
+def test_appending_no_steps_changes_nothing(store: Store, log: Path) -> None:
+    """It does not create a file."""
     assert store.trajectory.append("s1", []) == StepRange(0, 0)
     assert store.trajectory.read("s1") == []
     assert not log.exists()
 
 
 def test_an_unknown_session_has_no_steps(store: Store, home: Path) -> None:
-    """None, and nothing is made."""
+    """All methods return None and create nothing."""
     assert store.trajectory.append("nobody", [step()]) is None
     assert store.trajectory.read("nobody") is None
     assert store.trajectory.count("nobody") is None
     assert files_below(home) == {}
 
 
-def test_a_child_has_steps_of_its_own(store: Store, home: Path, log: Path) -> None:
-    """In its own directory."""
+def test_a_child_has_a_separate_log(store: Store, home: Path, log: Path) -> None:
     store.save(Session.new_child("kid", "s1", "m", "A child"))
     assert store.trajectory.append("s1/kid", [step("a")]) == StepRange(0, 1)
     assert (home / "sessions/s1/children/kid/trajectory.jsonl").exists()
@@ -101,8 +100,8 @@ def test_a_child_has_steps_of_its_own(store: Store, home: Path, log: Path) -> No
         {"output_summary": "\ud800"},
     ],
 )
-def test_a_bad_step_is_refused_and_the_whole_batch_with_it(store: Store, log: Path, bad: dict[str, Any]) -> None:
-    """Rule 3: the good ones before it are not written either."""
+def test_an_invalid_step_rejects_the_whole_batch(store: Store, log: Path, bad: dict[str, Any]) -> None:
+    """Rule 3: the valid steps before it are not written."""
     store.trajectory.append("s1", [step("a")])
     before = log.read_bytes()
     with pytest.raises(InvalidContent, match=r"trajectory\.jsonl"):
@@ -110,15 +109,14 @@ def test_a_bad_step_is_refused_and_the_whole_batch_with_it(store: Store, log: Pa
     assert log.read_bytes() == before
 
 
-def test_a_missing_member_is_refused(store: Store, log: Path) -> None:
-    """Every one is required."""
+def test_a_missing_member_is_rejected(store: Store, log: Path) -> None:
     with pytest.raises(InvalidContent, match="tool_call_id"):
         store.trajectory.append("s1", [{k: v for k, v in step().model_dump().items() if k != "tool_call_id"}])
 
 
 @pytest.mark.warns
 def test_a_line_cut_off_by_a_crash_keeps_its_number(store: Store, log: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What comes after it begins a line of its own, and has the number it was told."""
+    """The next append starts a new line with the next number."""
     store.trajectory.append("s1", [step("a")])
     with log.open("ab") as file:
         file.write(b'{"tool_name": "cut o')
@@ -128,24 +126,24 @@ def test_a_line_cut_off_by_a_crash_keeps_its_number(store: Store, log: Path, cap
     assert "step 1" in caplog.text
 
 
-def test_a_blank_line_is_nobodys_damage(store: Store, log: Path) -> None:
-    """Editors leave some."""
+def test_blank_lines_are_ignored(store: Store, log: Path) -> None:
+    """Editors add some."""
     store.trajectory.append("s1", [step("a")])
     log.write_bytes(log.read_bytes() + b"\n")
     store.trajectory.append("s1", [step("b")])
     assert names(store) == ["a", "b"]
 
 
-def test_lines_longer_than_a_piece_are_read_whole(store: Store, log: Path) -> None:
-    """The log is read a megabyte at a time."""
+def test_lines_longer_than_a_chunk_are_read_whole(store: Store, log: Path) -> None:
+    """A chunk is 1 MiB."""
     big = "x" * 1_500_000
     store.trajectory.append("s1", [step("a", output_summary=big), step("b"), step("c", output_summary=big)])
     assert [len(s.output_summary) for s in store.trajectory.read("s1") or []] == [1_500_000, 8, 1_500_000]
     assert names(store, -1) == ["c"]
 
 
-def test_a_link_in_its_place_is_not_followed(store: Store, log: Path, tmp_path: Path) -> None:
-    """Neither read nor written through."""
+def test_a_symlink_in_place_of_the_log_is_not_followed(store: Store, log: Path, tmp_path: Path) -> None:
+    """Neither by reads nor by appends."""
     target = tmp_path / "elsewhere"
     target.write_text("")
     log.symlink_to(target)
@@ -156,8 +154,7 @@ def test_a_link_in_its_place_is_not_followed(store: Store, log: Path, tmp_path: 
     log.unlink()
 
 
-def test_steps_go_with_their_session(store: Store, log: Path) -> None:
-    """Into the trash, and back."""
+def test_steps_are_deleted_and_restored_with_their_session(store: Store, log: Path) -> None:
     store.trajectory.append("s1", [step("a")])
     store.delete("s1")
     assert not log.exists()
@@ -165,19 +162,18 @@ def test_steps_go_with_their_session(store: Store, log: Path) -> None:
     assert names(store) == ["a"]
 
 
-def test_an_append_is_told_to_those_who_follow(store: Store, log: Path) -> None:
-    """The change feed says that a log grew."""
+def test_an_append_is_in_the_change_feed(store: Store, log: Path) -> None:
     cursor = store.feed.since().cursor
     store.trajectory.append("s1", [step()])
     assert [(c.location.id, c.what) for c in store.feed.since(cursor).items] == [("s1", "log")]
 
 
-def test_batches_of_many_threads_stay_together(store: Store, log: Path) -> None:
-    """Each batch has the numbers it was told, and no step is lost."""
-    told: dict[str, StepRange | None] = {}
+def test_concurrent_batches_are_not_interleaved(store: Store, log: Path) -> None:
+    """Each batch has the numbers its append returned, and no step is lost."""
+    ranges: dict[str, StepRange | None] = {}
 
     def work(name: str) -> None:
-        told[name] = store.trajectory.append("s1", [step(name) for _ in range(5)])
+        ranges[name] = store.trajectory.append("s1", [step(name) for _ in range(5)])
 
     threads = [threading.Thread(target=work, args=(f"t{i}",)) for i in range(8)]
     for thread in threads:
@@ -185,7 +181,7 @@ def test_batches_of_many_threads_stay_together(store: Store, log: Path) -> None:
     for thread in threads:
         thread.join()
     assert store.trajectory.count("s1") == 40
-    for name, between in told.items():
+    for name, between in ranges.items():
         assert between is not None
         assert names(store, *between) == [name] * 5
 
@@ -202,15 +198,15 @@ with Store.open(sys.argv[1], background=False, durability="normal") as store:
 """
 
 
-def test_what_was_answered_survives_a_kill(store: Store, home: Path, log: Path) -> None:
-    """Rule 2: each batch whose append returned is there, whole and in order."""
+def test_an_acknowledged_append_survives_a_kill(store: Store, home: Path, log: Path) -> None:
+    """Rule 2: complete and in order."""
     with subprocess.Popen([sys.executable, "-c", APPEND, str(home)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        answered = [process.stdout.readline() for _ in range(20)]
+        acknowledged = [process.stdout.readline() for _ in range(20)]
         process.kill()
-        answered += process.stdout.read().splitlines()
+        acknowledged += process.stdout.read().splitlines()
     found = names(store)
-    assert found[: 3 * len(answered)] == [str(i) for i in range(len(answered)) for _ in range(3)]
+    assert found[: 3 * len(acknowledged)] == [str(i) for i in range(len(acknowledged)) for _ in range(3)]
 
 
 json_values = st.recursive(
@@ -221,8 +217,7 @@ json_values = st.recursive(
 
 
 @given(json_values, st.text(st.characters(exclude_categories=["Cs"])))
-def test_a_step_is_one_line_and_reads_back(arguments: Any, output: str) -> None:
-    """Whatever the tool was given and said."""
+def test_a_step_round_trips_as_one_line(arguments: Any, output: str) -> None:
     wanted = step(tool_args=arguments, output_summary=output)
     line = _step_line(wanted)
     assert line.count(b"\n") == 1

@@ -1,4 +1,4 @@
-"""Letting go of old sessions: plans carried out, and the rest between automatic runs."""
+"""Pruning by age and number: planning, applying, automatic runs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def add_child(store: Store, root: str, id: str, age_days: float = 0, **fields: A
     store.save(child)
 
 
-def test_a_plan_changes_nothing(store: Store, home: Path) -> None:
-    """Not in the files, not in the index."""
+def test_planning_changes_nothing(store: Store, home: Path) -> None:
+    """Neither files nor index."""
     add(store, "old", 100)
     before = files_below(home)
     assert [str(t.root) for t in store.prune.plan(Keep(days=30)).to_delete] == ["old"]
@@ -39,8 +39,8 @@ def test_a_plan_changes_nothing(store: Store, home: Path) -> None:
     assert store.ids() == ["old"]
 
 
-def test_old_trees_go_to_the_trash_with_all_they_hold(store: Store, home: Path) -> None:
-    """Children, records and all; and each can be had back."""
+def test_old_trees_are_moved_to_the_trash(store: Store, home: Path) -> None:
+    """With children and records; all can be restored."""
     add(store, "old", 100)
     add_child(store, "old", "kid", 101)
     store.records.save_traces("old", [make_event()])
@@ -54,8 +54,8 @@ def test_old_trees_go_to_the_trash_with_all_they_hold(store: Store, home: Path) 
     assert store.records.load_traces("old") == [make_event()]
 
 
-def test_the_newest_so_many_are_kept(store: Store) -> None:
-    """By number, the oldest first."""
+def test_the_newest_trees_are_kept(store: Store) -> None:
+    """The oldest are deleted first."""
     for number in range(5):
         add(store, f"s{number}", 10 - number)
     result = store.prune.apply(store.prune.plan(Keep(newest=3)))
@@ -63,7 +63,7 @@ def test_the_newest_so_many_are_kept(store: Store) -> None:
     assert store.ids() == ["s2", "s3", "s4"]
 
 
-def test_pinned_sessions_and_their_ancestors_stay(store: Store) -> None:
+def test_pinned_sessions_and_their_ancestors_are_kept(store: Store) -> None:
     """At any depth."""
     add(store, "root", 100)
     add_child(store, "root", "kid", 100)
@@ -73,8 +73,8 @@ def test_pinned_sessions_and_their_ancestors_stay(store: Store) -> None:
     assert store.ids() == ["root", "root/grandkid", "root/kid"]
 
 
-def test_what_changed_since_the_plan_is_left_alone(store: Store) -> None:
-    """A person agreed to something else: one was pinned, one went on, one has a new child, one is gone."""
+def test_trees_changed_after_planning_are_left(store: Store) -> None:
+    """One was pinned, one changed, one has a new child, one was deleted."""
     for id in ("pinned", "continued", "grown", "gone", "same"):
         add(store, id, 100)
     plan = store.prune.plan(Keep(days=30))
@@ -88,8 +88,8 @@ def test_what_changed_since_the_plan_is_left_alone(store: Store) -> None:
     assert store.ids() == ["continued", "grown", "grown/kid", "pinned"]
 
 
-def test_a_tree_that_someone_works_on_is_left_alone(home: Path) -> None:
-    """The others go all the same."""
+def test_a_locked_tree_is_left(home: Path) -> None:
+    """The others are deleted."""
     with Store.open(home, background=False, lock_timeout_s=0.2) as store:
         add(store, "busy", 100)
         add(store, "idle", 100)
@@ -113,8 +113,8 @@ def test_a_tree_that_someone_works_on_is_left_alone(home: Path) -> None:
         assert store.ids() == ["busy"]
 
 
-def test_an_edit_behind_our_back_is_seen_before_it_is_too_late(store: Store, home: Path) -> None:
-    """A file is read again if it is not the one its row was made from."""
+def test_a_direct_edit_after_planning_is_noticed(store: Store, home: Path) -> None:
+    """A file is read again if it changed since it was indexed."""
     add(store, "s1", 100)
     plan = store.prune.plan(Keep(days=30))
     for name in ("session.json", "runtime.json"):
@@ -125,8 +125,8 @@ def test_an_edit_behind_our_back_is_seen_before_it_is_too_late(store: Store, hom
 
 
 @pytest.mark.warns
-def test_a_tree_with_a_session_that_cannot_be_read_stays(store: Store, home: Path) -> None:
-    """Whether it was broken before the plan or after it."""
+def test_a_tree_with_an_unreadable_session_is_kept(store: Store, home: Path) -> None:
+    """Whether it became unreadable before or after planning."""
     for id in ("before", "after"):
         add(store, id, 100)
         add_child(store, id, f"kid-of-{id}", 100)
@@ -142,8 +142,7 @@ def test_a_tree_with_a_session_that_cannot_be_read_stays(store: Store, home: Pat
     store.check(repair=True)
 
 
-def test_progress_is_told(store: Store) -> None:
-    """Tree by tree."""
+def test_progress_is_reported_per_tree(store: Store) -> None:
     add(store, "a", 100)
     add(store, "b", 90)
     seen: list[tuple[int, int]] = []
@@ -151,11 +150,11 @@ def test_progress_is_told(store: Store) -> None:
     assert seen == [(1, 2), (2, 2)]
 
 
-# -- by itself -----------------------------------------------------------------------------------------------
+# -- automatic pruning -----------------------------------------------------------------------------
 
 
-def test_nothing_is_pruned_unless_that_was_configured(home: Path) -> None:
-    """Sessions of any age stay, whatever housekeeping runs."""
+def test_nothing_is_pruned_by_default(home: Path) -> None:
+    """Housekeeping keeps sessions of any age."""
     with Store.open(home) as store:
         add(store, "ancient", 5_000)
         store._home.tidy()
@@ -164,19 +163,19 @@ def test_nothing_is_pruned_unless_that_was_configured(home: Path) -> None:
         assert store.ids() == ["ancient"]
 
 
-def test_a_store_that_was_told_to_prunes_by_itself(home: Path) -> None:
-    """A moment after a change, in the background."""
+def test_auto_prune_runs_in_the_background(home: Path) -> None:
+    """Shortly after a change."""
     with Store.open(home, auto_prune=AutoPrune(Keep(days=30))) as store:
         add(store, "old", 100)
         add(store, "new")
         deadline = time.monotonic() + 60
         while store.ids() != ["new"]:
-            assert time.monotonic() < deadline, "it never came to be"
+            assert time.monotonic() < deadline, "not pruned in time"
             time.sleep(0.05)
 
 
-def test_automatic_runs_rest_in_between(store: Store, home: Path) -> None:
-    """For all processes alike; a plan applied by hand needs no rest."""
+def test_automatic_runs_have_a_cooldown(store: Store, home: Path) -> None:
+    """Shared by all processes. Applying a plan has none."""
     auto = AutoPrune(Keep(days=30), cooldown_s=3600)
     add(store, "new")
     add(store, "old", 100)
@@ -192,15 +191,15 @@ def test_automatic_runs_rest_in_between(store: Store, home: Path) -> None:
     assert store.ids() == ["new"]
 
 
-def test_a_clock_that_went_back_does_not_end_pruning_for_years(store: Store) -> None:
-    """A last run in the future counts as none."""
+def test_a_clock_set_back_does_not_prevent_pruning(store: Store) -> None:
+    """A last run in the future is ignored."""
     store._core.db.set_meta(pruned_ns=time.time_ns() + 10**18)
     assert store._home.services.pruner.is_due(3600)
 
 
 @pytest.mark.warns
-def test_an_automatic_run_never_takes_everything(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    """A clock set to another century would make every session old; by hand it can be done all the same."""
+def test_an_automatic_run_never_deletes_every_session(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """A wrong clock would make every session old. Applying a plan has no such limit."""
     add(store, "a", 100)
     add(store, "b", 100)
     assert store.prune.run_if_due(AutoPrune(Keep(days=30))) is None
@@ -240,36 +239,36 @@ def forest(**ages: float) -> dict[Location, IndexEntry]:
     return {location: entry(location, age) for location, age in locations.items()}
 
 
-def doomed(known: dict[Location, IndexEntry], keep: Keep, unreadable: tuple[Location, ...] = ()) -> list[str]:
+def planned(known: dict[Location, IndexEntry], keep: Keep, unreadable: tuple[Location, ...] = ()) -> list[str]:
     return [str(tree.root) for tree in plan_prune(known.items(), keep, NOW_NS, unreadable).to_delete]
 
 
-def test_what_is_older_goes_and_the_oldest_first() -> None:
-    """Exactly on the day is not older."""
+def test_trees_older_than_the_limit_are_planned_oldest_first() -> None:
+    """A tree of exactly that age is kept."""
     known = forest(a=1, b=30, c=31, d=300)
-    assert doomed(known, Keep(days=30)) == ["d", "c"]
-    assert doomed(known, Keep(days=0.5)) == ["d", "c", "b", "a"]
+    assert planned(known, Keep(days=30)) == ["d", "c"]
+    assert planned(known, Keep(days=0.5)) == ["d", "c", "b", "a"]
 
 
-def test_what_is_beyond_the_newest_goes() -> None:
-    """Roots are counted; those of equal age by their name, so that two plans are the same."""
+def test_trees_beyond_the_newest_are_planned() -> None:
+    """Roots are counted; ties are ordered by name, so plans are reproducible."""
     known = forest(a=1, b=2, c=3, d=3)
-    assert doomed(known, Keep(newest=2)) == ["c", "d"]
-    assert doomed(known, Keep(newest=3)) == ["c"]
-    assert doomed(known, Keep(newest=9)) == []
+    assert planned(known, Keep(newest=2)) == ["c", "d"]
+    assert planned(known, Keep(newest=3)) == ["c"]
+    assert planned(known, Keep(newest=9)) == []
 
 
-def test_both_limits_hold_at_once() -> None:
-    """Too old or one too many."""
+def test_both_limits_apply_at_once() -> None:
+    """Too old, or too many."""
     known = forest(a=1, b=2, c=3, d=300)
-    assert doomed(known, Keep(days=100, newest=2)) == ["d", "c"]
+    assert planned(known, Keep(days=100, newest=2)) == ["d", "c"]
     plan = plan_prune(known.items(), Keep(days=100, newest=2), NOW_NS)
     assert [tree.reason for tree in plan.to_delete] == ["not changed for 300 days", "beyond the 2 newest"]
     assert plan.kept == 2
 
 
-def test_children_go_with_their_root_and_keep_it_young() -> None:
-    """A tree is as young as the youngest in it; nobody goes without the root."""
+def test_the_age_of_a_tree_is_that_of_its_latest_change() -> None:
+    """A tree is deleted as a whole or not at all."""
     known = forest(a=300, a__x=301, b=300, b__y=1)
     plan = plan_prune(known.items(), Keep(days=30), NOW_NS)
     assert [(str(t.root), [str(s) for s in t.sessions]) for t in plan.to_delete] == [("a", ["a", "a/x"])]
@@ -277,8 +276,8 @@ def test_children_go_with_their_root_and_keep_it_young() -> None:
     assert plan.to_delete[0].title == "title of a"
 
 
-def test_a_pinned_session_spares_its_tree() -> None:
-    """Itself, its ancestors, and so all that lies with them; the plan says which one it was."""
+def test_a_pinned_session_protects_its_tree() -> None:
+    """The plan names it."""
     known = forest(a=300, a__x=300, a__y=300, b=300)
     known[Location("a", "x")] = entry(Location("a", "x"), 300, pinned=True)
     plan = plan_prune(known.items(), Keep(days=30), NOW_NS)
@@ -287,24 +286,24 @@ def test_a_pinned_session_spares_its_tree() -> None:
     assert plan.kept == 0
 
 
-def test_a_pinned_tree_among_the_newest_takes_its_place() -> None:
-    """The newest so many are kept, and pinned ones besides."""
+def test_pinned_trees_count_among_the_newest() -> None:
+    """Pinned trees beyond the newest are kept in addition."""
     known = forest(a=1, b=2, c=3, d=4)
     known[Location("d")] = entry(Location("d"), 4, pinned=True)
-    assert doomed(known, Keep(newest=1)) == ["c", "b"]
+    assert planned(known, Keep(newest=1)) == ["c", "b"]
     known[Location("a")] = entry(Location("a"), 1, pinned=True)
-    assert doomed(known, Keep(newest=1)) == ["c", "b"]
+    assert planned(known, Keep(newest=1)) == ["c", "b"]
 
 
-def test_what_cannot_be_read_spares_its_tree() -> None:
-    """Nobody knows how old it is, or what it holds."""
+def test_an_unreadable_session_protects_its_tree() -> None:
+    """Its age and contents are unknown."""
     known = forest(a=300, b=300)
-    assert doomed(known, Keep(days=30), (Location("a", "broken"),)) == ["b"]
+    assert planned(known, Keep(days=30), (Location("a", "broken"),)) == ["b"]
 
 
-def test_children_without_their_root_are_left_alone() -> None:
-    """`check` tells of them."""
-    assert doomed(forest(a__x=300), Keep(days=30)) == []
+def test_children_without_a_root_are_not_planned() -> None:
+    """`check` reports them."""
+    assert planned(forest(a__x=300), Keep(days=30)) == []
 
 
 @pytest.mark.parametrize(
@@ -319,14 +318,14 @@ def test_children_without_their_root_are_left_alone() -> None:
         {"newest": -5},
     ],
 )
-def test_a_rule_that_would_keep_nothing_is_refused(wrong: dict[str, Any]) -> None:
-    """Nought is not read as 'no limit', nor as 'nothing': it is asked again."""
+def test_limits_that_would_keep_nothing_are_rejected(wrong: dict[str, Any]) -> None:
+    """0 means neither "no limit" nor "nothing"."""
     with pytest.raises(ValueError, match=r"keep|kept"):
         Keep(**wrong)
 
 
-def test_a_tree_that_changed_is_not_the_one_agreed_on() -> None:
-    """Changed, pinned, grown, or gone; but one that lost a child may go."""
+def test_a_changed_tree_is_not_the_planned_one() -> None:
+    """Changed, pinned, extended or deleted. A tree that lost a child still counts as planned."""
     known = forest(a=300, a__x=301)
     (tree,) = plan_prune(known.items(), Keep(days=30), NOW_NS).to_delete
     assert is_unchanged(tree, known)
@@ -345,8 +344,8 @@ keeps = st.builds(Keep, st.none() | st.integers(1, 60), st.integers(1, 8)) | st.
 
 
 @given(forests, keeps)
-def test_any_plan_is_safe(sessions: dict[Location, tuple[int, bool]], keep: Keep) -> None:
-    """Whole trees only, nothing pinned, nothing young, and every tree is in exactly one of three heaps."""
+def test_every_plan_is_safe(sessions: dict[Location, tuple[int, bool]], keep: Keep) -> None:
+    """Whole trees only, none pinned or recent; each tree is to delete, protected or kept."""
     known = {location: entry(location, age, pinned=pinned) for location, (age, pinned) in sessions.items()}
     plan = plan_prune(known.items(), keep, NOW_NS)
     roots = {location for location in known if location.child is None}

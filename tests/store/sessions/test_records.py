@@ -1,4 +1,4 @@
-"""The records of a session on disk, and what the mount asks for. What every backend does is in test_backend."""
+"""Record files on disk and through the mount. Behaviour common to all backends is tested in test_backend."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def put(store: Store, path: str, value: Any, **how: Any) -> bool:
 # -- on disk -----------------------------------------------------------------------------------------------
 
 
-def test_records_lie_in_the_session_in_the_form_of_their_owner(store: Store, directory: Path) -> None:
-    """Pretty JSON, an object with the artifacts in order, and two arrays."""
+def test_records_are_stored_in_the_session_in_their_format(store: Store, directory: Path) -> None:
+    """Indented JSON: an object with the artifacts in order, and two arrays."""
     store.records.save_artifacts("s1", ArtifactSet.of([make_artifact("b"), make_artifact("a")]))
     store.records.save_traces("s1", [make_event()])
     store.records.save_verification("s1", [make_report()])
@@ -47,8 +47,8 @@ def test_records_lie_in_the_session_in_the_form_of_their_owner(store: Store, dir
     assert store.check().findings == []
 
 
-def test_a_change_keeps_every_byte_it_need_not_touch(store: Store, directory: Path) -> None:
-    """Rule 5: layout, unknown members, the form of numbers; in the arrays and in the object."""
+def test_a_change_keeps_all_other_bytes(store: Store, directory: Path) -> None:
+    """Rule 5: layout, unknown members, the form of numbers; in arrays and in the object."""
     event = make_event().model_dump()
     raw = b"[ " + json.dumps({**event, "details": 1.50, "more": "x"}).encode().replace(b"1.5", b"1.50") + b" ]\n"
     put(store, TRACES, raw)
@@ -63,8 +63,8 @@ def test_a_change_keeps_every_byte_it_need_not_touch(store: Store, directory: Pa
     assert b'"strange": 1.50' in (directory / "artifacts.json").read_bytes()
 
 
-def test_saving_the_same_changes_nothing(store: Store, directory: Path) -> None:
-    """No commit, no news."""
+def test_saving_the_same_record_changes_nothing(store: Store, directory: Path) -> None:
+    """No commit, no entry in the change feed."""
     store.records.save_traces("s1", [make_event()])
     cursor, stamp = store.feed.since().cursor, (directory / "traces.json").stat()
     store.records.save_traces("s1", [make_event()])
@@ -72,16 +72,15 @@ def test_saving_the_same_changes_nothing(store: Store, directory: Path) -> None:
     assert (directory / "traces.json").stat().st_mtime_ns == stamp.st_mtime_ns
 
 
-def test_a_change_is_told_to_those_who_follow(store: Store, directory: Path) -> None:
-    """Once for each commit."""
+def test_each_commit_is_in_the_change_feed(store: Store, directory: Path) -> None:
     cursor = store.feed.since().cursor
     store.records.save_traces("s1", [make_event()])
     store.names.remove_file(classify_path(TRACES))
     assert [(c.location.id, c.what) for c in store.feed.since(cursor).items] == [("s1", "record")] * 2
 
 
-def test_the_conversation_is_not_touched(store: Store, directory: Path) -> None:
-    """Neither its files nor when it was updated."""
+def test_session_documents_do_not_change(store: Store, directory: Path) -> None:
+    """Nor does updated_at."""
     before, entry = files_below(store.home), store.entry("s1")
     store.records.save_traces("s1", [make_event()])
     after = files_below(store.home)
@@ -89,16 +88,14 @@ def test_the_conversation_is_not_touched(store: Store, directory: Path) -> None:
     assert store.entry("s1") == entry
 
 
-def test_a_mode_stays_what_it_was(store: Store, directory: Path) -> None:
-    """As with every file that is replaced."""
+def test_the_file_mode_is_kept(store: Store, directory: Path) -> None:
     store.records.save_traces("s1", [])
     (directory / "traces.json").chmod(0o640)
     store.records.save_traces("s1", [make_event()])
     assert (directory / "traces.json").stat().st_mode & 0o777 == 0o640
 
 
-def test_records_go_to_the_trash_with_their_session_and_come_back(store: Store, directory: Path) -> None:
-    """Deleted is not gone."""
+def test_records_are_deleted_and_restored_with_their_session(store: Store, directory: Path) -> None:
     store.records.save_traces("s1", [make_event()])
     store.delete("s1")
     assert store.records.load_traces("s1") is None
@@ -107,7 +104,6 @@ def test_records_go_to_the_trash_with_their_session_and_come_back(store: Store, 
 
 
 def test_records_move_with_their_session(store: Store, directory: Path) -> None:
-    """Under its new name."""
     store.records.save_traces("s1", [make_event()])
     store.rename("s1", "s2")
     assert store.records.load_traces("s2") == [make_event()]
@@ -116,8 +112,8 @@ def test_records_move_with_their_session(store: Store, directory: Path) -> None:
 # -- limits ------------------------------------------------------------------------------------------------
 
 
-def test_more_artifacts_than_allowed_are_loaded_as_they_are(store: Store, directory: Path) -> None:
-    """Nothing is evicted by being looked at, or by a copy through the mount; the next save does it."""
+def test_loading_evicts_nothing(store: Store, directory: Path) -> None:
+    """Nor does a copy through the mount; the next save does."""
     many = ArtifactSet.of(make_artifact(str(i)) for i in range(MAX_ARTIFACTS + 5))
     assert put(store, "sessions/s1/artifacts.json", many.model_dump())
     for _ in range(2):
@@ -127,7 +123,7 @@ def test_more_artifacts_than_allowed_are_loaded_as_they_are(store: Store, direct
     assert len(store.records.add_artifacts("s1", [make_artifact("new")])) == 6
 
 
-def test_a_record_over_the_size_of_a_document_is_refused(home: Path) -> None:
+def test_a_record_above_the_document_limit_is_rejected(home: Path) -> None:
     """By API and mount."""
     with Store.open(home, background=False, limit_bytes=10_000) as store:
         store.save(make_session("s1"))
@@ -141,8 +137,8 @@ def test_a_record_over_the_size_of_a_document_is_refused(home: Path) -> None:
 # -- damage ------------------------------------------------------------------------------------------------
 
 
-def test_a_broken_record_is_found_and_named(store: Store, directory: Path) -> None:
-    """Loading raises with the place; `check` finds it, and leaves it alone."""
+def test_a_corrupt_record_is_reported(store: Store, directory: Path) -> None:
+    """Loading raises with the position; `check` reports it and does not change it."""
     path = directory / "traces.json"
     path.write_bytes(b'[\n  {"schema": 5}]')
     with pytest.raises(Corrupt, match=r"sessions/s1/traces\.json:2:14"):
@@ -155,8 +151,8 @@ def test_a_broken_record_is_found_and_named(store: Store, directory: Path) -> No
     path.unlink()
 
 
-def test_replacing_a_broken_record_keeps_it_in_the_trash(store: Store, directory: Path) -> None:
-    """What nobody could read may still be mended by hand."""
+def test_replacing_a_corrupt_record_keeps_it_in_the_trash(store: Store, directory: Path) -> None:
+    """A user may be able to repair it."""
     (directory / "verification.json").write_bytes(b"[broken")
     store.records.save_verification("s1", [make_report()])
     assert store.records.load_verification("s1") == [make_report()]
@@ -165,8 +161,8 @@ def test_replacing_a_broken_record_keeps_it_in_the_trash(store: Store, directory
     assert (store.home / kept.moves[0][1]).read_bytes() == b"[broken"
 
 
-def test_a_link_in_the_place_of_a_record_is_not_followed(store: Store, directory: Path, tmp_path: Path) -> None:
-    """Neither read nor written through, and found once."""
+def test_a_symlink_in_place_of_a_record_is_not_followed(store: Store, directory: Path, tmp_path: Path) -> None:
+    """Neither by reads nor by writes; `check` reports it once."""
     target = tmp_path / "elsewhere"
     target.write_text("[]")
     (directory / "traces.json").symlink_to(target)
@@ -182,8 +178,8 @@ def test_a_link_in_the_place_of_a_record_is_not_followed(store: Store, directory
 # -- through the mount -------------------------------------------------------------------------------------
 
 
-def test_the_three_names_are_records_and_no_others(store: Store) -> None:
-    """Directly in a session's directory, root or child."""
+def test_only_three_names_are_records(store: Store) -> None:
+    """Directly in the directory of a root or a child."""
     for name in ("artifacts.json", "traces.json", "verification.json"):
         assert classify_path(f"sessions/s1/{name}").kind is PathKind.RECORD
         assert classify_path(f"sessions/s1/children/kid/{name}").kind is PathKind.RECORD
@@ -191,16 +187,16 @@ def test_the_three_names_are_records_and_no_others(store: Store) -> None:
         assert classify_path(f"sessions/s1/{name}~").kind is PathKind.FOREIGN
 
 
-def test_bytes_are_stored_as_they_come(store: Store, directory: Path) -> None:
-    """Rule 5; the same bytes again are no change."""
+def test_bytes_are_stored_unchanged(store: Store, directory: Path) -> None:
+    """Rule 5. Writing the same bytes again changes nothing."""
     raw = b" [\t]\n"
     assert put(store, TRACES, raw) is True
     assert put(store, TRACES, raw) is False
     assert (directory / "traces.json").read_bytes() == raw
 
 
-def test_a_refused_record_is_kept_with_the_reason(store: Store, directory: Path) -> None:
-    """Rule 3: the version before stands, and what was typed is in `.rejected`; both go with the next good save."""
+def test_a_rejected_record_is_kept_with_the_reason(store: Store, directory: Path) -> None:
+    """Rule 3: the previous version is unchanged, and the bytes are in `.rejected` until the next successful save."""
     put(store, "sessions/s1/verification.json", [make_report().model_dump()])
     before = (directory / "verification.json").read_bytes()
     claimed = make_report("s", make_check("failed")).model_dump() | {"status": "passed"}
@@ -213,7 +209,7 @@ def test_a_refused_record_is_kept_with_the_reason(store: Store, directory: Path)
     assert store.names.rejects.names("sessions/s1") == {}
 
 
-def test_who_writes_from_an_outdated_copy_is_told(store: Store, directory: Path) -> None:
+def test_a_stale_write_is_rejected(store: Store, directory: Path) -> None:
     """Rule 8."""
     put(store, TRACES, [])
     base = store.names.version(classify_path(TRACES))
@@ -224,8 +220,8 @@ def test_who_writes_from_an_outdated_copy_is_told(store: Store, directory: Path)
     assert put(store, TRACES, [make_event("late").model_dump()], base=base, on_conflict="overwrite")
 
 
-def test_a_record_may_come_before_its_session(store: Store, home: Path) -> None:
-    """rsync copies in the order of names; the session is there once session.json is."""
+def test_a_record_may_be_written_before_its_session(store: Store, home: Path) -> None:
+    """rsync copies in the order of names; session.json completes the session."""
     (home / "sessions/s1").mkdir()
     put(store, TRACES, [make_event().model_dump()])
     assert store.exists("s1") is False
@@ -233,8 +229,7 @@ def test_a_record_may_come_before_its_session(store: Store, home: Path) -> None:
     assert store.records.load_traces("s1") == [make_event()]
 
 
-def test_a_removed_record_goes_to_the_trash(store: Store, directory: Path) -> None:
-    """And can be had back."""
+def test_a_removed_record_can_be_restored(store: Store, directory: Path) -> None:
     store.records.save_traces("s1", [make_event()])
     store.names.remove_file(classify_path(TRACES))
     assert store.records.load_traces("s1") is None
@@ -244,8 +239,8 @@ def test_a_removed_record_goes_to_the_trash(store: Store, directory: Path) -> No
     assert store.records.load_traces("s1") == [make_event()]
 
 
-def test_a_rename_onto_a_record_is_a_commit(store: Store, directory: Path) -> None:
-    """Checked like any other: sed, vim and rsync bring their new version so."""
+def test_a_rename_onto_a_record_is_validated(store: Store, directory: Path) -> None:
+    """sed, vim and rsync replace files this way."""
     (directory / ".tmp").write_bytes(b"[]")
     store.moves.move(classify_path("sessions/s1/.tmp"), classify_path(TRACES))
     assert (directory / "traces.json").read_bytes() == b"[]"
@@ -256,16 +251,15 @@ def test_a_rename_onto_a_record_is_a_commit(store: Store, directory: Path) -> No
     (directory / ".tmp").unlink()
 
 
-def test_a_record_cannot_be_a_directory_or_a_link(store: Store, directory: Path) -> None:
-    """It can only be a plain file."""
+def test_a_record_cannot_be_a_directory_or_a_symlink(store: Store, directory: Path) -> None:
     with pytest.raises(Protected):
         store.names.make_dir(classify_path(TRACES))
     with pytest.raises(Protected):
         store.names.symlink(classify_path(TRACES), "elsewhere")
 
 
-def test_the_records_of_a_pinned_session_stay(store: Store) -> None:
-    """They can be written, not taken away."""
+def test_records_of_a_pinned_session_cannot_be_removed(store: Store) -> None:
+    """They can be written."""
     store.save(make_session("root"))
     child = Session.new_child("kid", "root", "m", "t")
     child.pinned = True

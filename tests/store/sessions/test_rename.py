@@ -1,4 +1,4 @@
-"""A session that is renamed says who it is now, and so do those of its relatives who name it."""
+"""Renaming a session updates the ids in its documents and in those of related sessions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def family(store: Store) -> Store:
 
 
 def documents(store: Store, place: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What both documents of a session say."""
+    """The contents of both documents of a session."""
     main, side = store.get_document(place, "session.json"), store.get_document(place, "runtime.json")
     assert main is not None
     assert side is not None
@@ -36,7 +36,7 @@ def documents(store: Store, place: str) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 def relations(store: Store, place: str) -> tuple[Any, ...]:
-    """Who a session says it is, which both documents and the index must agree on."""
+    """The ids of a session; asserts that both documents and the index agree."""
     main, side = documents(store, place)
     names = ("id", "kind", "root_session_id", "parent_session_id", "spawn_depth")
     assert [main.get(n) for n in names] == [side.get(n) for n in names]
@@ -48,8 +48,8 @@ def relations(store: Store, place: str) -> tuple[Any, ...]:
     return found
 
 
-def test_a_root_takes_its_children_along(family: Store) -> None:
-    """Rule 9: path and identity are one, in files, index and search; the old name is gone from all of them."""
+def test_a_root_is_renamed_with_its_children(family: Store) -> None:
+    """Rule 9: ids match the path in files, index and search; the old name is removed from all of them."""
     family.rename("root", "new")
     assert relations(family, "new") == ("new", "root", "new", None, 0)
     assert relations(family, "new/child") == ("child", "child", "new", "new", 1)
@@ -61,15 +61,15 @@ def test_a_root_takes_its_children_along(family: Store) -> None:
     ]
 
 
-def test_a_child_under_another_name_keeps_its_place(family: Store) -> None:
-    """Its own children name it as parent, and follow."""
+def test_renaming_a_child_updates_its_children(family: Store) -> None:
+    """They name it as their parent."""
     family.rename("root/child", "root/renamed")
     assert relations(family, "root/renamed") == ("renamed", "child", "root", "root", 1)
     assert relations(family, "root/grandchild") == ("grandchild", "child", "root", "renamed", 2)
 
 
-def test_a_child_goes_to_another_root_alone(family: Store) -> None:
-    """What descends from it stays, and belongs to the old root directly."""
+def test_a_child_moves_to_another_root_alone(family: Store) -> None:
+    """Its descendants stay, as children of the old root."""
     family.rename("root/child", "other/child")
     assert relations(family, "other/child") == ("child", "child", "other", "other", 1)
     assert relations(family, "root/grandchild") == ("grandchild", "child", "root", "root", 1)
@@ -82,15 +82,15 @@ def test_a_child_becomes_a_root_and_a_childless_root_a_child(family: Store) -> N
     assert relations(family, "other/bound") == ("bound", "child", "other", "other", 1)
 
 
-def test_a_root_that_becomes_a_child_has_no_children_directory(family: Store) -> None:
-    """Where it is then none may be made either, and `check` would speak of a foreign file."""
+def test_a_root_that_becomes_a_child_loses_its_empty_children_directory(family: Store) -> None:
+    """A child has no children/; `check` would report a foreign file."""
     family.rename("other", "root/tame")
     assert not (family.home / "sessions/root/children/tame/children").exists()
     assert not family.check().findings
 
 
-def test_what_it_holds_goes_along(family: Store) -> None:
-    """Attachments and logs; references in the messages are spelled anew and still lead somewhere."""
+def test_attachments_and_logs_move_along(family: Store) -> None:
+    """References in messages are updated and resolve."""
     attachment = family.attach("root", b"bytes", "image/png")
     family.append("root", [Message.user(f"see {attachment.url}")])
     family.usage.append("root", {"tokens": 1})
@@ -103,7 +103,7 @@ def test_what_it_holds_goes_along(family: Store) -> None:
     assert (family.home / "sessions/new/token-usage.jsonl").exists()
 
 
-def test_what_cannot_be_is_refused_and_changes_nothing(family: Store) -> None:
+def test_a_rejected_rename_changes_nothing(family: Store) -> None:
     before = files_below(family.home)
     for source, target, error in (
         ("root", "other", AlreadyExists),
@@ -121,15 +121,15 @@ def test_what_cannot_be_is_refused_and_changes_nothing(family: Store) -> None:
     assert {e.id for e in family.entries()} == {"root", "child", "grandchild", "other"}
 
 
-def test_an_empty_directory_may_be_in_the_way(family: Store) -> None:
-    """As rename(2) has it."""
+def test_an_empty_target_directory_is_replaced(family: Store) -> None:
+    """As by rename(2)."""
     (family.home / "sessions/new").mkdir()
     family.rename("root", "new")
     assert relations(family, "new") == ("new", "root", "new", None, 0)
 
 
 @pytest.mark.warns
-def test_what_cannot_be_read_moves_as_it_is(store: Store) -> None:
+def test_an_unreadable_document_is_moved_unchanged(store: Store) -> None:
     store.save(make_session("s1"))
     (store.home / "sessions/s1/session.json").write_bytes(b"garbage")
     store.moves.move(classify_path("sessions/s1"), classify_path("sessions/s2"))
@@ -138,8 +138,8 @@ def test_what_cannot_be_read_moves_as_it_is(store: Store) -> None:
     store.put_document("s2", "runtime.json", make_document("s2", messages=[]), on_conflict="overwrite")
 
 
-def test_a_session_edited_behind_our_back_moves_with_its_edit(family: Store) -> None:
-    """Also a child that the index has not heard of yet."""
+def test_direct_edits_survive_a_rename(family: Store) -> None:
+    """Including a child that is not indexed yet."""
     directory = family.home / "sessions/root/children/unknown"
     directory.mkdir()
     members: dict[str, Any] = {
@@ -160,8 +160,8 @@ def test_a_session_edited_behind_our_back_moves_with_its_edit(family: Store) -> 
     family.check(repair=True)
 
 
-def test_only_what_has_to_is_spelled_anew() -> None:
-    """Key order, spacing, unknown members and digits stay as they are."""
+def test_only_ids_change_in_a_renamed_document() -> None:
+    """Key order, spacing, unknown members and digits are kept."""
     raw = b'{ "x" : 1.50,\n"id":"a" , "root_session_id": "a", "messages":[], "updated_at":"2026-01-01T00:00:00.10Z",'
     raw += b' "created_at":"2026-01-01T00:00:00Z","unknown": {"id": "a"} }'
     document = parse_document(raw, "sessions/a/session.json")
@@ -169,8 +169,8 @@ def test_only_what_has_to_is_spelled_anew() -> None:
     assert with_identity(document, {"id": "b", "root_session_id": "b"}) == expected
 
 
-def test_references_spelled_with_escapes_follow_too() -> None:
-    """A rename redirects what a fork would redirect."""
+def test_escaped_references_are_updated_too() -> None:
+    """As by a fork."""
     raw = make_document("a", note="bamboo-attachment://a/1").replace(
         b"bamboo-attachment://a/1", rb"bamboo-attachment:\/\/a\/1"
     )
@@ -178,6 +178,6 @@ def test_references_spelled_with_escapes_follow_too() -> None:
     assert json.loads(with_identity(document, {"id": "b"}))["note"] == "bamboo-attachment://b/1"
 
 
-def test_locations_are_places() -> None:
-    """What Store.rename and the mount's rename take is the same."""
+def test_a_path_is_classified_as_its_location() -> None:
+    """Store.rename and the mount's rename take the same."""
     assert classify_path("sessions/a/children/b").location == Location("a", "b")
