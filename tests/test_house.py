@@ -1,4 +1,4 @@
-"""The layout holds: packages import downwards only, the rules are cited, README and package agree."""
+"""The layout of the code: packages import downwards only, every rule is tested, the help lists every command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STORE = [
 ]
 FUSEFS = ["switches", "views", "tree", "requests", "daemon", "cli"]
 
-# The modules of `store` that `fusefs` may import, besides the public names of `store` itself.
+# The modules of `store` that `fusefs` may import in addition to the public names of `store`.
 SURFACE = {
     *["errors", "layout", "path_kinds"],
     *[
@@ -42,7 +42,7 @@ SURFACE = {
     *["transfer.formats.importer", "transfer.imports", "check.health"],
 }
 
-MOST_AT_THE_TOP = 10  # modules directly in store/
+MAX_TOP_MODULES = 10  # modules directly in store/
 
 
 def imports_of(path: Path) -> set[str]:
@@ -71,7 +71,7 @@ def modules(top: str) -> list[Path]:
 
 
 def package_of(path: Path, top: str) -> str:
-    """The package right below `store` or `fusefs` that holds a file; a module at the top is its own."""
+    """The package directly below `store` or `fusefs` that contains a file; a top-level module is its own."""
     return path.relative_to(ROOT / top).parts[0].removesuffix(".py")
 
 
@@ -80,14 +80,14 @@ def test_packages_import_downwards_only(top: str, order: list[str]) -> None:
     """A module that imports a package above its own is in the wrong place."""
     for path in modules(top):
         package = package_of(path, top)
-        assert package in order, f"{path} is in no package that tests/test_house.py orders"
+        assert package in order, f"{path}: add its package to STORE or FUSEFS in tests/test_house.py"
         used = {name.split(".")[1] for name in imports_of(path) if name.startswith(f"{top}.")}
         above = {name for name in used if order.index(name) > order.index(package)}
         assert not above, f"{path.relative_to(ROOT)} imports {above}"
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Inside a package too."""
+def test_there_are_no_import_cycles() -> None:
+    """Not inside a package either."""
     graph = {name_of(path): imports_of(path) for top in ("store", "fusefs") for path in modules(top)}
     done: set[str] = set()
 
@@ -108,15 +108,15 @@ def name_of(path: Path) -> str:
 
 
 def test_fusefs_uses_a_small_part_of_the_store() -> None:
-    """What the mount and the command line need is listed, so that the rest can change freely."""
+    """Modules that are not in the list can change freely."""
     used = {name.removeprefix("store.") for path in modules("fusefs") for name in imports_of(path) if "store." in name}
     assert used <= SURFACE, used - SURFACE
     assert used >= SURFACE, f"no longer used: {SURFACE - used}"
 
 
-def test_the_top_of_the_store_stays_small() -> None:
+def test_store_has_few_top_level_modules() -> None:
     """A new module goes into a package."""
-    assert len([path for path in (ROOT / "store").glob("*.py") if path.stem != "__init__"]) <= MOST_AT_THE_TOP
+    assert len([path for path in (ROOT / "store").glob("*.py") if path.stem != "__init__"]) <= MAX_TOP_MODULES
 
 
 def test_no_class_name_exists_twice() -> None:
@@ -129,8 +129,8 @@ def test_no_class_name_exists_twice() -> None:
                 found[node.name] = path
 
 
-def test_every_package_states_its_law() -> None:
-    """In a docstring of at most fifteen lines, and without imports: start-up time counts."""
+def test_every_package_has_a_short_docstring_and_no_imports() -> None:
+    """At most fifteen lines; imports would cost start-up time."""
     for path in [*(ROOT / "store").rglob("*/__init__.py"), *(ROOT / "fusefs").rglob("*/__init__.py")]:
         if path.parent in (ROOT / "store", ROOT / "fusefs", ROOT / "fusefs/cli"):
             continue
@@ -140,7 +140,7 @@ def test_every_package_states_its_law() -> None:
         assert path.read_text().count("\n") <= 15, path
 
 
-def test_the_store_knows_nothing_of_fuse() -> None:
+def test_store_does_not_import_fuse() -> None:
     """`store` is plain synchronous Python."""
     for path in modules("store"):
         assert not {m for m in imports_of(path) if m.split(".")[0] in ("fusefs", "pyfuse3", "trio")}, path
@@ -154,21 +154,21 @@ def test_every_rule_has_a_test_that_names_it() -> None:
     assert set(range(1, 11)) <= cited
 
 
-# Only these may import pyfuse3: the rest of the mount is plain to test, and `check` runs where libfuse is absent.
-KNOW_PYFUSE3 = {
+# Only these may import pyfuse3: the rest can be tested without a mount, and `grovefs check` runs without libfuse.
+MAY_IMPORT_PYFUSE3 = {
     *[f"requests.{name}" for name in ("errnos", "request_loop", "attributes", "kernel_cache", "operations")],
     "daemon.mount",
 }
 
 
-def test_only_a_few_modules_know_pyfuse3() -> None:
-    """The command line imports the mount only to mount."""
+def test_few_modules_import_pyfuse3() -> None:
+    """The command line imports the mount only in `grovefs mount`."""
     for path in modules("fusefs"):
-        if name_of(path).removeprefix("fusefs.") not in KNOW_PYFUSE3:
+        if name_of(path).removeprefix("fusefs.") not in MAY_IMPORT_PYFUSE3:
             assert "pyfuse3" not in {m.split(".")[0] for m in imports_of(path)}, path
 
 
-def test_the_tree_knows_neither_trio_nor_pyfuse3() -> None:
+def test_tree_imports_neither_trio_nor_pyfuse3() -> None:
     """Nodes, handles and write buffers are plain Python."""
     for path in (ROOT / "fusefs/tree").rglob("*.py"):
         assert not {m for m in imports_of(path) if m.split(".")[0] in ("pyfuse3", "trio")}, path
@@ -183,7 +183,7 @@ def test_the_command_topic_lists_all_commands() -> None:
     assert listed == set(result.stdout.split()), result.stderr
 
 
-def test_the_wheel_has_every_package_and_file() -> None:
+def test_wheel_contains_every_package_and_file() -> None:
     """`pip install .` installs the same files as a clone: every package is listed, and package-data covers the rest."""
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     files = subprocess.run(["git", "ls-files", "store", "fusefs"], capture_output=True, text=True, cwd=ROOT, check=True)

@@ -1,4 +1,4 @@
-"""What every backend does: one suite for the home on a disk and for the dictionary in memory."""
+"""The behaviour of every Backend: one suite for Store and MemoryStore."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def at_once(work: Callable[[int], None], count: int = 8) -> None:
 # -- the protocol itself -------------------------------------------------------------------------------------
 
 
-def test_a_backend_says_what_it_is_and_that_it_works(backend: Backend) -> None:
-    """Its name is for diagnostics; a healthy one has no probe that failed."""
+def test_backend_has_a_name_and_is_healthy(backend: Backend) -> None:
+    """The name is for diagnostics; a healthy backend has no failed probe."""
     assert isinstance(backend, Backend)
     assert backend.backend_name in ("local", "memory")
     health = backend.health()
@@ -77,24 +77,24 @@ def test_a_backend_says_what_it_is_and_that_it_works(backend: Backend) -> None:
 # -- sessions ------------------------------------------------------------------------------------------------
 
 
-def test_what_is_saved_is_loaded(backend: Backend) -> None:
-    """The whole record, unknown members too."""
+def test_saved_session_is_loaded(backend: Backend) -> None:
+    """The whole record, including unknown members."""
     session = Session.model_validate(make_session("s1", title="T").model_dump() | {"strange": [1, {"b": 2}]})
     backend.save(session)
     assert loaded(backend) == session
     assert loaded(backend).model_extra == {"strange": [1, {"b": 2}]}
 
 
-def test_an_unknown_session_is_none_or_false(backend: Backend) -> None:
-    """No exception for a question."""
-    assert backend.load("nobody") is None
+def test_unknown_session_is_none_or_false(backend: Backend) -> None:
+    """Reading an unknown id raises nothing."""
+    assert backend.load("unknown") is None
     assert backend.load("no/body") is None
-    assert backend.exists("nobody") is False
-    assert backend.delete("nobody") is False
+    assert backend.exists("unknown") is False
+    assert backend.delete("unknown") is False
     assert backend.ids() == []
 
 
-def test_a_wrong_argument_is_a_type_error_and_changes_nothing(backend: Backend) -> None:
+def test_wrong_argument_is_a_type_error_and_changes_nothing(backend: Backend) -> None:
     """The error names the argument, the expected type and the given type."""
     calls: dict[str, Callable[[Any], object]] = {
         "save: expected a Session, got str": lambda b: b.save("text"),
@@ -108,7 +108,7 @@ def test_a_wrong_argument_is_a_type_error_and_changes_nothing(backend: Backend) 
 
 
 def test_sessions_are_listed_by_their_exact_names(backend: Backend) -> None:
-    """Children under their roots."""
+    """A child as `root/child`."""
     for id in ("s2", "s1"):
         backend.save(make_session(id))
     add_child(backend)
@@ -117,8 +117,8 @@ def test_sessions_are_listed_by_their_exact_names(backend: Backend) -> None:
     assert loaded(backend, "kid") == loaded(backend, "s1/kid")
 
 
-def test_what_is_deleted_is_gone_with_its_descendants(backend: Backend) -> None:
-    """At any depth; and only they."""
+def test_descendants_are_deleted_too(backend: Backend) -> None:
+    """At any depth, and no other session."""
     backend.save(make_session("s1"))
     add_child(backend)
     add_child(backend, "grandkid", parent="kid")
@@ -130,8 +130,8 @@ def test_what_is_deleted_is_gone_with_its_descendants(backend: Backend) -> None:
     assert backend.exists("s1") is False
 
 
-def test_a_pinned_session_is_not_deleted_unless_forced(backend: Backend) -> None:
-    """Nor one with a pinned descendant."""
+def test_pinned_session_is_not_deleted_without_force(backend: Backend) -> None:
+    """Nor is one with a pinned descendant."""
     backend.save(make_session("s1"))
     add_child(backend, pinned=True)
     for id in ("s1", "kid"):
@@ -142,8 +142,8 @@ def test_a_pinned_session_is_not_deleted_unless_forced(backend: Backend) -> None
     assert backend.ids() == []
 
 
-def test_an_outdated_copy_is_refused(backend: Backend) -> None:
-    """Rule 8: who saves second is told."""
+def test_stale_copy_is_rejected(backend: Backend) -> None:
+    """Rule 8: the second of two writers gets Conflict."""
     backend.save(make_session("s1"))
     one, two = loaded(backend), loaded(backend)
     one.title = "first"
@@ -158,8 +158,8 @@ def test_an_outdated_copy_is_refused(backend: Backend) -> None:
     assert loaded(backend).title == "second"
 
 
-def test_one_copy_can_be_saved_again_and_again(backend: Backend) -> None:
-    """It is up to date after each save, and updated_at never goes back."""
+def test_one_copy_can_be_saved_repeatedly(backend: Backend) -> None:
+    """It is up to date after each save, and updated_at never decreases."""
     session = make_session("s1", messages=0)
     moments = []
     for number in range(3):
@@ -170,16 +170,16 @@ def test_one_copy_can_be_saved_again_and_again(backend: Backend) -> None:
     assert len(loaded(backend).messages) == 3
 
 
-def test_saving_without_a_change_is_no_change(backend: Backend) -> None:
-    """Not even of updated_at."""
+def test_saving_an_unchanged_session_changes_nothing(backend: Backend) -> None:
+    """Not even updated_at."""
     backend.save(make_session("s1"))
     session = loaded(backend)
     backend.save(session)
     assert loaded(backend) == session
 
 
-def test_a_session_deleted_meanwhile_does_not_come_back_by_itself(backend: Backend) -> None:
-    """Only if that is asked for."""
+def test_session_deleted_meanwhile_is_not_created_again(backend: Backend) -> None:
+    """Unless overwrite=True."""
     backend.save(make_session("s1"))
     session = loaded(backend)
     backend.delete("s1")
@@ -189,8 +189,8 @@ def test_a_session_deleted_meanwhile_does_not_come_back_by_itself(backend: Backe
     assert backend.exists("s1")
 
 
-def test_messages_are_not_lost_unless_asked(backend: Backend) -> None:
-    """A save that would shorten the conversation is refused."""
+def test_save_rejects_fewer_messages_without_shorten(backend: Backend) -> None:
+    """A save that would drop messages raises Conflict."""
     backend.save(make_session("s1", messages=3))
     session = loaded(backend)
     session.messages.pop()
@@ -200,8 +200,8 @@ def test_messages_are_not_lost_unless_asked(backend: Backend) -> None:
     assert len(loaded(backend).messages) == 2
 
 
-def test_titles_and_pins_count_their_versions(backend: Backend) -> None:
-    """As their owner expects of every writer."""
+def test_titles_and_pins_increment_their_versions(backend: Backend) -> None:
+    """As Bamboo expects of every writer."""
     backend.save(make_session("s1"))
     session = loaded(backend)
     session.title, session.pinned = "Other", True
@@ -209,8 +209,8 @@ def test_titles_and_pins_count_their_versions(backend: Backend) -> None:
     assert (loaded(backend).title_version, loaded(backend).metadata_version) == (1, 1)
 
 
-def test_what_is_changed_after_a_save_is_not_saved(backend: Backend) -> None:
-    """The store shares nothing with its callers."""
+def test_change_after_a_save_is_not_saved(backend: Backend) -> None:
+    """The store shares no object with its callers."""
     session = make_session("s1")
     backend.save(session)
     session.messages[0].content = "changed"
@@ -230,7 +230,7 @@ def test_what_is_changed_after_a_save_is_not_saved(backend: Backend) -> None:
         {"reasoning_effort": "heroic"},
     ],
 )
-def test_what_could_not_be_loaded_is_not_saved(backend: Backend, damage: dict[str, Any]) -> None:
+def test_invalid_session_is_not_saved(backend: Backend, damage: dict[str, Any]) -> None:
     """Rules 3 and 6."""
     session = make_session("s1")
     for name, value in damage.items():
@@ -241,8 +241,8 @@ def test_what_could_not_be_loaded_is_not_saved(backend: Backend, damage: dict[st
 
 
 @pytest.mark.parametrize("bad", ["", ".", "../x", "a/b/c", "a\\b", "x" * 256, "a\0b"])
-def test_ids_with_separators_are_refused_everywhere(backend: Backend, bad: str) -> None:
-    """And never turned into another id."""
+def test_ids_with_separators_are_rejected(backend: Backend, bad: str) -> None:
+    """They are never rewritten to another id."""
     for question in (backend.load, backend.exists, backend.delete, backend.records.load_traces):
         with pytest.raises(InvalidName):
             question(bad)
@@ -252,13 +252,13 @@ def test_ids_with_separators_are_refused_everywhere(backend: Backend, bad: str) 
 
 
 @pytest.mark.parametrize("bad", [".hidden", "a\nb"])
-def test_ids_for_no_shell_are_not_made(backend: Backend, bad: str) -> None:
-    """They may lie on disk, but no new one comes into being."""
+def test_ids_unsafe_in_a_shell_are_not_created(backend: Backend, bad: str) -> None:
+    """Existing ones on disk can be used."""
     with pytest.raises(InvalidName):
         backend.save(make_session(bad))
 
 
-def test_an_id_below_two_roots_is_ambiguous(backend: Backend) -> None:
+def test_child_id_under_two_roots_is_ambiguous(backend: Backend) -> None:
     """Its exact name is not."""
     for root in ("s1", "s2"):
         backend.save(make_session(root))
@@ -268,8 +268,8 @@ def test_an_id_below_two_roots_is_ambiguous(backend: Backend) -> None:
     assert loaded(backend, "s2/kid").root_session_id == "s2"
 
 
-def test_of_savers_at_once_one_wins_and_the_rest_are_told(backend: Backend) -> None:
-    """No save is half there."""
+def test_of_concurrent_saves_one_wins_and_the_others_get_conflict(backend: Backend) -> None:
+    """No save is half applied."""
     backend.save(make_session("s1"))
     copies = [loaded(backend) for _ in range(8)]
     refused: list[int] = []
@@ -290,56 +290,56 @@ def test_of_savers_at_once_one_wins_and_the_rest_are_told(backend: Backend) -> N
 
 
 def test_records_are_none_until_they_are_saved(backend: Backend) -> None:
-    """For an unknown session too; saving for one is refused."""
-    shelf = backend.records
+    """Also for an unknown session; saving for one raises NotFound."""
+    records = backend.records
     backend.save(make_session("s1"))
-    for id in ("s1", "nobody"):
-        assert shelf.load_artifacts(id) is None
-        assert shelf.load_traces(id) is None
-        assert shelf.load_verification(id) is None
+    for id in ("s1", "unknown"):
+        assert records.load_artifacts(id) is None
+        assert records.load_traces(id) is None
+        assert records.load_verification(id) is None
     for save in (
-        lambda: shelf.save_artifacts("nobody", ArtifactSet.of()),
-        lambda: shelf.add_artifacts("nobody", []),
-        lambda: shelf.save_traces("nobody", []),
-        lambda: shelf.add_verification("nobody", []),
+        lambda: records.save_artifacts("unknown", ArtifactSet.of()),
+        lambda: records.add_artifacts("unknown", []),
+        lambda: records.save_traces("unknown", []),
+        lambda: records.add_verification("unknown", []),
     ):
         with pytest.raises(NotFound):
             save()
     assert backend.ids() == ["s1"]
 
 
-def test_records_are_loaded_as_they_were_saved(backend: Backend) -> None:
-    """Each kind by itself, and replaced as a whole."""
-    shelf = backend.records
+def test_records_are_loaded_unchanged(backend: Backend) -> None:
+    """Each kind separately; a save replaces the whole record."""
+    records = backend.records
     backend.save(make_session("s1"))
-    assert shelf.save_artifacts("s1", ArtifactSet.of([make_artifact()])) == []
-    shelf.save_traces("s1", [make_event(metadata={"artifact_uri": "u"})])
-    shelf.save_verification("s1", [make_report()])
-    assert shelf.load_artifacts("s1") == ArtifactSet.of([make_artifact()])
-    assert shelf.load_traces("s1") == [make_event(metadata={"artifact_uri": "u"})]
-    assert shelf.load_verification("s1") == [make_report()]
-    shelf.save_traces("s1", [])
-    assert shelf.load_traces("s1") == []
-    assert shelf.load_verification("s1") == [make_report()]
+    assert records.save_artifacts("s1", ArtifactSet.of([make_artifact()])) == []
+    records.save_traces("s1", [make_event(metadata={"artifact_uri": "u"})])
+    records.save_verification("s1", [make_report()])
+    assert records.load_artifacts("s1") == ArtifactSet.of([make_artifact()])
+    assert records.load_traces("s1") == [make_event(metadata={"artifact_uri": "u"})]
+    assert records.load_verification("s1") == [make_report()]
+    records.save_traces("s1", [])
+    assert records.load_traces("s1") == []
+    assert records.load_verification("s1") == [make_report()]
 
 
-def test_records_are_added_to(backend: Backend) -> None:
-    """What was there stays, in its order."""
-    shelf = backend.records
+def test_records_can_be_appended(backend: Backend) -> None:
+    """Existing items keep their order."""
+    records = backend.records
     backend.save(make_session("s1"))
     for name in ("a", "b"):
-        assert shelf.add_artifacts("s1", [make_artifact(name)]) == []
-        shelf.add_traces("s1", [make_event(name)])
-        shelf.add_verification("s1", [make_report(name)])
-    assert [e.name for e in shelf.load_traces("s1") or []] == ["a", "b"]
-    assert [r.subject for r in shelf.load_verification("s1") or []] == ["a", "b"]
-    found = shelf.load_artifacts("s1")
+        assert records.add_artifacts("s1", [make_artifact(name)]) == []
+        records.add_traces("s1", [make_event(name)])
+        records.add_verification("s1", [make_report(name)])
+    assert [e.name for e in records.load_traces("s1") or []] == ["a", "b"]
+    assert [r.subject for r in records.load_verification("s1") or []] == ["a", "b"]
+    found = records.load_artifacts("s1")
     assert found is not None
     assert len(found) == 2
 
 
-def test_records_have_a_session_of_their_own(backend: Backend) -> None:
-    """Those of a child are not its root's."""
+def test_records_belong_to_one_session(backend: Backend) -> None:
+    """A child has records separate from its root."""
     backend.save(make_session("s1"))
     add_child(backend)
     backend.records.save_traces("s1/kid", [make_event()])
@@ -347,30 +347,30 @@ def test_records_have_a_session_of_their_own(backend: Backend) -> None:
     assert backend.records.load_traces("kid") == [make_event()]
 
 
-def test_records_stay_when_the_session_is_saved_and_go_with_it(backend: Backend) -> None:
-    """All three, and those of the children."""
-    shelf = backend.records
+def test_records_survive_a_save_and_are_deleted_with_the_session(backend: Backend) -> None:
+    """All three kinds, and those of the children."""
+    records = backend.records
     backend.save(make_session("s1"))
     add_child(backend)
     for id in ("s1", "kid"):
-        shelf.save_artifacts(id, ArtifactSet.of([make_artifact()]))
-        shelf.save_traces(id, [make_event()])
-        shelf.save_verification(id, [make_report()])
+        records.save_artifacts(id, ArtifactSet.of([make_artifact()]))
+        records.save_traces(id, [make_event()])
+        records.save_verification(id, [make_report()])
     session = loaded(backend)
     session.title = "Other"
     backend.save(session)
-    assert shelf.load_traces("s1") == [make_event()]
+    assert records.load_traces("s1") == [make_event()]
     backend.delete("s1")
     backend.save(make_session("s1"))
     add_child(backend)
     for id in ("s1", "kid"):
-        assert shelf.load_artifacts(id) is None
-        assert shelf.load_traces(id) is None
-        assert shelf.load_verification(id) is None
+        assert records.load_artifacts(id) is None
+        assert records.load_traces(id) is None
+        assert records.load_verification(id) is None
 
 
-def test_saving_evicts_the_oldest_artifacts_and_says_which(backend: Backend) -> None:
-    """The set of the caller stays as it was."""
+def test_saving_evicts_the_oldest_artifacts_and_returns_them(backend: Backend) -> None:
+    """The caller's set is unchanged."""
     backend.save(make_session("s1"))
     many = ArtifactSet.of(make_artifact(str(i)) for i in range(MAX_ARTIFACTS + 2))
     assert backend.records.save_artifacts("s1", many) == [f"a3s://tool-output/test/{i}" for i in range(2)]
@@ -381,8 +381,8 @@ def test_saving_evicts_the_oldest_artifacts_and_says_which(backend: Backend) -> 
     assert len(found) == MAX_ARTIFACTS
 
 
-def test_an_artifact_that_can_never_fit_is_refused(backend: Backend) -> None:
-    """Rule 3: those that were there stay."""
+def test_artifact_over_the_limit_is_rejected(backend: Backend) -> None:
+    """Rule 3: the stored ones are unchanged."""
     backend.save(make_session("s1"))
     backend.records.add_artifacts("s1", [make_artifact("a")])
     with pytest.raises(TooLarge):
@@ -390,8 +390,8 @@ def test_an_artifact_that_can_never_fit_is_refused(backend: Backend) -> None:
     assert backend.records.load_artifacts("s1") == ArtifactSet.of([make_artifact("a")])
 
 
-def test_the_status_of_a_saved_report_is_the_one_that_follows(backend: Backend) -> None:
-    """Whatever was assigned to it; the caller's own is left alone."""
+def test_status_of_a_saved_report_is_computed(backend: Backend) -> None:
+    """Whatever was assigned; the caller's object is unchanged."""
     backend.save(make_session("s1"))
     report = make_report("s", make_check("failed"))
     report.status = "passed"
@@ -400,7 +400,7 @@ def test_the_status_of_a_saved_report_is_the_one_that_follows(backend: Backend) 
     assert report.status == "passed"
 
 
-def test_a_record_that_could_not_be_loaded_is_not_saved(backend: Backend) -> None:
+def test_invalid_record_is_not_saved(backend: Backend) -> None:
     """Rules 3 and 6."""
     backend.save(make_session("s1"))
     backend.records.save_traces("s1", [make_event()])
@@ -410,8 +410,8 @@ def test_a_record_that_could_not_be_loaded_is_not_saved(backend: Backend) -> Non
     assert backend.records.load_traces("s1") == [make_event()]
 
 
-def test_what_is_changed_after_a_record_was_saved_is_not_saved(backend: Backend) -> None:
-    """The store shares nothing with its callers."""
+def test_change_after_saving_a_record_is_not_saved(backend: Backend) -> None:
+    """The store shares no object with its callers."""
     backend.save(make_session("s1"))
     event = make_event()
     backend.records.save_traces("s1", [event])
@@ -420,8 +420,8 @@ def test_what_is_changed_after_a_record_was_saved_is_not_saved(backend: Backend)
     assert backend.records.load_traces("s1") == [make_event()]
 
 
-def test_of_those_who_add_at_once_none_is_lost(backend: Backend) -> None:
-    """Adding reads and writes under the session's lock."""
+def test_no_concurrent_append_is_lost(backend: Backend) -> None:
+    """An append reads and writes under the session's lock."""
     backend.save(make_session("s1"))
 
     def add(number: int) -> None:

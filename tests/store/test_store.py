@@ -1,4 +1,4 @@
-"""Store: what each call promises, told through the API and looked up in the files."""
+"""Store: what each call guarantees, checked through the API and in the files."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def documents(home: Path, id: str = "s1") -> tuple[Any, Any]:
 # -- save and load -----------------------------------------------------------------------------------
 
 
-def test_a_saved_session_is_loaded_as_it_was(store: Store) -> None:
-    """Every member comes back equal."""
+def test_saved_session_is_loaded_unchanged(store: Store) -> None:
+    """Every member is equal."""
     session = make_session(run_id="run-1", title="T", metadata={"k": "v"})
     store.save(session)
     assert load(store) == session
 
 
-def test_text_is_written_as_serde_would(store: Store, home: Path) -> None:
-    """Two spaces, UTF-8 unescaped, no newline at the end; the sidecar is the same without messages."""
+def test_documents_are_formatted_as_serde_json_does(store: Store, home: Path) -> None:
+    """Two spaces, unescaped UTF-8, no final newline; the sidecar is the same without messages."""
     store.save(make_session(messages=0, title="Grüße 漢字 / \x07"))
     text = (home / "sessions/s1/session.json").read_text()
     assert text.startswith('{\n  "id": "s1",\n  "title": "Grüße 漢字 / \\u0007",\n  "pinned": false,\n')
@@ -60,15 +60,15 @@ def test_text_is_written_as_serde_would(store: Store, home: Path) -> None:
     assert (home / "sessions/s1/runtime.json").read_text() == text
 
 
-def test_directories_are_private_and_files_too(store: Store, home: Path) -> None:
-    """0700 and 0600, unless the home says otherwise."""
+def test_directories_and_files_are_private(store: Store, home: Path) -> None:
+    """0700 and 0600, unless sessions/ has another mode."""
     store.save(make_session())
     assert stat.S_IMODE((home / "sessions/s1").stat().st_mode) == 0o700
     assert stat.S_IMODE((home / "sessions/s1/session.json").stat().st_mode) == 0o600
 
 
-def test_a_home_that_is_open_to_others_stays_so(home: Path) -> None:
-    """New directories take the mode of sessions/, and a document that is replaced keeps its own."""
+def test_home_readable_by_others_stays_readable(home: Path) -> None:
+    """New directories get the mode of sessions/; a replaced document keeps its own."""
     (home / "sessions").mkdir(parents=True)
     (home / "sessions").chmod(0o755)
     with Store.open(home, background=False) as store:
@@ -81,8 +81,8 @@ def test_a_home_that_is_open_to_others_stays_so(home: Path) -> None:
         assert stat.S_IMODE((home / "sessions/s1").stat().st_mode) == 0o755
 
 
-def test_saving_what_did_not_change_changes_nothing(store: Store, home: Path) -> None:
-    """No new version, no new time, nothing in the feed."""
+def test_saving_an_unchanged_session_changes_nothing(store: Store, home: Path) -> None:
+    """No new version, no new time, no row in the feed."""
     store.save(make_session())
     before, cursor = files_below(home), store.feed.since().cursor
     version = os.stat(home / "sessions/s1/session.json")
@@ -92,23 +92,23 @@ def test_saving_what_did_not_change_changes_nothing(store: Store, home: Path) ->
     assert store.feed.since(cursor).items == []
 
 
-def test_unknown_ids_answer_none_or_false(store: Store) -> None:
-    """Only damage raises."""
-    assert store.load("nobody") is None
-    assert store.load("nobody/else") is None
-    assert store.load_runtime("nobody") is None
-    assert store.entry("nobody") is None
-    assert store.attachments.read("nobody", "a") is None
-    assert store.update("nobody", lambda s: None) is None
-    assert store.delete("nobody") is False
-    assert store.clear("nobody") is False
-    assert store.children("nobody") == []
-    assert store.usage.append("nobody", "{}") is False
+def test_unknown_ids_return_none_or_false(store: Store) -> None:
+    """Only `append` raises."""
+    assert store.load("unknown") is None
+    assert store.load("unknown/else") is None
+    assert store.load_runtime("unknown") is None
+    assert store.entry("unknown") is None
+    assert store.attachments.read("unknown", "a") is None
+    assert store.update("unknown", lambda s: None) is None
+    assert store.delete("unknown") is False
+    assert store.clear("unknown") is False
+    assert store.children("unknown") == []
+    assert store.usage.append("unknown", "{}") is False
     with pytest.raises(NotFound):
-        store.append("nobody", [Message.user("x")])
+        store.append("unknown", [Message.user("x")])
 
 
-def test_a_wrong_argument_is_a_type_error_and_changes_nothing(store: Store, home: Path) -> None:
+def test_wrong_argument_is_a_type_error_and_changes_nothing(store: Store, home: Path) -> None:
     """The error names the argument, the expected type and the given type."""
     store.save(make_session())
     before = files_below(home)
@@ -126,13 +126,13 @@ def test_a_wrong_argument_is_a_type_error_and_changes_nothing(store: Store, home
     assert files_below(home) == before
 
 
-def test_an_unknown_cleanup_mode_is_rejected(store: Store) -> None:
+def test_unknown_cleanup_mode_is_rejected(store: Store) -> None:
     with pytest.raises(ValueError, match="mode: expected one of all, empty, children, got 'bogus'"):
         store.prune.plan_cleanup("bogus")  # type: ignore[arg-type]
 
 
-def test_new_ids_are_held_to_a_stricter_rule_than_old_ones(store: Store, home: Path) -> None:
-    """What lies on disk opens; what would come into being must be decent."""
+def test_new_ids_are_validated_more_strictly_than_existing_ones(store: Store, home: Path) -> None:
+    """An unusual id that is on disk can be loaded and saved, but not created."""
     for bad in (".hidden", "tab\tbed", "n" * 256):
         with pytest.raises(InvalidName):
             store.save(make_session(bad))
@@ -145,14 +145,14 @@ def test_new_ids_are_held_to_a_stricter_rule_than_old_ones(store: Store, home: P
     assert load(store, ".odd\tone").title == "still odd"
 
 
-def test_a_child_needs_root_and_parent(store: Store) -> None:
+def test_child_needs_root_and_parent(store: Store) -> None:
     session = make_session(kind="child", root_session_id="", parent_session_id="p")
     with pytest.raises(InvalidContent, match="root_session_id"):
         store.save(session)
 
 
-def test_what_could_not_be_loaded_is_not_saved(store: Store, home: Path) -> None:
-    """Rule 6: the API is checked like everyone else, and the reason names the field."""
+def test_invalid_session_is_not_saved(store: Store, home: Path) -> None:
+    """Rule 6: the API validates like the mount, and the error names the field."""
     store.save(make_session())
     before = files_below(home)
     for name, value in [("title", None), ("metadata", {"n": 1}), ("kind", "root "), ("spawn_depth", -1)]:
@@ -171,7 +171,7 @@ def test_what_could_not_be_loaded_is_not_saved(store: Store, home: Path) -> None
 # -- conflicts (rule 8) --------------------------------------------------------------------------------
 
 
-def test_an_outdated_save_raises_and_the_newer_version_stands(store: Store) -> None:
+def test_stale_save_is_rejected_and_the_newer_version_is_unchanged(store: Store) -> None:
     store.save(make_session())
     mine, theirs = load(store), load(store)
     theirs.title = "theirs"
@@ -184,8 +184,8 @@ def test_an_outdated_save_raises_and_the_newer_version_stands(store: Store) -> N
     assert load(store).title == "mine"
 
 
-def test_a_runtime_save_of_someone_else_makes_a_copy_outdated_too(store: Store) -> None:
-    """Else saving would turn the sidecar's fresher fields back."""
+def test_runtime_save_makes_other_copies_stale(store: Store) -> None:
+    """Otherwise saving would revert the newer fields of the sidecar."""
     store.save(make_session())
     mine, theirs = load(store), load(store)
     theirs.last_run_status = "completed"
@@ -197,25 +197,25 @@ def test_a_runtime_save_of_someone_else_makes_a_copy_outdated_too(store: Store) 
         store.save_runtime(mine)
 
 
-def test_a_session_that_exists_is_not_replaced_by_a_new_one(store: Store) -> None:
+def test_new_session_does_not_replace_an_existing_one(store: Store) -> None:
     store.save(make_session(messages=5))
     with pytest.raises(Conflict, match="exists already"):
         store.save(make_session(messages=0))
     assert len(load(store).messages) == 5
 
 
-def test_a_session_that_was_deleted_meanwhile_does_not_rise_by_accident(store: Store) -> None:
+def test_session_deleted_meanwhile_is_not_created_again(store: Store) -> None:
     store.save(make_session())
     mine = load(store)
     store.delete("s1")
-    mine.title = "zombie"
+    mine.title = "restored"
     with pytest.raises(Conflict, match="deleted"):
         store.save(mine)
     store.save(mine, overwrite=True)
-    assert load(store).title == "zombie"
+    assert load(store).title == "restored"
 
 
-def test_save_never_shortens_unless_asked(store: Store) -> None:
+def test_save_rejects_fewer_messages_without_shorten(store: Store) -> None:
     store.save(make_session(messages=3))
     session = load(store)
     session.messages.pop()
@@ -226,8 +226,8 @@ def test_save_never_shortens_unless_asked(store: Store) -> None:
     assert len(load(store).messages) == 2
 
 
-def test_a_session_may_be_saved_again_and_again(store: Store) -> None:
-    """Saving brings the object up to date; so does appending through it."""
+def test_session_can_be_saved_repeatedly(store: Store) -> None:
+    """Saving keeps the object up to date; so does appending with it."""
     session = make_session(messages=0)
     store.save(session)
     for i in range(3):
@@ -243,8 +243,8 @@ def test_a_session_may_be_saved_again_and_again(store: Store) -> None:
 # -- updated_at, versions, mirrors, derived state --------------------------------------------------------
 
 
-def test_updated_at_grows_with_every_change(store: Store) -> None:
-    """Also when the document is from the future, by at least a nanosecond."""
+def test_updated_at_increases_with_every_change(store: Store) -> None:
+    """By at least a nanosecond, even if the stored time is in the future."""
     future = Timestamp("2999-01-01T00:00:00.000000001Z")
     store.save(make_session(updated_at=future))
     session = load(store)
@@ -255,7 +255,7 @@ def test_updated_at_grows_with_every_change(store: Store) -> None:
     assert load(store).updated_at.ns == future.ns + 2
 
 
-def test_title_and_pin_bump_their_versions_in_both_files(store: Store, home: Path) -> None:
+def test_title_and_pin_increment_their_versions_in_both_files(store: Store, home: Path) -> None:
     store.save(make_session())
     session = load(store)
     session.title = "new"
@@ -268,7 +268,7 @@ def test_title_and_pin_bump_their_versions_in_both_files(store: Store, home: Pat
         assert (document["title_version"], document["metadata_version"]) == (1, 3)
 
 
-def test_a_runtime_save_of_a_title_bumps_versions_in_the_sidecar(store: Store, home: Path) -> None:
+def test_runtime_save_of_a_title_increments_versions_in_the_sidecar(store: Store, home: Path) -> None:
     store.save(make_session())
     session = store.load_runtime("s1")
     assert session is not None
@@ -280,8 +280,8 @@ def test_a_runtime_save_of_a_title_bumps_versions_in_the_sidecar(store: Store, h
     assert load(store).title == "new"
 
 
-def test_typed_runtime_fields_keep_their_legacy_mirror(store: Store, home: Path) -> None:
-    """Changed in place or by accessor, in save and in save_runtime."""
+def test_typed_runtime_fields_update_their_legacy_mirror(store: Store, home: Path) -> None:
+    """Changed in place or through the accessor, in save and in save_runtime."""
     store.save(make_session(last_run_status="running"))
     session = load(store)
     assert session.runtime_metadata is not None
@@ -309,7 +309,7 @@ def compressed_session() -> Session:
     return session
 
 
-def test_editing_a_message_clears_what_was_derived_from_it(store: Store) -> None:
+def test_editing_a_message_removes_derived_members(store: Store) -> None:
     store.save(compressed_session())
     store.update("s1", lambda s: setattr(s.messages[1], "content", "edited"))
     session = load(store)
@@ -320,8 +320,8 @@ def test_editing_a_message_clears_what_was_derived_from_it(store: Store) -> None
     assert session.messages[0].compressed_by_event_id is None
 
 
-def test_appending_and_compressing_clear_nothing(store: Store) -> None:
-    """Who compresses writes flags, events and summary in one save: that is no edit."""
+def test_appending_and_compressing_keep_derived_members(store: Store) -> None:
+    """A compression writes flags, events and summary in one save; that does not count as an edit."""
     store.save(make_session(messages=3))
 
     def compress(session: Session) -> None:
@@ -343,9 +343,9 @@ def test_appending_and_compressing_clear_nothing(store: Store) -> None:
 # -- save_runtime, load_runtime ----------------------------------------------------------------------------
 
 
-def test_a_runtime_save_touches_no_other_document(store: Store, home: Path) -> None:
+def test_runtime_save_changes_no_other_document(store: Store, home: Path) -> None:
     store.save(make_session(run_id="run-1"))
-    before = Stamp.of(os.stat(home / "sessions/s1/session.json"))  # without the time at which it was read
+    before = Stamp.of(os.stat(home / "sessions/s1/session.json"))  # without the access time
     session = load(store)
     session.set_pending_question(PendingQuestion(tool_call_id="c", question="?", options=[], allow_custom=True))
     store.save_runtime(session)
@@ -358,7 +358,7 @@ def test_a_runtime_save_touches_no_other_document(store: Store, home: Path) -> N
     assert "pending_question" not in documents(home)[1]
 
 
-def test_what_was_loaded_without_messages_is_not_saved_as_a_whole(store: Store) -> None:
+def test_session_loaded_without_messages_is_not_saved_completely(store: Store) -> None:
     store.save(make_session(messages=3))
     session = store.load_runtime("s1")
     assert session is not None
@@ -370,7 +370,7 @@ def test_what_was_loaded_without_messages_is_not_saved_as_a_whole(store: Store) 
     assert len(load(store).messages) == 3
 
 
-def test_a_missing_sidecar_is_made_by_the_first_runtime_save(store: Store, home: Path) -> None:
+def test_first_runtime_save_creates_a_missing_sidecar(store: Store, home: Path) -> None:
     store.save(make_session(run_id="run-1"))
     (home / "sessions/s1/runtime.json").unlink()
     session = store.load_runtime("s1")
@@ -385,16 +385,16 @@ def test_a_missing_sidecar_is_made_by_the_first_runtime_save(store: Store, home:
 
 
 @pytest.mark.warns
-def test_a_corrupt_sidecar_is_replaced_by_a_save_and_kept_in_the_trash(store: Store, home: Path) -> None:
-    """It must not make its session unreadable, and its bytes may still be of use to someone."""
+def test_corrupt_sidecar_is_replaced_by_a_save_and_kept_in_the_trash(store: Store, home: Path) -> None:
+    """The session stays readable, and the bytes of the corrupt sidecar are not lost."""
     for write in (store.save, store.save_runtime):
         store.save(make_session(), overwrite=True)
         path = home / "sessions/s1/runtime.json"
         path.write_bytes(b"{ broken")
         session = load(store)
-        session.last_run_status = "mended"
+        session.last_run_status = "repaired"
         write(session)
-        assert read_json(path)["metadata"]["last_run_status"] == "mended"
+        assert read_json(path)["metadata"]["last_run_status"] == "repaired"
         kept = [p.read_bytes() for p in (home / ".grovefs/trash").rglob("runtime.json")]
         assert b"{ broken" in kept
 
@@ -402,8 +402,8 @@ def test_a_corrupt_sidecar_is_replaced_by_a_save_and_kept_in_the_trash(store: St
 # -- update, append ----------------------------------------------------------------------------------------------
 
 
-def test_update_may_return_another_session_and_may_nest(store: Store) -> None:
-    """The lock is re-entrant for its thread."""
+def test_update_may_return_another_session_and_call_the_store(store: Store) -> None:
+    """The lock is reentrant."""
     store.save(make_session())
 
     def outer(session: Session) -> Session:
@@ -418,8 +418,8 @@ def test_update_may_return_another_session_and_may_nest(store: Store) -> None:
     assert load(store).title == "returned"
 
 
-def test_an_update_that_fails_changes_nothing(store: Store, home: Path) -> None:
-    """Rule 3, for an exception of the caller's own."""
+def test_failed_update_changes_nothing(store: Store, home: Path) -> None:
+    """Rule 3, for an exception raised by the caller."""
     store.save(make_session())
     before = files_below(home)
 
@@ -433,7 +433,7 @@ def test_an_update_that_fails_changes_nothing(store: Store, home: Path) -> None:
 
 
 def test_append_keeps_every_other_byte(store: Store, home: Path) -> None:
-    """Odd formatting, unknown members, numbers in their form."""
+    """Unusual formatting, unknown members, number formats."""
     raw = make_document(indent=None, unknown={"z": 1.50, "a": 1e5}, updated_at=NINE_DIGITS)
     raw = raw.replace(b'"a": 100000.0', b'"a": 1E5')
     store.put_document("s1", "session.json", raw)
@@ -444,7 +444,7 @@ def test_append_keeps_every_other_byte(store: Store, home: Path) -> None:
     assert new == expected.replace(b'"updated_at": "' + NINE_DIGITS.encode(), b'"updated_at": "' + stamp)
 
 
-def test_append_cuts_long_tool_output(store: Store) -> None:
+def test_append_truncates_long_tool_output(store: Store) -> None:
     store.save(make_session(messages=0))
     store.append("s1", [Message.tool_result("call", "x" * 300_000)])
     content = load(store).messages[0].content
@@ -452,7 +452,7 @@ def test_append_cuts_long_tool_output(store: Store) -> None:
     assert "tool output truncated" in content
 
 
-def test_a_bad_message_is_not_appended(store: Store, home: Path) -> None:
+def test_invalid_message_is_not_appended(store: Store, home: Path) -> None:
     store.save(make_session())
     before = files_below(home)
     with pytest.raises(InvalidContent, match="role"):
@@ -462,7 +462,7 @@ def test_a_bad_message_is_not_appended(store: Store, home: Path) -> None:
     assert files_below(home) == before
 
 
-def test_appending_nothing_is_nothing(store: Store) -> None:
+def test_appending_no_messages_changes_nothing(store: Store) -> None:
     store.save(make_session())
     cursor = store.feed.since().cursor
     store.append("s1", [])
@@ -483,8 +483,8 @@ def test_put_document_creates_a_session_with_its_sidecar(store: Store, home: Pat
     assert store.put_document("new", "session.json", raw) is False
 
 
-def test_put_document_from_an_outdated_base_is_refused(store: Store) -> None:
-    """Rule 8, as the mount uses it."""
+def test_put_document_with_a_stale_base_is_rejected(store: Store) -> None:
+    """Rule 8, as used by the mount."""
     store.put_document("s1", "session.json", make_document())
     location = store.location("s1")
     assert location is not None
@@ -501,13 +501,13 @@ def test_put_document_from_an_outdated_base_is_refused(store: Store) -> None:
 
 
 def test_put_document_keeps_a_given_mtime(store: Store, home: Path) -> None:
-    """To the nanosecond, and the index does not take it for an outside edit."""
+    """To the nanosecond; the index does not treat it as an edit by another program."""
     store.put_document("s1", "session.json", make_document(), mtime_ns=1_600_000_000_123_456_789)
     assert os.stat(home / "sessions/s1/session.json").st_mtime_ns == 1_600_000_000_123_456_789
     assert store.maintenance.sweep() == 0
 
 
-def test_put_document_refuses_other_names_and_messages_in_the_sidecar(store: Store) -> None:
+def test_put_document_rejects_other_names_and_messages_in_the_sidecar(store: Store) -> None:
     store.put_document("s1", "session.json", make_document())
     with pytest.raises(InvalidName):
         store.put_document("s1", "notes.json", b"{}")
@@ -515,8 +515,8 @@ def test_put_document_refuses_other_names_and_messages_in_the_sidecar(store: Sto
         store.put_document("s1", "runtime.json", make_document(updated_at="2999-01-01T00:00:00Z"))
 
 
-def test_a_sidecar_may_arrive_before_its_session(store: Store, home: Path) -> None:
-    """As rsync restores: each file by itself; the session exists once session.json does."""
+def test_sidecar_may_be_written_before_its_session(store: Store, home: Path) -> None:
+    """rsync restores file by file; the session exists once session.json does."""
     side = make_document("r", messages=[], title="from the sidecar")
     store.put_document("r", "runtime.json", side)
     assert store.entry("r") is None
@@ -527,8 +527,8 @@ def test_a_sidecar_may_arrive_before_its_session(store: Store, home: Path) -> No
     assert entry.title == "from the sidecar"
 
 
-def test_a_document_with_another_id_becomes_a_fork_where_nothing_is_yet(store: Store) -> None:
-    """Rule 5's one exception; where a session is already, it is refused."""
+def test_document_with_another_id_becomes_a_fork_at_a_new_location(store: Store) -> None:
+    """The exception of rule 5. It is rejected where a session exists."""
     store.put_document("a", "session.json", make_document("a"))
     store.put_document("b", "session.json", make_document("a"))
     assert load(store, "b").id == "b"
@@ -536,8 +536,8 @@ def test_a_document_with_another_id_becomes_a_fork_where_nothing_is_yet(store: S
         store.put_document("b", "session.json", make_document("a", updated_at="2999-01-01T00:00:00Z"))
 
 
-def test_what_the_sidecar_has_besides_survives_an_edit_of_session_json(store: Store, home: Path) -> None:
-    """Rule 8: agent and person both write metadata, neither loses any."""
+def test_members_of_the_sidecar_survive_an_edit_of_session_json(store: Store, home: Path) -> None:
+    """Rule 8: an agent and a user both write metadata; neither change is lost."""
     store.put_document("s1", "session.json", make_document())
     session = load(store)
     session.metadata["agent"] = "was here"
@@ -549,8 +549,8 @@ def test_what_the_sidecar_has_besides_survives_an_edit_of_session_json(store: St
     assert load(store).metadata == {"agent": "was here"}
 
 
-def test_a_root_can_be_named_though_a_child_bears_its_id(store: Store) -> None:
-    """A root's id is its exact name."""
+def test_root_is_found_by_its_id_although_a_child_has_the_same_id(store: Store) -> None:
+    """The id of a root is its exact name."""
     store.save(make_session("r"))
     store.save(Session.new_child("x", "r", "m", "the child"))
     store.save(make_session("x", title="the root"))
@@ -558,7 +558,7 @@ def test_a_root_can_be_named_though_a_child_bears_its_id(store: Store) -> None:
     assert load(store, "r/x").title == "the child"
 
 
-def test_attachments_put_there_by_hand_are_noticed_by_a_sweep(store: Store, home: Path) -> None:
+def test_sweep_finds_attachments_added_by_hand(store: Store, home: Path) -> None:
     store.save(make_session())
     (home / "sessions/s1/attachments/z.png").write_bytes(b"x")
     assert store.maintenance.sweep() == 1
@@ -567,7 +567,7 @@ def test_attachments_put_there_by_hand_are_noticed_by_a_sweep(store: Store, home
     assert entry.has_attachments
 
 
-def test_a_closed_store_says_so(home: Path) -> None:
+def test_closed_store_raises_closed(home: Path) -> None:
     store = Store.open(home, background=False)
     store.close()
     with pytest.raises(StoreError, match="is closed"):
@@ -577,8 +577,8 @@ def test_a_closed_store_says_so(home: Path) -> None:
 # -- attachments, logs -------------------------------------------------------------------------------------------------
 
 
-def test_an_attachment_is_read_back_with_its_type(store: Store) -> None:
-    """From bytes, base64 and data URLs; also types that have no extension of their own."""
+def test_attachment_is_read_back_with_its_type(store: Store) -> None:
+    """From bytes, base64 and data URLs; also types without a known extension."""
     store.save(make_session())
     cases: list[tuple[bytes | str, str | None, bytes, str]] = [
         (b"bytes", "image/webp", b"bytes", "image/webp"),
@@ -593,8 +593,8 @@ def test_an_attachment_is_read_back_with_its_type(store: Store) -> None:
         assert store.attachments.resolve(attachment.url) == (content, kind)
 
 
-def test_token_usage_is_one_line_a_record(store: Store, home: Path) -> None:
-    """Whatever newline the caller put; a line that a crash cut off does not swallow the next."""
+def test_token_usage_is_one_line_per_record(store: Store, home: Path) -> None:
+    """With or without a newline from the caller; a truncated last line does not swallow the next record."""
     store.save(make_session())
     store.usage.append("s1", '{"n":1}\n')
     path = home / "sessions/s1/token-usage.jsonl"
@@ -606,8 +606,8 @@ def test_token_usage_is_one_line_a_record(store: Store, home: Path) -> None:
             store.usage.append("s1", bad)
 
 
-def test_links_among_our_own_files_are_not_followed(home: Path, tmp_path: Path) -> None:
-    """index.db, the locks, the directories: none of them may lead out of the home."""
+def test_links_in_the_private_directory_are_not_followed(home: Path, tmp_path: Path) -> None:
+    """Neither index.db, nor the locks, nor the directories may be a link out of the home."""
     with Store.open(home, background=False):
         pass
     outside = tmp_path / "outside"
@@ -626,14 +626,14 @@ def test_links_among_our_own_files_are_not_followed(home: Path, tmp_path: Path) 
 # -- opening and closing -----------------------------------------------------------------------------------
 
 
-def test_a_store_closed_twice_is_closed_once(home: Path) -> None:
+def test_store_can_be_closed_twice(home: Path) -> None:
     store = Store.open(home)
     store.close()
     store.close()
 
 
-def test_opening_removes_temporaries_only_when_alone(home: Path) -> None:
-    """Another process's shadow is not litter."""
+def test_opening_removes_temporary_files_only_when_alone(home: Path) -> None:
+    """They may belong to another process."""
     with Store.open(home, background=False) as first:
         mine = home / ".grovefs/tmp/123-leftover"
         mine.write_bytes(b"")
@@ -644,7 +644,7 @@ def test_opening_removes_temporaries_only_when_alone(home: Path) -> None:
         assert not mine.exists()
 
 
-def test_undelete_refuses_to_replace_what_is_there_again(store: Store) -> None:
+def test_undelete_does_not_replace_an_existing_session(store: Store) -> None:
     store.save(make_session())
     store.delete("s1")
     store.save(make_session(title="second"))
@@ -653,17 +653,17 @@ def test_undelete_refuses_to_replace_what_is_there_again(store: Store) -> None:
     assert load(store).title == "second"
 
 
-def test_the_export_follows_within_two_seconds(home: Path) -> None:
-    """Off the path of a save, by the background thread."""
+def test_export_is_written_within_two_seconds(home: Path) -> None:
+    """By the background thread."""
     with Store.open(home) as store:
         store.save(make_session("fresh"))
-        deadline = time.monotonic() + 20.0  # two seconds by design; a noisy machine may take its time
+        deadline = time.monotonic() + 20.0  # two seconds by design; a busy machine may take longer
         while "fresh" not in read_json(home / "sessions.json")["sessions"]:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
 
-def test_reset_leaves_an_empty_store_that_works(store: Store, home: Path) -> None:
+def test_erase_all_leaves_an_empty_store_that_works(store: Store, home: Path) -> None:
     store.save(make_session())
     store.save(Session.new_child("c", "s1", "m", "t"))
     store.maintenance.erase_all()
@@ -673,8 +673,8 @@ def test_reset_leaves_an_empty_store_that_works(store: Store, home: Path) -> Non
     store.save(make_session())
 
 
-def test_opening_leaves_no_trace_for_a_backup(home: Path) -> None:
-    """rsync would report a directory whose time changed, though nothing in it did."""
+def test_opening_does_not_change_directory_times(home: Path) -> None:
+    """rsync would report a directory with a changed time."""
     with Store.open(home, background=False) as store:
         store.save(make_session())
     before = (home / "sessions").stat().st_mtime_ns
@@ -682,8 +682,8 @@ def test_opening_leaves_no_trace_for_a_backup(home: Path) -> None:
     assert (home / "sessions").stat().st_mtime_ns == before
 
 
-def test_a_thread_that_ends_takes_its_descriptors_along(store: Store) -> None:
-    """Each thread that reads has a connection of its own; a mount has new threads all day long."""
+def test_descriptors_of_an_ended_thread_are_closed(store: Store) -> None:
+    """Each reading thread has its own connection, and a mount starts new threads all the time."""
     store.save(make_session())
 
     def read_in_a_thread() -> int:

@@ -1,7 +1,7 @@
-"""A home that Bamboo left behind opens as it is, loses nothing, and is changed only where someone changed it.
+"""A home written by Bamboo opens unchanged, loses nothing, and is modified only where the caller modifies it.
 
-The documents are composed by hand after FORMATS A.11 and C. What a rewrite must look like is worked out
-here by replacing pieces of text, with nothing of the store's own.
+The documents are written by hand in Bamboo's formats. The expected text after a rewrite is computed by
+replacing strings, without code of the store.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ LATEST = "2026-06-23T00:00:00Z"
 
 # -- the documents -------------------------------------------------------------------------------------------
 
-# Everything that a rewrite could spoil: unknown members at every level, numbers in odd forms, the old name
-# of the task list, nine digits, text beyond ASCII.
+# Everything a rewrite could damage: unknown members at every level, unusual number formats, the old name
+# of the task list, timestamps with nine digits, non-ASCII text.
 RICH_MAIN = """\
 {
   "id": "rich",
@@ -182,7 +182,7 @@ RICH_MAIN = """\
 MIXED = "7d3c1f0e-6a51-4c0e-9a5e-0b8d5f1d2c11"
 PICTURE = "5c2f7a54-9d1e-4c52-b1d8-7a1f8d1d0001"
 
-# As FORMATS A.11 prints it: some inner objects on one line.
+# Mixed formatting: some inner objects on one line.
 MIXED_MAIN = """\
 {
   "id": "7d3c1f0e-6a51-4c0e-9a5e-0b8d5f1d2c11",
@@ -244,26 +244,26 @@ MIXED_MAIN = """\
     "llm": {}, "children": {}, "bypass_permissions": false
   },
   "runtime_metadata": {"last_run_status": "completed", "workspace_path": "/home/me/src"}
-}"""  # noqa: E501  # as it is printed there
+}"""  # noqa: E501
 
 MINIMAL = '{"id":"s-min","messages":[],"created_at":"2025-01-01T00:00:00Z","updated_at":"2025-01-01T00:00:00Z"}'
 
 
 def without_messages(text: str) -> str:
-    """The sidecar's text: `messages` empty, all else the same."""
+    """The text of the sidecar: `messages` empty, everything else equal."""
     start = text.index('"messages": [')
     end = text.index("\n  ],", start)
     return text[:start] + '"messages": []' + text[end + len("\n  ]") :]
 
 
-RICH_SIDE = without_messages(RICH_MAIN).replace(',\n  "x_last": "kept"', "")  # which only session.json has
+RICH_SIDE = without_messages(RICH_MAIN).replace(',\n  "x_last": "kept"', "")  # only session.json has it
 MIXED_SIDE = without_messages(MIXED_MAIN)
 
 
 def replaced(text: str, *pieces: tuple[str, str]) -> str:
-    """`text` with each piece replaced; a piece must be there exactly once."""
+    """`text` with each piece replaced; each must occur exactly once."""
     for old, new in pieces:
-        assert text.count(old) == 1, f"{old!r} is there {text.count(old)} times"
+        assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times"
         text = text.replace(old, new)
     return text
 
@@ -287,7 +287,7 @@ SESSION_IDS = {"rich", "kid", "grandkid", MIXED, "s-min"}
 
 
 def index_entry(id: str, rel_path: str, **members: Any) -> dict[str, Any]:
-    """An entry as Bamboo writes it; what it says of the session is out of date, as it may be."""
+    """An entry as Bamboo writes it, with an outdated title."""
     return {
         "id": id,
         "kind": "child" if "children" in rel_path else "root",
@@ -327,7 +327,7 @@ def index_file(version: int) -> bytes:
 
 
 def write_home(home: Path, *, version: int = 2, leftovers: bool = False) -> None:
-    """A home with a root of each form, a child, its child, and all that a server leaves lying about."""
+    """A home with a root in each format, a child, a grandchild, and the other files of a server."""
     kid = child_document("kid", "rich", 1, title="The kid", updated_at="2026-06-20T09:00:00Z")
     kid_side = child_document(
         "kid",
@@ -354,11 +354,11 @@ def write_home(home: Path, *, version: int = 2, leftovers: bool = False) -> None
         f"sessions/{MIXED}/runtime.json": MIXED_SIDE.encode(),
         f"sessions/{MIXED}/attachments/{PICTURE}.png": b"\x89PNG picture",
         "sessions/s-min/session.json": MINIMAL.encode(),
-        # An older backend's flat files, which look like sessions and are none.
+        # Flat files of an older backend, which look like sessions but are not.
         "sessions/s-old.json": MINIMAL.replace("s-min", "s-old").encode(),
         "sessions/s-old.jsonl": b'{"type":"token"}\nnot JSON\n',
         ".bamboo_encryption_key": bytes(range(32)),
-        "session_search.db": b"no SQLite at all \x00\xff",
+        "session_search.db": b"not SQLite at all \x00\xff",
         "session_search.db-wal": b"\x00" * 9,
         "config.json": b'{"provider": "anthropic"}',
         ".sessions-index.lock": b"",
@@ -377,7 +377,7 @@ def make_sidecar(document: bytes) -> bytes:
 
 
 def snapshot(home: Path) -> dict[str, tuple[bytes, int, int, int]]:
-    """Every file but ours and sessions.json: bytes, inode, mode and mtime."""
+    """Bytes, inode, mode and mtime of every file except .grovefs/ and sessions.json."""
     found = {}
     for path in sorted(home.rglob("*")):
         name = str(path.relative_to(home))
@@ -389,7 +389,7 @@ def snapshot(home: Path) -> dict[str, tuple[bytes, int, int, int]]:
 
 @pytest.fixture
 def bamboo(home: Path) -> Path:
-    """The home on disk; name it before `store`, which then opens it."""
+    """The home on disk. A test lists it before `store`, which then opens it."""
     write_home(home)
     return home
 
@@ -408,12 +408,12 @@ def put(store: Store, id: str, text: str, name: str = "session.json", **options:
     return store.put_document(id, name, text.encode(), **options)
 
 
-# -- opening: nothing is lost, nothing is touched ------------------------------------------------------------
+# -- opening: nothing is lost or changed ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [2, 4])
 def test_every_session_is_found(home: Path, version: int) -> None:
-    """Roots, children and grandchildren are listed, the flat files of an older backend are not."""
+    """Roots, children and grandchildren are listed; the flat files of an older backend are not."""
     write_home(home, version=version, leftovers=True)
     with Store.open(home, background=False) as store:
         assert {entry.id for entry in store.entries()} == SESSION_IDS
@@ -424,7 +424,7 @@ def test_every_session_is_found(home: Path, version: int) -> None:
 
 @pytest.mark.parametrize("version", [2, 4])
 def test_opening_and_closing_changes_no_file(home: Path, version: int) -> None:
-    """All but sessions.json and our own directory is the same file with the same bytes and times."""
+    """Except sessions.json and .grovefs/, every file keeps its inode, bytes and times."""
     write_home(home, version=version, leftovers=True)
     before = snapshot(home)
     with Store.open(home) as store:
@@ -436,8 +436,8 @@ def test_opening_and_closing_changes_no_file(home: Path, version: int) -> None:
     assert snapshot(home) == before
 
 
-def test_saving_what_was_loaded_changes_no_file(bamboo: Path, store: Store) -> None:
-    """A session that was loaded and not changed is not written, with its sidecar or without."""
+def test_saving_an_unchanged_session_changes_no_file(bamboo: Path, store: Store) -> None:
+    """With and without a sidecar."""
     before = snapshot(bamboo)
     for id in SESSION_IDS - {"s-min"}:
         store.save(get(store, id))
@@ -446,8 +446,8 @@ def test_saving_what_was_loaded_changes_no_file(bamboo: Path, store: Store) -> N
     assert snapshot(bamboo) == before
 
 
-def test_version_2_of_sessions_json_is_kept_and_its_entries_made_true(home: Path) -> None:
-    """The export has the version that was found, and says what the documents say."""
+def test_version_2_of_sessions_json_is_kept_and_its_entries_updated(home: Path) -> None:
+    """The export keeps the version it found, and its entries match the documents."""
     write_home(home, version=2)
     Store.open(home, background=False).close()
     index = read_json(home / "sessions.json")
@@ -463,7 +463,7 @@ def test_version_2_of_sessions_json_is_kept_and_its_entries_made_true(home: Path
 
 
 def test_version_and_unknown_keys_of_sessions_json_survive(home: Path) -> None:
-    """What a newer Bamboo says at the top and in entries is given back, after changes and reopening too."""
+    """Unknown members at the top and in entries are written back, also after changes and reopening."""
     write_home(home, version=4)
     for title in ("first", "second"):
         with Store.open(home, background=False) as store:
@@ -480,8 +480,8 @@ def test_version_and_unknown_keys_of_sessions_json_survive(home: Path) -> None:
             assert entry["x_none"] is None
 
 
-def test_unknown_keys_written_beside_us_survive_for_new_sessions_too(home: Path) -> None:
-    """A server that adds a session and rewrites sessions.json finds its keys again after our export."""
+def test_unknown_keys_of_sessions_added_by_a_server_survive(home: Path) -> None:
+    """A server adds a session and rewrites sessions.json while we have the home open."""
     write_home(home, version=4)
     with Store.open(home, background=False, beside_bamboo=True) as store:
         (home / "sessions/new").mkdir()
@@ -499,8 +499,8 @@ def test_unknown_keys_written_beside_us_survive_for_new_sessions_too(home: Path)
 
 
 @pytest.mark.parametrize("name", [".session-lifecycle.lock", ".sessions-index.lock"])
-def test_nothing_is_written_while_a_server_holds_its_lock(home: Path, name: str) -> None:
-    """Reading goes on, writing is refused with the reason, and works again once the lock is free."""
+def test_writes_are_rejected_while_a_server_holds_its_lock(home: Path, name: str) -> None:
+    """Reads work, writes fail with the reason, and succeed again once the lock is released."""
     write_home(home)
     before = snapshot(home)
     with Store.open(home, background=False) as store:
@@ -527,8 +527,8 @@ def test_nothing_is_written_while_a_server_holds_its_lock(home: Path, name: str)
         assert store.usage.append("rich", {"round": 3})
 
 
-def test_every_member_of_an_entry_that_metadata_can_fill_is_filled(store: Store) -> None:
-    """Schedule, connection, lifecycle and placement are told by the index, as newer Bamboos tell them."""
+def test_entry_members_are_filled_from_metadata(store: Store) -> None:
+    """Schedule, connection, lifecycle and placement, as newer Bamboos write them."""
     session = make_session("s1")
     session.metadata |= {
         "created_by_schedule_id": "sched-1",
@@ -550,8 +550,8 @@ def test_every_member_of_an_entry_that_metadata_can_fill_is_filled(store: Store)
     assert entry.placement == {"kind": "remote", "host": "h1"}
 
 
-def test_sessions_json_without_its_sessions_costs_nothing(home: Path) -> None:
-    """An empty index, as Bamboo leaves after losing the file, hides no session: the files are the truth."""
+def test_empty_sessions_json_hides_no_session(home: Path) -> None:
+    """Bamboo writes an empty index after losing the file; the files are the truth (rule 1)."""
     write_home(home)
     (home / "sessions.json").write_bytes(b'{"version": 2, "updated_at": "2026-06-20T00:00:00Z", "sessions": {}}')
     with Store.open(home, background=False) as store:
@@ -559,8 +559,8 @@ def test_sessions_json_without_its_sessions_costs_nothing(home: Path) -> None:
 
 
 @pytest.mark.warns
-def test_broken_sessions_json_costs_nothing(home: Path) -> None:
-    """Half a sessions.json is warned of, made anew, and kept in the trash."""
+def test_truncated_sessions_json_is_rebuilt(home: Path) -> None:
+    """With a warning; the truncated file is kept in the trash."""
     write_home(home)
     half = index_file(2)[:200]
     (home / "sessions.json").write_bytes(half)
@@ -570,8 +570,8 @@ def test_broken_sessions_json_costs_nothing(home: Path) -> None:
     assert [p.read_bytes() for p in (home / ".grovefs/trash").rglob("sessions.json")] == [half]
 
 
-def test_leftover_temporaries_are_findings_and_can_be_tidied(home: Path) -> None:
-    """What a crashed server left is found, left alone, and moved away when asked."""
+def test_temporary_files_of_a_crashed_server_are_found_and_repaired(home: Path) -> None:
+    """`check` reports them; only `repair` moves them."""
     write_home(home, leftovers=True)
     with Store.open(home, background=False) as store:
         found = {f.path for f in store.check().findings if f.kind == "temporary"}
@@ -582,8 +582,8 @@ def test_leftover_temporaries_are_findings_and_can_be_tidied(home: Path) -> None
         assert store.check().is_clean
 
 
-def test_a_leftover_temporary_is_not_taken_for_the_attachment(home: Path) -> None:
-    """The picture is found with its type though half of another copy lies beside it."""
+def test_temporary_file_is_not_read_as_the_attachment(home: Path) -> None:
+    """The image is found with its type although a partial copy is next to it."""
     write_home(home, leftovers=True)
     with Store.open(home, background=False) as store:
         assert store.attachments.read(MIXED, PICTURE) == (b"\x89PNG picture", "image/png")
@@ -593,18 +593,18 @@ def test_a_leftover_temporary_is_not_taken_for_the_attachment(home: Path) -> Non
         assert store.attachments.read(MIXED, PICTURE) is None
 
 
-def test_a_usage_record_goes_behind_those_that_are_there(bamboo: Path, store: Store) -> None:
-    """Lines that Bamboo wrote keep their bytes."""
+def test_usage_record_is_appended(bamboo: Path, store: Store) -> None:
+    """The lines that Bamboo wrote keep their bytes."""
     store.usage.append("rich", {"round": 3})
     log = bamboo / "sessions/rich/token-usage.jsonl"
     assert log.read_bytes() == b'{"round":1}\n{"round": 2}\n{"round":3}\n'
 
 
-# -- loading: the overlay ------------------------------------------------------------------------------------
+# -- loading: session.json and sidecar -----------------------------------------------------------------------
 
 
-def test_control_plane_is_the_sidecars_and_messages_are_session_jsons(bamboo: Path, store: Store) -> None:
-    """A fresher sidecar wins in everything but the messages, for record and index."""
+def test_messages_come_from_session_json_and_the_rest_from_the_sidecar(bamboo: Path, store: Store) -> None:
+    """A newer sidecar wins in everything except the messages, in the record and in the index."""
     kid = get(store, "kid")
     assert (kid.title, kid.title_version, kid.last_run_status) == ("The kid, renamed", 1, "running")
     assert kid.updated_at == "2026-06-20T09:30:00.000000001Z"
@@ -615,8 +615,8 @@ def test_control_plane_is_the_sidecars_and_messages_are_session_jsons(bamboo: Pa
     assert entry.updated_at == "2026-06-20T09:30:00.000000001Z"
 
 
-def test_load_runtime_is_the_sidecar_alone(bamboo: Path, store: Store) -> None:
-    """The control plane comes without messages; a session without sidecar is loaded whole."""
+def test_load_runtime_reads_the_sidecar_alone(bamboo: Path, store: Store) -> None:
+    """Without messages; a session without a sidecar is loaded completely."""
     runtime = store.load_runtime("kid")
     assert runtime is not None
     assert (runtime.title, runtime.messages) == ("The kid, renamed", [])
@@ -625,7 +625,7 @@ def test_load_runtime_is_the_sidecar_alone(bamboo: Path, store: Store) -> None:
     assert legacy.id == "s-min"
 
 
-def test_values_are_loaded_in_their_full_precision(bamboo: Path, store: Store) -> None:
+def test_values_are_loaded_with_full_precision(bamboo: Path, store: Store) -> None:
     """Nine digits, the largest u64, floats, and the task list under its old name."""
     rich = get(store, "rich")
     assert rich.created_at == NINE_DIGITS
@@ -638,7 +638,7 @@ def test_values_are_loaded_in_their_full_precision(bamboo: Path, store: Store) -
 
 
 def test_minimal_legacy_session_loads(bamboo: Path, store: Store) -> None:
-    """Four members are a session; the rest has defaults, and its kind is told by where it lies."""
+    """Four members are enough; the others have defaults, and the path determines the kind."""
     session = get(store, "s-min")
     assert (session.title, session.kind, session.messages) == ("", "root", [])
     entry = store.entry("s-min")
@@ -735,7 +735,7 @@ EDITS: list[tuple[Callable[[Session], None], list[tuple[str, str]]]] = [
 def test_one_edit_changes_only_its_bytes_in_both_files(
     bamboo: Path, store: Store, edit: Callable[[Session], None], pieces: list[tuple[str, str]]
 ) -> None:
-    """Unknown members, number forms, digits, order and the alias of the task list stay as they were."""
+    """Unknown members, number formats, digits, order and the alias of the task list are unchanged."""
     session = get(store, "rich")
     edit(session)
     session.updated_at = Timestamp(LATER)
@@ -749,7 +749,7 @@ def test_one_edit_changes_only_its_bytes_in_both_files(
 def test_one_edit_saved_as_runtime_changes_only_the_sidecar(
     bamboo: Path, store: Store, edit: Callable[[Session], None], pieces: list[tuple[str, str]]
 ) -> None:
-    """The same bytes change in runtime.json, none in session.json, and the session loads as changed."""
+    """The same bytes change in runtime.json and none in session.json; the session loads with the change."""
     session = store.load_runtime("rich")
     assert session is not None
     edit(session)
@@ -762,8 +762,8 @@ def test_one_edit_saved_as_runtime_changes_only_the_sidecar(
     assert len(loaded.messages) == 3
 
 
-def test_edit_of_a_document_in_mixed_form_keeps_the_form(bamboo: Path, store: Store) -> None:
-    """What stood on one line still does; what is added follows the style of its neighbours."""
+def test_edit_keeps_mixed_formatting(bamboo: Path, store: Store) -> None:
+    """Objects on one line stay on one line; added members follow the style around them."""
     session = get(store, MIXED)
     session.metadata["note"] = "n"
     session.last_run_error = "no"
@@ -788,8 +788,8 @@ def test_edit_of_a_document_in_mixed_form_keeps_the_form(bamboo: Path, store: St
     assert text_of(bamboo, MIXED, "runtime.json") == replaced(MIXED_SIDE, *pieces)
 
 
-def test_edit_of_a_message_changes_it_alone_and_drops_what_was_derived(bamboo: Path, store: Store) -> None:
-    """The message's text is replaced in its place; token usage, worked out from it, leaves both files."""
+def test_edit_of_a_message_changes_it_alone_and_drops_the_token_usage(bamboo: Path, store: Store) -> None:
+    """The text is replaced in place; the token usage, computed from it, is removed from both files."""
     session = get(store, MIXED)
     session.messages[2].content = "fn main() { todo!() }"
     session.updated_at = Timestamp(LATER)
@@ -802,8 +802,8 @@ def test_edit_of_a_message_changes_it_alone_and_drops_what_was_derived(bamboo: P
     assert text_of(bamboo, MIXED, "runtime.json") == replaced(MIXED_SIDE, updated, (usage, ""))
 
 
-def test_append_adds_to_the_text_and_touches_nothing_else(bamboo: Path, store: Store) -> None:
-    """A message is cut in behind the last one, indented as they are; only updated_at changes besides."""
+def test_append_changes_nothing_else(bamboo: Path, store: Store) -> None:
+    """The message is inserted after the last one with the same indentation; only updated_at changes too."""
     message = {"id": "m4", "role": "user", "content": "more", "x_new": 1e-7, "created_at": NINE_DIGITS}
     store.append("rich", [message])
     updated = store.load("rich").updated_at  # type: ignore[union-attr]
@@ -817,8 +817,8 @@ def test_append_adds_to_the_text_and_touches_nothing_else(bamboo: Path, store: S
     assert text_of(bamboo, "rich", "runtime.json") == replaced(RICH_SIDE, moved)
 
 
-def test_a_save_brings_session_json_up_to_date_with_a_fresher_sidecar(bamboo: Path, store: Store) -> None:
-    """What only the sidecar knew is written to session.json too; the messages stay."""
+def test_save_updates_session_json_from_a_newer_sidecar(bamboo: Path, store: Store) -> None:
+    """Values that only the sidecar had are written to session.json; the messages are unchanged."""
     store.update("kid", lambda kid: setattr(kid, "model", "m2"))
     for name in ("session.json", "runtime.json"):
         document = json.loads(text_of(bamboo, "rich/children/kid", name))
@@ -828,7 +828,7 @@ def test_a_save_brings_session_json_up_to_date_with_a_fresher_sidecar(bamboo: Pa
 
 
 def test_unknown_members_of_either_file_survive_a_save(bamboo: Path, store: Store) -> None:
-    """What only session.json had stays there; what only the sidecar had is told in session.json from now on."""
+    """Members of session.json alone stay there; members of the sidecar alone are copied to session.json."""
     (bamboo / "sessions/rich/runtime.json").write_text(replaced(RICH_SIDE, ('"pinned"', '"x_side": 1.50, "pinned"')))
     store.update("rich", lambda session: setattr(session, "model", "m2"))
     main, side = text_of(bamboo, "rich"), text_of(bamboo, "rich", "runtime.json")
@@ -838,8 +838,8 @@ def test_unknown_members_of_either_file_survive_a_save(bamboo: Path, store: Stor
     assert "x_last" not in side
 
 
-def test_first_save_of_a_minimal_session_adds_a_sidecar_and_only_what_changed(bamboo: Path, store: Store) -> None:
-    """A legacy document gains the members that were set, in their declared place, and no defaults."""
+def test_first_save_of_a_minimal_session_adds_a_sidecar_and_the_changed_members(bamboo: Path, store: Store) -> None:
+    """A legacy document gets the members that were set, at their declared position, and no defaults."""
     session = get(store, "s-min")
     session.title = "Named"
     session.updated_at = Timestamp(LATER)
@@ -853,7 +853,7 @@ def test_first_save_of_a_minimal_session_adds_a_sidecar_and_only_what_changed(ba
 
 
 def test_append_to_a_minimal_session_stays_on_one_line(bamboo: Path, store: Store) -> None:
-    """A compact document is added to compactly, and has a sidecar afterwards."""
+    """A compact document stays compact and gets a sidecar."""
     store.append("s-min", [{"id": "m1", "role": "user", "content": "hi", "created_at": "2025-01-02T00:00:00Z"}])
     updated = get(store, "s-min").updated_at
     message = '{"id":"m1","role":"user","content":"hi","created_at":"2025-01-02T00:00:00Z"}'
@@ -862,8 +862,8 @@ def test_append_to_a_minimal_session_stays_on_one_line(bamboo: Path, store: Stor
     assert text_of(bamboo, "s-min", "runtime.json") == replaced(MINIMAL, moved)
 
 
-def test_first_runtime_save_of_a_minimal_session_leaves_session_json(bamboo: Path, store: Store) -> None:
-    """Only a sidecar is made: session.json's text with the change in it."""
+def test_first_runtime_save_of_a_minimal_session_keeps_session_json(bamboo: Path, store: Store) -> None:
+    """Only the sidecar is written: the text of session.json with the change."""
     session = get(store, "s-min")
     session.model = "m"
     session.updated_at = Timestamp(LATER)
@@ -873,8 +873,8 @@ def test_first_runtime_save_of_a_minimal_session_leaves_session_json(bamboo: Pat
     assert text_of(bamboo, "s-min", "runtime.json") == replaced(MINIMAL, moved)
 
 
-def test_message_without_id_and_time_gains_neither_by_an_edit_elsewhere(store: Store, home: Path) -> None:
-    """Bamboo makes both up at each load; a save of something else does not write what was made up."""
+def test_generated_message_ids_and_times_are_not_written(store: Store, home: Path) -> None:
+    """Bamboo generates both at each load; a save of another change must not write them."""
     messages = [{"role": "user", "content": "no id"}, {"role": "assistant", "content": "nor I", "x": 1}]
     raw = make_document(messages=messages)
     store.put_document("s1", "session.json", raw)
@@ -882,11 +882,11 @@ def test_message_without_id_and_time_gains_neither_by_an_edit_elsewhere(store: S
     assert read_json(home / "sessions/s1/session.json")["messages"] == messages
 
 
-# -- homes of seed 001's time --------------------------------------------------------------------------------
+# -- homes of an older version with one level of children ----------------------------------------------------
 
 
 def write_single_level_home(home: Path) -> None:
-    """No sidecars, no `title_version` anywhere, children directly below their root."""
+    """No sidecars, no `title_version`, children directly below their root."""
     documents = {
         "sessions/old": make_document("old", model="m", spawn_depth=0),
         "sessions/old/children/c1": make_document(
@@ -910,19 +910,19 @@ def single_level(home: Path) -> Path:
 
 
 def test_single_level_home_opens_unchanged(single_level: Path) -> None:
-    """Opening makes no sidecars: nothing was asked for."""
+    """Opening writes no sidecars."""
     before = snapshot(single_level)
     with Store.open(single_level, background=False) as store:
         assert {entry.id for entry in store.entries()} == {"old", "c1"}
         assert get(store, "c1").parent_session_id == "old"
     after = snapshot(single_level)
-    del after[".sessions-index.lock"]  # made around the export, as Bamboo does
+    del after[".sessions-index.lock"]  # created for the export, as Bamboo does
     assert after == before
 
 
 @pytest.mark.parametrize("id", ["old", "c1"])
-def test_saving_in_a_single_level_home_makes_the_sidecar(single_level: Path, store: Store, id: str) -> None:
-    """The saved session has a sidecar and a title_version, the other one is as it was."""
+def test_saving_in_a_single_level_home_writes_the_sidecar(single_level: Path, store: Store, id: str) -> None:
+    """The saved session gets a sidecar and a title_version; the other one is unchanged."""
     before = snapshot(single_level)
     store.update(id, lambda session: setattr(session, "title", "New name"))
     changed = {name for name, state in snapshot(single_level).items() if before.get(name) != state}
@@ -934,8 +934,8 @@ def test_saving_in_a_single_level_home_makes_the_sidecar(single_level: Path, sto
     assert read_json(single_level / directory / "runtime.json")["messages"] == []
 
 
-def test_migrating_a_single_level_home_makes_every_sidecar(single_level: Path, store: Store) -> None:
-    """Roots and children get one, in the text of their session.json, which stays."""
+def test_migrating_a_single_level_home_writes_every_sidecar(single_level: Path, store: Store) -> None:
+    """For roots and children, in the formatting of session.json, which is unchanged."""
     before = files_below(single_level)
     assert store.maintenance.migrate_sidecars() == 2
     after = files_below(single_level)
@@ -945,11 +945,11 @@ def test_migrating_a_single_level_home_makes_every_sidecar(single_level: Path, s
         assert after[name.replace("session.json", "runtime.json")] == before[name].replace(message.encode(), b"[]")
 
 
-# -- put_document: bytes as they are -------------------------------------------------------------------------
+# -- put_document: bytes are stored as given -----------------------------------------------------------------
 
 
 def test_putting_the_same_bytes_changes_nothing(bamboo: Path, store: Store) -> None:
-    """Neither files nor their times nor the feed move, for documents in any form."""
+    """Neither files, nor times, nor the feed, for documents in any formatting."""
     before = snapshot(bamboo)
     cursor = store.feed.since().cursor
     for id, text in (("rich", RICH_MAIN), (MIXED, MIXED_MAIN), ("s-min", MINIMAL)):
@@ -960,17 +960,17 @@ def test_putting_the_same_bytes_changes_nothing(bamboo: Path, store: Store) -> N
 
 
 @pytest.mark.parametrize("reformat", [str.strip, lambda t: t.replace("\n", "\r\n  "), lambda t: f"\n{t} \n"])
-def test_bytes_are_stored_as_they_were_given(bamboo: Path, store: Store, reformat: Callable[[str], str]) -> None:
-    """White space that nobody would write is nobody's business; the sidecar has nothing to be told."""
+def test_bytes_are_stored_as_given(bamboo: Path, store: Store, reformat: Callable[[str], str]) -> None:
+    """Any white space is kept; the sidecar does not change."""
     text = reformat(replaced(RICH_MAIN, ('"content": "see picture"', '"content": "see  it"')))
     assert put(store, "rich", text) is True
     assert store.get_document("rich", "session.json") == text.encode()
     assert text_of(bamboo, "rich", "runtime.json") == RICH_SIDE
 
 
-# -- put_document: what it does to the sidecar (DESIGN 4) ----------------------------------------------------
+# -- put_document: updates of the sidecar --------------------------------------------------------------------
 
-# A sidecar that is fresher than its session.json in status, model and time.
+# A sidecar that is newer than its session.json in status, model and time.
 FRESHER = [
     ('"status": "completed"', '"status": "running"'),
     ('"model": "claude-sonnet-4",\n  "model_ref"', '"model": "fresher",\n  "model_ref"'),
@@ -985,8 +985,10 @@ def fresh(bamboo: Path) -> Path:
     return bamboo
 
 
-def test_what_differs_is_carried_and_the_rest_keeps_the_fresher_value(fresh: Path, store: Store) -> None:
-    """A title edited in session.json reaches the sidecar, whose own news stay."""
+def test_changed_members_are_copied_to_the_sidecar_and_the_others_keep_their_newer_values(
+    fresh: Path, store: Store
+) -> None:
+    """A title edited in session.json is copied; the newer members of the sidecar stay."""
     title = ('"title": "Größe – 大小 🌳"', '"title": "Edited"')
     assert put(store, "rich", replaced(RICH_MAIN, title))
     assert text_of(fresh, "rich") == replaced(RICH_MAIN, title)
@@ -998,19 +1000,19 @@ def test_what_differs_is_carried_and_the_rest_keeps_the_fresher_value(fresh: Pat
     assert (entry.title, entry.model) == ("Edited", "fresher")
 
 
-def test_what_differs_deep_down_is_carried_alone(fresh: Path, store: Store) -> None:
-    """One member of the runtime state is carried; its neighbour keeps the sidecar's value."""
+def test_changed_nested_member_is_copied_alone(fresh: Path, store: Store) -> None:
+    """One member of the runtime state is copied; the one next to it keeps the value of the sidecar."""
     run = ('"run_id": "run-1"', '"run_id": "run-2"')
     item = ('"status": "pending"', '"status": "in_progress"')
     unknown = ('"x_round": 0.0', '"x_round": 0.50')
     put(store, "rich", replaced(RICH_MAIN, run, item, unknown))
     side = text_of(fresh, "rich", "runtime.json")
-    # A value is carried as a value: 0.50 and 0.5 are one.
+    # Values are compared, not their text: 0.50 equals 0.5.
     assert side == replaced(FRESH_SIDE, run, item, ('"x_round": 0.0', '"x_round": 0.5'))
 
 
-def test_a_member_taken_out_is_taken_out_of_the_sidecar(fresh: Path, store: Store) -> None:
-    """Removing a member is a change like any other, known or unknown to us."""
+def test_removed_member_is_removed_from_the_sidecar(fresh: Path, store: Store) -> None:
+    """Known and unknown members."""
     gone = ('  "workspace": "/home/me/src",\n', "")
     nested = (',\n    "x_state": "kept"', "")
     put(store, "rich", replaced(RICH_MAIN, gone, nested))
@@ -1018,31 +1020,31 @@ def test_a_member_taken_out_is_taken_out_of_the_sidecar(fresh: Path, store: Stor
     assert get(store, "rich").workspace is None
 
 
-def test_a_member_put_in_is_put_into_the_sidecar(fresh: Path, store: Store) -> None:
-    """Adding a member, known or unknown, adds it there too, in the same place."""
+def test_added_member_is_added_to_the_sidecar(fresh: Path, store: Store) -> None:
+    """Known and unknown members, at the same position."""
     effort = ('"x_ref": "kept"\n  },\n', '"x_ref": "kept"\n  },\n  "reasoning_effort": "low",\n')
     unknown = ('"zeta": "last",\n', '"zeta": "last",\n    "zeta2": "more",\n')
     put(store, "rich", replaced(RICH_MAIN, effort, unknown))
     assert text_of(fresh, "rich", "runtime.json") == replaced(FRESH_SIDE, effort, unknown)
 
 
-def test_updated_at_that_differs_is_carried(fresh: Path, store: Store) -> None:
-    """A newer time in session.json is the sidecar's too."""
+def test_changed_updated_at_is_copied_to_the_sidecar(fresh: Path, store: Store) -> None:
+    """A newer time in session.json becomes the time of the sidecar."""
     updated = (UPDATED[0], f'"updated_at": "{LATEST}"')
     put(store, "rich", replaced(RICH_MAIN, updated))
     old_side = '"updated_at": "2026-06-21T00:00:00.000000001Z"'
     assert text_of(fresh, "rich", "runtime.json") == replaced(FRESH_SIDE, (old_side, updated[1]))
 
 
-def test_messages_are_not_carried(fresh: Path, store: Store) -> None:
-    """An edit of the conversation leaves the sidecar byte for byte."""
+def test_messages_are_not_copied_to_the_sidecar(fresh: Path, store: Store) -> None:
+    """An edit of the conversation changes no byte of the sidecar."""
     put(store, "rich", replaced(RICH_MAIN, ('"content": "see picture"', '"content": "look"')))
     assert text_of(fresh, "rich", "runtime.json") == FRESH_SIDE
     assert get(store, "rich").messages[1].content == "look"
 
 
-def test_what_only_session_json_holds_is_not_carried(fresh: Path, store: Store) -> None:
-    """The provider's transcript and the inbox's admission stay out of the sidecar, yet load."""
+def test_members_of_session_json_alone_are_not_copied(fresh: Path, store: Store) -> None:
+    """The provider transcript and the admitted inbox ids are not in the sidecar, but are loaded."""
     transcript = ('  "x_last": "kept"', '  "provider_transcript": {\n    "items": []\n  },\n  "x_last": "kept"')
     admission = ('"x_runtime": []', '"session_inbox_admission": {"n": 1},\n    "x_runtime": []')
     put(store, "rich", replaced(RICH_MAIN, transcript, admission))
@@ -1053,8 +1055,8 @@ def test_what_only_session_json_holds_is_not_carried(fresh: Path, store: Store) 
     assert session.runtime_metadata.session_inbox_admission == {"n": 1}
 
 
-def test_a_change_is_carried_across_both_names_of_the_task_list(fresh: Path, store: Store) -> None:
-    """session.json says todo_list, the sidecar task_list: the edit arrives, and no second list."""
+def test_change_is_copied_across_both_names_of_the_task_list(fresh: Path, store: Store) -> None:
+    """session.json has todo_list, the sidecar task_list: the edit is copied, and no second list is added."""
     side = replaced(FRESH_SIDE, ('"todo_list"', '"task_list"'))
     put(store, "rich", side, "runtime.json")
     title = ('"title": "Plan"', '"title": "Better plan"')
@@ -1062,23 +1064,23 @@ def test_a_change_is_carried_across_both_names_of_the_task_list(fresh: Path, sto
     assert text_of(fresh, "rich", "runtime.json") == replaced(side, title)
 
 
-def test_a_change_is_carried_across_both_names_of_a_tasks_active_form(fresh: Path, store: Store) -> None:
-    """session.json says activeForm, the sidecar active_form, as Bamboo's own migration leaves them."""
+def test_change_is_copied_across_both_names_of_active_form(fresh: Path, store: Store) -> None:
+    """session.json has activeForm, the sidecar active_form, as after Bamboo's own migration."""
     side = replaced(FRESH_SIDE, ('"activeForm"', '"active_form"'))
     put(store, "rich", side, "runtime.json")
     put(store, "rich", replaced(RICH_MAIN, ('"activeForm": "looking"', '"activeForm": "peering"')))
     assert text_of(fresh, "rich", "runtime.json") == replaced(side, ("looking", "peering"))
 
 
-def test_an_unknown_member_that_bears_an_aliass_name_is_carried_as_it_is(fresh: Path, store: Store) -> None:
+def test_unknown_member_with_the_name_of_an_alias_is_copied_unchanged(fresh: Path, store: Store) -> None:
     """`ref` and `activeForm` are aliases in a task list only."""
     unknown = ('"workspace"', '"ref": 1,\n  "activeForm": 2,\n  "workspace"')
     put(store, "rich", replaced(RICH_MAIN, unknown))
     assert text_of(fresh, "rich", "runtime.json") == replaced(FRESH_SIDE, unknown)
 
 
-def test_new_session_json_beside_a_sidecar_leaves_it_alone(store: Store, home: Path) -> None:
-    """Files that arrive sidecar first, as in a restore, speak for themselves."""
+def test_new_session_json_does_not_change_an_existing_sidecar(store: Store, home: Path) -> None:
+    """A restore may write the sidecar first."""
     (home / "sessions/rich/attachments").mkdir(parents=True)
     (home / "sessions/rich/attachments/a1.png").write_bytes(b"a1")
     put(store, "rich", FRESH_SIDE, "runtime.json")
@@ -1088,8 +1090,8 @@ def test_new_session_json_beside_a_sidecar_leaves_it_alone(store: Store, home: P
     assert get(store, "rich").model == "fresher"
 
 
-def test_session_json_going_back_in_time_is_refused(fresh: Path, store: Store) -> None:
-    """An older document is an outdated copy, and both times are named."""
+def test_session_json_with_an_older_time_is_rejected(fresh: Path, store: Store) -> None:
+    """It is a stale copy; the error names both times."""
     before = snapshot(fresh)
     back = replaced(RICH_MAIN, (UPDATED[0], f'"updated_at": "{NINE_DIGITS}"'))
     with pytest.raises(Conflict, match=f"{NINE_DIGITS}.*2026-06-20T08:15:32.987654321Z"):
@@ -1097,8 +1099,8 @@ def test_session_json_going_back_in_time_is_refused(fresh: Path, store: Store) -
     assert snapshot(fresh) == before
 
 
-def test_session_json_restored_to_an_older_one_leaves_the_sidecar_alone(fresh: Path, store: Store) -> None:
-    """When going back is meant, the sidecar is not told of it: its own older file may follow."""
+def test_session_json_restored_to_an_older_version_keeps_the_sidecar(fresh: Path, store: Store) -> None:
+    """With on_conflict="overwrite" the sidecar is not changed: its own older file may follow."""
     title = ('"title": "Größe – 大小 🌳"', '"title": "Of old"')
     back = replaced(RICH_MAIN, title, (UPDATED[0], f'"updated_at": "{NINE_DIGITS}"'))
     assert put(store, "rich", back, on_conflict="overwrite")
@@ -1115,8 +1117,8 @@ def test_session_json_without_a_sidecar_gets_one(store: Store, home: Path) -> No
     assert text_of(home, "rich", "runtime.json") == without_messages(RICH_MAIN)
 
 
-def test_runtime_json_touches_no_other_document_and_refreshes_the_index(bamboo: Path, store: Store) -> None:
-    """Writing the sidecar is seen at once in record and index; session.json is the same file."""
+def test_runtime_json_changes_no_other_document_and_updates_the_index(bamboo: Path, store: Store) -> None:
+    """Record and index change at once; session.json is the same file."""
     main = snapshot(bamboo)["sessions/rich/session.json"]
     assert put(store, "rich", FRESH_SIDE, "runtime.json")
     assert snapshot(bamboo)["sessions/rich/session.json"] == main
@@ -1126,24 +1128,24 @@ def test_runtime_json_touches_no_other_document_and_refreshes_the_index(bamboo: 
     assert (entry.model, entry.updated_at) == ("fresher", "2026-06-21T00:00:00.000000001Z")
 
 
-def test_runtime_json_with_messages_is_refused(bamboo: Path, store: Store) -> None:
-    """Messages in a sidecar would be read by nobody; the place is named."""
+def test_runtime_json_with_messages_is_rejected(bamboo: Path, store: Store) -> None:
+    """Messages in a sidecar would never be read; the error gives the position."""
     before = snapshot(bamboo)
-    with pytest.raises(InvalidContent, match="holds no messages") as refused:
+    with pytest.raises(InvalidContent, match="must not have messages") as refused:
         put(store, "rich", RICH_MAIN, "runtime.json")
     assert (refused.value.problem.field, refused.value.problem.line) == ("messages", 16)
     assert snapshot(bamboo) == before
 
 
 def test_save_runtime_of_a_session_never_saved_is_a_full_save(store: Store, home: Path) -> None:
-    """Both files are written, messages and all."""
+    """Both files are written, including the messages."""
     store.save_runtime(make_session("s1", messages=2))
     assert len(read_json(home / "sessions/s1/session.json")["messages"]) == 2
     assert read_json(home / "sessions/s1/runtime.json")["messages"] == []
 
 
-def test_a_base_that_was_replaced_is_a_conflict(bamboo: Path, store: Store) -> None:
-    """Who opened an older version is told so, though his times are newer."""
+def test_replaced_base_is_a_conflict(bamboo: Path, store: Store) -> None:
+    """Even if the stale document has a newer time."""
     base = store.version(Location("rich"))
     store.append("rich", [Message.user("in between")])
     with pytest.raises(Conflict):
@@ -1166,10 +1168,10 @@ def test_a_base_that_was_replaced_is_a_conflict(bamboo: Path, store: Store) -> N
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_what_bamboo_could_not_load_is_refused(
+def test_document_that_bamboo_could_not_load_is_rejected(
     bamboo: Path, store: Store, pieces: list[tuple[str, str]], field: str | None
 ) -> None:
-    """The reason names the member; nothing has changed."""
+    """The error names the member; nothing is changed."""
     before = snapshot(bamboo)
     with pytest.raises(InvalidContent) as refused:
         put(store, "rich", replaced(RICH_MAIN, *pieces))
@@ -1177,11 +1179,11 @@ def test_what_bamboo_could_not_load_is_refused(
     assert snapshot(bamboo) == before
 
 
-# -- saving: what the API adds to a change (DESIGN 4) --------------------------------------------------------
+# -- saving through the API ----------------------------------------------------------------------------------
 
 
 def test_save_never_shortens_unless_asked(bamboo: Path, store: Store) -> None:
-    """Fewer messages than on disk are a Conflict, and go through when they are meant."""
+    """Fewer messages than on disk are a Conflict unless shorten=True."""
     session = get(store, "rich")
     del session.messages[1:]
     with pytest.raises(Conflict, match="would drop 2 messages"):
@@ -1191,8 +1193,8 @@ def test_save_never_shortens_unless_asked(bamboo: Path, store: Store) -> None:
     assert [m.id for m in get(store, "rich").messages] == ["m1"]
 
 
-def test_outdated_session_is_a_conflict_and_changes_nothing(bamboo: Path, store: Store) -> None:
-    """The second of two writers is told, and finds his object usable after loading anew."""
+def test_stale_session_is_a_conflict_and_changes_nothing(bamboo: Path, store: Store) -> None:
+    """The second of two writers gets Conflict and can save after loading again."""
     mine, theirs = get(store, "rich"), get(store, "rich")
     theirs.model = "theirs"
     store.save(theirs)
@@ -1205,7 +1207,7 @@ def test_outdated_session_is_a_conflict_and_changes_nothing(bamboo: Path, store:
 
 
 def test_typed_runtime_field_changed_in_place_keeps_its_mirror(bamboo: Path, store: Store) -> None:
-    """Old readers see in metadata what new ones see in runtime_metadata; clearing clears both."""
+    """Old readers use metadata, new ones runtime_metadata; both are set and cleared."""
     session = get(store, "rich")
     assert session.runtime_metadata is not None
     session.runtime_metadata.last_run_status = "failed"
@@ -1223,8 +1225,8 @@ def test_typed_runtime_field_changed_in_place_keeps_its_mirror(bamboo: Path, sto
         assert "last_run_status" not in document["runtime_metadata"]
 
 
-def test_editing_a_message_clears_all_that_was_derived(bamboo: Path, store: Store) -> None:
-    """Compression events, which tell of another text, are gone from both files; other unknown things stay."""
+def test_editing_a_message_removes_derived_members(bamboo: Path, store: Store) -> None:
+    """Compression events, which describe another text, are removed from both files; unknown members stay."""
     session = get(store, "rich")
     session.messages[1].content = "look"
     store.save(session)
@@ -1235,11 +1237,11 @@ def test_editing_a_message_clears_all_that_was_derived(bamboo: Path, store: Stor
     assert '"x_message": [\n        1e-7,\n        50.0\n      ]' in text_of(bamboo, "rich")
 
 
-# -- Bamboo's sealed header (FORMATS C.6) --------------------------------------------------------------------
+# -- Bamboo's sealed header ----------------------------------------------------------------------------------
 
 
 def sealed_document(*, title: str = "Sealed", payload_bytes: int | None = None, **changes: Any) -> bytes:
-    """A session.json as the newest Bamboo frames it: a sealed copy of what matters, then the flat members."""
+    """A session.json as the newest Bamboo writes it: a sealed copy of the main members, then the members themselves."""
     flat: dict[str, Any] = {
         "id": "sealed",
         "title": title,
@@ -1286,27 +1288,27 @@ def unsealed(raw: bytes) -> str:
 
 @pytest.fixture
 def sealed(store: Store, home: Path) -> bytes:
-    """The sealed document, put in place as it is."""
+    """The sealed document, stored as given."""
     raw = sealed_document()
     assert store.put_document("sealed", "session.json", raw)
     return raw
 
 
 def test_sealed_document_is_accepted_byte_for_byte(store: Store, home: Path, sealed: bytes) -> None:
-    """It is stored as given; its sidecar has no seal."""
+    """Its sidecar has no seal."""
     assert (home / "sessions/sealed/session.json").read_bytes() == sealed
     assert "_bamboo_main_authority" not in text_of(home, "sealed", "runtime.json")
     assert get(store, "sealed").title == "Sealed"
 
 
 def test_saving_an_unchanged_sealed_session_keeps_the_seal(store: Store, home: Path, sealed: bytes) -> None:
-    """Nothing is rewritten, so nothing is dropped."""
+    """Nothing is rewritten."""
     store.save(get(store, "sealed"))
     assert (home / "sessions/sealed/session.json").read_bytes() == sealed
 
 
 def test_save_drops_the_seal_and_nothing_else(store: Store, home: Path, sealed: bytes) -> None:
-    """A seal that no longer fits would make Bamboo refuse the document; without it, it is a legacy one."""
+    """Bamboo would reject a seal that does not match; without one the document is a legacy document."""
     session = get(store, "sealed")
     session.model = "m"
     session.updated_at = Timestamp(LATER)
@@ -1316,7 +1318,7 @@ def test_save_drops_the_seal_and_nothing_else(store: Store, home: Path, sealed: 
 
 
 def test_append_drops_the_seal_and_nothing_else(store: Store, home: Path, sealed: bytes) -> None:
-    """Also the fast way of adding a message looks for the seal."""
+    """The fast append path removes it too."""
     message = {"id": "m2", "role": "user", "content": "more", "created_at": LATER}
     store.append("sealed", [message])
     updated = get(store, "sealed").updated_at
@@ -1330,8 +1332,8 @@ def test_clear_drops_the_seal(store: Store, home: Path, sealed: bytes) -> None:
     assert "_bamboo_main_authority" not in text_of(home, "sealed")
 
 
-def test_runtime_save_leaves_the_seal(store: Store, home: Path, sealed: bytes) -> None:
-    """session.json is not rewritten, so its seal holds."""
+def test_runtime_save_keeps_the_seal(store: Store, home: Path, sealed: bytes) -> None:
+    """session.json is not rewritten, so its seal still matches."""
     session = get(store, "sealed")
     session.last_run_status = "running"
     store.save_runtime(session)
@@ -1339,7 +1341,7 @@ def test_runtime_save_leaves_the_seal(store: Store, home: Path, sealed: bytes) -
 
 
 def test_fork_of_a_sealed_document_has_no_seal(store: Store, home: Path, sealed: bytes) -> None:
-    """The seal says who the document was; the fork is someone else."""
+    """The seal contains the id, and the fork has another one."""
     store.put_document("forked", "session.json", sealed)
     assert text_of(home, "forked") == unsealed(sealed).replace('"sealed"', '"forked"')
 
@@ -1369,8 +1371,8 @@ BAD_SEALS = {
 
 
 @pytest.mark.parametrize("raw", BAD_SEALS.values(), ids=BAD_SEALS.keys())
-def test_broken_seal_is_refused_and_the_reason_says_to_delete_it(store: Store, home: Path, raw: bytes) -> None:
-    """Bamboo would refuse the document; the same one without the member is accepted."""
+def test_broken_seal_is_rejected_and_the_error_says_to_delete_it(store: Store, home: Path, raw: bytes) -> None:
+    """Bamboo would reject the document; without the member it is accepted."""
     with pytest.raises(InvalidContent, match="delete the member '_bamboo_main_authority'") as refused:
         store.put_document("sealed", "session.json", raw)
     assert refused.value.problem.field == "_bamboo_main_authority"
@@ -1380,8 +1382,8 @@ def test_broken_seal_is_refused_and_the_reason_says_to_delete_it(store: Store, h
     assert store.put_document("sealed", "session.json", json.dumps(advised, indent=2).encode())
 
 
-def test_sidecar_with_a_seal_is_refused(store: Store, sealed: bytes) -> None:
-    """It belongs in session.json only."""
+def test_sidecar_with_a_seal_is_rejected(store: Store, sealed: bytes) -> None:
+    """The seal belongs in session.json only."""
     document = {**json.loads(sealed), "messages": []}
     with pytest.raises(InvalidContent, match=r"session\.json only.*delete the member"):
         store.put_document("sealed", "runtime.json", compact(document).encode())
@@ -1413,8 +1415,8 @@ def grove(store: Store) -> Store:
     return store
 
 
-def test_cleanup_all_spares_a_pinned_grandchild_and_its_ancestors(grove: Store) -> None:
-    """The chain up to the root stays, for its directory holds the pinned one; the rest goes."""
+def test_cleanup_all_keeps_a_pinned_grandchild_and_its_ancestors(grove: Store) -> None:
+    """The ancestors up to the root stay, because its directory contains the pinned session."""
     pin(grove, "a2")
     result = grove.prune.apply(grove.prune.plan_cleanup("all"))
     assert result.deleted_session_ids == ["b", "b1", "c", "c1"]
@@ -1422,8 +1424,8 @@ def test_cleanup_all_spares_a_pinned_grandchild_and_its_ancestors(grove: Store) 
     assert ids(grove) == {"a", "a1", "a2"}
 
 
-def test_cleanup_all_without_keeping_pinned_takes_everything(grove: Store, home: Path) -> None:
-    """Pins count only while they are to be kept."""
+def test_cleanup_all_without_keep_pinned_deletes_everything(grove: Store, home: Path) -> None:
+    """Pins protect only with keep_pinned."""
     pin(grove, "a2")
     assert grove.prune.apply(grove.prune.plan_cleanup("all", keep_pinned=False)).deleted_count == 7
     assert ids(grove) == set()
@@ -1437,35 +1439,35 @@ def test_cleanup_all_deletes_unpinned_children_of_a_kept_root(grove: Store) -> N
     assert ids(grove) == {"a"}
 
 
-def test_cleanup_empty_spares_a_pinned_grandchild_and_its_ancestors(grove: Store) -> None:
-    """Empty ones go, but for the chain above the pin; a root with work stays, its empty child goes."""
+def test_cleanup_empty_keeps_a_pinned_grandchild_and_its_ancestors(grove: Store) -> None:
+    """Other empty sessions are deleted; a root with messages stays, its empty child does not."""
     pin(grove, "a2")
     assert grove.prune.apply(grove.prune.plan_cleanup("empty")).deleted_session_ids == ["b1", "c", "c1"]
     assert ids(grove) == {"a", "a1", "a2", "b"}
 
 
-def test_cleanup_empty_spares_an_empty_root_whose_grandchild_holds_work(grove: Store) -> None:
-    """Unlike Bamboo's: the work of a descendant does not go with its empty ancestors."""
+def test_cleanup_empty_keeps_an_empty_root_whose_grandchild_has_messages(grove: Store) -> None:
+    """Unlike Bamboo, which deletes the descendants of an empty session."""
     grove.append("a2", [Message.user("one"), Message.assistant("two")])
     grove.prune.apply(grove.prune.plan_cleanup("empty"))
     assert ids(grove) == {"a", "a1", "a2", "b"}
 
 
-def test_cleanup_children_spares_a_pinned_grandchild_and_its_parent(grove: Store) -> None:
-    """All roots stay; of the children only the chain above the pin."""
+def test_cleanup_children_keeps_a_pinned_grandchild_and_its_parent(grove: Store) -> None:
+    """All roots stay; of the children only the pinned one and its ancestors."""
     pin(grove, "a2")
     assert grove.prune.apply(grove.prune.plan_cleanup("children")).deleted_session_ids == ["b1", "c1"]
     assert ids(grove) == {"a", "a1", "a2", "b", "c"}
 
 
-def test_cleanup_children_takes_nested_ones_too(grove: Store) -> None:
-    """Without a pin no child is left at any depth."""
+def test_cleanup_children_deletes_nested_children(grove: Store) -> None:
+    """At any depth."""
     grove.prune.apply(grove.prune.plan_cleanup("children"))
     assert ids(grove) == {"a", "b", "c"}
 
 
-def test_a_plan_tells_what_cleanup_will_do(grove: Store) -> None:
-    """The plan changes nothing; what was pinned after it was made is spared."""
+def test_plan_lists_what_cleanup_deletes(grove: Store) -> None:
+    """Planning changes nothing; a session pinned afterwards is kept."""
     plan = grove.prune.plan_cleanup("children")
     assert plan.session_ids == ["a1", "a2", "b1", "c1"]
     assert len(ids(grove)) == 7
@@ -1473,16 +1475,16 @@ def test_a_plan_tells_what_cleanup_will_do(grove: Store) -> None:
     assert grove.prune.apply(plan).deleted_session_ids == ["b1", "c1"]
 
 
-def test_deleting_a_nested_child_takes_its_descendants(bamboo: Path, store: Store) -> None:
-    """Its child goes along though it lies beside it; root and sessions elsewhere stay."""
+def test_deleting_a_nested_child_deletes_its_descendants(bamboo: Path, store: Store) -> None:
+    """Although their directories are siblings; the root and other sessions stay."""
     assert store.delete("kid")
     assert ids(store) == SESSION_IDS - {"kid", "grandkid"}
     assert list((bamboo / "sessions/rich/children").iterdir()) == []
     assert store.load("grandkid") is None
 
 
-def test_deleting_is_refused_while_a_descendant_is_pinned(bamboo: Path, store: Store) -> None:
-    """The reason names it; forcing deletes all the same, and it can be had back byte for byte."""
+def test_deleting_is_rejected_while_a_descendant_is_pinned(bamboo: Path, store: Store) -> None:
+    """The error names it; force=True deletes it, and undelete restores it byte for byte."""
     pin(store, "grandkid")
     before = files_below(bamboo)
     with pytest.raises(Protected, match="rich/grandkid"):
@@ -1496,8 +1498,8 @@ def test_deleting_is_refused_while_a_descendant_is_pinned(bamboo: Path, store: S
     assert files_below(bamboo) == before
 
 
-def test_deleting_a_root_takes_its_whole_tree(bamboo: Path, store: Store) -> None:
-    """Children and grandchildren go with it; the flat file of the older backend is not ours to delete."""
+def test_deleting_a_root_deletes_its_whole_tree(bamboo: Path, store: Store) -> None:
+    """Children and grandchildren too; the flat file of the older backend stays."""
     assert store.delete("rich")
     assert ids(store) == {MIXED, "s-min"}
     assert sorted(p.name for p in (bamboo / "sessions").iterdir()) == sorted(
@@ -1506,7 +1508,7 @@ def test_deleting_a_root_takes_its_whole_tree(bamboo: Path, store: Store) -> Non
 
 
 def test_clear_keeps_the_first_system_message(bamboo: Path, store: Store) -> None:
-    """Messages and attachments go, the rest of both documents stays in its place."""
+    """Messages and attachments are removed; the other members of both documents keep their position."""
     assert store.clear("rich")
     session = get(store, "rich")
     assert [m.id for m in session.messages] == ["m1"]
@@ -1524,7 +1526,7 @@ def test_clear_keeps_the_first_system_message(bamboo: Path, store: Store) -> Non
 
 
 def test_clear_removes_usage_from_both_files(bamboo: Path, store: Store) -> None:
-    """Without a system message nothing is left of the conversation."""
+    """Without a system message no message is left."""
     assert store.clear(MIXED)
     for name in ("session.json", "runtime.json"):
         document = json.loads(text_of(bamboo, MIXED, name))
@@ -1534,17 +1536,17 @@ def test_clear_removes_usage_from_both_files(bamboo: Path, store: Store) -> None
 
 
 def test_clear_of_an_unknown_id_is_false(bamboo: Path, store: Store) -> None:
-    """There was nothing to clear."""
+    """Nothing is changed."""
     before = snapshot(bamboo)
     assert store.clear("nobody") is False
     assert snapshot(bamboo) == before
 
 
-# -- ids that lie under several roots ------------------------------------------------------------------------
+# -- child ids used under several roots ----------------------------------------------------------------------
 
 
 def copy_tree(home: Path, *, corrected: bool) -> None:
-    """`cp -r sessions/rich sessions/copy`, and if `corrected` each document told its new root."""
+    """`cp -r sessions/rich sessions/copy`; if `corrected`, with the new root in each document."""
     shutil.copytree(home / "sessions/rich", home / "sessions/copy")
     if corrected:
         for path in (home / "sessions/copy").rglob("*.json"):
@@ -1552,7 +1554,7 @@ def copy_tree(home: Path, *, corrected: bool) -> None:
 
 
 def test_child_under_two_roots_is_ambiguous_and_its_exact_name_is_not(bamboo: Path, store: Store) -> None:
-    """The error names the candidates, each of which can be used in its place."""
+    """The error lists the candidates, each of which can be used as an id."""
     copy_tree(bamboo, corrected=True)
     store.maintenance.sweep()
     for ask in (store.load, store.load_runtime, store.entry, store.location, store.delete, store.clear, store.children):
@@ -1566,7 +1568,7 @@ def test_child_under_two_roots_is_ambiguous_and_its_exact_name_is_not(bamboo: Pa
     assert entry.rel_path == "sessions/copy/children/kid"
 
 
-def test_a_loaded_copy_is_saved_to_its_own_place(bamboo: Path, store: Store) -> None:
+def test_loaded_copy_is_saved_to_its_own_location(bamboo: Path, store: Store) -> None:
     """A Session knows its root, so saving and appending are never ambiguous."""
     copy_tree(bamboo, corrected=True)
     store.maintenance.sweep()
@@ -1580,8 +1582,8 @@ def test_a_loaded_copy_is_saved_to_its_own_place(bamboo: Path, store: Store) -> 
     assert len(get(store, "rich/kid").messages) == 1
 
 
-def test_deleting_one_of_two_ends_the_ambiguity(bamboo: Path, store: Store) -> None:
-    """Descendants are taken only from the tree that was named."""
+def test_deleting_one_of_two_resolves_the_ambiguity(bamboo: Path, store: Store) -> None:
+    """Only descendants in the named tree are deleted."""
     copy_tree(bamboo, corrected=True)
     store.maintenance.sweep()
     assert store.delete("copy/kid")
@@ -1590,8 +1592,8 @@ def test_deleting_one_of_two_ends_the_ambiguity(bamboo: Path, store: Store) -> N
     assert not (bamboo / "sessions/copy/children/grandkid").exists()
 
 
-def test_export_tells_an_ambiguous_id_once(bamboo: Path, store: Store) -> None:
-    """sessions.json is keyed by id and has no room for two; it stays readable."""
+def test_export_has_an_ambiguous_id_once(bamboo: Path, store: Store) -> None:
+    """sessions.json is keyed by id; it stays valid."""
     copy_tree(bamboo, corrected=True)
     store.maintenance.sweep()
     store.maintenance.export_sessions_json()
@@ -1599,8 +1601,8 @@ def test_export_tells_an_ambiguous_id_once(bamboo: Path, store: Store) -> None:
 
 
 @pytest.mark.warns
-def test_plain_copy_is_found_and_not_handed_out_as_the_original(home: Path) -> None:
-    """Documents that say they are others are findings, loading one is Corrupt, the original is untouched."""
+def test_plain_copy_is_reported_and_not_loaded_as_the_original(home: Path) -> None:
+    """A document with another id than its path is a finding, loading it raises Corrupt, the original is unchanged."""
     write_home(home)
     before = snapshot(home)
     copy_tree(home, corrected=False)
