@@ -1,4 +1,4 @@
-"""Sessions and homes for tests. A builder says only what the test is about."""
+"""Builders of sessions and documents for tests. A test passes only the members it is about."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def make_session(id: str = "s1", *, messages: int = 2, run_id: str | None = None
 
 
 def make_document(id: str = "s1", *, indent: int | None = 2, **members: Any) -> bytes:
-    """A minimal legal session.json, with more members as wanted."""
+    """A minimal valid session.json with additional members."""
     data: dict[str, Any] = {
         "id": id,
         "title": "A title",
@@ -42,13 +42,13 @@ def read_json(path: Path) -> Any:
 
 
 def location_of(hit: Hit) -> Location:
-    """The session a search result belongs to; the tests that use this search no state documents."""
+    """The session of a search result. Only for tests that do not search state documents."""
     assert hit.location is not None
     return hit.location
 
 
 def files_below(home: Path) -> dict[str, bytes]:
-    """Every file of the sessions by its path there, and of projects/ and state/: to show that nothing was changed."""
+    """Contents of all files in sessions/, projects/ and state/ by path, to show that nothing changed."""
     bases = {home / "sessions": home / "sessions", home / "projects": home, home / "state": home}
     found = [(p, base) for part, base in bases.items() for p in sorted(part.rglob("*")) if p.is_file()]
     return {str(p.relative_to(base)): p.read_bytes() for p, base in found}

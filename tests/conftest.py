@@ -1,4 +1,4 @@
-"""Lifetimes: an open store that must be clean when a test is done with it. An unexpected warning fails the test."""
+"""Fixtures for all tests: an open store that must be clean at the end. An unexpected warning fails a test."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hypothesis import settings
 
 from store import Store
 
-# The suite answers the same each time it is asked, on a busy machine too; GROVEFS_TEST_RANDOM=1 looks further.
+# Reproducible, and without deadlines for busy machines. GROVEFS_TEST_RANDOM=1 tests random examples.
 settings.register_profile("suite", deadline=None, derandomize=not os.environ.get("GROVEFS_TEST_RANDOM"))
 settings.load_profile("suite")
 
-# A job in the background ignores Ctrl-C, and so would all that tests start and interrupt.
+# A background job ignores SIGINT, and so would every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -29,7 +29,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(home: Path) -> Iterator[Store]:
-    """A store whose housekeeping runs only when asked; `check` is clean at the end, or the test fails."""
+    """A store without background housekeeping. The test fails if `check` is not clean at the end."""
     with Store.open(home, background=False) as opened:
         yield opened
         report = opened.check()
@@ -38,7 +38,7 @@ def store(home: Path) -> Iterator[Store]:
 
 @pytest.fixture(autouse=True)
 def no_unexpected_warnings(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Mark a test `@pytest.mark.warns` if it expects the store to warn."""
+    """Fail if the store logs a warning, unless the test is marked `@pytest.mark.warns`."""
     yield
     if request.node.get_closest_marker("warns") is None:
         warnings = [r.getMessage() for r in caplog.get_records("call") if r.levelno >= logging.WARNING]

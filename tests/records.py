@@ -1,4 +1,4 @@
-"""Artifacts, trace events and reports for tests."""
+"""Builders of artifacts, trace events and verification reports for tests."""
 
 from __future__ import annotations
 

@@ -1,31 +1,31 @@
-"""Seed 000, bamboo-storage 2026.6.20 `SessionStoreV2`: each of its tests, as a truth about our store.
+"""Seed 000, bamboo-storage 2026.6.20 `SessionStoreV2`: each of its tests, for our store.
 
-Names are the seed's, `test_` put in front where it was missing. "same" means that ours asserts what the
-seed asserts, or more; else the reason for the difference follows.
+The names are those of the seed, with the prefix `test_` added where it was missing. "same" means that our
+test asserts what the seed asserts, or more. Otherwise the difference and its reason follow.
 
 | seed test | ours |
 |---|---|
 | test_new_creates_sessions_directory | same |
-| test_new_creates_index_file | same; sessions.json is an export here, yet it is there from the start |
+| test_new_creates_index_file | same; sessions.json is an export here, but exists from the start |
 | append_token_usage_record_writes_jsonl_in_session_dir | same, and the bytes are exact |
-| append_token_usage_record_is_noop_for_unindexed_session | same; the answer False tells the caller |
+| append_token_usage_record_is_noop_for_unindexed_session | same; returns False |
 | save_session_writes_runtime_sidecar | same |
-| save_runtime_state_does_not_rewrite_session_json_messages | same, with a copy of what was saved, as there; a session made anew under the same id raises Conflict instead of winning (rule 8), and the index follows the sidecar, which the seed's does not |
+| save_runtime_state_does_not_rewrite_session_json_messages | same, with a copy of the saved session, like in the seed; a new session with the same id raises Conflict instead of overwriting (rule 8); the index is updated too, unlike in the seed |
 | save_runtime_state_falls_back_to_full_save_when_unpersisted | same |
-| corrupt_sidecar_is_ignored_and_session_still_loads | same, with a warning and a finding of `check`, whose repair ends it |
+| corrupt_sidecar_is_ignored_and_session_still_loads | same, with a warning and a finding of `check`, which repairs it |
 | migration_backfills_sidecars_for_legacy_sessions | same |
 | migration_is_idempotent_and_skips_existing_sidecars | same |
-| migration_drops_legacy_denormalized_children_from_sidecar | same; session.json keeps the ids, for nobody asked to change it (rule 5) |
+| migration_drops_legacy_denormalized_children_from_sidecar | same; session.json keeps the ids, because its bytes are never changed unasked (rule 5) |
 | list_child_run_statuses_filters_by_parent_and_reports_status | same; None where there is no status |
-| load_runtime_control_plane_reads_sidecar_without_messages | same, shown by making session.json unreadable |
-| test_save_and_load_session | same, and the whole record is equal |
+| load_runtime_control_plane_reads_sidecar_without_messages | same; session.json is made unreadable to prove it |
+| test_save_and_load_session | same, and the whole record is compared |
 | test_load_session_returns_none_when_not_found | same |
 | nested_grandchild_persists_under_root | same |
 | test_list_index_entries_empty | same |
-| test_list_index_entries_with_sessions | same, the newest first |
+| test_list_index_entries_with_sessions | same, newest first |
 | test_get_index_entry | same |
 | test_get_index_entry_returns_none_when_not_found | same |
-| test_delete_session | same; it goes to the trash rather than for good |
+| test_delete_session | same; the session is moved to the trash |
 | test_delete_session_returns_false_when_not_found | same |
 | test_validate_session_id_empty | same |
 | test_validate_session_id_with_slash | same |
@@ -34,7 +34,7 @@ seed asserts, or more; else the reason for the difference follows.
 | test_validate_session_id_valid | same |
 | test_root_rel_path | same |
 | test_child_rel_path | same |
-| test_mime_to_extension | same for the seed's types and for text that is no type; a legal type it does not know keeps its name as extension, where the seed loses it in `.bin` |
+| test_mime_to_extension | same for the seed's types and for invalid ones; another valid type is encoded in the extension, where the seed loses it in `.bin` |
 | test_extension_to_mime | same |
 | test_extension_to_mime_case_insensitive | same |
 | test_extension_to_mime_with_whitespace | same |
@@ -63,14 +63,14 @@ def run_id_of(session: Session | None) -> str:
 
 
 def test_new_creates_sessions_directory(home: Path) -> None:
-    """Opening a home that does not exist makes it, with a place for sessions."""
+    """Opening a home that does not exist creates it, with a sessions directory."""
     assert not home.exists()
     with Store.open(home, background=False):
         assert (home / "sessions").is_dir()
 
 
 def test_new_creates_index_file(home: Path) -> None:
-    """sessions.json is there as soon as the home is open, empty and of the version Bamboo writes."""
+    """sessions.json exists as soon as the home is open: empty, in the version that Bamboo writes."""
     assert not home.exists()
     with Store.open(home, background=False):
         index = read_json(home / "sessions.json")
@@ -82,7 +82,7 @@ def test_new_creates_index_file(home: Path) -> None:
 
 
 def test_append_token_usage_record_writes_jsonl_in_session_dir(store: Store, home: Path) -> None:
-    """Each record is one line in the session's directory, whether or not it came with its newline."""
+    """Each record is one line in the session's directory, given with or without a newline."""
     store.save(make_session("metered", messages=1, run_id="run-A"))
     assert store.usage.append("metered", '{"round":1,"in":10}')
     assert store.usage.append("metered", '{"round":2,"in":20}\n')
@@ -92,7 +92,7 @@ def test_append_token_usage_record_writes_jsonl_in_session_dir(store: Store, hom
 
 
 def test_append_token_usage_record_is_noop_for_unindexed_session(store: Store, home: Path) -> None:
-    """A record for a session that was never saved is not an error, and leaves no file."""
+    """A record for an unknown session is not an error and creates no file."""
     assert store.usage.append("never-saved", '{"in":10}') is False
     assert store.location("never-saved") is None
     assert not (home / "sessions/never-saved").exists()
@@ -102,7 +102,7 @@ def test_append_token_usage_record_is_noop_for_unindexed_session(store: Store, h
 
 
 def test_save_session_writes_runtime_sidecar(store: Store, home: Path) -> None:
-    """A save writes runtime.json too: the control plane without the messages."""
+    """A save also writes runtime.json: the control plane without the messages."""
     store.save(make_session("side-1", messages=2, run_id="run-A"))
     side = read_json(home / "sessions/side-1/runtime.json")
     assert side["messages"] == []
@@ -110,7 +110,7 @@ def test_save_session_writes_runtime_sidecar(store: Store, home: Path) -> None:
 
 
 def test_save_runtime_state_does_not_rewrite_session_json_messages(store: Store, home: Path) -> None:
-    """A runtime save changes the control plane and nothing of session.json, whatever messages it is given."""
+    """A runtime save changes the control plane only; session.json is unchanged, whatever its messages are."""
     saved = make_session("side-2", messages=3, run_id="run-A")
     store.save(saved)
     main = home / "sessions/side-2/session.json"
@@ -138,7 +138,7 @@ def test_save_runtime_state_does_not_rewrite_session_json_messages(store: Store,
 
 
 def test_save_runtime_state_falls_back_to_full_save_when_unpersisted(store: Store) -> None:
-    """The runtime save of a session that is not on disk yet saves all of it."""
+    """The runtime save of a session that is not on disk saves all of it."""
     store.save_runtime(make_session("side-3", messages=1, run_id="run-A"))
     loaded = store.load("side-3")
     assert loaded is not None
@@ -148,9 +148,9 @@ def test_save_runtime_state_falls_back_to_full_save_when_unpersisted(store: Stor
 
 @pytest.mark.warns
 def test_corrupt_sidecar_is_ignored_and_session_still_loads(store: Store, home: Path) -> None:
-    """A sidecar that is no JSON costs a warning, not the session; `check` finds it and mends it."""
+    """An invalid sidecar causes a warning; the session still loads. `check` reports and repairs it."""
     store.save(make_session("side-4", messages=2, run_id="run-A"))
-    (home / "sessions/side-4/runtime.json").write_bytes(b"{ no JSON at all")
+    (home / "sessions/side-4/runtime.json").write_bytes(b"{ not JSON")
     loaded = store.load("side-4")
     assert run_id_of(loaded) == "run-A"
     assert loaded is not None
@@ -187,7 +187,7 @@ def test_migration_backfills_sidecars_for_legacy_sessions(store: Store, home: Pa
 
 
 def test_migration_is_idempotent_and_skips_existing_sidecars(store: Store, home: Path) -> None:
-    """What has a sidecar is not migrated, the first time or later."""
+    """A session with a sidecar is never migrated."""
     store.save(make_session("new-c", run_id="run-C"))
     before = files_below(home)
     assert store.maintenance.migrate_sidecars() == 0
@@ -196,7 +196,7 @@ def test_migration_is_idempotent_and_skips_existing_sidecars(store: Store, home:
 
 
 def test_migration_drops_legacy_denormalized_children_from_sidecar(store: Store, home: Path) -> None:
-    """Lists of child ids in an old runtime state do not get into the sidecar."""
+    """Lists of child ids in an old runtime state are not copied to the sidecar."""
     store.save(make_session("with-lists", messages=1, run_id="run-L"))
     main, side = (home / "sessions/with-lists" / name for name in ("session.json", "runtime.json"))
     document = read_json(main)
@@ -218,7 +218,7 @@ def test_migration_drops_legacy_denormalized_children_from_sidecar(store: Store,
 
 
 def test_list_child_run_statuses_filters_by_parent_and_reports_status(store: Store) -> None:
-    """A parent's children are its own only, each with the status of its last run."""
+    """Only direct children of the parent, each with the status of its last run."""
     store.save(Session.new("parent", "m"))
     store.save(Session.new("other", "m"))
     done = Session.new_child("done", "parent", "m", "c1")
@@ -236,7 +236,7 @@ def test_list_child_run_statuses_filters_by_parent_and_reports_status(store: Sto
 
 @pytest.mark.warns
 def test_load_runtime_control_plane_reads_sidecar_without_messages(store: Store, home: Path) -> None:
-    """The control plane is loaded without the messages; session.json is not even read for it."""
+    """The control plane is loaded without the messages; session.json is not read."""
     store.save(make_session("side-5", messages=5, run_id="run-A"))
     main = home / "sessions/side-5/session.json"
     kept = main.read_bytes()
@@ -253,7 +253,7 @@ def test_load_runtime_control_plane_reads_sidecar_without_messages(store: Store,
 
 
 def test_save_and_load_session(store: Store) -> None:
-    """What was saved is what is loaded."""
+    """A loaded session equals the saved one."""
     session = Session.new("session-1", "test-model")
     store.save(session)
     loaded = store.load("session-1")
@@ -268,7 +268,7 @@ def test_load_session_returns_none_when_not_found(store: Store) -> None:
 
 
 def test_nested_grandchild_persists_under_root(store: Store, home: Path) -> None:
-    """A child's child lies flat in the root's children/, and keeps its real parent and depth."""
+    """A child of a child is stored flat in children/ of the root, and keeps its parent and depth."""
     root = Session.new("root-1", "m")
     child = Session.new_child_of("child-1", root, "m", "c")
     grandchild = Session.new_child_of("grand-1", child, "m", "g")
@@ -287,12 +287,12 @@ def test_nested_grandchild_persists_under_root(store: Store, home: Path) -> None
 
 
 def test_list_index_entries_empty(store: Store) -> None:
-    """A new home lists nothing."""
+    """A new home has no entries."""
     assert store.entries() == []
 
 
 def test_list_index_entries_with_sessions(store: Store) -> None:
-    """Each saved session is listed once, the one changed last first."""
+    """Each saved session is listed once, the last changed one first."""
     store.save(Session.new("session-1", "model-1"))
     store.save(Session.new("session-2", "model-2"))
     assert [entry.id for entry in store.entries()] == ["session-2", "session-1"]
@@ -312,7 +312,7 @@ def test_get_index_entry_returns_none_when_not_found(store: Store) -> None:
 
 
 def test_delete_session(store: Store, home: Path) -> None:
-    """A deleted session can be loaded no more, and its directory is gone."""
+    """A deleted session cannot be loaded, and its directory does not exist."""
     store.save(Session.new("session-1", "test-model"))
     assert store.load("session-1") is not None
     assert store.delete("session-1") is True
@@ -322,7 +322,7 @@ def test_delete_session(store: Store, home: Path) -> None:
 
 
 def test_delete_session_returns_false_when_not_found(store: Store) -> None:
-    """Deleting an unknown id says that there was nothing."""
+    """Deleting an unknown id returns False."""
     assert store.delete("nonexistent") is False
 
 
@@ -330,7 +330,7 @@ def test_delete_session_returns_false_when_not_found(store: Store) -> None:
 
 
 def test_validate_session_id_empty() -> None:
-    """No text is no id."""
+    """An empty string is not an id."""
     with pytest.raises(InvalidName):
         check_id("")
 
@@ -348,23 +348,23 @@ def test_validate_session_id_with_backslash() -> None:
 
 
 def test_validate_session_id_with_double_dot() -> None:
-    """An id leads nowhere else."""
+    """An id cannot lead to another directory."""
     with pytest.raises(InvalidName):
         check_id("session..1")
 
 
 def test_validate_session_id_valid() -> None:
-    """An ordinary id passes, unchanged."""
+    """An ordinary id is accepted unchanged."""
     assert check_id("session-123") == "session-123"
 
 
 def test_root_rel_path() -> None:
-    """A root lies directly in sessions/."""
+    """A root is stored directly in sessions/."""
     assert Location("session-123").dir == "sessions/session-123"
 
 
 def test_child_rel_path() -> None:
-    """A child lies in its root's children/."""
+    """A child is stored in children/ of its root."""
     assert Location("root-1", "child-2").dir == "sessions/root-1/children/child-2"
 
 
@@ -372,7 +372,7 @@ def test_child_rel_path() -> None:
 
 
 def test_mime_to_extension() -> None:
-    """Bamboo's types have Bamboo's extensions; other legal types keep their name; other text is no type."""
+    """Bamboo's types have Bamboo's extensions; other valid types are encoded; invalid ones have none."""
     assert mime_to_extension("image/png") == "png"
     assert mime_to_extension("image/jpeg") == "jpg"
     assert mime_to_extension("image/webp") == "webp"
@@ -384,7 +384,7 @@ def test_mime_to_extension() -> None:
 
 
 def test_extension_to_mime() -> None:
-    """Each of Bamboo's extensions has its type; an unknown one has none."""
+    """Each of Bamboo's extensions has its type; an unknown extension has none."""
     assert extension_to_mime("png") == "image/png"
     assert extension_to_mime("jpg") == "image/jpeg"
     assert extension_to_mime("jpeg") == "image/jpeg"
@@ -395,13 +395,13 @@ def test_extension_to_mime() -> None:
 
 
 def test_extension_to_mime_case_insensitive() -> None:
-    """Capitals make no other type."""
+    """Upper case does not matter."""
     assert extension_to_mime("PNG") == "image/png"
     assert extension_to_mime("JPG") == "image/jpeg"
     assert extension_to_mime("JPEG") == "image/jpeg"
 
 
 def test_extension_to_mime_with_whitespace() -> None:
-    """White space around an extension is no part of it."""
+    """Surrounding white space is ignored."""
     assert extension_to_mime("  png  ") == "image/png"
     assert extension_to_mime("\tjpg\t") == "image/jpeg"

@@ -1,30 +1,29 @@
 """Seed 001, bamboo-infrastructure 2026.5.4, the predecessor of seed 000: each of its tests.
 
-All of them are also tests of seed 000, where the same name is tested against our store; here the same truths are
-shown on a home of seed 001's generation, where a test opens one: session.json only, no sidecar, entries
-without `title_version`. "same" means that ours asserts what the seed asserts, or more.
+Seed 000 has the same tests. Here they run on a home of seed 001's generation: session.json only, no
+sidecar, entries without `title_version`. "same" means that our test asserts what the seed asserts, or more.
 
 | seed test | ours |
 |---|---|
-| test_new_creates_sessions_directory | same, with a home that exists and is empty |
-| test_new_creates_index_file | same, with a home that exists and is empty |
-| test_save_and_load_session | same, of a session as that generation wrote it; our save adds the sidecar it did not have |
-| test_load_session_returns_none_when_not_found | same, also beside sessions that exist |
+| test_new_creates_sessions_directory | same, with an existing empty home |
+| test_new_creates_index_file | same, with an existing empty home |
+| test_save_and_load_session | same, for a session of that generation; our save adds a sidecar |
+| test_load_session_returns_none_when_not_found | same, with other sessions present |
 | test_list_index_entries_empty | same |
-| test_list_index_entries_with_sessions | same; found by their directories, for the files are the truth, not sessions.json (rule 1) |
+| test_list_index_entries_with_sessions | same; found by their directories, because files are authoritative, not sessions.json (rule 1) |
 | test_get_index_entry | same |
 | test_get_index_entry_returns_none_when_not_found | same, also for an entry of sessions.json without a directory |
-| test_delete_session | same; it goes to the trash rather than for good |
+| test_delete_session | same; the session is moved to the trash |
 | test_delete_session_returns_false_when_not_found | same |
 | test_validate_session_id_empty | same, through the API |
 | test_validate_session_id_with_slash | through `save`; in other calls a slash means the exact name `root/child` |
 | test_validate_session_id_with_backslash | same, through the API |
 | test_validate_session_id_with_double_dot | same, through the API |
 | test_validate_session_id_valid | same, through the API |
-| test_root_rel_path | same, as the entry tells it |
-| test_child_rel_path | same, as the entry tells it |
-| test_mime_to_extension | same, by the names of stored files; a legal type the seed does not know keeps its name as extension, text that is no type is refused instead of becoming `.bin` |
-| test_extension_to_mime | same, by reading stored files; an unknown extension is octet-stream to a reader |
+| test_root_rel_path | same, from the entry |
+| test_child_rel_path | same, from the entry |
+| test_mime_to_extension | same, by the names of stored files; another valid type is encoded in the extension, an invalid one is rejected instead of becoming `.bin` |
+| test_extension_to_mime | same, by reading stored files; an unknown extension is read as octet-stream |
 | test_extension_to_mime_case_insensitive | same, by reading stored files |
 | test_extension_to_mime_with_whitespace | same, by reading stored files |
 """  # noqa: E501  # a row of a table is one line
@@ -42,7 +41,7 @@ from tests.builders import files_below, make_document, read_json
 
 
 def old_entry(id: str, **members: object) -> dict[str, object]:
-    """An entry of sessions.json as that generation wrote it."""
+    """An entry of sessions.json of that generation."""
     return {
         "id": id,
         "kind": "root",
@@ -74,7 +73,7 @@ def write_old_home(home: Path, *ids: str) -> None:
 
 @pytest.fixture
 def old_home(home: Path) -> Path:
-    """A home with two sessions of that generation; name it before `store`, which then opens it."""
+    """A home with two sessions of that generation. List it before `store`, which then opens it."""
     home.mkdir()
     write_old_home(home, "session-1", "session-2")
     return home
@@ -84,7 +83,7 @@ def old_home(home: Path) -> Path:
 
 
 def test_new_creates_sessions_directory(home: Path) -> None:
-    """Opening an empty directory makes a place for sessions in it."""
+    """Opening an empty directory creates the sessions directory in it."""
     home.mkdir()
     with Store.open(home, background=False):
         assert (home / "sessions").is_dir()
@@ -92,7 +91,7 @@ def test_new_creates_sessions_directory(home: Path) -> None:
 
 
 def test_new_creates_index_file(home: Path) -> None:
-    """sessions.json is made when there is none, before anything was saved."""
+    """sessions.json is created if it is missing, before the first save."""
     home.mkdir()
     with Store.open(home, background=False):
         assert read_json(home / "sessions.json")["sessions"] == {}
@@ -102,7 +101,7 @@ def test_new_creates_index_file(home: Path) -> None:
 
 
 def test_save_and_load_session(old_home: Path, store: Store) -> None:
-    """A session without sidecar loads, and has one after it was changed and saved."""
+    """A session without a sidecar loads, and gets one when it is changed and saved."""
     session = store.load("session-1")
     assert session is not None
     assert (session.id, session.model) == ("session-1", "old-model")
@@ -119,7 +118,7 @@ def test_load_session_returns_none_when_not_found(old_home: Path, store: Store) 
 
 
 def test_list_index_entries_empty(home: Path) -> None:
-    """A home with an empty sessions.json lists nothing."""
+    """A home with an empty sessions.json has no entries."""
     home.mkdir()
     write_old_home(home)
     with Store.open(home, background=False) as store:
@@ -127,7 +126,7 @@ def test_list_index_entries_empty(home: Path) -> None:
 
 
 def test_list_index_entries_with_sessions(old_home: Path) -> None:
-    """Both sessions are listed, with sessions.json or without it."""
+    """Both sessions are listed, with or without sessions.json."""
     with Store.open(old_home, background=False) as store:
         assert sorted(entry.id for entry in store.entries()) == ["session-1", "session-2"]
     (old_home / "sessions.json").unlink()
@@ -136,14 +135,14 @@ def test_list_index_entries_with_sessions(old_home: Path) -> None:
 
 
 def test_get_index_entry(old_home: Path, store: Store) -> None:
-    """The entry says what the document says, and zero for the version of a title that had none."""
+    """The entry equals the document, with title_version 0 if it is absent."""
     entry = store.entry("session-1")
     assert entry is not None
     assert (entry.id, entry.model, entry.message_count, entry.title_version) == ("session-1", "old-model", 1, 0)
 
 
 def test_get_index_entry_returns_none_when_not_found(home: Path) -> None:
-    """An id that only sessions.json knows has no entry: there is no such session."""
+    """An id that occurs only in sessions.json has no entry: the session does not exist."""
     home.mkdir()
     write_old_home(home)
     index = {"version": 2, "updated_at": "2026-05-04T10:00:00Z", "sessions": {"ghost": old_entry("ghost")}}
@@ -154,7 +153,7 @@ def test_get_index_entry_returns_none_when_not_found(home: Path) -> None:
 
 
 def test_delete_session(old_home: Path, store: Store) -> None:
-    """A deleted session is gone, the other one is as it was."""
+    """The deleted session is gone; the other one is unchanged."""
     before = files_below(old_home)
     assert store.delete("session-1") is True
     assert store.load("session-1") is None
@@ -162,7 +161,7 @@ def test_delete_session(old_home: Path, store: Store) -> None:
 
 
 def test_delete_session_returns_false_when_not_found(old_home: Path, store: Store) -> None:
-    """Deleting an unknown id says that there was nothing, and takes nothing."""
+    """Deleting an unknown id returns False and changes nothing."""
     before = files_below(old_home)
     assert store.delete("nonexistent") is False
     assert files_below(old_home) == before
@@ -172,21 +171,21 @@ def test_delete_session_returns_false_when_not_found(old_home: Path, store: Stor
 
 
 def test_validate_session_id_empty(store: Store) -> None:
-    """The empty id is refused by reading and writing calls."""
-    for refused in (lambda: store.load(""), lambda: store.save(Session.new("", "m")), lambda: store.delete("")):
+    """An empty id is rejected when reading and writing."""
+    for call in (lambda: store.load(""), lambda: store.save(Session.new("", "m")), lambda: store.delete("")):
         with pytest.raises(InvalidName):
-            refused()
+            call()
 
 
 def test_validate_session_id_with_slash(store: Store, home: Path) -> None:
-    """No session is saved under a path."""
+    """A session cannot be saved under a path."""
     with pytest.raises(InvalidName):
         store.save(Session.new("session/1", "m"))
     assert files_below(home) == {}
 
 
 def test_validate_session_id_with_backslash(store: Store) -> None:
-    """A backslash is refused by reading and writing calls."""
+    """A backslash is rejected when reading and writing."""
     with pytest.raises(InvalidName):
         store.load("session\\1")
     with pytest.raises(InvalidName):
@@ -194,7 +193,7 @@ def test_validate_session_id_with_backslash(store: Store) -> None:
 
 
 def test_validate_session_id_with_double_dot(store: Store, home: Path) -> None:
-    """Two dots are refused, alone, inside an id and in the exact name of a child."""
+    """Two dots are rejected: alone, inside an id and in the exact name of a child."""
     for id in ("..", "session..1", "../session-1", "session-1/.."):
         with pytest.raises(InvalidName):
             store.load(id)
@@ -204,20 +203,20 @@ def test_validate_session_id_with_double_dot(store: Store, home: Path) -> None:
 
 
 def test_validate_session_id_valid(store: Store) -> None:
-    """An ordinary id can be saved and asked for."""
+    """An ordinary id can be saved and loaded."""
     store.save(Session.new("session-123", "m"))
     assert store.load("session-123") is not None
 
 
 def test_root_rel_path(old_home: Path, store: Store) -> None:
-    """A root lies directly in sessions/."""
+    """A root is stored directly in sessions/."""
     entry = store.entry("session-1")
     assert entry is not None
     assert entry.rel_path == "sessions/session-1"
 
 
 def test_child_rel_path(old_home: Path, store: Store) -> None:
-    """A child lies in its root's children/, where the old store put it."""
+    """A child is stored in children/ of its root, like in the old store."""
     store.save(Session.new_child("child-2", "session-1", "m", "c"))
     entry = store.entry("child-2")
     assert entry is not None
@@ -229,7 +228,7 @@ def test_child_rel_path(old_home: Path, store: Store) -> None:
 
 
 def test_mime_to_extension(old_home: Path, store: Store) -> None:
-    """A stored file's name ends as its type demands; text that is no type is refused."""
+    """The name of a stored file has the extension of its type; an invalid type is rejected."""
     expected = {
         "image/png": "png",
         "image/jpeg": "jpg",
@@ -259,20 +258,20 @@ def test_mime_to_extension(old_home: Path, store: Store) -> None:
     ],
 )
 def test_extension_to_mime(home: Path, extension: str, mime: str) -> None:
-    """A file that the old store left is read with the type its extension stands for."""
+    """A file of the old store is read with the type of its extension."""
     assert read_as(home, extension) == mime
     assert extension_to_mime("unknown") is None
 
 
 @pytest.mark.parametrize(("extension", "mime"), [("PNG", "image/png"), ("JPG", "image/jpeg"), ("JPEG", "image/jpeg")])
 def test_extension_to_mime_case_insensitive(home: Path, extension: str, mime: str) -> None:
-    """Capitals in a file's name make no other type."""
+    """Upper case in a file name does not matter."""
     assert read_as(home, extension) == mime
 
 
 @pytest.mark.parametrize(("extension", "mime"), [("  png  ", "image/png"), ("\tjpg\t", "image/jpeg")])
 def test_extension_to_mime_with_whitespace(home: Path, extension: str, mime: str) -> None:
-    """White space in a file's name makes no other type."""
+    """White space in a file name does not matter."""
     assert read_as(home, extension) == mime
 
 

@@ -1,31 +1,31 @@
-"""Seed 002, oxios-kernel `StateStore`: each of its tests, as a truth about our store.
+"""Seed 002, oxios-kernel `StateStore`: each of its tests, for our store.
 
-Names are the seed's. "same" means that ours asserts what the seed asserts, or more; else the reason for the difference
-follows. All of the seed's tests are about sessions; it has none for its plain documents, and what it does with those
-is in test_seed_002_state.py, one test for each function.
+The names are those of the seed. "same" means that our test asserts what the seed asserts, or more. Otherwise the
+difference and its reason follow. All of the seed's tests are about sessions. It has none for its state documents;
+test_seed_002_state.py has one test per function for those.
 
 | seed test | ours |
 |---|---|
 | test_session_creation_and_persistence | same; user messages and responses are messages of one conversation here, not two lists |
-| test_session_list_sorts_by_updated | same, without loading a session; the title made from the first message is cut by columns, not by bytes |
-| test_delete_session | same; it goes to the trash rather than for good, and an id is checked before it becomes a path |
+| test_session_list_sorts_by_updated | same, without loading a session; the derived title is shortened by columns, not by bytes |
+| test_delete_session | same; the session is moved to the trash, and its id is validated before use as a path |
 | test_get_or_create_session_existing | same |
 | test_get_or_create_session_new | same |
-| test_prune_sessions_by_count | same; pinned ones stay, children go with their root, and all goes to the trash |
-| test_prune_sessions_by_ttl | same; "no limit" is None here: 0, which means that there, is refused, because it reads like its opposite |
-| test_load_sessions_for_promotion_filters_by_cutoff | same, one session in memory at a time, and none is opened to find that it is too old |
+| test_prune_sessions_by_count | same; pinned sessions are kept, children are deleted with their root, and everything is moved to the trash |
+| test_prune_sessions_by_ttl | same; "no limit" is None here. 0, which means that in the seed, is rejected as ambiguous |
+| test_load_sessions_for_promotion_filters_by_cutoff | same, with one session in memory at a time, and without opening sessions that are too old |
 
-What the seed offers beyond its tests, and where that is tested:
+Functions of the seed without tests there, and where ours are tested:
 
 | seed function | ours |
 |---|---|
-| save_session_with_prune, PruneConfig::default | `Store.open(auto_prune=…)`, and no default: 100 sessions and seven days would lose work silently (test_pruning) |
-| PruneThrottle | the rest between automatic runs, one for all processes, not for each (test_pruning) |
-| prune_agents_by_config | `store.agents`; a batch bounds one commit, not what one call may delete (test_agents) |
-| update_session_with, update_session | `update` and `save`; the second refuses an outdated copy instead of winning (test_store) |
-| move_session_to_project | `move_to_project` (test_owners); also `mv` in views/projects/ |
-| extend_trajectory, trajectory | `store.trajectory`: lines of a log, so that a step costs no rewrite of the session; `updated_at` stays (test_trajectory) |
-| exchange_count, is_empty, user_id, active_persona_id | `exchange_count()`, `messages`, `user_id`, `persona_id` (test_gist, test_owners) |
+| save_session_with_prune, PruneConfig::default | `Store.open(auto_prune=…)`, without a default: 100 sessions and seven days would silently delete work (test_prune) |
+| PruneThrottle | the interval between automatic runs, shared by all processes (test_prune) |
+| prune_agents_by_config | `store.agents`; a batch limits one commit, not one call (test_agent_records) |
+| update_session_with, update_session | `update` and `save`; `save` rejects a stale copy instead of overwriting (test_store) |
+| move_session_to_project | `move_to_project` (test_ownership); also `mv` in views/projects/ |
+| extend_trajectory, trajectory | `store.trajectory`: a log, so a step does not rewrite the session; `updated_at` is unchanged (test_logs) |
+| exchange_count, is_empty, user_id, active_persona_id | `exchange_count()`, `messages`, `user_id`, `persona_id` (test_preview, test_ownership) |
 """  # noqa: E501  # a row of a table is one line
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def users(store: Store) -> list[str | None]:
 
 
 def test_session_creation_and_persistence(store: Store) -> None:
-    """What is saved is loaded: the user, and what was said."""
+    """User and messages are loaded as they were saved."""
     session = new_session("s1", "user-123", "Hello")
     store.save(session)
     loaded = store.load("s1")
@@ -63,7 +63,7 @@ def test_session_creation_and_persistence(store: Store) -> None:
 
 
 def test_session_list_sorts_by_updated(store: Store) -> None:
-    """The one that was changed last comes first, whoever was created when."""
+    """The last changed session comes first, regardless of creation time."""
     for number in range(3):
         store.save(new_session(f"s{number}", f"user-{number}", f"Message {number}"))
     assert users(store) == ["user-2", "user-1", "user-0"]
@@ -75,7 +75,7 @@ def test_session_list_sorts_by_updated(store: Store) -> None:
 
 
 def test_delete_session(store: Store, home: Path) -> None:
-    """It is gone, and said to be; a second time there is nothing to delete."""
+    """The session is gone and True is returned; the second call returns False."""
     store.save(new_session("s1", "user-123"))
     assert store.delete("s1") is True
     assert store.load("s1") is None
@@ -84,7 +84,7 @@ def test_delete_session(store: Store, home: Path) -> None:
 
 
 def test_get_or_create_session_existing(store: Store) -> None:
-    """The session of that id, as it is."""
+    """Returns the existing session unchanged."""
     existing = new_session("s1", "user-123", "Original message")
     store.save(existing)
     retrieved = store.get_or_create("s1", user_id="user-123")
@@ -93,7 +93,7 @@ def test_get_or_create_session_existing(store: Store) -> None:
 
 
 def test_get_or_create_session_new(store: Store) -> None:
-    """A new one of that user, empty and saved already."""
+    """Returns a new session of the user, without messages and already saved."""
     session = store.get_or_create(user_id="user-456")
     assert session.user_id == "user-456"
     assert session.messages == []
@@ -101,7 +101,7 @@ def test_get_or_create_session_new(store: Store) -> None:
 
 
 def test_prune_sessions_by_count(store: Store) -> None:
-    """Of five the oldest two go."""
+    """The oldest two of five are deleted."""
     for number in range(5):
         store.save(new_session(f"s{number}", f"user-{number}", f"Message {number}"))
     result = store.prune.apply(store.prune.plan(Keep(newest=3)))
@@ -110,7 +110,7 @@ def test_prune_sessions_by_count(store: Store) -> None:
 
 
 def test_prune_sessions_by_ttl(store: Store) -> None:
-    """What was not changed for a day goes; the rest stays, however many they are."""
+    """Sessions unchanged for a day are deleted; the others are kept, regardless of their number."""
     store.save(new_session("s1", "old-user", hours_old=48))
     store.save(new_session("s2", "recent-user", "Hello"))
     result = store.prune.apply(store.prune.plan(Keep(days=1)))
@@ -119,7 +119,7 @@ def test_prune_sessions_by_ttl(store: Store) -> None:
 
 
 def test_load_sessions_for_promotion_filters_by_cutoff(store: Store, home: Path) -> None:
-    """Only what changed since; an older one is not even opened, shown by making it unreadable."""
+    """Only sessions changed since the cutoff. An older one is not opened, as an unreadable file shows."""
     store.save(new_session("s1", "old-user", hours_old=48))
     store.save(new_session("s2", "recent-user"))
     path = home / "sessions/s1/session.json"

@@ -1,42 +1,42 @@
-"""Seed 003, a3s_code_core `SessionStore` with its file and memory stores: each of its tests, as a truth about ours.
+"""Seed 003, a3s_code_core `SessionStore` with its file and memory stores: each of its tests, for our stores.
 
-Names are the seed's. "same" means that ours asserts what the seed asserts, or more; else the reason for the difference
-follows. What both of our stores do is told once, in tests/store/test_backend.py. A session's own members of the seed
-(config, state, context_usage, tool_names, tasks …) are unknown members of a session here: they survive, and the import
-of such a store brings them.
+The names are those of the seed. "same" means that our test asserts what the seed asserts, or more. Otherwise the
+difference and its reason follow. tests/store/test_backend.py tests what both of our stores have in common. The seed's
+own members of a session (config, state, context_usage, tool_names, tasks …) are unknown members here: they are kept,
+and imported from such a store.
 
 | seed test | ours |
 |---|---|
 | test_file_store_save_and_load | same |
 | test_file_store_load_nonexistent | same |
-| test_file_store_delete | same; it goes to the trash rather than for good |
-| test_file_store_save_and_load_artifacts | same, for a session that exists: saving for one that does not is NotFound, where the seed leaves files of nobody; `session/a` is a child here, and is not rewritten to `session_a` |
+| test_file_store_delete | same; the session is moved to the trash |
+| test_file_store_save_and_load_artifacts | same, for an existing session; for an unknown one NotFound is raised, where the seed creates orphaned files; `session/a` is a child here and is not rewritten to `session_a` |
 | test_file_store_save_and_load_trace_events | same, with that difference |
 | test_file_store_save_and_load_verification_reports | same, with that difference |
 | test_memory_store_save_load_and_delete_artifacts | same |
 | test_memory_store_save_load_and_delete_trace_events | same |
 | test_memory_store_save_load_and_delete_verification_reports | same |
 | test_file_store_list | same, in order |
-| test_file_store_overwrite | same; updated_at moves on with each save, and an outdated copy raises Conflict |
-| test_file_store_path_traversal_prevention | refused (InvalidName) instead of rewritten: `../x` and `__x` would be one session |
-| test_file_store_with_policies | same, and every member of G.2 to the byte |
-| test_file_store_with_llm_config | same: a save leaves the key out; through the mount a document that carries one is refused |
+| test_file_store_overwrite | same; each save increases updated_at, and a stale copy raises Conflict |
+| test_file_store_path_traversal_prevention | rejected (InvalidName) instead of rewritten: `../x` and `__x` would become one session |
+| test_file_store_with_policies | same, and every member of the seed's format to the byte |
+| test_file_store_with_llm_config | same: a save omits the key; through the mount a document that contains one is rejected |
 | test_memory_store_save_and_load | same |
 | test_memory_store_delete | same |
 | test_memory_store_list | same, in order |
 | test_session_data_serialization | same, for what is on disk |
-| test_tool_names_from_definitions | names are a member of the session; taking them from definitions is the agent's, which has those |
-| test_file_store_backslash_sanitization | refused instead of rewritten |
-| test_file_store_mixed_separator_sanitization | refused instead of rewritten |
-| test_file_store_corrupted_json_recovery | same: Corrupt, with line and column, and the file is left as it is |
+| test_tool_names_from_definitions | names are a member of the session; the agent takes them from its definitions |
+| test_file_store_backslash_sanitization | rejected instead of rewritten |
+| test_file_store_mixed_separator_sanitization | rejected instead of rewritten |
+| test_file_store_corrupted_json_recovery | same: Corrupt, with line and column; the file is unchanged |
 | test_file_store_exists | same |
 | test_memory_store_exists | same |
-| test_file_store_health_check | same, and more is tried; the name is "local", for it is more than files |
-| test_file_store_health_check_bad_dir | same in effect: a home that is not there is not opened, and one that goes away is not healthy |
+| test_file_store_health_check | same, with more checks; the name is "local", because it is more than files |
+| test_file_store_health_check_bad_dir | same in effect: a home that cannot be created is not opened, and a deleted one is unhealthy |
 | test_memory_store_health_check | same |
 | test_file_store_load_empty_file | same |
 | test_file_store_load_partial_json | same |
-| test_file_store_concurrent_save | one wins and the others are told, where the seed lets the last one win; `overwrite=True` does that |
+| test_file_store_concurrent_save | one save succeeds and the others raise Conflict, where in the seed the last one wins; `overwrite=True` does that |
 | test_file_store_load_nonexistent_returns_none | same |
 """  # noqa: E501  # a row of a table is one line
 
@@ -67,7 +67,7 @@ from tests.builders import files_below, make_session, read_json
 from tests.records import make_artifact, make_event, make_report
 
 ID = "test-session-1"
-# FORMATS G.2: what the seed's session has and ours has no field for.
+# Members of the seed's session for which ours has no field.
 MEMBERS: dict[str, Any] = {
     "config": {
         "name": "Test Session",
@@ -110,25 +110,26 @@ def members(backend: Backend) -> dict[str, Any]:
     return loaded.model_extra or {}
 
 
-def spoil(store: Store, raw: bytes) -> Path:
-    """What lies where a session should, behind our back."""
+def write_file(store: Store, raw: bytes) -> Path:
+    """Write a session.json of the session test-id directly."""
     path = store.home / "sessions/test-id/session.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(raw)
     return path
 
 
-def refused_and_left(store: Store, path: Path) -> str:
+def corrupt_and_unchanged(store: Store, path: Path) -> str:
+    """The text of the Corrupt error; the file must be unchanged."""
     raw = path.read_bytes()
-    with pytest.raises(Corrupt) as refused:
+    with pytest.raises(Corrupt) as caught:
         store.load("test-id")
     assert path.read_bytes() == raw
     shutil.rmtree(path.parent)
     store.maintenance.sweep()
-    return str(refused.value)
+    return str(caught.value)
 
 
-# -- the store on disk ---------------------------------------------------------------------------------------
+# -- file store ---------------------------------------------------------------------------------------
 
 
 def test_file_store_save_and_load(store: Store) -> None:
@@ -145,7 +146,6 @@ def test_file_store_load_nonexistent(store: Store) -> None:
 
 
 def test_file_store_delete(store: Store) -> None:
-    """There, and then not."""
     store.save(seed_session())
     assert store.exists(ID)
     assert store.delete(ID)
@@ -154,7 +154,7 @@ def test_file_store_delete(store: Store) -> None:
 
 
 def test_file_store_save_and_load_artifacts(store: Store) -> None:
-    """By their uri; only for a session that exists."""
+    """By their URI; only for an existing session."""
     with pytest.raises(NotFound):
         store.records.save_artifacts("session/a", ArtifactSet.of([make_artifact()]))
     store.save(seed_session())
@@ -168,7 +168,7 @@ def test_file_store_save_and_load_artifacts(store: Store) -> None:
 
 
 def test_file_store_save_and_load_trace_events(store: Store) -> None:
-    """With the artifacts that their metadata names."""
+    """With the artifacts named in their metadata."""
     store.save(seed_session())
     event = make_event("read", metadata={"artifact": {"artifact_uri": "a3s://tool-output/read/abc"}})
     assert event.artifact_uris == ["a3s://tool-output/read/abc"]
@@ -185,7 +185,7 @@ def test_file_store_save_and_load_verification_reports(store: Store) -> None:
 
 
 def test_file_store_list(store: Store) -> None:
-    """Empty at first; then all of them."""
+    """Empty at first, then all of them."""
     assert store.ids() == []
     for number in (3, 1, 2):
         store.save(make_session(f"session-{number}"))
@@ -207,7 +207,7 @@ def test_file_store_overwrite(store: Store) -> None:
 
 @pytest.mark.parametrize("id", ["../../../etc/passwd", "..", "a/../b"])
 def test_file_store_path_traversal_prevention(store: Store, home: Path, id: str) -> None:
-    """No path leads out of the home, and no id becomes another one."""
+    """No path leads out of the home, and no id is rewritten."""
     with pytest.raises(InvalidName):
         store.save(make_session(id))
     with pytest.raises(InvalidName):
@@ -216,7 +216,7 @@ def test_file_store_path_traversal_prevention(store: Store, home: Path, id: str)
 
 
 def test_file_store_with_policies(store: Store, home: Path) -> None:
-    """Policies, queue, tool names and all the rest survive a rewrite, in the form they came in."""
+    """Policies, queue, tool names and all other members keep their form in a rewrite."""
     config = MEMBERS["config"] | {
         "confirmation_policy": {
             "enabled": True,
@@ -241,7 +241,7 @@ def test_file_store_with_policies(store: Store, home: Path) -> None:
 
 
 def test_file_store_with_llm_config(store: Store, home: Path) -> None:
-    """All of it but the key, which is nowhere on disk; and a document that carries one is refused."""
+    """All but the API key, which is nowhere on disk. A document that contains one is rejected."""
     llm = {
         "provider": "anthropic",
         "model": "claude-3-5-sonnet-20241022",
@@ -259,11 +259,11 @@ def test_file_store_with_llm_config(store: Store, home: Path) -> None:
         store.put_document(ID, "session.json", json.dumps(document).encode())
 
 
-# -- the store in memory ---------------------------------------------------------------------------------------
+# -- memory store ---------------------------------------------------------------------------------------
 
 
 def test_memory_store_save_load_and_delete_artifacts() -> None:
-    """They go with their session."""
+    """Artifacts are deleted with their session."""
     store = MemoryStore()
     store.save(seed_session())
     store.records.save_artifacts(ID, ArtifactSet.of([make_artifact()]))
@@ -315,11 +315,11 @@ def test_memory_store_list() -> None:
     assert store.ids() == ["session-1", "session-2", "session-3"]
 
 
-# -- what a session says ---------------------------------------------------------------------------------------
+# -- members ---------------------------------------------------------------------------------------
 
 
 def test_session_data_serialization(store: Store, home: Path) -> None:
-    """The text on disk, parsed, is the session."""
+    """The parsed file equals the session."""
     session = seed_session()
     store.save(session)
     parsed = Session.model_validate(read_json(home / f"sessions/{ID}/session.json"))
@@ -328,7 +328,7 @@ def test_session_data_serialization(store: Store, home: Path) -> None:
 
 
 def test_tool_names_from_definitions(store: Store) -> None:
-    """Names that were taken from definitions are kept in their order."""
+    """Names taken from definitions keep their order."""
     tools = [{"name": "bash", "description": "Execute bash"}, {"name": "read", "description": "Read file"}]
     store.save(seed_session(tool_names=[tool["name"] for tool in tools]))
     assert members(store)["tool_names"] == ["bash", "read"]
@@ -338,14 +338,14 @@ def test_tool_names_from_definitions(store: Store) -> None:
 
 
 def test_file_store_backslash_sanitization(store: Store, home: Path) -> None:
-    """Refused; the ancestor's file `foo_bar_baz` is not made."""
+    """Rejected; the seed's file `foo_bar_baz` is not created."""
     with pytest.raises(InvalidName):
         store.save(make_session(r"foo\bar\baz"))
     assert files_below(home) == {}
 
 
 def test_file_store_mixed_separator_sanitization(store: Store, home: Path) -> None:
-    """Refused; nor is `foo_bar_baz_qux`."""
+    """Rejected; `foo_bar_baz_qux` is not created."""
     with pytest.raises(InvalidName):
         store.save(make_session(r"foo/bar\baz..qux"))
     assert files_below(home) == {}
@@ -356,23 +356,23 @@ def test_file_store_mixed_separator_sanitization(store: Store, home: Path) -> No
 
 @pytest.mark.warns
 def test_file_store_corrupted_json_recovery(store: Store) -> None:
-    """An error that says where, no crash; the file is left alone."""
-    assert "sessions/test-id/session.json:1:" in refused_and_left(store, spoil(store, b"not valid json {{{"))
+    """An error with the position; the file is unchanged."""
+    assert "sessions/test-id/session.json:1:" in corrupt_and_unchanged(store, write_file(store, b"not valid json {{{"))
 
 
 @pytest.mark.warns
 def test_file_store_load_empty_file(store: Store) -> None:
-    """An error, not None: there is something."""
-    assert "session.json" in refused_and_left(store, spoil(store, b""))
+    """An error, not None: the file exists."""
+    assert "session.json" in corrupt_and_unchanged(store, write_file(store, b""))
 
 
 @pytest.mark.warns
 def test_file_store_load_partial_json(store: Store) -> None:
-    """What a crash in the middle of a write leaves, elsewhere."""
-    assert "session.json:1:" in refused_and_left(store, spoil(store, b'{"id":"test-id","message'))
+    """As after a crash during a write in another store."""
+    assert "session.json:1:" in corrupt_and_unchanged(store, write_file(store, b'{"id":"test-id","message'))
 
 
-# -- is it there, is it well -----------------------------------------------------------------------------------------
+# -- existence and health -----------------------------------------------------------------------------------------
 
 
 def check_exists(backend: Backend) -> None:
@@ -392,7 +392,7 @@ def test_memory_store_exists() -> None:
 
 
 def test_file_store_health_check(store: Store, home: Path) -> None:
-    """Well, and no probe is left behind."""
+    """Healthy, and no probe file remains."""
     assert store.health().ok
     assert store.backend_name == store.health().backend == "local"
     assert not [path for path in home.rglob("*") if "probe" in path.name or "health" in path.name]
@@ -400,11 +400,11 @@ def test_file_store_health_check(store: Store, home: Path) -> None:
 
 @pytest.mark.warns
 def test_file_store_health_check_bad_dir(tmp_path: Path) -> None:
-    """A home that went away is not well; one that cannot be is not opened."""
+    """A home that was deleted is unhealthy; one that cannot be created is not opened."""
     store = Store.open(tmp_path / "home", background=False)
     shutil.rmtree(tmp_path / "home")
     assert not store.health().ok
-    store.close()  # what it had to do last is not done, and it warns of that
+    store.close()  # its final work fails with a warning
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         Store.open(tmp_path / "file/home")
@@ -416,14 +416,14 @@ def test_memory_store_health_check() -> None:
     assert store.backend_name == "memory"
 
 
-# -- at once ---------------------------------------------------------------------------------------------------------
+# -- concurrency ------------------------------------------------------------------------------------------------
 
 
 def test_file_store_concurrent_save(store: Store) -> None:
-    """One of five copies is saved, four are told; with overwrite all are, and the session can be loaded."""
+    """One of five copies is saved and four raise Conflict; with overwrite all are saved."""
     store.save(seed_session())
     copies = [store.load(ID) for _ in range(5)]
-    refused: list[Conflict] = []
+    conflicts: list[Conflict] = []
 
     def save(number: int, *, overwrite: bool) -> None:
         session = copies[number]
@@ -432,7 +432,7 @@ def test_file_store_concurrent_save(store: Store) -> None:
         try:
             store.save(session, overwrite=overwrite)
         except Conflict as error:
-            refused.append(error)
+            conflicts.append(error)
 
     for overwrite, expected in ((False, 4), (True, 4)):
         threads = [threading.Thread(target=save, args=(i,), kwargs={"overwrite": overwrite}) for i in range(5)]
@@ -440,7 +440,7 @@ def test_file_store_concurrent_save(store: Store) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(refused) == expected
+        assert len(conflicts) == expected
     loaded = store.load(ID)
     assert loaded is not None
     assert loaded.title.startswith("title ")

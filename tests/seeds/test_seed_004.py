@@ -1,17 +1,17 @@
-"""Seed 004, bamboo-subagent 2026.6.21 `store.rs`: each of its tests, as a truth about our projects.
+"""Seed 004, bamboo-subagent 2026.6.21 `store.rs`: each of its tests, for our projects.
 
-Names are the seed's, `test_` put in front. "same" means that ours asserts what the seed asserts, or more; else the
-reason for the difference follows.
+The names are those of the seed, with the prefix `test_`. "same" means that our test asserts what the seed asserts, or
+more. Otherwise the difference and its reason follow.
 
 | seed test | ours |
 |---|---|
-| session_round_trips | same, and the bytes are those the seed writes |
-| upsert_list_and_resolve_child | same; an upsert without a payload writes one, so that a rebuild finds the child too |
+| session_round_trips | same, with exactly the bytes that the seed writes |
+| upsert_list_and_resolve_child | same; an upsert without a payload writes one, so a rebuild finds the child too |
 | upsert_replaces_in_place | same |
-| remove_child_clears_index_and_lookup | same; the payload stays, and a rebuild does not bring the child back |
+| remove_child_clears_index_and_lookup | same; the payload is kept, and a rebuild does not restore the child |
 | rebuild_matches_incremental | same, with the seed's extractor and with ours |
 | project_key_distinguishes_colliding_folds_and_is_deterministic | same, and the keys are exact |
-| rebuild_converges_after_partial_write | same after a rebuild; before it, a lost index.json is noticed and comes back at the first look, where the seed misses the child. A crash of ours between the two writes is finished by whoever comes next (tests/crash) |
+| rebuild_converges_after_partial_write | same after a rebuild; before it, a lost index.json is detected and rebuilt on first use, where the seed misses the child. After a crash between our two writes, recovery completes them (tests/crash) |
 | concurrent_upserts_do_not_lose_children | same, with threads; and with processes, which the seed does not allow |
 """  # noqa: E501  # a row of a table is one line
 
@@ -49,7 +49,7 @@ def child_payload(title: str, kind: str, status: str) -> dict[str, Any]:
 
 
 class Extract:
-    """The seed's test extractor: what is missing is empty."""
+    """The seed's test extractor: an absent value is an empty string."""
 
     def root(self, session_id: str, payload: Mapping[str, Any]) -> RootFields:
         return RootFields(payload.get("title", ""), AT)
@@ -61,7 +61,7 @@ class Extract:
 
 
 def test_session_round_trips(store: Store, home: Path) -> None:
-    """A payload is any JSON object, and comes back as it was."""
+    """A payload is any JSON object and is loaded unchanged."""
     member, payload = ProjectSession(KEY, "p1"), {"hello": "world", "n": 42}
     assert not store.projects.exists(member)
     store.projects.save(member, payload)
@@ -72,7 +72,7 @@ def test_session_round_trips(store: Store, home: Path) -> None:
 
 
 def test_upsert_list_and_resolve_child(store: Store, home: Path) -> None:
-    """What was put in is listed, and found by its id alone."""
+    """A child is listed after an upsert, and found by its id alone."""
     entry = child(subagent_type="researcher", status="running")
     store.projects.upsert_child(KEY, "p1", entry)
     assert store.projects.children(KEY, "p1") == [entry]
@@ -89,7 +89,7 @@ def test_upsert_replaces_in_place(store: Store) -> None:
 
 
 def test_remove_child_clears_index_and_lookup(store: Store) -> None:
-    """Out of both indices; what it was stays on disk."""
+    """It is removed from both indexes; its payload stays on disk."""
     store.projects.upsert_child(KEY, "p1", child())
     store.projects.remove_child(KEY, "p1", "c1")
     assert store.projects.children(KEY, "p1") == []
@@ -100,7 +100,7 @@ def test_remove_child_clears_index_and_lookup(store: Store) -> None:
 
 
 def test_rebuild_matches_incremental(store: Store, home: Path) -> None:
-    """Rule 1: both indices can be deleted, and come back the same."""
+    """Rule 1: both indexes can be deleted and are rebuilt identically."""
     projects = store.projects
     projects.save(ProjectSession(KEY, "p1"), {"title": "Parent", "updated_at": "2026-01-01T00:00:00+00:00"})
     projects.upsert_root(KEY, RootEntry(session_id="p1", title="Parent", updated_at=AT))
@@ -119,7 +119,7 @@ def test_rebuild_matches_incremental(store: Store, home: Path) -> None:
 
 
 def test_project_key_distinguishes_colliding_folds_and_is_deterministic() -> None:
-    """Two paths that fold alike have keys of their own."""
+    """Two paths with the same folded form have different keys."""
     one, other = project_key("/nonexistent/a/b"), project_key("/nonexistent/a-b")
     assert one != other
     assert one == project_key("/nonexistent/a/b")
@@ -127,7 +127,7 @@ def test_project_key_distinguishes_colliding_folds_and_is_deterministic() -> Non
 
 
 def test_rebuild_converges_after_partial_write(store: Store, home: Path) -> None:
-    """children.json was written and index.json was not."""
+    """children.json was written, index.json was not."""
     store.projects.save(ProjectSession(KEY, "p1", "c1"), child_payload("c1", "researcher", "running"))
     children = (home / "projects/proj/sessions/p1/children.json").read_bytes()
     (home / "projects/proj/index.json").unlink()
