@@ -1,4 +1,4 @@
-"""`scripts/bench search`: grep with an index against grep and ripgrep, what the index costs, and how it grows."""
+"""`scripts/bench search`: indexed grep against grep and ripgrep, and the cost and size of the index."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from benchmarks.finding import measure_upkeep, measure_words, text_bytes
+from benchmarks.finding import measure_updates, measure_words, text_bytes
 from benchmarks.machine import MB, machine_of, workplace
 from benchmarks.rows import Row, Target, compare, print_report, timed
 from benchmarks.texts import write_sessions
@@ -44,10 +44,11 @@ QUICK = Scale(600, 200, 2, 20)
 class Question:
     name: str
     line: list[str]
-    inside: float | None  # how many times faster than grep: in the process,
-    command: float | None  # as a command,
-    ripgrep: float | None  # as a command, than ripgrep,
-    unvouched: float | None  # and when every file is looked at first
+    # Targets: how many times faster
+    inside: float | None  # than grep, inside the process
+    command: float | None  # than grep, as a command
+    ripgrep: float | None  # than ripgrep, as a command
+    unserved: float | None  # than grep, as a command without a freshness server
 
 
 QUESTIONS = [
@@ -60,11 +61,11 @@ QUESTIONS = [
 
 
 def bench_search(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small homes, no verdict.")] = False,
-    parent: Annotated[Path | None, typer.Option("--dir", help="Where homes are made: a real disk.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small homes; targets are not checked.")] = False,
+    parent: Annotated[Path | None, typer.Option("--dir", help="Directory for the homes, on a real disk.")] = None,
 ) -> None:
-    """What finding costs, and whether the targets are met. Ratios are what counts."""
+    """Measure search and check the targets. Only the ratios matter."""
     scale = QUICK if quick else Scale()
     err = Console(stderr=True)
     with workplace(parent) as place, Progress(console=err, disable=not err.is_terminal, transient=True) as meter:
@@ -90,7 +91,7 @@ def measure_grep(place: Path, scale: Scale, meter: Progress) -> list[Row]:
 
 
 def measure_build(home: Path, number: int, size: int, meter: Progress) -> list[Row]:
-    """The first opening makes index and search; then the trigrams of every file."""
+    """The first opening builds index and search; then the trigrams of every file are indexed."""
     task = meter.add_task(f"indexing {number:,} sessions", total=2 * number)
     started = time.process_time()
     with Store.open(home, background=False, progress=lambda done, _: meter.update(task, completed=done)) as store:
@@ -98,26 +99,26 @@ def measure_build(home: Path, number: int, size: int, meter: Progress) -> list[R
         started = time.process_time()
         store.trigrams.rebuild(lambda done, _: meter.update(task, completed=number + done // 2))
         trigrams = time.process_time() - started
-        # Not those in the directory that were merged into another: they are removed later.
+        # Not from the directory: segments merged into another are removed later.
         segments = sum(size for (size,) in store._core.db.reader.execute("SELECT bytes FROM grep_segments"))
     database = (home / ".grovefs/index.db").stat().st_size
     text = text_bytes(home)
     what = f"{number:,} sessions, {size / MB:,.0f} MB"
     return [
         Row(
-            f"building all of the index, {what}",
+            f"building the whole index, {what}",
             size / MB / (indexed + trigrams),
             "MB/s",
             target=Target(8, at_least=True),
         ),
-        Row("… of it the trigrams", size / MB / trigrams, "MB/s"),
+        Row("… of that, the trigrams", size / MB / trigrams, "MB/s"),
         Row(
             f"index and trigrams, times the {text / MB:,.0f} MB of text in messages",
             (segments + database) / text,
             "×",
             target=Target(1.6),
         ),
-        Row("… of it the trigrams", segments / text, "×"),
+        Row("… of that, the trigrams", segments / text, "×"),
     ]
 
 
@@ -126,19 +127,19 @@ def measure_questions(home: Path, number: int, scale: Scale, meter: Progress) ->
     rows = []
     is_small = number == scale.small
     with Store.open(home, background=False) as store:
-        warden = FreshnessServer(store.trigrams, start_s=0)
-        wait_vouched(home)
+        server = FreshnessServer(store.trigrams, start_s=0)
+        wait_served(home)
         for question in QUESTIONS:
-            rows += measure_vouched(home, number, question, scale.rounds, is_small=is_small)
+            rows += measure_served(home, number, question, scale.rounds, is_small=is_small)
             meter.advance(task)
-        warden.stop()
+        server.stop()
         for question in QUESTIONS:
-            if question.unvouched is not None:
-                target = Target(1 if is_small else question.unvouched, at_least=True)
+            if question.unserved is not None:
+                target = Target(1 if is_small else question.unserved, at_least=True)
                 rows.append(
                     against(
                         home,
-                        f"{question.name}, every file looked at first",
+                        f"{question.name}, without a freshness server",
                         question,
                         command(home, question),
                         target,
@@ -149,7 +150,7 @@ def measure_questions(home: Path, number: int, scale: Scale, meter: Progress) ->
     return [Row(**{**vars(row), "workload": f"{number:,}: {row.workload}"}) for row in rows]
 
 
-def measure_vouched(home: Path, number: int, question: Question, rounds: int, *, is_small: bool) -> list[Row]:
+def measure_served(home: Path, number: int, question: Question, rounds: int, *, is_small: bool) -> list[Row]:
     def wanted(bound: float | None) -> Target | None:
         return None if bound is None else Target(1 if is_small else bound, at_least=True)
 
@@ -180,7 +181,7 @@ def command(home: Path, question: Question) -> Callable[[], float]:
 
 
 def inside(home: Path, question: Question) -> Callable[[], float]:
-    """All that the process does once it has started: choosing the files, and grep on those."""
+    """The work of the process after start-up: select the files and run grep on them."""
     line = [os.fsencode(part) for part in question.line]
 
     def run() -> None:
@@ -200,22 +201,22 @@ def output(line: list[str] | list[bytes], where: Path) -> bytes:
 
 
 def check_same(home: Path, question: Question) -> None:
-    """A wrong answer is not worth measuring."""
+    """Check the result before measuring."""
     ours = output([*COMMAND, "--home", str(home), *question.line], ROOT)
     assert ours == output(["grep", "-rn", *question.line, "sessions"], home), question.name
 
 
-def wait_vouched(home: Path) -> None:
+def wait_served(home: Path) -> None:
     os.chdir(home)
     while known_files.ask_freshness(b"") is None:
         time.sleep(0.05)
 
 
-# -- what keeping up costs a save ---------------------------------------------------------------------------
+# -- the cost of listing changed files ----------------------------------------------------------------------
 
 
 def measure_listing(place: Path, scale: Scale, meter: Progress) -> list[Row]:
-    """A commit lists its files for grep: its share of a save of 40 KB, and of an append to a long session."""
+    """A commit lists its files for grep: the cost in a save of 40 KB."""
     from store.index import changed_files
 
     def saving(store: Store, session: Session) -> Callable[[], float]:
@@ -242,7 +243,7 @@ def measure_listing(place: Path, scale: Scale, meter: Progress) -> list[Row]:
     a, b = statistics.median(with_list), statistics.median(without)
     return [
         Row(
-            "save of 40 KB, its files listed for grep",
+            "save of 40 KB, files listed for grep",
             a,
             "ms",
             "not listed",
@@ -254,9 +255,9 @@ def measure_listing(place: Path, scale: Scale, meter: Progress) -> list[Row]:
     ]
 
 
-# What is measured, in order; each makes its own homes below the place it is given.
+# In order; each creates its own homes below the given directory.
 MEASUREMENTS: list[Callable[[Path, Scale, Progress], list[Row]]] = [
     measure_grep,
     measure_listing,
-    lambda place, scale, meter: measure_upkeep(place, scale.saves, meter),
+    lambda place, scale, meter: measure_updates(place, scale.saves, meter),
 ]

@@ -1,4 +1,4 @@
-"""What full-text search costs: to ask, and to keep in step with every save."""
+"""The cost of full-text search: queries, and index updates during saves."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from store import Message, Session, Store
 from store.documents import search_text
 from store.index import fulltext
 
-RARE, MEDIUM = 3, 300  # messages that a word is in, about
-ASKED = 15  # times each
+RARE, MEDIUM = 3, 300  # approximate number of messages with the word
+ROUNDS = 15  # per query
 _EVICTING = bytes(64 << 20)
 
 
 def measure_words(home: Path, scale: str) -> list[Row]:
-    """The top 20 for words of every frequency, in a home that is indexed, inside the process."""
+    """The top 20 for words of every frequency, in an indexed home, inside the process."""
     rows = []
     with Store.open(home, background=False) as store:
         questions = [
@@ -33,20 +33,20 @@ def measure_words(home: Path, scale: str) -> list[Row]:
         ]
         for name, query, bound_ms in questions:
             assert store.search(query), query
-            times = [timed(partial(store.search, query, limit=20))() for _ in range(ASKED)]
+            times = [timed(partial(store.search, query, limit=20))() for _ in range(ROUNDS)]
             target = Target(bound_ms)
-            rows.append(Row(f"{scale}: store.search, {name}", statistics.median(times), target=target, samples=ASKED))
+            rows.append(Row(f"{scale}: store.search, {name}", statistics.median(times), target=target, samples=ROUNDS))
     return rows
 
 
 def text_bytes(home: Path) -> int:
-    """The text of all messages, of every kind that search finds, in bytes of UTF-8."""
+    """Size of the searchable text of all messages, in bytes of UTF-8."""
     documents = (orjson.loads(path.read_bytes()) for path in home.glob("sessions/**/session.json"))
     return sum(len(search_text.message_text(m).encode()) for document in documents for m in document["messages"])
 
 
 def _word(store: Store, messages: int | None) -> tuple[str, int]:
-    """A word that is in about so many messages, and in how many it is; None: the most frequent."""
+    """A word that is in about `messages` messages, and the exact number; None: the most frequent word."""
     order = "doc DESC" if messages is None else f"abs(doc - {messages})"
     db = store._core.db.reader
     db.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.terms USING fts5vocab(main, search, row)")
@@ -60,14 +60,14 @@ def _frequent(store: Store, number: int) -> list[str]:
     return [str(word) for (word,) in rows]
 
 
-def measure_upkeep(place: Path, saves: int, meter: Progress) -> list[Row]:
-    """What search adds to the save of a session of 40 KB in which a message changed, and to an append."""
-    task = meter.add_task("keeping search in step", total=3)
-    with Store.open(place / "upkeep", background=False) as store:
-        rows = [_share_of_a_save(store, saves)]
+def measure_updates(place: Path, saves: int, meter: Progress) -> list[Row]:
+    """The cost of search in a save of a 40 KB session with one changed message, and in an append."""
+    task = meter.add_task("updating the search index", total=3)
+    with Store.open(place / "updates", background=False) as store:
+        rows = [_measure_save(store, saves)]
         meter.advance(task)
         for name, target in (
-            ("search's part of an append to 5,000 messages", None),
+            ("search in an append to 5,000 messages", None),
             ("… with caches cold", Target(1.3)),
         ):
             short, long = (_append_times(store, length, saves, cold=target is not None) for length in (10, 5_000))
@@ -76,7 +76,7 @@ def measure_upkeep(place: Path, saves: int, meter: Progress) -> list[Row]:
     return rows
 
 
-def _share_of_a_save(store: Store, saves: int) -> Row:
+def _measure_save(store: Store, saves: int) -> Row:
     session = _conversation("saved", 40)
     store.save(session)
     numbers = iter(range(10**9))
@@ -87,18 +87,18 @@ def _share_of_a_save(store: Store, saves: int) -> Row:
 
     times: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(saves):
-        for in_step in (True, False):
-            with _search(in_step=in_step):
-                times[in_step].append(timed(save)())
-    ours, without = (statistics.median(times[in_step]) for in_step in (True, False))
-    name = "save of 40 KB, search in step"
+        for enabled in (True, False):
+            with _search(enabled=enabled):
+                times[enabled].append(timed(save)())
+    ours, without = (statistics.median(times[enabled]) for enabled in (True, False))
+    name = "save of 40 KB, with search"
     return Row(name, ours, "ms", "without search", without, ours / without, Target(1.6), saves)
 
 
 @contextmanager
-def _search(*, in_step: bool) -> Iterator[None]:
+def _search(*, enabled: bool) -> Iterator[None]:
     put = fulltext._put_rows
-    if not in_step:
+    if not enabled:
         fulltext._put_rows = lambda *_, **__: None
     try:
         yield
@@ -107,20 +107,20 @@ def _search(*, in_step: bool) -> Iterator[None]:
 
 
 def _append_times(store: Store, length: int, saves: int, *, cold: bool) -> float:
-    """The median of what appends spend in search, in milliseconds.
+    """The median time that appends spend in search, in milliseconds.
 
-    To append to a long document is to copy it, and what comes next finds the CPU's caches full of it; `cold`
-    fills them for a short one too, so that only the work itself is compared.
+    An append to a long document copies it, which evicts everything else from the CPU's caches. `cold` evicts
+    them for a short document too, to compare only the work itself.
     """
     session = _conversation(f"{'cold' if cold else 'warm'}-{length}", length)
     store.save(session)
-    spent: list[float] = []
+    times_ms: list[float] = []
     add = fulltext.add_messages
 
     def timing(*arguments: object) -> None:
         if cold:
             _EVICTING.count(b"\1")
-        spent.append(timed(lambda: add(*arguments))())  # type: ignore[arg-type]
+        times_ms.append(timed(lambda: add(*arguments))())  # type: ignore[arg-type]
 
     fulltext.add_messages = timing  # type: ignore[assignment]
     try:
@@ -128,7 +128,7 @@ def _append_times(store: Store, length: int, saves: int, *, cold: bool) -> float
             store.append(session, [Message.user(f"one more {i} " + "some words " * 30)])
     finally:
         fulltext.add_messages = add
-    return statistics.median(spent)
+    return statistics.median(times_ms)
 
 
 def _conversation(name: str, messages: int) -> Session:

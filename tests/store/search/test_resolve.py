@@ -1,4 +1,4 @@
-"""What people call a session leads to that session, or to an error that names those it could be."""
+"""Session names: an id, a prefix or a title resolves to one session, or the error lists the candidates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def named(store: Store) -> Store:
         ("fix-logi/worker-2", "fix-login/worker-2"),
     ],
 )
-def test_a_session_is_called_by_id_beginning_or_title(named: Store, name: str, expected: str) -> None:
+def test_id_prefix_and_title_resolve(named: Store, name: str, expected: str) -> None:
     assert str(named.resolve(name)) == expected
 
 
@@ -45,39 +45,39 @@ def test_a_session_is_called_by_id_beginning_or_title(named: Store, name: str, e
         ("fix-login/wor", ["fix-login/worker-1", "fix-login/worker-2"]),
     ],
 )
-def test_what_could_be_several_is_refused_with_their_names(named: Store, name: str, candidates: list[str]) -> None:
+def test_ambiguous_name_lists_the_candidates(named: Store, name: str, candidates: list[str]) -> None:
     with pytest.raises(Ambiguous) as caught:
         named.resolve(name)
     assert caught.value.candidates == candidates
     assert all(candidate in str(caught.value) for candidate in candidates)
 
 
-def test_an_id_is_meant_as_it_stands(named: Store) -> None:
-    """Also where others begin with it, or are titled so."""
+def test_exact_id_wins(named: Store) -> None:
+    """Also if it is a prefix of other ids, or the title of another session."""
     named.save(make_session("fix", title="fix-login"))
     assert named.resolve("fix") == Location("fix")
     assert named.resolve("fix-login") == Location("fix-login")
 
 
-def test_a_beginning_and_a_title_are_not_weighed_against_each_other(named: Store) -> None:
+def test_prefix_and_title_have_equal_priority(named: Store) -> None:
     named.save(make_session("another", title="fix-logo"))
     named.save(make_session("fix-logo-of-firm"))
     with pytest.raises(Ambiguous, match="another, fix-logo-of-firm"):
         named.resolve("fix-logo")
 
 
-def test_a_title_may_have_what_an_id_may_not(named: Store) -> None:
+def test_title_may_contain_characters_invalid_in_an_id(named: Store) -> None:
     named.save(make_session("odd", title="a/b: ../ and more"))
     assert named.resolve("a/b: ../ and more") == Location("odd")
 
 
-def test_a_session_without_a_title_is_called_as_lists_show_it(named: Store) -> None:
+def test_derived_title_resolves(named: Store) -> None:
     named.get_or_create("untitled")
     named.append("untitled", [Message.user("Why is the sky blue?")])
     assert named.resolve("why is the sky blue?") == Location("untitled")
 
 
-def test_nothing_and_blank_say_what_to_do(named: Store) -> None:
+def test_unknown_and_blank_names_are_errors(named: Store) -> None:
     with pytest.raises(NotFound, match="`grovefs ls` lists them"):
         named.resolve("nobody")
     with pytest.raises(NotFound):
@@ -87,8 +87,8 @@ def test_nothing_and_blank_say_what_to_do(named: Store) -> None:
 
 
 @pytest.mark.warns
-def test_a_damaged_session_can_be_called_too(store: Store) -> None:
-    """Who wants to delete or to look at it must be able to name it."""
+def test_damaged_session_resolves(store: Store) -> None:
+    """The user must be able to show or delete it."""
     store.save(make_session("broken-one"))
     path = store.home / "sessions/broken-one/session.json"
     text = path.read_bytes()
@@ -99,7 +99,7 @@ def test_a_damaged_session_can_be_called_too(store: Store) -> None:
     store.maintenance.sweep()
 
 
-def test_an_error_names_eight_at_most(store: Store) -> None:
+def test_error_lists_at_most_eight_candidates(store: Store) -> None:
     for number in range(10):
         store.save(make_session(f"s{number}", messages=0))
     with pytest.raises(Ambiguous, match="s0, s1, s2, s3, s4, s5, s6, s7 and 2 more") as caught:
@@ -109,7 +109,7 @@ def test_an_error_names_eight_at_most(store: Store) -> None:
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=20))
-def test_whatever_is_said_is_a_session_or_a_plain_error(named: Store, name: str) -> None:
+def test_any_name_resolves_or_raises_a_store_error(named: Store, name: str) -> None:
     try:
         location = named.resolve(name)
     except (NotFound, Ambiguous, InvalidName):

@@ -1,4 +1,4 @@
-"""Any text is a query, whatever was said is found, and the rows follow every change."""
+"""Full-text search: any string is a query, all content is found, and the rows follow every change."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from tests.store.tables import dump_tables
 
 @pytest.fixture
 def store(home: Path) -> Iterator[Store]:
-    """As the usual one, but without waiting for the disk: what is lost with the power is not the question here."""
+    """A store without fsync: these tests do not depend on durability."""
     with Store.open(home, background=False, durability="normal") as opened:
         yield opened
         report = opened.check()
@@ -33,7 +33,7 @@ def store(home: Path) -> Iterator[Store]:
 
 
 def said(store: Store, *texts: str, id: str = "s1", **fields: Any) -> Session:
-    """Save a session in which these texts were said."""
+    """Save a session with these user messages."""
     session = make_session(id, messages=0, **fields)
     for text in texts:
         session.add_message(Message.user(text))
@@ -42,13 +42,13 @@ def said(store: Store, *texts: str, id: str = "s1", **fields: Any) -> Session:
 
 
 def found(store: Store, query: str) -> list[int | None]:
-    """The places, in s1 or anywhere, that a query leads to; None for title and summary."""
+    """Message indexes of the hits; None for title and summary."""
     hits = store.search(query, limit=100)
     return sorted((hit.message_index for hit in hits), key=lambda place: -1 if place is None else place)
 
 
 def rows(store: Store) -> list[tuple[Any, ...]]:
-    """All rows of search, by what they stand for instead of by number."""
+    """All rows of search, by session and message instead of by number."""
     return store._core.db.reader.execute(
         "SELECT s.root, s.child, t.row & 0xffffff AS place, t.role, t.message_id, t.created_ns, t.digest, d.sz "
         "FROM texts t JOIN sessions s ON s.key = t.row >> 24 JOIN search_docsize d ON d.id = t.number "
@@ -56,11 +56,11 @@ def rows(store: Store) -> list[tuple[Any, ...]]:
     ).fetchall()
 
 
-# -- what is found --------------------------------------------------------------------------------------
+# -- content --------------------------------------------------------------------------------------------
 
 
 def test_every_kind_of_content_is_found(store: Store) -> None:
-    """Text, reasoning, parts, OCR, tool calls with arguments, tool results; title and summary of the session."""
+    """Text, reasoning, parts, OCR, tool calls with arguments, tool results; the session's title and summary."""
     session = make_session("s1", messages=0, title="titleword")
     now = Timestamp.now()
     session.conversation_summary = ConversationSummary(
@@ -101,8 +101,8 @@ def test_every_kind_of_content_is_found(store: Store) -> None:
 
 
 @pytest.mark.parametrize("word", ["ls", "first", "café", "quoted", "deep", "7", "nul"])
-def test_arguments_are_read_as_the_json_they_are(store: Store, word: str) -> None:
-    """In a string inside a string, what follows an escape is still a word."""
+def test_arguments_are_decoded_as_json(store: Store, word: str) -> None:
+    """In a nested string, text after an escape is still a word."""
     arguments = json.dumps({"command": 'first\nls "quoted"\tcafé', "more": [{"deep": 7}, None], "nul": True})
     session = make_session("s1", messages=0)
     session.add_message(
@@ -115,8 +115,8 @@ def test_arguments_are_read_as_the_json_they_are(store: Store, word: str) -> Non
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "a\\nb", "[" * 5000 + "\\"])
-def test_arguments_that_are_no_json_are_searched_as_they_are(store: Store, arguments: str) -> None:
-    """A model may have been cut off in the middle of a call."""
+def test_arguments_that_are_not_json_are_searched_verbatim(store: Store, arguments: str) -> None:
+    """A model may have been interrupted in the middle of a call."""
     call = ToolCall(id="1", type="function", function=FunctionCall(name="f", arguments=arguments + " needle"))
     session = make_session("s1", messages=0)
     session.add_message(Message.assistant("", [call]))
@@ -125,7 +125,7 @@ def test_arguments_that_are_no_json_are_searched_as_they_are(store: Store, argum
 
 
 def test_emoji_are_words(store: Store) -> None:
-    """Alone, in a run, touching other text; and no other emoji is found by one."""
+    """Alone, in sequence, and next to other text; one emoji does not find another."""
     said(store, "ship it 🚀now", "done✅🎉", "plain")
     assert (found(store, "🚀"), found(store, "✅"), found(store, "🎉")) == ([0], [1], [1])
     assert (found(store, "✅🎉"), found(store, "🎉✅"), found(store, "done ✅"), found(store, "now")) == (
@@ -137,8 +137,8 @@ def test_emoji_are_words(store: Store) -> None:
     assert found(store, "-🚀 role:user") == [1, 2]
 
 
-def test_hit_tells_where_and_what(store: Store) -> None:
-    """Session, message, index, role, time and rank: all that is needed to go there."""
+def test_hit_has_location_and_metadata(store: Store) -> None:
+    """Session, message id, index, role, time and rank."""
     session = said(store, "nothing", "a needle here", title="haystack")
     hit = store.search("needle")[0]
     message = session.messages[1]
@@ -153,14 +153,14 @@ def test_hit_tells_where_and_what(store: Store) -> None:
 
 
 def test_better_matches_come_first_and_the_limit_holds(store: Store) -> None:
-    """bm25: a short text that says it twice is better than a long one that says it once."""
+    """bm25: a short text with two matches ranks before a long text with one."""
     said(store, "word " + "filler " * 200, "word word", *["other"] * 20)
     assert [hit.message_index for hit in store.search("word")] == [1, 0]
     assert len(store.search("word", limit=1)) == 1
 
 
 def test_newest_comes_first_among_equals(store: Store) -> None:
-    """The same words, the same length: then time decides, of the session and within it."""
+    """With equal rank the newer session and the newer message come first."""
     for day, id in enumerate(("b", "c", "a"), 1):
         session = make_session(id, messages=0, title="x")
         session.updated_at = Timestamp(f"2026-06-0{day}T00:00:00Z")
@@ -175,7 +175,7 @@ def test_newest_comes_first_among_equals(store: Store) -> None:
 
 
 def test_ranking_of_frequent_words_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond a cap the newest are ranked, whatever session they were added to; whole sessions are still all found."""
+    """Only the newest CAP matches are ranked, in whichever session. Grouped by session, all sessions are found."""
     monkeypatch.setattr("store.search.results.CAP", 10)
     monkeypatch.setattr("store.search.results._PAGE", 7)
     for i in range(8):
@@ -194,7 +194,7 @@ def test_ranking_of_frequent_words_is_bounded(store: Store, monkeypatch: pytest.
 
 
 def test_state_documents_are_found(store: Store) -> None:
-    """By title and text, with what they are; filters of sessions do not find them, but for title, kind and time."""
+    """By title and text. Session filters do not find them, except title, kind and time."""
     said(store, "needle in a session", title="haystack")
     path = "state/memory/facts.md"
     store.state.save_markdown("memory", "facts", "The needle is in the barn.")
@@ -215,8 +215,8 @@ def test_state_documents_are_found(store: Store) -> None:
     assert store.search("well") == []
 
 
-def test_rows_of_state_documents_follow_what_they_are_told(store: Store) -> None:
-    """The place where such rows are put, found, compared and removed."""
+def test_rows_of_state_documents_are_put_and_removed(store: Store) -> None:
+    """The functions that write, find, compare and delete them."""
     path = "state/memory/facts.md"
     with store._core.db.write() as db:
         fulltext.put_document(db, path, "facts", "the needle", 5)
@@ -237,8 +237,8 @@ def test_rows_of_state_documents_follow_what_they_are_told(store: Store) -> None
 
 
 @pytest.mark.parametrize("text", ["foo-bar", "src/main.rs", "it's", "a.b.c", "x@y.z", "50%", "snake_case", "café"])
-def test_word_with_signs_in_it_is_found_as_it_is_written(store: Store, text: str) -> None:
-    """Signs are no syntax, and what is written together is looked for together."""
+def test_word_with_punctuation_is_searched_as_a_phrase(store: Store, text: str) -> None:
+    """Punctuation is not syntax, and the parts of a word must be adjacent."""
     said(store, f"before {text} after", "foo x bar, src x main x rs, it x s, a x b x c, x at y x z, snake x case")
     assert 0 in found(store, text)
     assert len(found(store, text)) == 1
@@ -246,7 +246,7 @@ def test_word_with_signs_in_it_is_found_as_it_is_written(store: Store, text: str
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """One home for all examples of a property: queries change nothing."""
+    """One home for all examples of a property test: queries change nothing."""
     with Store.open(tmp_path_factory.mktemp("shared") / "home", background=False) as store:
         said(store, "a word b", "alpha beta", "beta gamma", "gamma")
         said(store, "delta", id="s2", title="alpha")
@@ -323,8 +323,8 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("query", STRANGE, ids=range(len(STRANGE)))
-def test_strange_query_is_legal(shared: Store, query: str) -> None:
-    """It finds what it finds, or holds nothing to search for; it is never an error of syntax."""
+def test_odd_query_is_valid(shared: Store, query: str) -> None:
+    """It gives hits or EmptyQuery, never a syntax error."""
     with suppress(EmptyQuery):
         shared.search(query)
 
@@ -346,8 +346,8 @@ LONG = [
 
 
 @pytest.mark.parametrize("query", LONG, ids=range(len(LONG)))
-def test_page_of_words_is_legal(shared: Store, query: str) -> None:
-    """Someone will paste a whole paragraph, of any shape."""
+def test_long_query_is_valid(shared: Store, query: str) -> None:
+    """A pasted paragraph of any shape."""
     assert len(query.encode()) <= MAX_QUERY_BYTES
     try:
         shared.search(query)
@@ -356,15 +356,15 @@ def test_page_of_words_is_legal(shared: Store, query: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["x" * 100_000, "word " * 20_000, "文" * 40_000, "\0", "a\0b", "role:\0"])
-def test_what_no_person_would_ask_is_refused_with_a_reason(shared: Store, query: str) -> None:
-    """A whole file, or bytes that are no text: told at once, instead of worked on for long."""
+def test_oversized_or_binary_query_is_rejected(shared: Store, query: str) -> None:
+    """A whole file, or a NUL byte: rejected immediately."""
     with pytest.raises(InvalidQuery, match=r"too long|NUL") as refused:
         shared.search(query)
     assert len(str(refused.value)) < 200
 
 
-def test_query_with_nothing_to_look_for_says_so(store: Store) -> None:
-    """Signs alone cannot be looked for."""
+def test_query_without_words_raises_empty_query(store: Store) -> None:
+    """Punctuation alone cannot be searched for."""
     for query in ("", '"', "-", "()", "AND", "*", "*** ...", "“”"):
         with pytest.raises(EmptyQuery, match="nothing to search for"):
             store.search(query)
@@ -372,8 +372,8 @@ def test_query_with_nothing_to_look_for_says_so(store: Store) -> None:
 
 @given(st.text() | st.text(alphabet='ab -()"*:\0ORAND文\t😀role:before:2'))
 @settings(deadline=None, max_examples=300)
-def test_no_text_is_an_error(shared: Store, text: str) -> None:
-    """Property: whatever is not NUL finds something, nothing, or says that it holds nothing to search for."""
+def test_any_text_is_a_valid_query(shared: Store, text: str) -> None:
+    """Property: any text without NUL gives hits, no hits, or EmptyQuery."""
     with suppress(InvalidQuery if "\0" in text else EmptyQuery):
         shared.search(text)
 
@@ -418,20 +418,20 @@ def greek(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @given(queries)
 @settings(deadline=None, max_examples=200)
-def test_logic_is_that_of_logic(greek: Store, query: tuple[str, Any]) -> None:
-    """Property: brackets, OR, and - mean what they say, with words and filters mixed in any way."""
+def test_boolean_operators(greek: Store, query: tuple[str, Any]) -> None:
+    """Property: parentheses, OR and - work for any mix of words and filters."""
     text, is_wanted = query
     depth = deepest = 0
     for sign in text:
         depth += (sign == "(") - (sign == ")")
         deepest = max(deepest, depth)
-    if deepest > 6:  # brackets beyond that are not kept
+    if deepest > 6:  # deeper parentheses are ignored
         return
     hits = {hit.message_index for hit in greek.search(text, limit=100)} - {None}
     assert hits == {i for i, said in enumerate(TEXTS) if is_wanted(said)}
 
 
-# -- the language ----------------------------------------------------------------------------------------------
+# -- query language --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -473,13 +473,13 @@ def zoo(store: Store) -> Store:
     ],
 )
 def test_query_language(zoo: Store, query: str, places: list[int | None]) -> None:
-    """All words, phrases, prefixes, OR, minus and brackets."""
+    """Words, phrases, prefixes, OR, minus and parentheses."""
     assert found(zoo, query) == places
 
 
 @pytest.fixture
-def shelf(store: Store) -> Store:
-    """Three sessions that differ in everything a filter can ask for."""
+def varied(store: Store) -> Store:
+    """Three sessions that differ in everything a filter can select."""
     one = make_session("one", messages=0, title="Alpha plan", model="gpt-5")
     one.add_message(Message.user("word"))
     one.add_message(Message.assistant("word"))
@@ -541,16 +541,16 @@ def shelf(store: Store) -> Store:
         ("kind:root pinned:false", {"two"}),
     ],
 )
-def test_filters(shelf: Store, filters: str, sessions: set[str]) -> None:
-    """Each filter, negated or not, with a word and alone."""
-    assert {location_of(hit).id for hit in shelf.search(f"word {filters}")} == sessions
-    assert {location_of(hit).id for hit in shelf.search(f"{filters} word")} == sessions
-    alone = {location_of(hit).id for hit in shelf.search(filters)}
+def test_filters(varied: Store, filters: str, sessions: set[str]) -> None:
+    """Each filter, plain and negated, with a word and alone."""
+    assert {location_of(hit).id for hit in varied.search(f"word {filters}")} == sessions
+    assert {location_of(hit).id for hit in varied.search(f"{filters} word")} == sessions
+    alone = {location_of(hit).id for hit in varied.search(filters)}
     assert alone >= sessions
 
 
 def test_message_from_a_far_future_is_found(store: Store) -> None:
-    """SQLite's integers end in the year 2262; a message may be later, and is saved and found all the same."""
+    """Nanoseconds in a 64-bit integer end in the year 2262; a later message is saved and found all the same."""
     message = Message.user("far away")
     message.created_at = Timestamp("9999-12-31T23:59:59Z")
     session = make_session("s1", messages=0)
@@ -574,8 +574,8 @@ def test_message_from_a_far_future_is_found(store: Store) -> None:
         "人々と〇〇",
     ],
 )
-def test_cjk_is_found_by_any_run_of_two_or_more(store: Store, text: str) -> None:
-    """No words are needed: every part of a text finds it, and parts that are not in it do not."""
+def test_cjk_is_found_by_any_two_or_more_characters(store: Store, text: str) -> None:
+    """Without word boundaries: every substring finds the text, and other strings do not."""
     said(store, f"abc{text}def mixed", "会存 索搜 ストセ 장세 ﾄｽ ㄆㄅ 家野 〇々")
     for start in range(len(text)):
         for stop in range(start + 2, len(text) + 1):
@@ -587,7 +587,7 @@ def test_cjk_is_found_by_any_run_of_two_or_more(store: Store, text: str) -> None
 
 @pytest.mark.parametrize("composed", ["がぎぐ", "한글", "café"])
 def test_composed_and_decomposed_text_are_the_same(store: Store, composed: str) -> None:
-    """A Mac's file names, pasted, are found by what a keyboard types, and the other way round."""
+    """NFD text, as in macOS file names, is found by NFC input, and the other way round."""
     typed = unicodedata.normalize("NFD", composed)
     assert typed != composed
     said(store, composed, typed)
@@ -599,7 +599,7 @@ def test_composed_and_decomposed_text_are_the_same(store: Store, composed: str) 
 
 
 def test_snippet_shows_the_match_in_its_surroundings() -> None:
-    """One line, cut on both sides, the match in brackets."""
+    """One line, truncated on both sides, with the match in brackets."""
     text = "start " + "x " * 200 + "the\n  needle\there " + "y " * 200
     cut = snippet(text, ["needle"])
     assert "the [needle] here" in cut
@@ -634,12 +634,12 @@ def test_snippet_shows_the_match_in_its_surroundings() -> None:
     ],
 )
 def test_snippet(text: str, words: list[str], shown: str) -> None:
-    """What is found by the index is shown in the text, signs or not."""
+    """Whatever the index finds is marked in the text, with or without punctuation."""
     assert snippet(text, [wanted for word in words for wanted in parse_query(f'"{word}"').words]) == shown
 
 
-def test_snippet_of_a_session_is_its_present_title_and_summary(store: Store) -> None:
-    """The sidecar's, where that is fresher than session.json."""
+def test_snippet_of_a_session_is_its_current_title_and_summary(store: Store) -> None:
+    """From the sidecar, if that is newer than session.json."""
     session = said(store, "x", title="before")
     session.title = "afterwards"
     store.save_runtime(session)
@@ -648,24 +648,24 @@ def test_snippet_of_a_session_is_its_present_title_and_summary(store: Store) -> 
 
 
 @pytest.mark.warns
-def test_hit_stays_when_its_file_is_spoiled(store: Store) -> None:
-    """A file that was spoiled behind our back costs the snippet, not the search."""
+def test_hit_without_snippet_if_its_file_is_corrupt(store: Store) -> None:
+    """A file corrupted outside the store loses the snippet, not the hit."""
     said(store, "needle", title="the title")
     path = store.home / "sessions/s1/session.json"
     good = path.read_bytes()
-    for spoil in (lambda: path.write_bytes(b"{"), path.unlink, lambda: path.symlink_to("/dev/null")):
-        spoil()
+    for corrupt in (lambda: path.write_bytes(b"{"), path.unlink, lambda: path.symlink_to("/dev/null")):
+        corrupt()
         assert store.search("needle")[0].snippet == "the title"
     path.unlink()
     path.write_bytes(good)
     store.maintenance.sweep()
 
 
-# -- rows follow ------------------------------------------------------------------------------------------------
+# -- index rows -------------------------------------------------------------------------------------------------
 
 
 def test_rows_follow_every_change(store: Store) -> None:
-    """Rule 7: save, append, edit, rename, clear, delete and undelete, each seen at once."""
+    """Rule 7: save, append, edit, rename, clear, delete and undelete, each visible immediately."""
     session = said(store, "first", title="oldname")
     assert found(store, "first") == [0]
     store.append(session, [Message.assistant("second")])
@@ -689,7 +689,7 @@ def test_rows_follow_every_change(store: Store) -> None:
 
 
 def changed(store: Store, session: Session) -> int:
-    """How many rows of text the save of a session has written or removed."""
+    """How many rows of `texts` a save writes or removes."""
     written: list[str] = []
     store._core.db._writer.set_update_hook(lambda kind, _, table, row: written.append(table))
     try:
@@ -700,7 +700,7 @@ def changed(store: Store, session: Session) -> int:
 
 
 def test_only_rows_of_changed_messages_are_rewritten(store: Store) -> None:
-    """A save of a long session costs, in the index, what was changed in it (rule 10)."""
+    """The index cost of saving a long session depends only on what changed (rule 10)."""
     session = said(store, *(f"message {i}" for i in range(50)))
     session.messages[20].content = "edited"
     assert changed(store, session) == 2  # the old row and the new one
@@ -715,7 +715,7 @@ def test_only_rows_of_changed_messages_are_rewritten(store: Store) -> None:
 
 
 def written_words(store: Store, change: Callable[[], object]) -> int:
-    """How many rows of the full-text index a change has written or removed."""
+    """How many rows of the full-text index a change writes or removes."""
     tables: list[str] = []
     store._core.db._writer.set_update_hook(lambda kind, _, table, row: tables.append(table))
     try:
@@ -725,8 +725,8 @@ def written_words(store: Store, change: Callable[[], object]) -> int:
     return tables.count("search_docsize")
 
 
-def test_messages_that_move_keep_their_words(store: Store) -> None:
-    """Taking the first message away, or putting one before it, does not index the rest again."""
+def test_moved_messages_are_not_indexed_again(store: Store) -> None:
+    """After removing the first message, or inserting one before it."""
     session = said(store, *(f"message {i}" for i in range(50)), "twin", "twin")
     session.messages.pop(0)
     assert written_words(store, lambda: store.save(session, shorten=True)) == 1
@@ -738,8 +738,8 @@ def test_messages_that_move_keep_their_words(store: Store) -> None:
     assert written_words(store, lambda: store.append(session, [Message.user("more")])) == 1
 
 
-def test_append_leaves_the_rows_before_alone(store: Store) -> None:
-    """The hot path writes one row a message."""
+def test_append_writes_one_row_per_message(store: Store) -> None:
+    """Earlier rows are not touched."""
     session = said(store, *(f"message {i}" for i in range(50)))
     before = rows(store)
     store.append(session, [Message.user("more")])
@@ -749,7 +749,7 @@ def test_append_leaves_the_rows_before_alone(store: Store) -> None:
 
 
 def test_rebuild_gives_the_same_rows(store: Store) -> None:
-    """Rule 1: index and search are made from the files alone, and come out the same."""
+    """Rule 1: index and search are derived from the files only."""
     session = said(store, "one", "two", "三四五")
     store.append(session, [Message.user("more")])
     said(store, "other", id="s2", title="second")
@@ -787,7 +787,7 @@ operations = st.lists(
 
 
 def operate(store: Store, what: str, id: str, text: str, place: int) -> None:
-    """One change of any kind, by the API, byte for byte, or behind the store's back."""
+    """One change of any kind: through the API, as raw bytes, or outside the store."""
     if what == "state":
         store.state.save_markdown("notes", id, text)
         return
@@ -834,10 +834,10 @@ def operate(store: Store, what: str, id: str, text: str, place: int) -> None:
 
 @given(operations)
 @settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_rows_are_those_of_the_files_whatever_happened(
+def test_rows_equal_a_rebuild_after_any_changes(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, str, int]]
 ) -> None:
-    """Property, rules 1 and 7: after any changes the rows, and every word in them, are what a rebuild makes of it."""
+    """Property, rules 1 and 7: after any changes the rows and their words equal those of a rebuild."""
     home = tmp_path_factory.mktemp("property") / "home"
     with Store.open(home, background=False, durability="normal") as store:
         for step in steps:
@@ -851,7 +851,7 @@ def test_rows_are_those_of_the_files_whatever_happened(
 
 
 def searching(store: Store, change: Callable[[], object]) -> tuple[int, int]:
-    """What a change costs in search: rows written, and steps of SQLite's machine, which do not know noise."""
+    """The search cost of a change: rows written and SQLite virtual machine steps, which are deterministic."""
     tables: list[str] = []
     steps = [0]
     db = store._core.db._writer
@@ -871,7 +871,7 @@ def searching(store: Store, change: Callable[[], object]) -> tuple[int, int]:
 
 
 def test_append_costs_search_the_same_at_any_length(store: Store) -> None:
-    """Rule 10: as many rows written and as much work in the database for 10 messages as for 5,000."""
+    """Rule 10: the same rows written and the same database work for 10 messages as for 5,000."""
     short = said(store, *(f"message {i}" for i in range(10)), id="short")
     long = said(store, *(f"message {i}" for i in range(5_000)), id="long")
     costs = {}
@@ -881,8 +881,8 @@ def test_append_costs_search_the_same_at_any_length(store: Store) -> None:
     assert costs["long"][1] <= costs["short"][1] * 1.2
 
 
-def test_message_text_holds_a_text_once() -> None:
-    """Content and its first part often say the same; twice would count twice."""
+def test_message_text_contains_equal_parts_once() -> None:
+    """Content and its first part are often equal; indexing both would count matches twice."""
     message = Message.user("same")
     message.content_parts = [MessagePart(type="text", text="same"), MessagePart(type="text", text="more")]
     assert message_text(message.model_dump()) == "same\nmore"

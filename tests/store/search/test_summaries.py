@@ -1,4 +1,4 @@
-"""Sessions in a list, and sessions that changed."""
+"""Session summaries, and iteration over changed sessions."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def title_of(store: Store, id: str) -> str:
 # -- summaries ---------------------------------------------------------------------------------------------
 
 
-def test_a_session_without_a_title_is_named_by_its_first_words(store: Store) -> None:
-    """One that was given a title keeps it; one in which nobody spoke has none."""
+def test_title_is_derived_from_the_first_user_message(store: Store) -> None:
+    """A stored title is kept. Without a user message there is no derived title."""
     store.save(untitled("a", Message.system("You are kind."), Message.user("Fix the page\nplease")))
     store.save(untitled("b", Message.user("hello"), title="My title"))
     store.save(untitled("c", Message.user("hello"), title="  "))
@@ -42,8 +42,8 @@ def test_a_session_without_a_title_is_named_by_its_first_words(store: Store) -> 
     }
 
 
-def test_a_summary_says_whose_it_is_and_how_far_it_went(store: Store) -> None:
-    """User, persona, project, and the number of answered questions."""
+def test_summary_has_owner_project_and_counters(store: Store) -> None:
+    """User, persona, project, and the number of answered user messages."""
     store.save(make_session("s1", messages=5, user_id="ada", persona_id="critic", project_id="atlas", pinned=True))
     (summary,) = store.summaries.page()
     assert (summary.user_id, summary.persona_id, summary.project_id) == ("ada", "critic", "atlas")
@@ -53,8 +53,7 @@ def test_a_summary_says_whose_it_is_and_how_far_it_went(store: Store) -> None:
     assert loaded.exchange_count() == 2
 
 
-def test_summaries_can_be_asked_for_by_user_and_persona(store: Store) -> None:
-    """As by everything else the index knows."""
+def test_summaries_can_be_filtered_by_user_and_persona(store: Store) -> None:
     for number, user in enumerate(["ada", "ben", "ada"]):
         store.save(make_session(f"s{number}", user_id=user, persona_id=f"p{number}"))
     assert [s.id for s in store.summaries.page(user="ada", order="created", descending=False)] == ["s0", "s2"]
@@ -62,8 +61,8 @@ def test_summaries_can_be_asked_for_by_user_and_persona(store: Store) -> None:
     assert [e.id for e in store.entries(user="ben")] == ["s1"]
 
 
-def test_no_document_is_read_for_a_summary(store: Store, home: Path) -> None:
-    """With every session unreadable the list is the same."""
+def test_summaries_read_no_document(store: Store, home: Path) -> None:
+    """The list is the same after every document has become unreadable."""
     store.save(untitled("s1", Message.user("hello")))
     before = store.summaries.page()
     path = home / "sessions/s1/session.json"
@@ -74,8 +73,8 @@ def test_no_document_is_read_for_a_summary(store: Store, home: Path) -> None:
     store.maintenance.sweep()
 
 
-def test_every_kind_of_change_keeps_the_summary_in_step(store: Store, home: Path) -> None:
-    """Rule 7: append, runtime save, save, put, clear; then a rebuild makes the very same rows."""
+def test_every_change_updates_the_summary(store: Store, home: Path) -> None:
+    """Rule 7: append, runtime save, save, put, clear. A rebuild gives the same rows."""
     store.save(untitled("s1", Message.system("x")))
     assert title_of(store, "s1") == "New Session"
     store.append("s1", [Message.assistant("ready"), Message.user("first words")])
@@ -101,8 +100,7 @@ def test_every_kind_of_change_keeps_the_summary_in_step(store: Store, home: Path
     assert store.summaries.page()[0].exchange_count == 0
 
 
-def test_a_summary_that_says_something_else_than_the_files_is_found_and_mended(store: Store) -> None:
-    """`check` looks at it as at the rest of the row."""
+def test_check_finds_and_repairs_a_wrong_summary(store: Store) -> None:
     store.save(untitled("s1", Message.user("hello")))
     with store._core.db.write() as db:
         db.execute("UPDATE sessions SET opening = 'wrong', asked = 7")
@@ -111,11 +109,11 @@ def test_a_summary_that_says_something_else_than_the_files_is_found_and_mended(s
     assert title_of(store, "s1") == "hello"
 
 
-# -- what changed ------------------------------------------------------------------------------------------
+# -- changed sessions --------------------------------------------------------------------------------------
 
 
-def test_sessions_changed_since_a_moment_come_in_order(store: Store) -> None:
-    """That moment included, the earliest change first, children too."""
+def test_changed_sessions_come_in_order_of_change(store: Store) -> None:
+    """From the given time on, inclusive; children too."""
     for number in range(4):
         store.save(make_session(f"s{number}", updated_at=Timestamp(f"2026-01-0{number + 1}T00:00:00Z")))
     store.save(Session.new_child("kid", "s0", "m", "A child"))
@@ -125,21 +123,21 @@ def test_sessions_changed_since_a_moment_come_in_order(store: Store) -> None:
     assert list(store.summaries.iter_changed("2999-01-01T00:00:00+08:00")) == []
 
 
-def test_a_nanosecond_decides(store: Store) -> None:
-    """Moments are compared as instants, with all their digits."""
+def test_times_are_compared_to_the_nanosecond(store: Store) -> None:
+    """And as instants, whatever their time zones."""
     store.save(make_session("s1", updated_at=Timestamp("2026-01-01T00:00:00.123456789Z")))
     assert [s.id for s in store.summaries.iter_changed("2026-01-01T08:00:00.123456789+08:00")] == ["s1"]
     assert list(store.summaries.iter_changed("2026-01-01T00:00:00.123456790Z")) == []
 
 
-def test_text_that_is_no_moment_is_refused_at_once(store: Store) -> None:
-    """Not only when the first session is asked for."""
+def test_invalid_time_is_rejected_immediately(store: Store) -> None:
+    """Not only when the first session is requested."""
     with pytest.raises(ValueError, match="RFC 3339"):
         store.summaries.iter_changed("yesterday")
 
 
 def test_sessions_are_loaded_one_by_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None before it is asked for, and none that did not change."""
+    """Each only when requested, and only those that changed."""
     for number in range(5):
         store.save(make_session(f"s{number}"))
     loaded: list[str] = []
@@ -159,8 +157,8 @@ def test_sessions_are_loaded_one_by_one(store: Store, monkeypatch: pytest.Monkey
     assert [s.id for s in stream] == ["s3", "s4"]
 
 
-def test_what_changes_while_one_reads_comes_once(store: Store) -> None:
-    """A writer that never rests does not make the stream endless; what is deleted meanwhile is left out."""
+def test_iteration_ends_while_sessions_change(store: Store) -> None:
+    """Each session comes once, also with a continuous writer. Sessions deleted in the meantime are skipped."""
     for number in range(4):
         store.save(make_session(f"s{number}"))
     seen: list[str] = []
@@ -173,10 +171,8 @@ def test_what_changes_while_one_reads_comes_once(store: Store) -> None:
 
 
 @pytest.mark.warns
-def test_a_session_that_cannot_be_read_does_not_end_the_stream(
-    store: Store, home: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is named in the log and left out."""
+def test_unreadable_session_is_skipped(store: Store, home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With a warning in the log that names it."""
     for number in range(3):
         store.save(make_session(f"s{number}"))
     path = home / "sessions/s1/session.json"
@@ -188,8 +184,8 @@ def test_a_session_that_cannot_be_read_does_not_end_the_stream(
     store.maintenance.sweep()
 
 
-def test_what_comes_from_the_stream_can_be_saved(store: Store) -> None:
-    """It knows which version it is of."""
+def test_session_from_the_iteration_can_be_saved(store: Store) -> None:
+    """It carries the version it was loaded with."""
     store.save(make_session("s1"))
     for session in store.summaries.iter_changed("2000-01-01T00:00:00Z"):
         session.title = "Seen"

@@ -1,4 +1,4 @@
-"""Transcripts of a home: sizes known without rendering, kept in step with every change, and never wrong."""
+"""Transcripts: sizes come from the index without rendering and are exact after every change."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.store.tables import dump_tables
 ONE = Location("s1")
 
 
-def picture(url: str) -> Message:
+def image(url: str) -> Message:
     message = Message.user("look")
     message.content_parts = [MessagePart(type="image_url", image_url=ImageUrl(url=url))]
     return message
 
 
 def text_of(store: Store, location: Location = ONE) -> str:
-    """As the sheet promises it: of exactly the size it states, and what the API says."""
+    """The rendered text. Checks that it has the stated size and equals `store.transcript`."""
     sheet = store.transcripts.find(location)
     assert sheet is not None
     data = store.transcripts.render(sheet)
@@ -41,10 +41,10 @@ def text_of(store: Store, location: Location = ONE) -> str:
     return data.decode()
 
 
-# -- in step ---------------------------------------------------------------------------------------------
+# -- after changes ---------------------------------------------------------------------------------------
 
 
-def test_saved_session_has_a_page(store: Store) -> None:
+def test_saved_session_has_a_transcript(store: Store) -> None:
     store.save(make_session(title="A title"))
     text = text_of(store)
     assert text.startswith("# A title\n")
@@ -52,7 +52,7 @@ def test_saved_session_has_a_page(store: Store) -> None:
     assert "## [1] assistant" in text
 
 
-def test_append_adds_a_piece(store: Store) -> None:
+def test_append_extends_the_transcript(store: Store) -> None:
     store.save(make_session())
     before = store.transcripts.find(ONE)
     store.append("s1", [Message.user("one more")])
@@ -61,8 +61,8 @@ def test_append_adds_a_piece(store: Store) -> None:
     assert "- messages: 2\n" in store.transcripts.render(before).decode()
 
 
-def test_runtime_save_changes_the_header_alone(store: Store) -> None:
-    """The title comes from the sidecar, which is fresher."""
+def test_runtime_save_changes_only_the_header(store: Store) -> None:
+    """The title comes from the sidecar, which is newer."""
     store.save(make_session(title="Old"))
     session = store.load_runtime("s1")
     assert session is not None
@@ -71,7 +71,7 @@ def test_runtime_save_changes_the_header_alone(store: Store) -> None:
     assert text_of(store).startswith("# Another, longer title\n")
 
 
-def test_summary_is_part_of_it(store: Store) -> None:
+def test_summary_is_included(store: Store) -> None:
     store.save(make_session())
     now = Timestamp.now()
 
@@ -108,7 +108,7 @@ def test_children_are_listed_below_their_root(store: Store) -> None:
     assert "- child of: r\n" in text_of(store, Location("r", "c"))
 
 
-def test_mtime_is_that_of_the_last_written_document(store: Store, home: Path) -> None:
+def test_mtime_is_that_of_the_newer_document(store: Store, home: Path) -> None:
     store.save(make_session())
     os.utime(home / "sessions/s1/runtime.json", ns=(7, 7))
     os.utime(home / "sessions/s1/session.json", ns=(9, 9))
@@ -121,21 +121,21 @@ def test_mtime_is_that_of_the_last_written_document(store: Store, home: Path) ->
 # -- links ---------------------------------------------------------------------------------------------------
 
 
-def test_link_leads_to_the_attachment(store: Store, home: Path) -> None:
-    """Also from a child's page, which lies one deeper, and to the root's attachments."""
+def test_link_points_to_the_attachment(store: Store, home: Path) -> None:
+    """Also from a child's transcript, one directory deeper, and to the root's attachments."""
     root = make_session("r")
     store.save(root)
     store.save(Session.new_child_of("c", root, "m", "A child"))
     for name, base in (("r", "transcripts"), ("r/c", "transcripts/r")):
         own, above = store.attach(name, b"x", "image/png"), store.attach("r", b"y", "text/plain")
-        store.append(name, [picture(own.url), picture(above.url)])
+        store.append(name, [image(own.url), image(above.url)])
         location = Location(*name.split("/"))
         links = [line.partition("](")[2].rstrip(")") for line in text_of(store, location).split("\n") if "](" in line]
         assert [(home / base / link).resolve().read_bytes() for link in links[-2:]] == [b"x", b"y"]
 
 
-def test_link_to_another_session_leads_there_if_there_is_one(store: Store) -> None:
-    """By its id, if that names one session; a reference that leads nowhere is shown as it is."""
+def test_link_to_an_attachment_of_another_session(store: Store) -> None:
+    """Resolved if the id is unique; an unresolvable reference is shown unchanged."""
     for name in ("s1", "other"):
         store.save(make_session(name, messages=0))
     twins = [make_session(name, messages=0) for name in ("t1", "t2")]
@@ -143,17 +143,17 @@ def test_link_to_another_session_leads_there_if_there_is_one(store: Store) -> No
         store.save(twin)
         store.save(Session.new_child_of("twin", twin, "m", "Twin"))
     found = store.attach("other", b"x", "image/png")
-    store.append("s1", [picture(found.url), picture("bamboo-attachment://twin/x"), picture("bamboo-attachment://../x")])
+    store.append("s1", [image(found.url), image("bamboo-attachment://twin/x"), image("bamboo-attachment://../x")])
     text = text_of(store)
     assert f"](../sessions/other/attachments/{found.id}.png)" in text
     assert "](bamboo-attachment://twin/x)" in text
     assert "](bamboo-attachment://../x)" in text
 
 
-def test_attachment_that_comes_later_changes_the_size(store: Store, home: Path) -> None:
-    """Where a link leads is looked up when it is asked for: no commit has to announce it."""
+def test_later_attachment_changes_the_size(store: Store, home: Path) -> None:
+    """Link targets are resolved at lookup, so no commit is needed."""
     store.save(make_session(messages=0))
-    store.append("s1", [picture("bamboo-attachment://s1/later"), picture("bamboo-attachment://nobody/x")])
+    store.append("s1", [image("bamboo-attachment://s1/later"), image("bamboo-attachment://nobody/x")])
     assert "](bamboo-attachment://s1/later)" in text_of(store)
     before = store.transcripts.find(ONE)
     (home / "sessions/s1/attachments/later.jpeg").write_bytes(b"x")
@@ -169,7 +169,7 @@ def test_attachment_that_comes_later_changes_the_size(store: Store, home: Path) 
 def test_edited_message_loses_its_links(store: Store) -> None:
     store.save(make_session(messages=0))
     url = store.attach("s1", b"x", "image/png").url
-    store.append("s1", [picture(url), picture(url)])
+    store.append("s1", [image(url), image(url)])
     assert text_of(store).count("](../sessions/s1/attachments/") == 2
 
     def edit(session: Session) -> None:
@@ -179,11 +179,11 @@ def test_edited_message_loses_its_links(store: Store) -> None:
     assert text_of(store).count("](../sessions/s1/attachments/") == 1
 
 
-# -- while someone edits -------------------------------------------------------------------------------------
+# -- concurrent changes --------------------------------------------------------------------------------------
 
 
-def test_outdated_sheet_is_refused_after_an_edit(store: Store) -> None:
-    """Even if the edit left the length alone."""
+def test_stale_info_raises_conflict_after_an_edit(store: Store) -> None:
+    """Even if the edit did not change the length."""
     store.save(make_session())
     sheet = store.transcripts.find(ONE)
     assert sheet is not None
@@ -195,8 +195,8 @@ def test_outdated_sheet_is_refused_after_an_edit(store: Store) -> None:
     assert "MSG-0" in text_of(store)
 
 
-def test_sheet_stays_good_while_an_agent_works(store: Store) -> None:
-    """Messages are appended and the control plane is saved; what was there before is still there."""
+def test_info_stays_valid_after_appends_and_runtime_saves(store: Store) -> None:
+    """They leave all earlier messages unchanged."""
     store.save(make_session(title="Before"))
     sheet = store.transcripts.find(ONE)
     assert sheet is not None
@@ -216,7 +216,7 @@ def test_sheet_stays_good_while_an_agent_works(store: Store) -> None:
         store.transcripts.render(sheet)
 
 
-def test_edit_behind_our_back_is_noticed_by_who_reads(store: Store, home: Path) -> None:
+def test_outside_edit_is_noticed_on_render(store: Store, home: Path) -> None:
     store.save(make_session())
     sheet = store.transcripts.find(ONE)
     assert sheet is not None
@@ -237,7 +237,7 @@ def test_deleted_session_is_not_found(store: Store) -> None:
         store.transcripts.render(sheet)
 
 
-# -- the property ----------------------------------------------------------------------------------------------
+# -- property test ---------------------------------------------------------------------------------------------
 
 changes = st.one_of(
     st.tuples(st.just("append"), st.lists(random_messages, min_size=1, max_size=2)),
@@ -263,15 +263,15 @@ def apply(store: Store, what: str, value: Any) -> None:
     elif what == "drop":
         store.update("s1", lambda session: session.messages.__delitem__(slice(value, value + 1)), shorten=True)
     elif what == "attach":
-        store.append("s1", [picture(store.attach("s1", b"x", "image/png").url)])
+        store.append("s1", [image(store.attach("s1", b"x", "image/png").url)])
     else:
         store.clear("s1")
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(changes, max_size=6))
-def test_sizes_stay_right_through_any_edits(steps: list[tuple[str, Any]]) -> None:
-    """The stated size is that of the text after every step, and a rebuild finds the same lengths (rules 1 and 7)."""
+def test_sizes_are_exact_after_any_edits(steps: list[tuple[str, Any]]) -> None:
+    """After every step the stated size is that of the text, and a rebuild gives the same sizes (rules 1 and 7)."""
     with tempfile.TemporaryDirectory() as directory:
         with Store.open(directory, background=False, durability="normal") as store:
             store.put_document(ONE, "session.json", make_document())
@@ -288,7 +288,7 @@ def test_sizes_stay_right_through_any_edits(steps: list[tuple[str, Any]]) -> Non
         }
 
 
-# -- damage, and another renderer ------------------------------------------------------------------------------
+# -- damage and renderer versions ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_sizes_stay_right_through_any_edits(steps: list[tuple[str, Any]]) -> Non
         "UPDATE sessions SET name = 'x'",
     ],
 )
-def test_check_finds_and_mends_wrong_lengths(home: Path, damage: str) -> None:
+def test_check_finds_and_repairs_wrong_sizes(home: Path, damage: str) -> None:
     with Store.open(home, background=False) as store:
         store.save(make_session())
     connection = apsw.Connection(str(home / ".grovefs/index.db"))
@@ -317,8 +317,8 @@ def test_check_finds_and_mends_wrong_lengths(home: Path, damage: str) -> None:
         text_of(store)
 
 
-def test_index_of_another_renderer_is_made_anew(home: Path) -> None:
-    """Its lengths would be wrong."""
+def test_index_of_another_renderer_version_is_rebuilt(home: Path) -> None:
+    """Its sizes would be wrong."""
     with Store.open(home, background=False) as store:
         store.save(make_session())
     connection = apsw.Connection(str(home / ".grovefs/index.db"))
@@ -333,8 +333,8 @@ def _record_event(seen: list[str], event: Any) -> None:
     seen.append(json.dumps(event, default=str))
 
 
-def test_append_looks_at_no_other_piece(store: Store) -> None:
-    """The share of an append does not grow with the conversation: what it reads and writes is the same."""
+def test_append_cost_does_not_grow_with_the_conversation(store: Store) -> None:
+    """It reads and writes the same rows at any length."""
     counts = []
     for name, messages in (("short", 3), ("long", 400)):
         store.save(make_session(name, messages=messages))

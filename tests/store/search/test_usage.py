@@ -1,4 +1,4 @@
-"""What was used is what the records say, and nothing else."""
+"""Usage statistics: taken from the records, nothing is estimated."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_sessions_messages_and_tokens_are_counted_by_day_and_model(used: Store) 
     assert list(usage.by_model()) == ["big"]
 
 
-def test_only_days_that_were_asked_for_count(used: Store) -> None:
+def test_since_limits_the_days(used: Store) -> None:
     assert list(used.usage.totals(since="2026-01-02").by_day()) == ["2026-01-02"]
 
 
-def test_days_are_those_of_utc(used: Store) -> None:
+def test_days_are_in_utc(used: Store) -> None:
     used.usage.append("one", record() | {"ts": "2026-01-04T23:30:00-05:00"})
     used.usage.append("one", record() | {"ts": "yesterday"})
     assert used.usage.totals().by_day()["2026-01-05"].calls == 1
@@ -50,8 +50,8 @@ def test_days_are_those_of_utc(used: Store) -> None:
     assert "unknown" not in used.usage.totals(since="2026-01-02").by_day()
 
 
-def test_a_fork_has_used_nothing_of_its_own(used: Store) -> None:
-    """It brings a copy of its original's records; what it uses itself counts."""
+def test_records_copied_by_a_fork_count_once(used: Store) -> None:
+    """New records of the fork count."""
     used.fork("one", "two")
     assert used.usage.totals().total().calls == 1
     used.usage.append("two", record(output_tokens=7))
@@ -59,22 +59,22 @@ def test_a_fork_has_used_nothing_of_its_own(used: Store) -> None:
     assert used.usage.totals().total().calls == 3
 
 
-def test_a_cost_is_said_or_follows_from_prices(used: Store) -> None:
+def test_cost_comes_from_the_record_or_from_prices(used: Store) -> None:
     assert used.usage.totals(prices=PRICES).total().cost == pytest.approx(0.003)
     used.usage.append("one", record(model="other", cost=0.5))
     assert used.usage.totals().by_model()["other"].cost == 0.5
     assert used.usage.totals().unpriced == 1
 
 
-def test_what_has_no_price_makes_no_cost(used: Store) -> None:
-    """Not even a part of one: cached tokens are not free because nobody wrote down what they cost."""
+def test_missing_price_gives_no_cost(used: Store) -> None:
+    """Not even a partial one: tokens without a price are not free."""
     used.usage.append("one", record(cache_read_input_tokens=10**6))
     usage = used.usage.totals(prices=PRICES)
     assert usage.total().cost == pytest.approx(0.003)
     assert usage.unpriced == 1
 
 
-def test_broken_lines_are_counted_and_passed_by(used: Store) -> None:
+def test_invalid_lines_are_counted_and_skipped(used: Store) -> None:
     with (used.home / "sessions/one/token-usage.jsonl").open("ab") as log:
         log.write(b'[]\n{"ts": 5, "input_tokens": "many"}\n{"ts": "2026')
     usage = used.usage.totals()
@@ -84,6 +84,6 @@ def test_broken_lines_are_counted_and_passed_by(used: Store) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'{"m": 5}', b'{"m": {"input": 1}}', b'{"m": {"input_tokens": "1"}}'])
-def test_a_price_file_that_says_something_else_is_refused(raw: bytes) -> None:
+def test_invalid_price_file_is_rejected(raw: bytes) -> None:
     with pytest.raises(InvalidContent, match="prices"):
         parse_prices(raw, "prices.json")
