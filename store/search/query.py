@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
-from store.documents.search_text import is_word, prepare_text, printable
+from store.documents.search_text import is_word, prepare_text
 from store.errors import InvalidQuery
-from store.model.timestamp import Timestamp, clip_ns
+from store.search.filters import filter_condition
+from store.search.query_hints import hints_of
 
 MAX_QUERY_BYTES = 16_384  # longer input is a file pasted by mistake
 
@@ -79,7 +79,7 @@ def parse_query(text: str) -> Query:
     if "\0" in clean:
         raise InvalidQuery("the query contains a NUL byte; remove it")
     tokens = [m for m in _TOKEN.finditer(clean) if m.lastgroup != "space"]
-    hints = tuple(dict.fromkeys(hint for token in tokens for hint in _hints(token)))
+    hints = tuple(dict.fromkeys(hint for token in tokens for hint in hints_of(token)))
     node = _QueryParser(_without_deep_groups(tokens)).parse()
     if node is None:
         return Query(text, hints=hints)
@@ -113,7 +113,7 @@ def _without_deep_groups(tokens: list[re.Match[str]]) -> list[re.Match[str]]:
 
 
 class _QueryParser:
-    """Recursive descent over the tokens. None stands for an empty expression."""
+    """Recursive descent over the tokens. None means an empty expression."""
 
     def __init__(self, tokens: list[re.Match[str]]) -> None:
         self.tokens = tokens
@@ -227,7 +227,7 @@ def _condition(node: _Node) -> tuple[str, list[Any]]:
     if match is not None:
         return "(t.number IN (SELECT rowid FROM search WHERE search MATCH ?))", [match]
     if isinstance(node, _FilterTerm):
-        return _filter(node.name, node.value)
+        return filter_condition(node.name, node.value)
     if isinstance(node, _Not):
         inner, values = _condition(node.part)
         return f"(NOT {inner})", values
@@ -244,101 +244,3 @@ def _chained(joint: Joint, parts: Sequence[str | None]) -> str:
         rows = [parts[i : i + _MAX_CHAIN] for i in range(0, len(parts), _MAX_CHAIN)]
         parts = [f"({_chained(joint, row)})" for row in rows]
     return f" {joint} ".join(part for part in parts if part is not None)
-
-
-# A state document has no session, so no column may be NULL for it: NOT NULL is NULL, and the row would be lost.
-_FILTERS = {
-    "role": "(t.role = lower(?))",
-    "kind": "(CASE WHEN t.row < 0 THEN 'state' WHEN s.child = '' THEN 'root' ELSE 'child' END = lower(?))",
-    "pinned": "(coalesce(s.pinned, 0) = ?)",
-    "before": "(coalesce(s.updated_ns, d.updated_ns) < ?)",
-    "after": "(coalesce(s.updated_ns, d.updated_ns) >= ?)",
-    "model": "(instr(fold(coalesce(s.model, '')), fold(?)) > 0)",
-    "title": "(instr(fold(coalesce(s.title, d.title)), fold(?)) > 0)",
-    "status": "(fold(coalesce(s.status, '')) = fold(?))",
-    "project": "(coalesce(s.project, '') = ?)",
-}
-
-
-def _filter(name: str, value: str) -> tuple[str, list[Any]]:
-    bound: Any = value
-    if name == "pinned":
-        bound = int(value.lower() in _YES)
-    elif name in ("before", "after"):
-        bound = _moment(value)
-    return _FILTERS[name], [bound]
-
-
-_ANY_PRECISION = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?")
-
-
-def _moment(text: str) -> int:
-    """Nanoseconds of a date, a time, or a prefix of one, in UTC; 0 for anything else."""
-    return _find_moment(text) or 0
-
-
-def _find_moment(text: str) -> int | None:
-    padded = text + "2000-01-01T00:00:00Z"[len(text) :] if _ANY_PRECISION.fullmatch(text) else text
-    try:
-        return clip_ns(Timestamp(padded).ns)
-    except ValueError:
-        return None
-
-
-# -- hints for likely mistakes -----------------------------------------------------------------------------
-# Any string is a query, so nothing is rejected here. But a mistyped filter deserves more than "nothing found".
-
-ROLES = ("system", "user", "assistant", "tool")
-KINDS = ("root", "child", "state")
-# Values that agents use for the last run. The field is free text, so other values can be correct.
-STATUSES = ("completed", "error", "running", "suspended", "cancelled", "pending", "skipped")
-_YES, _NO = ("1", "true", "yes"), ("0", "false", "no")
-# `foo:bar`, but not URLs, `std::vector`, times or ports, which are plainly words.
-_LIKE_A_FILTER = re.compile(r"([A-Za-z_]+):(?![/:\\\d])(.*)")
-_MAX_QUOTED = 40  # characters of the query in a hint, which is one line
-
-
-def _hints(token: re.Match[str]) -> Iterator[str]:
-    if '"' in token[0] and not token[0].endswith(('"', '"*')):
-        phrase = _quoted(token["phrase"] or token["quoted"])
-        yield f"unclosed quote before {phrase}; everything after it is read as one phrase"
-    elif token[0] == '"':
-        yield "unclosed quote with nothing after it"
-    if token["filter"]:
-        yield from _filter_hints(token["filter"], token["quoted"] or token["value"] or "")
-    elif token["word"]:
-        yield from _word_hints(token["word"])
-
-
-def _filter_hints(name: str, value: str) -> Iterator[str]:
-    closed = {"role": ROLES, "kind": KINDS}
-    if not value:
-        yield f"{name}: has no value; write it without a space, as in role:user"
-    elif name in closed and value.lower() not in closed[name]:
-        yield f"unknown {name} {_quoted(value)}; expected one of {', '.join(closed[name])}"
-    elif name == "status" and value.casefold() not in STATUSES:
-        yield f"unusual status {_quoted(value)}; common values are {', '.join(STATUSES)}"
-    elif name == "pinned" and value.lower() not in (*_YES, *_NO):
-        yield f"pinned: expected yes or no, got {_quoted(value)}; read as no"
-    elif name in ("before", "after") and _find_moment(value) is None:
-        effect = "nothing" if name == "before" else "everything"
-        yield f"{name}: expected a date such as 2026-11-16 or 2026-11, got {_quoted(value)}; {effect} matches"
-
-
-def _word_hints(word: str) -> Iterator[str]:
-    found = _LIKE_A_FILTER.fullmatch(word)
-    if found is not None and found[1] in _FILTERS:
-        yield f"{found[1]}: has no value and was searched as a word; write the value without a space, as in role:user"
-    elif found is not None and found[2]:
-        near = get_close_matches(found[1].lower(), _FILTERS, 1, 0.75)
-        advice = (
-            f"; did you mean {near[0]}:?" if near else f"; filters are {', '.join(f'{name}:' for name in _FILTERS)}"
-        )
-        yield f"unknown filter {_quoted(found[1] + ':')}, searched as words{advice}"
-    elif word.endswith("*") and sum(map(str.isalnum, word)) == 1:
-        yield f"a prefix needs at least two letters; {_quoted(word)} was searched without the star"
-
-
-def _quoted(text: str | None) -> str:
-    shown = printable(text or "")
-    return repr(shown if len(shown) <= _MAX_QUOTED else f"{shown[:_MAX_QUOTED]}…")

@@ -10,7 +10,7 @@ import typer
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
 from fusefs.cli.terminal import echo
 from store import SessionSummary, Store
-from store.search.query import STATUSES
+from store.search.filters import STATUSES
 
 
 @app.command("ls")

@@ -37,18 +37,18 @@ class _Part:
     """What is known about a part of a pattern.
 
     `exact`: all strings it can match, or None if they are too many; then `prefix` and `suffix` hold the possible
-    beginnings and ends, and `holds` the trigrams of every match.
+    beginnings and ends, and `trigrams` the trigrams of every match.
     """
 
-    __slots__ = ("exact", "holds", "prefix", "suffix")
+    __slots__ = ("exact", "prefix", "suffix", "trigrams")
 
     def __init__(
-        self, exact: frozenset[bytes] | None, prefix: frozenset[bytes], suffix: frozenset[bytes], holds: Query
+        self, exact: frozenset[bytes] | None, prefix: frozenset[bytes], suffix: frozenset[bytes], trigrams: Query
     ) -> None:
         self.exact = exact
         self.prefix = prefix
         self.suffix = suffix
-        self.holds = holds
+        self.trigrams = trigrams
 
 
 _NOTHING = frozenset([b""])
@@ -108,7 +108,7 @@ def _loosened(part: _Part) -> _Part:
         return part
     heads = frozenset(s[:2] for s in part.exact)
     tails = frozenset(s[-2:] for s in part.exact)
-    return _Part(None, _few(heads), _few(tails), all_of(part.holds, _one_of(part.exact)))
+    return _Part(None, _few(heads), _few(tails), all_of(part.trigrams, _one_of(part.exact)))
 
 
 def _few(strings: frozenset[bytes]) -> frozenset[bytes]:
@@ -121,32 +121,32 @@ def _joined(left: frozenset[bytes], right: frozenset[bytes]) -> frozenset[bytes]
 
 def _then(x: _Part, y: _Part) -> _Part:
     """Concatenation."""
-    holds = all_of(x.holds, y.holds)
+    trigrams = all_of(x.trigrams, y.trigrams)
     if x.exact is not None and y.exact is not None:
         exact = _joined(x.exact, y.exact)
         if exact is not None:
-            return _Part(exact, exact, exact, holds)
+            return _Part(exact, exact, exact, trigrams)
         x = _loosened(x)
     seam = _joined(x.suffix, y.prefix)
-    holds = all_of(x.holds, y.holds, _one_of(seam) if seam is not None else ANY)
+    trigrams = all_of(x.trigrams, y.trigrams, _one_of(seam) if seam is not None else ANY)
     prefix = _joined(x.exact, y.prefix) if x.exact is not None else x.prefix
     suffix = _joined(x.suffix, y.exact) if y.exact is not None else y.suffix
-    if prefix is None:  # too many to track; the prefix of the left part still holds
+    if prefix is None:  # too many to track; the prefix of the left part is still valid
         prefix = _few(frozenset(s[:2] for s in x.prefix))
     if suffix is None:
         suffix = _few(frozenset(s[-2:] for s in y.suffix))
     if x.exact is not None:
-        holds = all_of(holds, _one_of(x.exact))
+        trigrams = all_of(trigrams, _one_of(x.exact))
     if y.exact is not None:
-        holds = all_of(holds, _one_of(y.exact))
-    return _Part(None, prefix, suffix, holds)
+        trigrams = all_of(trigrams, _one_of(y.exact))
+    return _Part(None, prefix, suffix, trigrams)
 
 
 def _or(x: _Part, y: _Part) -> _Part:
     if x.exact is not None and y.exact is not None and len(x.exact | y.exact) <= MAX_STRINGS:
-        return _Part(x.exact | y.exact, x.exact | y.exact, x.exact | y.exact, any_of([x.holds, y.holds]))
+        return _Part(x.exact | y.exact, x.exact | y.exact, x.exact | y.exact, any_of([x.trigrams, y.trigrams]))
     x, y = _loosened(x), _loosened(y)
-    return _Part(None, _few(x.prefix | y.prefix), _few(x.suffix | y.suffix), any_of([x.holds, y.holds]))
+    return _Part(None, _few(x.prefix | y.prefix), _few(x.suffix | y.suffix), any_of([x.trigrams, y.trigrams]))
 
 
 def _repeated(part: _Part, least: int, most: int | None) -> _Part:
@@ -158,7 +158,7 @@ def _repeated(part: _Part, least: int, most: int | None) -> _Part:
             whole = _then(whole, part)
         return whole
     loose = _loosened(part)  # begins and ends like one repetition
-    return _Part(None, loose.prefix, loose.suffix, loose.holds)
+    return _Part(None, loose.prefix, loose.suffix, loose.trigrams)
 
 
 # -- parsing patterns ----------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def _query_of_line(line: bytes, syntax: Syntax, fold: bool, charset: str) -> Que
     except (_Unclear, RecursionError):
         return ANY
     if part.exact is not None:
-        return all_of(part.holds, _one_of(part.exact))
-    return all_of(part.holds, _one_of(part.prefix), _one_of(part.suffix))
+        return all_of(part.trigrams, _one_of(part.exact))
+    return all_of(part.trigrams, _one_of(part.prefix), _one_of(part.suffix))
 
 
 def _fixed(text: str, fold: bool) -> _Part:

@@ -33,10 +33,10 @@ def image(url: str) -> Message:
 
 def text_of(store: Store, location: Location = ONE) -> str:
     """The rendered text. Checks that it has the stated size and equals `store.transcript`."""
-    sheet = store.transcripts.find(location)
-    assert sheet is not None
-    data = store.transcripts.render(sheet)
-    assert len(data) == sheet.size_bytes
+    info = store.transcripts.find(location)
+    assert info is not None
+    data = store.transcripts.render(info)
+    assert len(data) == info.size_bytes
     assert data.decode() == store.transcript(str(location))
     return data.decode()
 
@@ -101,8 +101,8 @@ def test_children_are_listed_below_their_root(store: Store) -> None:
     store.save(root)
     store.save(make_session("plain"))
     store.save(Session.new_child_of("c", root, "m", "A child"))
-    assert [sheet.location for sheet in store.transcripts.iter_roots()] == [Location("plain"), Location("r")]
-    assert [sheet.location for sheet in store.transcripts.iter_children("r")] == [Location("r", "c")]
+    assert [info.location for info in store.transcripts.iter_roots()] == [Location("plain"), Location("r")]
+    assert [info.location for info in store.transcripts.iter_children("r")] == [Location("r", "c")]
     assert [root for root, _ in store.transcripts.iter_parents()] == ["r"]
     assert store.transcripts.find_newest_child("plain") is None
     assert "- child of: r\n" in text_of(store, Location("r", "c"))
@@ -113,9 +113,9 @@ def test_mtime_is_that_of_the_newer_document(store: Store, home: Path) -> None:
     os.utime(home / "sessions/s1/runtime.json", ns=(7, 7))
     os.utime(home / "sessions/s1/session.json", ns=(9, 9))
     store.maintenance.sweep()
-    sheet = store.transcripts.find(ONE)
-    assert sheet is not None
-    assert sheet.mtime_ns == 9
+    info = store.transcripts.find(ONE)
+    assert info is not None
+    assert info.mtime_ns == 9
 
 
 # -- links ---------------------------------------------------------------------------------------------------
@@ -185,56 +185,56 @@ def test_edited_message_loses_its_links(store: Store) -> None:
 def test_stale_info_raises_conflict_after_an_edit(store: Store) -> None:
     """Even if the edit did not change the length."""
     store.save(make_session())
-    sheet = store.transcripts.find(ONE)
-    assert sheet is not None
+    info = store.transcripts.find(ONE)
+    assert info is not None
     raw = store.get_document(ONE, "session.json")
     assert raw is not None
     store.put_document(ONE, "session.json", raw.replace(b"msg-0", b"MSG-0"))
     with pytest.raises(Conflict, match="retry"):
-        store.transcripts.render(sheet)
+        store.transcripts.render(info)
     assert "MSG-0" in text_of(store)
 
 
 def test_info_stays_valid_after_appends_and_runtime_saves(store: Store) -> None:
     """They leave all earlier messages unchanged."""
     store.save(make_session(title="Before"))
-    sheet = store.transcripts.find(ONE)
-    assert sheet is not None
-    text = store.transcripts.render(sheet)
+    info = store.transcripts.find(ONE)
+    assert info is not None
+    text = store.transcripts.render(info)
     store.append("s1", [Message.user("more")])
     session = store.load_runtime("s1")
     assert session is not None
     session.title = "Afterwards, and longer"
     store.save_runtime(session)
-    assert store.transcripts.render(sheet) == text
+    assert store.transcripts.render(info) == text
     now = Timestamp.now()
     session.conversation_summary = ConversationSummary(
         created_at=now, updated_at=now, content="In short", message_count=2, token_count=3
     )
     store.save_runtime(session)
     with pytest.raises(Conflict):
-        store.transcripts.render(sheet)
+        store.transcripts.render(info)
 
 
 def test_outside_edit_is_noticed_on_render(store: Store, home: Path) -> None:
     store.save(make_session())
-    sheet = store.transcripts.find(ONE)
-    assert sheet is not None
+    info = store.transcripts.find(ONE)
+    assert info is not None
     path = home / "sessions/s1/session.json"
     path.write_bytes(path.read_bytes().replace(b"msg-0", b"something else"))
     with pytest.raises(Conflict):
-        store.transcripts.render(sheet)
+        store.transcripts.render(info)
     assert "something else" in text_of(store)
     store.maintenance.sweep()
 
 
 def test_deleted_session_is_not_found(store: Store) -> None:
     store.save(make_session())
-    sheet = store.transcripts.find(ONE)
-    assert sheet is not None
+    info = store.transcripts.find(ONE)
+    assert info is not None
     store.delete("s1")
     with pytest.raises(NotFound):
-        store.transcripts.render(sheet)
+        store.transcripts.render(info)
 
 
 # -- property test ---------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from tests.store.search.grep.test_maintenance import listed
 DEADLINE_S = 60.0
 
 
-def asked(home: Path) -> str | None:
+def ask_token(home: Path) -> str | None:
     before = Path.cwd()
     os.chdir(home)
     try:
@@ -37,7 +37,7 @@ def wait_served(home: Path) -> str:
     """The token, once a freshness server answers."""
     end = time.monotonic() + DEADLINE_S
     while time.monotonic() < end:
-        token = asked(home)
+        token = ask_token(home)
         if token is not None:
             return token
         time.sleep(0.02)
@@ -59,7 +59,7 @@ def served(home: Path) -> Iterator[Store]:
 
 def agree(home: Path, pattern: str, most: int) -> None:
     """The same result as grep, from at most `most` files."""
-    assert asked(home) is not None
+    assert ask_token(home) is not None
     found, files = in_process(home, [pattern])
     assert found == gnu(home, [pattern])
     assert files is not None
@@ -119,7 +119,7 @@ def test_overflow_compares_everything_again(served: Store, monkeypatch: pytest.M
     """After the inotify queue overflowed, the server does not answer until all files have been compared."""
     monkeypatch.setattr(freshness, "DRAIN_S", 600.0)
     home = served.home
-    token = asked(home)
+    token = ask_token(home)
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     for i in range(
         limit // 4 + 500
@@ -148,27 +148,27 @@ def test_stopped_or_killed_server_does_not_answer(home: Path) -> None:
         process.send_signal(signal.SIGSTOP)
         (home / "sessions/s08/new.txt").write_text("zyzzyva")
         assert in_process(home, ["zyzzyva"])[0] == gnu(home, ["zyzzyva"])
-        assert asked(home) is None
+        assert ask_token(home) is None
     finally:
         process.kill()
         process.wait()
-    assert asked(home) is None
+    assert ask_token(home) is None
     with Store.open(home, background=False) as store:
         server = FreshnessServer(store.trigrams, start_s=0)
         wait_served(home)
         (home / "sessions/s08/new.txt").write_text("zyzzyva, again")
         assert in_process(home, ["again"])[0] == gnu(home, ["again"])
         server.stop()
-    assert asked(home) is None
+    assert ask_token(home) is None
     assert not (home / os.fsdecode(known_files.FRESHNESS_SOCKET)).exists()
 
 
 def test_only_one_process_serves(served: Store) -> None:
     """A second server waits."""
-    token = asked(served.home)
+    token = ask_token(served.home)
     second = FreshnessServer(served.trigrams, start_s=0)
     time.sleep(0.3)
-    assert asked(served.home) == token
+    assert ask_token(served.home) == token
     second._stopping.set()
     for thread in second._threads:
         thread.join()
@@ -202,7 +202,7 @@ def test_incomplete_watch_does_not_serve(home: Path, why: str, monkeypatch: pyte
     with Store.open(home, background=False) as store:
         server = FreshnessServer(store.trigrams, start_s=0)
         time.sleep(0.5)
-        assert asked(home) is None
+        assert ask_token(home) is None
         assert in_process(home, ["needle"])[0] == gnu(home, ["needle"])
         server.stop()
 
@@ -213,4 +213,4 @@ def test_open_store_serves(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store.open(home) as store:
         store.save(make_session("a"))
         wait_served(home)
-    assert asked(home) is None
+    assert ask_token(home) is None

@@ -23,7 +23,7 @@ from store.search.grep.regex_trigrams import query_of
 from store.search.grep.run import combine_exit_codes, environment
 from store.search.grep.walk_order import in_walk_order
 from tests.builders import make_document, make_session
-from tests.store.search.grep.test_regex_trigrams import holds
+from tests.store.search.grep.test_regex_trigrams import satisfies
 
 ROOT = Path(__file__).parents[4]
 WORDS = ["needle", "Needle", "hay", "stack", "希少な単語", "def main():", "foo.bar", "naïve", "🎉", "x" * 30]
@@ -422,7 +422,9 @@ def test_unreadable_directory_is_reported(home: Path) -> None:
         (home / "sessions/s06").chmod(0o700)
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "garbage", "empty", "no database", "corrupt database", "old schema"])
+@pytest.mark.parametrize(
+    "damage", ["missing", "truncated", "garbage", "empty", "no database", "corrupt database", "old schema"]
+)
 def test_damaged_index_reads_all_files(merged_home: Path, tmp_path: Path, damage: str) -> None:
     """The result is still that of grep."""
     home = copy_of(merged_home, tmp_path / "home")
@@ -432,11 +434,13 @@ def test_damaged_index_reads_all_files(merged_home: Path, tmp_path: Path, damage
     assert in_process(home, ["absent words"])[1] == []
     database = home / layout.INDEX_DB
     for segment in (home / ".grovefs/trigrams").iterdir():
-        if damage == "gone":
+        if damage == "missing":
             segment.unlink()
-        elif damage in ("cut", "garbage", "empty"):
+        elif damage in ("truncated", "garbage", "empty"):
             good = segment.read_bytes()
-            segment.write_bytes({"cut": good[: len(good) // 2], "garbage": b"\xa5" * len(good), "empty": b""}[damage])
+            segment.write_bytes(
+                {"truncated": good[: len(good) // 2], "garbage": b"\xa5" * len(good), "empty": b""}[damage]
+            )
     if damage == "no database":
         database.unlink()
     elif damage == "corrupt database":
@@ -469,7 +473,7 @@ flags = st.lists(
     st.sampled_from(["-i", "-l", "-o", "-w", "-c", "-v", "-h", "-A1", "-m1", "-L", "-a", "--include=*.json", "-q"]),
     max_size=3,
 )
-asked = st.tuples(
+searches = st.tuples(
     flags,
     st.sampled_from(["-G", "-E", "-F", "-P"]),
     st.sampled_from(
@@ -519,7 +523,7 @@ def unknown_files(store: Store) -> set[bytes]:
 @settings(
     max_examples=25, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
 )
-@given(st.lists(edits, min_size=3, max_size=14), st.lists(asked, min_size=2, max_size=5))
+@given(st.lists(edits, min_size=3, max_size=14), st.lists(searches, min_size=2, max_size=5))
 def test_any_store_any_edit_any_pattern(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[str, int, str]],
@@ -551,5 +555,5 @@ def check_count(store: Store, line: list[str], files: list[bytes]) -> None:
     for path in files:
         data = (store.home / os.fsdecode(path)).read_bytes()
         is_text = b"\0" not in data
-        assert path in changed or holds(query, data) or not is_text, path
+        assert path in changed or satisfies(query, data) or not is_text, path
     assert len(files) == len(set(files))

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 FLAGS = {"basic": "-G", "extended": "-E", "fixed": "-F", "perl": "-P"}
 
 
-def holds(query: Query, text: bytes) -> bool:
+def satisfies(query: Query, text: bytes) -> bool:
     """Whether a text satisfies a query."""
     if query is ANY:
         return True
     if isinstance(query, int):
         return query.to_bytes(3, "little") in text.lower()
     operator, parts = query
-    return (all if operator == "and" else any)(holds(part, text) for part in parts)
+    return (all if operator == "and" else any)(satisfies(part, text) for part in parts)
 
 
 def grep_matches(pattern: bytes, syntax: Syntax, text: bytes, *, fold: bool, locale: str = "C.UTF-8") -> bool:
@@ -56,7 +56,7 @@ def test_query_never_excludes_a_match(pattern: str, text: str, syntax: Syntax, f
     """A query may select too many texts, never too few."""
     raw, data = pattern.encode(), text.encode(errors="surrogateescape")
     if grep_matches(raw, syntax, data, fold=fold, locale=locale):
-        assert holds(query_of([raw], syntax, fold=fold), data)
+        assert satisfies(query_of([raw], syntax, fold=fold), data)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_query_never_excludes_a_match(pattern: str, text: str, syntax: Syntax, f
 def test_query_excludes_other_texts(pattern: str, syntax: Syntax, text: str, other: str) -> None:
     """ANY would also be correct, but every file would be read."""
     query = query_of([pattern.encode()], syntax, fold=False)
-    assert holds(query, text.encode())
-    assert not holds(query, other.encode())
+    assert satisfies(query, text.encode())
+    assert not satisfies(query, other.encode())
 
 
 @pytest.mark.parametrize("pattern", ["", "a", "ab", ".*", "a|b", "[a-z]{9}", "(?i)foo", "foo|", "foo\n"])
@@ -94,8 +94,8 @@ def test_case_folding_covers_unicode() -> None:
     """The Kelvin sign matches k, the long s matches s. Other characters with case require no trigrams."""
     query = query_of([b"Kisses"], "fixed", fold=True)
     assert query is not ANY
-    assert holds(query, "\u212aiſſes".encode())
-    assert holds(query, b"KISSES")
+    assert satisfies(query, "\u212aiſſes".encode())
+    assert satisfies(query, b"KISSES")
     assert query_of(["Ünï".encode()], "fixed", fold=True) is ANY
     assert query_of(["漢字".encode()], "fixed", fold=True) is not ANY
 
@@ -104,8 +104,8 @@ def test_several_patterns_are_alternatives() -> None:
     """-e given twice, and the lines of one pattern."""
     for given_patterns in ([b"foo", b"bar"], [b"foo\nbar"]):
         query = query_of(given_patterns, "basic", fold=False)
-        assert holds(query, b"a bar")
-        assert not holds(query, b"a baz")
+        assert satisfies(query, b"a bar")
+        assert not satisfies(query, b"a baz")
 
 
 def test_unknown_charset_gives_any_for_non_ascii() -> None:

@@ -1,0 +1,62 @@
+"""Hints for likely mistakes in a query, as sentences for the user. Pure.
+
+Any string is a query, so nothing is rejected here. But a mistyped filter deserves more than "nothing found".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from store.documents.search_text import printable
+from store.search.filters import FILTERS, KINDS, NO, ROLES, STATUSES, YES, find_time
+
+# `foo:bar`, but not URLs, `std::vector`, times or ports, which are plainly words.
+_LIKE_A_FILTER = re.compile(r"([A-Za-z_]+):(?![/:\\\d])(.*)")
+_MAX_QUOTED = 40  # characters of the query in a hint, which is one line
+
+
+def hints_of(token: re.Match[str]) -> Iterator[str]:
+    """Hints about one token of a query."""
+    if '"' in token[0] and not token[0].endswith(('"', '"*')):
+        phrase = _quoted(token["phrase"] or token["quoted"])
+        yield f"unclosed quote before {phrase}; everything after it is read as one phrase"
+    elif token[0] == '"':
+        yield "unclosed quote with nothing after it"
+    if token["filter"]:
+        yield from _filter_hints(token["filter"], token["quoted"] or token["value"] or "")
+    elif token["word"]:
+        yield from _word_hints(token["word"])
+
+
+def _filter_hints(name: str, value: str) -> Iterator[str]:
+    closed = {"role": ROLES, "kind": KINDS}
+    if not value:
+        yield f"{name}: has no value; write it without a space, as in role:user"
+    elif name in closed and value.lower() not in closed[name]:
+        yield f"unknown {name} {_quoted(value)}; expected one of {', '.join(closed[name])}"
+    elif name == "status" and value.casefold() not in STATUSES:
+        yield f"unusual status {_quoted(value)}; common values are {', '.join(STATUSES)}"
+    elif name == "pinned" and value.lower() not in (*YES, *NO):
+        yield f"pinned: expected yes or no, got {_quoted(value)}; read as no"
+    elif name in ("before", "after") and find_time(value) is None:
+        effect = "nothing" if name == "before" else "everything"
+        yield f"{name}: expected a date such as 2026-11-16 or 2026-11, got {_quoted(value)}; {effect} matches"
+
+
+def _word_hints(word: str) -> Iterator[str]:
+    found = _LIKE_A_FILTER.fullmatch(word)
+    if found is not None and found[1] in FILTERS:
+        yield f"{found[1]}: has no value and was searched as a word; write the value without a space, as in role:user"
+    elif found is not None and found[2]:
+        near = get_close_matches(found[1].lower(), FILTERS, 1, 0.75)
+        advice = f"; did you mean {near[0]}:?" if near else f"; filters are {', '.join(f'{name}:' for name in FILTERS)}"
+        yield f"unknown filter {_quoted(found[1] + ':')}, searched as words{advice}"
+    elif word.endswith("*") and sum(map(str.isalnum, word)) == 1:
+        yield f"a prefix needs at least two letters; {_quoted(word)} was searched without the star"
+
+
+def _quoted(text: str | None) -> str:
+    shown = printable(text or "")
+    return repr(shown if len(shown) <= _MAX_QUOTED else f"{shown[:_MAX_QUOTED]}…")
