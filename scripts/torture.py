@@ -19,7 +19,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.torture.arena import run_all
-from tests.torture.attack import Attack, Fall, Tally
+from tests.torture.attack import Attack, Failure, Tally
 from tests.torture.attacks import ATTACKS
 
 LINE_EVERY_S = 60.0  # between progress lines where there is no terminal
@@ -38,11 +38,11 @@ class Screen:
         self.tasks: dict[str, TaskID] = {}
         self.next_s = time.monotonic() + LINE_EVERY_S  # when the next progress line is due
 
-    def began(self, attack: Attack) -> None:
+    def started(self, attack: Attack) -> None:
         self.tasks[attack.name] = self.progress.add_task(f"{attack.name}: {attack.about}", total=None)
         self.progress.refresh()
 
-    def saw(self, tally: Tally, now: str) -> None:
+    def progressed(self, tally: Tally, now: str) -> None:
         line = f"{tally.attack}: {tally.cases:,} cases, {now}"
         self.progress.update(self.tasks[tally.attack], description=line[: self.console.width - 1])
         self.progress.refresh()
@@ -50,10 +50,12 @@ class Screen:
             self.next_s = time.monotonic() + LINE_EVERY_S
             self.console.print("; ".join(task.description for task in self.progress.tasks), markup=False)
 
-    def fell(self, fall: Fall) -> None:
-        self.console.print(f"[red]{fall.attack}: {fall.case} failed[/red]", highlight=False)
-        self.console.print(fall.how, markup=False, highlight=False)
-        self.console.print(f"repeat: {fall.again(self.seed)}\n", markup=False, highlight=False, soft_wrap=True)
+    def failed(self, failure: Failure) -> None:
+        self.console.print(f"[red]{failure.attack}: {failure.case} failed[/red]", highlight=False)
+        self.console.print(failure.how, markup=False, highlight=False)
+        self.console.print(
+            f"repeat: {failure.repeat_command(self.seed)}\n", markup=False, highlight=False, soft_wrap=True
+        )
 
     def ended(self, tally: Tally) -> None:
         self.progress.remove_task(self.tasks.pop(tally.attack))

@@ -138,7 +138,7 @@ def test_a_home_that_becomes_read_only(disk: FailingDisk, mount_home: MountHome)
         assert len(daemons_of(mount.path)) == 1
     finally:
         ended(mount)
-    disk.mend()
+    disk.replace_disk()
     again = mount_home(disk.path / "home")
     try:
         assert (again.sessions / "one/session.json").read_bytes() == before

@@ -98,7 +98,7 @@ class Bench:
         """Everything is as it was, and what was typed is kept with the reason."""
         assert self.state == before
         assert f'"title": {new}' in (self.dir / "session.json.rejected").read_text()
-        assert "was not saved" in (self.dir / "session.json.error").read_text()
+        assert "was rejected" in (self.dir / "session.json.error").read_text()
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
-"""What an attack is: a name, what it tries, and cases without end or until nothing is left to try.
+"""An attack: a name, a description, and a stream of cases, endless or finite.
 
-The suite runs the first few cases of each (the tests of this directory), `scripts/torture` all that fit into its time.
-A case says what it does by name and raises if something fell. The stream may hold a mount or a home open between
-its cases; it is closed at the end, whatever happened. Cases come in the same order for the same seed, so that
-a seed and a name are enough to see a failure again.
+The test suite runs the first few cases of each; `scripts/torture` runs all that fit into its time. A case has a name
+and raises if something failed. The stream may keep a mount or a home open between its cases; it is always closed at
+the end. The same seed gives the same cases in the same order, so a seed and a name are enough to repeat a failure.
 """
 
 from __future__ import annotations
@@ -26,51 +25,51 @@ class Case:
 class Attack:
     name: str
     about: str
-    cases: Callable[[int], Iterator[Case]]  # of a seed
-    minutes: float  # what it takes of one processor; of one without end, what it should have at least
-    cases_at_once: int = 1  # how many tries a case stands for, where one mount or process serves many
-    is_endless: bool = False  # it takes what time the others leave
+    cases: Callable[[int], Iterator[Case]]  # takes the seed
+    minutes: float  # processor minutes it needs; for an endless attack, the minimum it should get
+    cases_at_once: int = 1  # the number of tries in one case, where one mount or process serves many
+    is_endless: bool = False  # uses the time that the others leave
 
 
 @dataclass
 class Tally:
-    """How far an attack has come."""
+    """Progress of an attack."""
 
     attack: str
     cases: int = 0
     seconds: float = 0.0
-    failures: list[str] = field(default_factory=list)  # the names of the cases that fell
-    is_complete: bool = False  # nothing was left to try of what was wanted
+    failures: list[str] = field(default_factory=list)  # names of the failed cases
+    is_complete: bool = False  # all requested cases were run
     is_endless: bool = False
-    longest_s: float = 0.0  # of the cases so far
-    longest: str = ""  # which that was
+    longest_s: float = 0.0  # duration of the longest case so far
+    longest: str = ""  # its name
 
 
 @dataclass(frozen=True)
-class Fall:
-    """What fell, and how."""
+class Failure:
+    """A failed case and its traceback."""
 
     attack: str
     case: str
     how: str
 
-    def again(self, seed: int) -> str:
+    def repeat_command(self, seed: int) -> str:
         alone = f" --case '{self.case}'" if self.case != AROUND else ""
         return f"scripts/torture {self.attack} --seed {seed}{alone}"
 
 
-Tell = Callable[["Tally | Fall | str"], object]  # how far it has come, what fell, or the name of the case that begins
+Report = Callable[["Tally | Failure | str"], object]  # progress, a failure, or the name of the case that starts
 
 
 @dataclass
 class Run:
-    """An attack under way, from a seed; nothing is begun that is likely to end after `until` (monotonic)."""
+    """A running attack; starts no case that is likely to end after `until` (monotonic time)."""
 
     attack: Attack
     seed: int
     until: float
-    only: str | None  # the one case that is wanted
-    tell: Tell
+    only: str | None  # run only the case with this name
+    report: Report
 
     def __post_init__(self) -> None:
         self.began = time.monotonic()
@@ -90,24 +89,24 @@ class Run:
                     self._case(case)
                 if self.only == case.name:
                     break
-            assert self.only is None or self.tally.cases, f"no case is called {self.only}"
+            assert self.only is None or self.tally.cases, f"no case is named {self.only}"
             self.tally.is_complete = True
         finally:
             getattr(stream, "close", lambda: None)()
 
     def _case(self, case: Case) -> None:
-        self.tell(case.name)
+        self.report(case.name)
         self.tally.cases += self.attack.cases_at_once
         began = time.monotonic()
         self._attempt(case.name, case.run)
         if (took := time.monotonic() - began) > self.tally.longest_s:
             self.tally.longest_s, self.tally.longest = took, case.name
-        self.tell(self.tally)
+        self.report(self.tally)
 
     def _attempt(self, name: str, work: Callable[[], object]) -> None:
         try:
             work()
         except Exception:
             self.tally.failures.append(name)
-            self.tell(Fall(self.attack.name, name, traceback.format_exc()))
+            self.report(Failure(self.attack.name, name, traceback.format_exc()))
         self.tally.seconds = time.monotonic() - self.began

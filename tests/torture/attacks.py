@@ -1,4 +1,4 @@
-"""All attacks, with what each takes of a processor."""
+"""All attacks and the processor minutes each needs."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from tests.torture.stateful import CROWD, LONG_LIFE, MODEL
 ATTACKS: list[Attack] = [
     Attack("kills", "killed at every system call that changes the disk", syscalls.kills, minutes=3.5),
     Attack("faults", "an error at every system call that changes the disk", syscalls.faults, minutes=12.0),
-    Attack("double-faults", "a change fails, and so does taking it back", doubles.cases, minutes=2.0),
-    Attack("recoveries", "killed and failed while it recovers from a crash", recoveries.cases, minutes=2.5),
+    Attack("double-faults", "a change fails, and its rollback fails too", doubles.cases, minutes=2.0),
+    Attack("recoveries", "killed, or an error, during crash recovery", recoveries.cases, minutes=2.5),
     Attack("daemon-kills", "the mount's daemon killed at every durable step", steps.kills, minutes=1.0),
     Attack("full-disk", "a full disk, page by page", disks.full, minutes=3.5),
     Attack("read-only", "a disk that turns read-only", disks.read_only, minutes=0.5),
-    Attack("documents", "documents that are not what they should be", fuzz.documents, 8.0, fuzz.BATCH),
+    Attack("documents", "malformed documents", fuzz.documents, 8.0, fuzz.BATCH),
     Attack("mount-documents", "the same through a mount", fuzz_mount.documents, 1.5, fuzz_mount.BATCH),
-    Attack("giants", "documents that are too much of something", fuzz.giants, minutes=2.0),
-    Attack("names", "names that lead elsewhere, or nowhere", fuzz.names, 0.3, fuzz.NAMES),
+    Attack("giants", "oversized documents", fuzz.giants, minutes=2.0),
+    Attack("names", "hostile names", fuzz.names, 0.3, fuzz.NAMES),
     Attack("mount-names", "names through a mount", fuzz_mount.names, 0.5, fuzz_mount.BATCH),
-    Attack("plants", "links, FIFOs, devices where a file should be", neighbours.plants, minutes=2.5),
+    Attack("plants", "links, FIFOs and devices in place of files", neighbours.plants, minutes=2.5),
     Attack("mount-plants", "the same below a mount", neighbours_mount.below_a_mount, minutes=1.5),
     Attack("swaps", "a directory swapped with a link while it is used", neighbours_mount.swaps, minutes=1.0),
     Attack("life", "signals, unmounting, a home that moves, a clock set back", life.lives, minutes=1.5),
-    Attack("load", "stress-ng, fio and writers that sync, reading back what they wrote", load.loads, minutes=2.5),
+    Attack("load", "stress-ng, fio and syncing writers that verify what they wrote", load.loads, minutes=2.5),
     LONG_LIFE,
     CROWD,
     MODEL,

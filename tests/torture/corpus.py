@@ -1,6 +1,6 @@
-"""Documents as nobody should write them: valid ones, and what accidents, tools and malice make of them. Pure.
+"""Generated documents: valid ones, and variants as accidents, tools and attackers produce them. Pure.
 
-Everything is drawn from a `random.Random`, so that the same seed gives the same bytes.
+Everything is drawn from a `random.Random`; the same seed gives the same bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.records import make_artifact, make_check, make_event, make_report
 
 LATER = "2026-06-21T08:15:30Z"
 
-# What parsers, databases and terminals stumble over, as JSON spells it.
+# JSON values that parsers, databases and terminals often handle wrongly.
 TOKENS = [
     *("0", "-0", "-0.0", "1e999", "-1E+400", "1e-400", "0.1e1", "18446744073709551615", "18446744073709551616"),
     *("-9223372036854775809", "9" * 400, "0." + "1" * 400, "1e0000000000000000000001", "4294967296", "NaN", "Infinity"),
@@ -103,7 +103,7 @@ VALID: dict[str, list[dict[str, Any]]] = {
 
 
 def render(value: Any, draw: random.Random) -> bytes:
-    """As one of the printers there are."""
+    """Serialise it in one of several JSON styles."""
     indent = draw.choice([None, None, 1, 2, 4, "\t"])
     separators = draw.choice([None, (",", ":"), (" , ", " : ")])
     return json.dumps(value, indent=indent, separators=separators, ensure_ascii=draw.random() < 0.3).encode(
@@ -127,7 +127,7 @@ def flipped(raw: bytes, draw: random.Random) -> bytes:
 
 
 def repeated(raw: bytes, draw: random.Random) -> bytes:
-    """A piece twice, as a torn write or a merge leaves it."""
+    """Repeat a slice, as a torn write or a bad merge leaves it."""
     start = draw.randrange(len(raw) + 1)
     end = min(len(raw), start + draw.randrange(1, 400))
     return raw[:end] + raw[start:end] + raw[end:]
@@ -144,7 +144,7 @@ def bad_bytes(raw: bytes, draw: random.Random) -> bytes:
 
 
 def token_put_in(raw: bytes, draw: random.Random) -> bytes:
-    """Something in the place of a value, or anywhere."""
+    """Insert a token, in place of a value or anywhere."""
     token = draw.choice(TOKENS).encode(errors="surrogatepass")
     places = [n for n, byte in enumerate(raw) if byte in b":[," and n < len(raw) - 1]
     if not places or draw.random() < 0.2:
@@ -156,7 +156,7 @@ def token_put_in(raw: bytes, draw: random.Random) -> bytes:
 
 
 def key_again(raw: bytes, draw: random.Random) -> bytes:
-    """A member of the object twice, as it is or spelled with an escape."""
+    """Duplicate a key, as it is or spelled with an escape."""
     key = draw.choice([b'"id"', b'"title"', b'"messages"', b'"\\u0069d"', b'"role"', b'"x"', b'"updated_at"'])
     brackets = [n for n, byte in enumerate(raw) if byte in b"{"]
     if not brackets:
@@ -166,7 +166,7 @@ def key_again(raw: bytes, draw: random.Random) -> bytes:
 
 
 def spliced(raw: bytes, draw: random.Random) -> bytes:
-    """The beginning of one document and the end of another."""
+    """Join the beginning of one document to the end of another."""
     other = render(draw.choice(VALID["session"]), draw)
     return raw[: draw.randrange(len(raw) + 1)] + other[draw.randrange(len(other) + 1) :]
 
@@ -192,7 +192,7 @@ def _walk(value: Any, found: list[tuple[Any, Any]]) -> None:
 
 
 def altered(value: dict[str, Any], draw: random.Random) -> bytes:
-    """A few members gone, renamed, or with another value; the text is JSON all the same, mostly."""
+    """Remove, rename or replace a few members; the result is usually still JSON."""
     value = json.loads(json.dumps(value))
     places: dict[str, str] = {}
     for number in range(draw.choice([1, 1, 2, 5])):
@@ -229,7 +229,7 @@ _BYTE_DEEDS: list[Callable[[bytes, random.Random], bytes]] = [
 
 
 def document(kind: str, draw: random.Random) -> bytes:
-    """One document of a kind: as it should be, altered, or broken."""
+    """One document of a kind: valid, altered or malformed."""
     value = draw.choice(VALID[kind])
     fate = draw.random()
     if fate < 0.06:
@@ -240,7 +240,7 @@ def document(kind: str, draw: random.Random) -> bytes:
     return raw
 
 
-# -- giants: what costs more than it should, if anything does ---------------------------------------------------
+# -- giants: documents that expose superlinear costs -------------------------------------------------------------
 
 MANY = 100_000
 
@@ -255,7 +255,7 @@ def _with(member: str, text: str, **more: Any) -> bytes:
 
 
 def giants() -> dict[str, Callable[[], bytes]]:
-    """By name; each made when its turn comes."""
+    """Generators by name; each runs when its turn comes."""
     message = '{"id":"m#","role":"user","content":"message number #"}'
     return {
         "messages": lambda: _with("messages", f"[{_many(message)}]"),

@@ -1,8 +1,8 @@
-"""Eight processes on one home with two mounts: each does one thing over and over, and notes what it was promised.
+"""Eight processes on one home with two mounts: each repeats one operation and notes what it was promised.
 
-What a worker noted is looked for at the end: every append exactly once, every value of a counter given to one only.
-A worker that makes no step for two minutes hangs: then everybody's stack is told. Who is promised something and who
-looks are different processes throughout, as they are in life.
+The notes are checked at the end: every append is present exactly once, every counter value was returned once. A worker
+that makes no step for two minutes hangs; then all stacks are reported. The process that is promised something and
+the process that checks it always differ, as in production.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from tests.torture.grove import PATIENCE_S, Grove
 from tests.torture.mounts import Mounted
 
 processes = multiprocessing.get_context("fork")
-HANG_S = 120.0  # for one step, on the busiest of machines
-TURN_S = 4.0  # so long all writers are on one session, then on the next: it grows, and a save costs its length
+HANG_S = 120.0  # for one step, on a busy machine
+TURN_S = 4.0  # all writers use one session for this long, then the next: it grows, and a save costs its length
 COUNTED = "counted"
 OUTDATED = (errno.ESTALE,)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What a worker is told."""
+    """The parameters of a worker."""
 
     home: Path
     mounts: tuple[Path, Path]
-    aside: Path  # a directory outside, for its notes
+    aside: Path  # a directory outside the home, for notes
     began: float
     seconds: float
     seed: int
@@ -54,13 +54,13 @@ class Scene:
         return int(self.seconds / TURN_S) + 1
 
     def shared(self) -> str:
-        """The session that everybody is on just now."""
+        """The session that all workers currently use."""
         return f"shared{min(int((time.monotonic() - self.began) / TURN_S), self.turns - 1)}"
 
 
 @dataclass
 class Worker:
-    """One process: its notes, and when it last got somewhere."""
+    """A worker process: its notes, and the time of its last step."""
 
     name: str
     scene: Scene
@@ -101,11 +101,11 @@ class Worker:
         return found
 
 
-# -- what they do ----------------------------------------------------------------------------------------------
+# -- operations ------------------------------------------------------------------------------------------------
 
 
 def append_by_api(worker: Worker) -> None:
-    """Messages to the shared session, and lines to its log."""
+    """Append messages to the shared session and lines to its log."""
     name, word = worker.scene.shared(), worker.new_word()
     worker.store.append(name, [Message.user(word)])
     worker.note("appended", (name, word))
@@ -114,7 +114,7 @@ def append_by_api(worker: Worker) -> None:
 
 
 def append_by_mount(number: int) -> Callable[[Worker], None]:
-    """Read, add, write through a mount; who is told that it was outdated tries again."""
+    """Read, modify and write through a mount; retry if the copy was stale."""
 
     def step(worker: Worker) -> None:
         name, word = worker.scene.shared(), worker.new_word()
@@ -155,7 +155,7 @@ def add_in_place(directory: Path, word: str) -> None:
 
 
 def add_by_rename(directory: Path, word: str) -> None:
-    """The temporary is made before the document is read: so what comes in between is noticed."""
+    """Create the temporary file before reading the document, so that a concurrent change is detected."""
     temporary = directory / f".{word}"
     with temporary.open("xb", buffering=0) as file:
         file.write(_with_word((directory / SESSION).read_bytes(), word))
@@ -167,7 +167,7 @@ def add_by_rename(directory: Path, word: str) -> None:
 
 
 def count(worker: Worker) -> None:
-    """update() is linearizable: each value is given out once, and what was given is seen from then on."""
+    """update() is linearizable: each value is returned once, and later reads see it."""
 
     def add(session: Session) -> None:
         session.metadata["n"] = str(int(session.metadata.get("n", "0")) + 1)
@@ -176,12 +176,12 @@ def count(worker: Worker) -> None:
     after = worker.store.update(COUNTED, add)
     seen = int(before.metadata.get("n", "0"))
     got = int(after.metadata["n"])
-    assert got > seen >= max(worker.notes.get("counted", [0])), "the counter went back"
+    assert got > seen >= max(worker.notes.get("counted", [0])), "the counter decreased"
     worker.note("counted", got)
 
 
 def read(worker: Worker) -> None:
-    """Nothing torn: every reading is JSON whose title says what its last message says, or is a whole session."""
+    """No torn reads: every read is JSON whose title matches its last message, or a complete session."""
     name = worker.scene.shared()
     for mount in worker.scene.mounts:
         data = json.loads((mount / SESSIONS / COUNTED / SESSION).read_bytes())
@@ -189,16 +189,16 @@ def read(worker: Worker) -> None:
         words = [
             message["content"] for message in json.loads((mount / SESSIONS / name / SESSION).read_bytes())["messages"]
         ]
-        assert len(words) == len(set(words)), "an append was seen twice"
+        assert len(words) == len(set(words)), "an append is present twice"
         for line in (mount / SESSIONS / name / TOKEN_USAGE).read_bytes().splitlines():
             json.loads(line)
     session = worker.store.load(name)
     entry = worker.store.entry(name)
-    assert entry.message_count >= len(session.messages), "the index is behind what it was committed with"
+    assert entry.message_count >= len(session.messages), "the index is older than the commit"
 
 
 def make_and_delete(worker: Worker) -> None:
-    """Sessions that come by the one door and go by the other."""
+    """Create sessions through one interface and delete them through the other."""
     name, doors = f"brief-{worker.new_word()}", worker.random.sample(("api", "mount"), 2)
     directory = worker.random.choice(worker.scene.mounts) / SESSIONS / name
     if doors[0] == "api":
@@ -214,7 +214,7 @@ def make_and_delete(worker: Worker) -> None:
 
 
 def look_for(worker: Worker) -> None:
-    """What was in the shared session is found: by search, and by grep in the files."""
+    """Text of the shared session is found, by search and by grep in the files."""
     name = worker.scene.shared()
     words = [message.content for message in worker.store.load(name).messages]
     word = worker.random.choice(words)
@@ -227,13 +227,13 @@ def look_for(worker: Worker) -> None:
 
 
 def back_up(worker: Worker) -> None:
-    """rsync of the mount, while everybody is at work; what it brought is whole."""
+    """rsync the mount while all workers run; the copy is complete."""
     copy = worker.path("copy")
     source = worker.random.choice(worker.scene.mounts) / SESSIONS
     result = subprocess.run(
         ["rsync", "-a", "--delete", "--exclude=.*", f"{source}/", copy], capture_output=True, text=True, timeout=HANG_S
     )
-    assert result.returncode in (0, 23, 24), result.stderr  # 23, 24: something vanished meanwhile
+    assert result.returncode in (0, 23, 24), result.stderr  # 23, 24: a file vanished during the copy
     if result.returncode == 23:
         lines = [line for line in result.stderr.splitlines() if line.startswith("rsync:")]
         assert all("No such file" in line or "Stale" in line for line in lines), result.stderr
@@ -255,12 +255,12 @@ ROLES: dict[str, Callable[[Worker], None]] = {
 }
 
 
-# -- the whole -----------------------------------------------------------------------------------------------------
+# -- the attack ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a daemon holds."""
+    """Resources of a daemon."""
 
     descriptors: int
     memory_kb: int
@@ -272,12 +272,12 @@ class Size:
         return cls(len(os.listdir(f"/proc/{pid}/fd")), int(memory.split()[1]))
 
 
-MORE_DESCRIPTORS = 48  # each of up to sixteen threads has a connection of three files; open files come and go
-MORE_MEMORY_KB = 48 * 1024  # caches of documents and pages fill up to their limits
+MORE_DESCRIPTORS = 48  # each of up to sixteen threads has a connection with three files; other files are open briefly
+MORE_MEMORY_KB = 48 * 1024  # document and page caches fill up to their limits
 
 
 def crowd(grove: Grove, seconds: float, seed: int, roles: dict[str, Callable[[Worker], None]] = ROLES) -> int:
-    """Let them work, then see that every promise was kept; returns how many steps were made."""
+    """Run the workers, then check every promise; returns the number of steps."""
     aside = grove.base / f"aside-{seed}"
     aside.mkdir()
     mounts = (grove.mounts[0].path, grove.mounts[1].path)
@@ -298,11 +298,11 @@ def crowd(grove: Grove, seconds: float, seed: int, roles: dict[str, Callable[[Wo
         for worker in workers:
             worker.process.kill()
             worker.process.join()
-    fell = {w.name: w.process.exitcode for w in workers if w.process.exitcode}
-    assert not fell, f"{fell}\n{grove.said()[-10_000:]}"
+    failed = {w.name: w.process.exitcode for w in workers if w.process.exitcode}
+    assert not failed, f"{failed}\n{grove.logged()[-10_000:]}"
     for measured in sizes.values():
-        _see_no_growth(measured)
-    _see_promises_kept(grove, workers)
+        _check_no_growth(measured)
+    _check_promises(grove, workers)
     shutil.rmtree(aside)
     return sum(worker.steps.value for worker in workers)
 
@@ -321,7 +321,7 @@ def _set_up(grove: Grove, scene: Scene) -> None:
 
 
 def _watch(workers: list[Worker], grove: Grove) -> None:
-    """The watchdog: who stands still is told of, with everybody's stack."""
+    """Fail if a worker makes no progress, with the stacks of all processes."""
     now = time.monotonic()
     still = [w.name for w in workers if w.process.is_alive() and now - w.beat.value > HANG_S]
     if still:
@@ -333,19 +333,19 @@ def _stacks(workers: list[Worker], grove: Grove) -> str:
         if worker.process.is_alive():
             os.kill(worker.process.pid, signal.SIGUSR1)
     time.sleep(1.0)
-    told = [f"{worker.name}:\n{worker.path('stacks').read_text()}" for worker in workers]
-    return "\n".join([*told, *(_waits(mount) for mount in grove.mounts), grove.said()])
+    stacks = [f"{worker.name}:\n{worker.path('stacks').read_text()}" for worker in workers]
+    return "\n".join([*stacks, *(_waits(mount) for mount in grove.mounts), grove.logged()])
 
 
 def _waits(mount: Mounted) -> str:
-    """Where the daemon's threads wait, as far as the kernel tells."""
+    """Where the daemon's threads wait, according to /proc."""
     pid = mount.daemon
     waits = Counter((task / "wchan").read_text() for task in Path(f"/proc/{pid}/task").iterdir())
     return f"daemon of {mount.path}: {dict(waits)}"
 
 
-def _see_no_growth(measured: list[Size]) -> None:
-    """The second half of the time against the first."""
+def _check_no_growth(measured: list[Size]) -> None:
+    """Compare the second half of the run with the first."""
     middle = len(measured) // 2
     if not middle:
         return
@@ -355,10 +355,10 @@ def _see_no_growth(measured: list[Size]) -> None:
     assert min(s.memory_kb for s in late) <= most_kb + MORE_MEMORY_KB, measured
 
 
-def _see_promises_kept(grove: Grove, workers: list[Worker]) -> None:
+def _check_promises(grove: Grove, workers: list[Worker]) -> None:
     notes = [worker.read_notes() for worker in workers]
     counted = [value for note in notes for value in note.get("counted", [])]
-    assert Counter(counted) == Counter(range(1, len(counted) + 1)), "a value was given out twice, or to nobody"
+    assert Counter(counted) == Counter(range(1, len(counted) + 1)), "a value was returned twice, or never"
     appended = Counter(tuple(pair) for note in notes for pair in note.get("appended", []))
     logged = Counter(tuple(pair) for note in notes for pair in note.get("logged", []))
     names = {name for name, _ in (*appended, *logged)}
@@ -370,18 +370,18 @@ def _see_promises_kept(grove: Grove, workers: list[Worker]) -> None:
         words.update((name, message.content) for message in session.messages[1:])
         for line in (grove.home / SESSIONS / name / TOKEN_USAGE).read_bytes().splitlines()[1:]:
             lines[name, json.loads(line)["word"]] += 1
-    assert words == appended, f"lost: {appended - words}, never promised or twice: {words - appended}"
-    assert lines == logged, f"lost: {logged - lines}, never promised or twice: {lines - logged}"
+    assert words == appended, f"lost: {appended - words}, not promised or duplicated: {words - appended}"
+    assert lines == logged, f"lost: {logged - lines}, not promised or duplicated: {lines - logged}"
     report = grove.store.check()
     assert report.is_clean, report.findings
-    assert "Traceback" not in grove.said(), grove.said()
+    assert "Traceback" not in grove.logged(), grove.logged()
 
 
-# -- many on one thing -------------------------------------------------------------------------------------------------
+# -- many processes on one session -----------------------------------------------------------------------------------
 
 
 def together(jobs: list[Callable[[], None]]) -> None:
-    """Each in a process of its own, all at once; all must end well, and in time."""
+    """Run each function in its own process, all at once; all must succeed in time."""
     running = [processes.Process(target=job) for job in jobs]
     for process in running:
         process.start()
@@ -399,7 +399,7 @@ def together(jobs: list[Callable[[], None]]) -> None:
 
 
 def log_by_all(grove: Grove, lines: int) -> None:
-    """A log that one mount, another mount and the API append to: every line once, in its writer's order."""
+    """Append to a log through two mounts and the API: every line is present once, in its writer's order."""
     name = "logged"
     grove.store.save(make_session(name), overwrite=True)
     path = grove.home / SESSIONS / name / TOKEN_USAGE
@@ -425,7 +425,7 @@ def log_by_all(grove: Grove, lines: int) -> None:
 
 
 def many_on_one(grove: Grove, writers: int) -> None:
-    """Every one of them, by either mount or the API, has its word in the session at the end, once."""
+    """Each process writes through either mount or the API; at the end its word is in the session once."""
     name = "crowded"
     grove.store.save(make_session(name, messages=1), overwrite=True)
 
@@ -440,7 +440,7 @@ def many_on_one(grove: Grove, writers: int) -> None:
             if _is_current(lambda: (add_by_rename if number % 4 == 2 else add_in_place)(directory, word)):
                 return None
             time.sleep(0.001 * number)
-        raise AssertionError("never had its turn")
+        raise AssertionError("never succeeded")
 
     together([lambda number=number: work(number) for number in range(writers)])  # type: ignore[misc]
     session = grove.store.load(name)

@@ -1,6 +1,6 @@
-"""The mount's daemon in a forked process, which dies at whichever durable step it is told to.
+"""The mount's daemon in a forked process that dies at a chosen durable step.
 
-What it runs is `fusefs.mount.serve`, as the command does; only the store it opens is one whose steps are counted.
+It runs `serve` of the mount, as the command does, with a store whose steps are counted.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ NEVER = 0
 
 
 class Fuse:
-    """Burns from step to step once it is lit, and shows how far it came also after the process is dead."""
+    """Counts steps once armed and kills the process at the chosen one; the count survives the process."""
 
     def __init__(self, at: int = NEVER) -> None:
         self.at = at
-        self._shown = mmap.mmap(-1, 1 << 16)  # shared with who forked us
+        self._shown = mmap.mmap(-1, 1 << 16)  # shared with the parent
         self._lock = threading.Lock()
         self._names: list[str] = []
 
@@ -48,7 +48,7 @@ class Fuse:
             self._shown[1 : 1 + len(text)] = text
             if len(self._names) == self.at:
                 os.kill(os.getpid(), signal.SIGKILL)
-                time.sleep(PATIENCE_S)  # the signal is on its way; nothing more is done
+                time.sleep(PATIENCE_S)  # the signal is pending; do nothing more
 
     @property
     def steps(self) -> list[str]:
@@ -57,7 +57,7 @@ class Fuse:
 
 @dataclass
 class Daemon:
-    """Serves `home` at `path`; `end` whatever happened."""
+    """Serves `home` at `path`. Always call `end`."""
 
     home: Path
     path: Path
@@ -74,8 +74,8 @@ class Daemon:
             self._live(writes)
         os.close(writes)
         with os.fdopen(reads, "rb") as pipe:
-            said = pipe.read().decode() if select.select([pipe], [], [], PATIENCE_S)[0] else "it never came up"
-        assert said == "ready", said or "it died before it was ready"
+            said = pipe.read().decode() if select.select([pipe], [], [], PATIENCE_S)[0] else "the mount did not come up"
+        assert said == "ready", said or "the daemon died before it was ready"
 
     def _live(self, writes: int) -> None:
         fuse, status = self.fuse, 1
@@ -98,7 +98,7 @@ class Daemon:
             mount.serve(mount.MountOptions(self.home, self.path), ready)
             status = 0
         except BaseException:
-            with suppress(OSError):  # who waits is told, if he still does
+            with suppress(OSError):  # the parent, if it is still waiting
                 os.write(writes, traceback.format_exc().encode())
             logging.root.error("the mount failed", exc_info=True)
         finally:
@@ -117,22 +117,22 @@ class Daemon:
             self.pid = 0
 
     def abort(self) -> None:
-        """Let go of all who wait for an answer, if the daemon is dead and will give none: its guard should have."""
-        assert self.pid, "it was not killed"
+        """Abort the FUSE connection of a dead daemon, to release waiting processes; its watchdog should have."""
+        assert self.pid, "the daemon was not killed"
         state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        assert state == "Z", f"the daemon lives ({state}), and does not answer"
+        assert state == "Z", f"the daemon is alive ({state}) but does not answer"
         subprocess.run(["umount", "-f", self.path], capture_output=True)  # refused, but the connection is closed
         self.was_stuck = True
 
     def unmount(self) -> None:
-        """As a user does; the daemon then ends by itself, in peace."""
+        """Unmount as a user does; the daemon then exits by itself."""
         subprocess.run(["fusermount3", "-u", self.path], check=True, capture_output=True, text=True)
         deadline = time.monotonic() + PATIENCE_S
         while not (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
-            assert time.monotonic() < deadline, "it was unmounted, and does not end"
+            assert time.monotonic() < deadline, "the daemon did not exit after unmounting"
             time.sleep(0.005)
         self.pid = 0
-        assert ended[1] == 0, f"it ended with {ended[1]}: {self.log.read_text()}"
+        assert ended[1] == 0, f"the daemon exited with {ended[1]}: {self.log.read_text()}"
 
     def end(self) -> None:
         self.kill()
@@ -142,7 +142,7 @@ class Daemon:
 
 @contextmanager
 def mounted(home: Path, place: Path, at: int = NEVER) -> Iterator[Daemon]:
-    """A mount below `place`, which must not be below the home; its log may hold no traceback."""
+    """Mount below `place`, which must be outside the home; the log must contain no traceback."""
     made = Daemon(home, place / "mnt", place / "log", Fuse(at))
     made.path.mkdir(exist_ok=True)
     try:

@@ -1,6 +1,6 @@
-"""A disk that is really full, page by page and name by name, and one that turned read-only: by API and by the mount.
+"""Full disks, page by page and inode by inode, and disks that turn read-only: by API and through the mount.
 
-Every error is the right one and nothing has changed; the process lives; once the disk is well, all works again.
+Every error is the right one and nothing has changed; the process survives; with the disk repaired, all works again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.torture.ground import (
     tree_below,
 )
 from tests.torture.syscalls import changes, judge_after, judge_result
-from tests.torture.traced import hush
+from tests.torture.traced import silence_warnings
 from tests.torture.writers import WRITERS, Writer, save
 
 PAGES = (*range(16), 20, 24, 28, 32, 40, 48, 64, 96)
@@ -40,7 +40,7 @@ MOUNT_NAMES = (0, 1, 2, 3, 4)
 
 
 class Filling(Ground):
-    """Copies are made on a disk that becomes full."""
+    """Changes on copies of the home on a disk that fills up."""
 
     def __init__(self, place: Path, small: SmallDisk) -> None:
         super().__init__(place)
@@ -58,7 +58,7 @@ class Filling(Ground):
             shutil.rmtree(home)
 
     def _change(self, home: Path, scenario: Scenario, fill: Callable[[], None]) -> None:
-        hush()
+        silence_warnings()
         try:
             with Store.open(home, background=False) as store:
                 before = tree_below(home)
@@ -79,7 +79,7 @@ class Filling(Ground):
                 (daemon.path / "sessions.json").stat()
                 fill()
                 error = in_child(lambda: writer.write(daemon.path))
-                check_answer(daemon, writer, error, errno.ENOSPC, self.before)
+                check_result(daemon, writer, error, errno.ENOSPC, self.before)
                 self.small.free()
                 use_again(daemon)
                 daemon.unmount()
@@ -97,19 +97,19 @@ def attempt(store: Store, scenario: Scenario) -> Exception | None:
     return None
 
 
-def check_answer(daemon: Daemon, writer: Writer, error: OSError | None, number: int, before: Tree) -> None:
-    """Told the truth, nothing that was there has changed, and the daemon lives."""
+def check_result(daemon: Daemon, writer: Writer, error: OSError | None, number: int, before: Tree) -> None:
+    """The reported result is true, existing data is unchanged, and the daemon is alive."""
     assert daemon.is_alive, daemon.log.read_text()
     if error is not None:
         assert error.errno == number, error
     if error is not None and not writer.in_parts:
         now = tree_below(daemon.home)
         lost = [path for path, data in before.items() if now.get(path) != data]
-        assert not lost, f"{error}, and yet {lost} changed"
+        assert not lost, f"{error}, but {lost} changed"
 
 
 def use_again(daemon: Daemon) -> None:
-    """The disk is well again: the next save works, at once."""
+    """The disk has space again: the next save works at once."""
     error = in_child(lambda: save(daemon.path / "state/facts/later.json", b'{"text": "later"}'))
     assert error is None, error
 
@@ -117,7 +117,7 @@ def use_again(daemon: Daemon) -> None:
 def check_end(home: Path, writer: Writer, *, reported: bool) -> None:
     with Store.open(home, background=False) as store:
         assert not flaws(store), flaws(store)
-        assert writer.done(store) or not reported, "success was reported, and it is gone"
+        assert writer.done(store) or not reported, "success was reported, but the change is missing"
         assert store.search("later")
 
 
@@ -125,7 +125,7 @@ def check_end(home: Path, writer: Writer, *, reported: bool) -> None:
 
 
 def full(seed: int) -> Iterator[Case]:
-    """In an order of the seed's: where time is up, some of every kind were tried."""
+    """All cases in random order: if time runs out, some of every kind were tried."""
     with scratch() as place, small_disk(place) as small:
         cases = [*_all(Filling(place, small), seed)]
         random.Random(seed).shuffle(cases)
@@ -153,7 +153,7 @@ def _all(here: Filling, seed: int) -> Iterator[Case]:
 
 
 class Failing(Ground):
-    """Copies are made on a disk that turns read-only."""
+    """Changes on copies of the home on a disk that turns read-only."""
 
     def __init__(self, place: Path, disk: FailingDisk) -> None:
         super().__init__(place)
@@ -172,32 +172,32 @@ class Failing(Ground):
             error = in_child(lambda: self._change(home, scenario))
             assert error is None, error
         finally:
-            self.disk.mend()
+            self.disk.replace_disk()
         with Store.open(home, background=False) as store:
-            assert tree_below(home) == self.before, "what was there before the disk failed"
+            assert tree_below(home) == self.before, "the data from before the disk failed"
             judge_after(store, scenario)
 
     def _change(self, home: Path, scenario: Scenario) -> None:
-        hush()
+        silence_warnings()
         store = Store.open(home, background=False)
         try:
             before = tree_below(home)
             self.disk.fail()
             error = attempt(store, scenario)
             judge_result(store, scenario, errno.EROFS, error, before, is_lasting=True)
-            store.close()  # which can tidy nothing up, and says so only in the log
+            store.close()  # it cannot clean up, and reports that only in the log
         except OSError as error:
             raise AssertionError(repr(error)) from error
 
     def write(self, writer: Writer) -> None:
         home = self._copied()
         with ExitStack() as stack:
-            stack.callback(self.disk.mend)
+            stack.callback(self.disk.replace_disk)
             daemon = stack.enter_context(mounted(home, self.place))
             self.disk.fail()
             error = in_child(lambda: writer.write(daemon.path))
-            assert error is not None, "nothing could be written, and success was reported"
-            check_answer(daemon, writer, error, errno.EROFS, self.before)
+            assert error is not None, "nothing could be written, but success was reported"
+            check_result(daemon, writer, error, errno.EROFS, self.before)
             daemon.unmount()
         with mounted(home, self.place) as daemon:
             use_again(daemon)

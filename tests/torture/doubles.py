@@ -1,7 +1,7 @@
-"""Two faults in one change: a step fails, and while that is being taken back the disk fails for good.
+"""Two faults in one change: a step fails, and during the rollback the disk fails permanently.
 
-By the steps the store announces (store/atomic.py, store/journal.py), for every pair of them. The caller is told of an
-error; once the disk is well again everything is there or nothing is, whatever was half taken back.
+Uses the steps that the store announces, for every pair of them. The caller gets an error; once the disk works again,
+the change is complete or absent, however far the rollback came.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from store import Store
 from tests.crash.scenarios import Scenario
 from tests.torture.attack import Case
 from tests.torture.ground import flaws, scratch, tree_below
-from tests.torture.syscalls import IN_PARTS, Struck, changes
-from tests.torture.traced import hush
+from tests.torture.syscalls import IN_PARTS, FaultInjector, changes
+from tests.torture.traced import silence_warnings
 
-UNTOUCHED = 200  # more steps than any change has
+UNTOUCHED = 200  # more than any change has
 
 
 class Bomb:
-    """Fails one step, lets some pass, and then fails all, until it is disarmed."""
+    """Fails one step, lets some pass, then fails all until disarmed."""
 
     def __init__(self, at: int, passing: int) -> None:
         self.at, self.passing = at, passing
@@ -41,7 +41,7 @@ class Bomb:
         return f"failing at {self.seen[self.at - 1 : self.at]}, and from {self.seen[self.at + self.passing :]} on"
 
 
-def fail_twice(here: Struck, scenario: Scenario, bomb: Bomb) -> None:
+def fail_twice(here: FaultInjector, scenario: Scenario, bomb: Bomb) -> None:
     with here.home() as home, Store.open(home, background=False, step=bomb) as store:
         before = tree_below(home)
         error = _under(bomb, lambda: scenario.change(store))
@@ -49,12 +49,12 @@ def fail_twice(here: Struck, scenario: Scenario, bomb: Bomb) -> None:
         store.check(repair=True)
         assert not flaws(store), f"{where}: {flaws(store)}"
         done = scenario.done(store)
-        assert done or error is not None or scenario.name == "export", f"{where}: success, and nothing is there"
+        assert done or error is not None or scenario.name == "export", f"{where}: success, but the change is missing"
         if not done and scenario.name not in IN_PARTS:
-            assert tree_below(home) == before, f"{where}: neither the old one nor the new one"
+            assert tree_below(home) == before, f"{where}: neither the old nor the new version"
         if not done:
             scenario.change(store)
-        assert scenario.done(store), f"{where}: the next try"
+        assert scenario.done(store), f"{where}: the retry"
         assert not flaws(store), f"{where}: {flaws(store)}"
 
 
@@ -69,8 +69,8 @@ def _under(bomb: Bomb, change: Callable[[], object]) -> OSError | None:
     return None
 
 
-def pairs(here: Struck, scenario: Scenario) -> Iterator[Case]:
-    """Until the change runs through untouched; and for each step, until taking it back does."""
+def pairs(here: FaultInjector, scenario: Scenario) -> Iterator[Case]:
+    """All pairs: until the change succeeds without a fault; and for each step, until the rollback does."""
     for at in range(1, UNTOUCHED):
         for passing in range(UNTOUCHED):
             bomb = Bomb(at, passing)
@@ -83,8 +83,8 @@ def pairs(here: Struck, scenario: Scenario) -> Iterator[Case]:
 
 
 def cases(seed: int) -> Iterator[Case]:
-    hush()
+    silence_warnings()
     with scratch(in_memory=True) as place:
-        here = Struck(place)
+        here = FaultInjector(place)
         for scenario in changes(seed):
             yield from pairs(here, scenario)

@@ -1,4 +1,4 @@
-"""Work in a forked process: it may hang, or be killed, and whoever asked for it goes on."""
+"""Run functions in a forked process, which may hang or be killed without affecting the caller."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import signal
 import traceback
 from collections.abc import Callable
 
-PATIENCE_S = 60.0  # on a busy machine; what is done here takes milliseconds
+PATIENCE_S = 60.0  # on a busy machine; the work itself takes milliseconds
 
 
 def in_child(work: Callable[[], object], rescue: Callable[[], None] | None = None) -> OSError | None:
-    """Do it there; the OSError it was answered, if any. Whatever else it raised, or a hang, fails here.
+    """Run `work` in a child; returns its OSError, if any. Any other exception, or a hang, fails here.
 
-    Who hangs in the kernel cannot be killed either: `rescue` is called first, to end what it waits for.
+    A process that hangs in the kernel cannot be killed: `rescue` is called first, to end what it waits for.
     """
     reads, writes = os.pipe()
     pid = os.fork()
@@ -27,13 +27,13 @@ def in_child(work: Callable[[], object], rescue: Callable[[], None] | None = Non
             if rescue is not None and not select.select([pipe], [], [], PATIENCE_S / 2)[0]:
                 rescue()
             if not select.select([pipe], [], [], PATIENCE_S)[0]:
-                raise AssertionError(f"it hangs: {where(pid)}")
+                raise AssertionError(f"the child hangs: {where(pid)}")
             said = pipe.read().decode()
     finally:
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
     if not said:
-        raise AssertionError(f"it ended without a word: status {status}")
+        raise AssertionError(f"the child ended without a result: status {status}")
     if said.startswith("errno "):
         _, number, text = said.split(" ", 2)
         return OSError(int(number), text)
@@ -50,12 +50,12 @@ def _work(work: Callable[[], object], writes: int) -> None:
     except BaseException:
         said = traceback.format_exc()
     finally:
-        os.write(writes, said.encode()[:60_000])  # less than a pipe holds
+        os.write(writes, said.encode()[:60_000])  # fits into a pipe
         os._exit(0)
 
 
 def where(pid: int) -> str:
-    """What a process waits for, as far as the kernel says."""
+    """Where a process waits, according to /proc."""
     try:
         with open(f"/proc/{pid}/wchan") as file:
             return file.read() or "running"

@@ -1,8 +1,8 @@
-"""Hostile content through the two doors there are: the store's own, and a mount's write path.
+"""Hostile content through both interfaces: the store's API, and a mount's write path.
 
-Whatever comes, it is accepted or refused. What is accepted can be loaded, read as a transcript whose size was told
-before, searched, and passes `check`; what is refused changes nothing, and what was typed is kept. Nothing crashes, and
-nothing takes long: measured in the time the process computes, for the machine may be busy with something else.
+Everything is accepted or rejected. Accepted content loads, has a transcript of the size announced, is searchable, and
+passes `check`; rejected content changes nothing and is kept. Nothing crashes or takes long, measured in CPU time,
+because the machine may be busy.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tests.torture.ground import scratch
 
 BATCH = 250
 NAMES = 120
-LONGEST_S = 2.0  # of computing, for one document of ordinary size
-# What needs two files is told by `check`, and is no reason to refuse one of them.
+LONGEST_S = 2.0  # CPU seconds for one document of ordinary size
+# Findings about two files: reported by `check`, but not a reason to reject one of them.
 NEEDS_TWO = ("dangling-attachment", "orphan-child")
-LOOKS_LIKE = "temporary"  # a name may look like one of Bamboo's
+LOOKS_LIKE = "temporary"  # a name may look like one of Bamboo's files
 
 TARGETS: dict[str, list[tuple[str, str]]] = {  # by kind of document: where it may be put, as (session, path)
     "session": [("s1", "sessions/s1/session.json"), ("new", "sessions/new/session.json")],
@@ -69,11 +69,11 @@ def _versions(home: str) -> dict[str, tuple[int, ...]]:
 
 
 class Victim:
-    """A small home, and what must be true after each document."""
+    """A small home, and the invariants to check after each document."""
 
     def __init__(self, home: Path, check_each: int = 1) -> None:
         self.home = home
-        self._check_each = check_each  # accepted documents from one `check` to the next
+        self._check_each = check_each  # accepted documents since the last `check`
         self._known: tuple[object, ...] | None = None
         self.store = Store.open(home, background=False, durability="normal")
         self.store.put_document("s1", "session.json", corpus.render(corpus.VALID["session"][3], random.Random(0)))
@@ -89,15 +89,15 @@ class Victim:
         if is_accepted is None:
             self.refused += 1
             self._known = self._state()
-            assert self._known == before, "refused, and yet something is different"
+            assert self._known == before, "rejected, but something changed"
         else:
             self._known = None
             self.accepted += 1
-            with within(longest_s * 2, "to live with it"):
+            with within(longest_s * 2, "using it"):
                 self._live_with(name if "session.json" in path or "runtime.json" in path else "s1")
 
     def _try(self, path: str, raw: bytes, draw: random.Random) -> bool | None:
-        """Put it, by one door or the other; None if it was refused."""
+        """Put it through one of the two interfaces; None if it was rejected."""
         place = classify_path(path)
         overwrite = draw.random() < 0.5
         is_by_api = draw.random() < 0.5 and place.kind is PathKind.DOCUMENT and place.location is not None
@@ -109,14 +109,14 @@ class Victim:
         except (InvalidContent, Conflict) as error:
             str(error).encode()
             kept = self.store.names.rejects.path(place.directory, f"{place.name}.rejected")
-            # Who calls the API has the bytes himself; what came through a mount is kept.
-            assert is_by_api or (kept is not None and (self.home / kept).read_bytes() == raw), "what was typed is lost"
+            # Callers of the API still have the bytes; a mount keeps them.
+            assert is_by_api or (kept is not None and (self.home / kept).read_bytes() == raw), "rejected bytes lost"
             return None
         except TooLarge:
             return None
 
     def _state(self) -> tuple[object, ...]:
-        """Every file in its version, and every row: whatever a commit could change, and cheap to compare."""
+        """Stamps of all files and all rows: everything a commit could change, and cheap to compare."""
         reader = self.store.names.core.db.reader
         rows = [reader.execute(f"SELECT * FROM {table}").fetchall() for table in ("sessions", "texts", "changes")]
         return _versions(str(self.home)), rows
@@ -124,7 +124,7 @@ class Victim:
     def _live_with(self, name: str) -> None:
         store = self.store
         session = store.load(name)
-        assert session is not None, "accepted, and there is no such session"
+        assert session is not None, "accepted, but the session does not exist"
         location = store.location(name)
         assert location is not None
         sheet = store.transcripts.find(location)
@@ -132,7 +132,7 @@ class Victim:
         text = store.transcript(name)
         assert text is not None
         rendered = store.transcripts.render(sheet)
-        assert len(rendered) == sheet.size_bytes, "the transcript has another size than was told"
+        assert len(rendered) == sheet.size_bytes, "the transcript has not the size announced"
         entry = store.entry(name)
         assert entry is not None
         for words in (session.title[:200], session.messages[0].content[:200] if session.messages else "x"):
@@ -145,14 +145,14 @@ class Victim:
         return [f for f in self.store.check().findings if f.is_damage and f.kind not in NEEDS_TWO]
 
     def forget(self, name: str) -> None:
-        """Make room where a new session is to come."""
+        """Delete a session, to make room for a new one."""
         if self.store.exists(name):
             self.store.delete(name, force=True)
             self._known = None
 
 
 def batch(seed: int, number: int, size: int = BATCH, check_each: int = 1) -> tuple[int, int]:
-    """Some documents, one after the other, into one home; how many were accepted, and how many refused."""
+    """Put some documents into one home, one after the other; returns how many were accepted and rejected."""
     draw = random.Random(f"{seed}/{number}")
     with scratch(in_memory=True) as place:
         victim = Victim(place / "home", check_each)
@@ -178,19 +178,19 @@ def _shown(raw: bytes) -> str:
 
 
 def documents(seed: int, batches: int = 420) -> Iterator[Case]:
-    """A hundred thousand, and some for good measure."""
+    """More than a hundred thousand documents."""
     for number in range(batches):
         yield Case(f"batch-{number}", lambda number=number: batch(seed, number, check_each=5) and None)  # type: ignore[misc]
 
 
 # -- giants ----------------------------------------------------------------------------------------------------
 
-# Beyond the ordinary, time grows with size and no faster: so many seconds of computing for a megabyte.
+# For larger documents, time may grow linearly with size: CPU seconds per megabyte.
 SECONDS_A_MB = 0.5
 
 
 def giant(name: str) -> None:
-    """One of them onto a session that is there, onto one that it made itself, and where none is."""
+    """Put a giant onto an existing session, onto the session it created, and where none exists."""
     raw = corpus.giants()[name]()
     longest_s = LONGEST_S + SECONDS_A_MB * len(raw) / 1e6
     draw = random.Random(name)
@@ -258,13 +258,13 @@ _PARTS = [
 
 
 def hostile_name(draw: random.Random) -> str:
-    if draw.random() < 0.1:  # around what a directory entry can hold
+    if draw.random() < 0.1:  # around the length limit of a directory entry
         return draw.choice(["a", "é", "漢", "e\u0301"]) * draw.choice([63, 84, 85, 86, 127, 128, 254, 255, 256])
     return "".join(draw.choice(_PARTS) for _ in range(draw.choice([1, 1, 2, 2, 3, 4])))
 
 
 def names_batch(seed: int, number: int, size: int = NAMES) -> int:
-    """Each name in some place that takes one: refused, or it is exactly what was asked for. How many passed."""
+    """Use each name in some place that takes one: it is rejected, or used exactly as given. Returns how many passed."""
     from tests.torture.named import USES
 
     draw = random.Random(f"names/{seed}/{number}")
@@ -282,7 +282,7 @@ def names_batch(seed: int, number: int, size: int = NAMES) -> int:
                     taken += 1
                 except (StoreError, LookupError):
                     pass
-                except OSError as error:  # the disk's own answer to a name that it has, or cannot hold
+                except OSError as error:  # the filesystem's error for a name that exists, or that it cannot store
                     if error.errno not in (errno.ENAMETOOLONG, errno.EEXIST):
                         raise AssertionError(f"{use} of {name!r}: {error!r}") from error
                 except Exception as error:
@@ -294,7 +294,7 @@ def names_batch(seed: int, number: int, size: int = NAMES) -> int:
             ids = store.ids()
         with Store.open(home, background=False, durability="normal") as store:
             store.maintenance.sweep()
-            assert store.ids() == ids, "opened again, the sessions are others"
+            assert store.ids() == ids, "the sessions differ after reopening"
             for name in ids:
                 assert store.load(name) is not None
                 assert store.location(name) == _location(name)

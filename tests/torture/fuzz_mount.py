@@ -1,7 +1,7 @@
-"""Hostile content through a mount: as a shell writes, as an editor replaces, and as a tool changes bytes in place.
+"""Hostile content through a mount: written like a shell, replaced like an editor, and patched in place.
 
-One mount serves many documents. After each the daemon lives, the name shows the new bytes or the old ones, and of
-what was refused the bytes and the reason lie beside it. Names come as the kernel gives them: any bytes but `/` and NUL.
+One mount serves many documents. After each, the daemon is alive, the name shows the new or the old bytes, and rejected
+bytes and the reason are next to it. Names are raw bytes, as the kernel passes them: anything except `/` and NUL.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tests.torture.fuzz import LONGEST_S, LOOKS_LIKE, NEEDS_TWO, TARGETS, hostil
 from tests.torture.mounts import Mounted, mounted
 
 BATCH = 100
-# What a writer may be told of a document; anything else is a fault of ours.
+# The errors a writer may get for a document; anything else is a bug.
 _REFUSED = {errno.EBADMSG, errno.ESTALE, errno.EFBIG}
-# And of a name: that it cannot be, is there, leads nowhere, or belongs to what is made.
+# And for a name: it is invalid, exists, leads nowhere, or is derived.
 _NAME_REFUSED = {
     *(errno.EINVAL, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EPERM),
     *(errno.EROFS, errno.ENOTEMPTY, errno.EBADMSG, errno.ENOSYS, errno.ELOOP),
-    errno.EXDEV,  # a directory with a document that nobody checked: mv(1) copies it then
+    errno.EXDEV,  # a directory with an unchecked document: mv(1) then copies it
 }
 
 
@@ -38,7 +38,7 @@ def fill(home: Path) -> None:
 
 
 def write(path: Path, raw: bytes, draw: random.Random) -> None:
-    """By one of the ways there are; OSError if it was refused."""
+    """Write in one of several ways; OSError if it was rejected."""
     way = draw.random()
     if way < 0.4 or not path.exists():
         path.write_bytes(raw)
@@ -65,7 +65,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def one_document(mount: Mounted, draw: random.Random) -> bool:
-    """True if it was taken."""
+    """True if it was accepted."""
     kind = draw.choice(["session"] * 8 + list(TARGETS)[1:])
     _, target = draw.choice(TARGETS[kind])
     path = mount.path / target
@@ -77,23 +77,23 @@ def one_document(mount: Mounted, draw: random.Random) -> bool:
     except OSError as error:
         if error.errno not in _REFUSED:
             raise
-        assert _read(path) == before, "refused, and yet it reads differently"
+        assert _read(path) == before, "rejected, but the content changed"
         assert before is None or path.stat().st_size == len(before)
         if error.errno == errno.EBADMSG:
-            assert (path.with_name(f"{path.name}.error")).read_bytes(), "no reason is given"
+            assert (path.with_name(f"{path.name}.error")).read_bytes(), "there is no reason"
         return False
     now = _read(path)
-    if raw == b"" or now == before:  # nothing was said, or what stands already
+    if raw == b"" or now == before:  # nothing was written, or nothing changed
         return False
     if kind in ("session", "child", "sidecar"):
         assert now is not None
-        assert now == raw or before is None, "accepted, and yet it reads differently"  # a fork says who it is now
+        assert now == raw or before is None, "accepted, but the content differs"  # a fork has a new identity
         assert json.loads(now)["id"] == path.parent.name
     return True
 
 
 def each(mount: Mounted, one: Callable[[Mounted, random.Random], bool], draw: random.Random, size: int) -> int:
-    """So many, one after the other, none for long; how many were taken."""
+    """Run `size` tries, none for long; returns how many were accepted."""
     taken, clock = 0, mount.clock()
     for nth in range(size):
         with within(LONGEST_S, f"number {nth}", clock):
@@ -129,12 +129,12 @@ def _raw_name(draw: random.Random) -> bytes:
 
 
 def _around(mount: Mounted) -> list[str]:
-    """What lies beside the home and the mount: nothing may come there."""
+    """The entries next to the home and the mount: nothing may appear there."""
     return [*os.listdir(mount.home.parent), *os.listdir(mount.path.parent)]
 
 
 def one_name(mount: Mounted, draw: random.Random) -> bool:
-    """Make, fill, look at, rename and remove something of a name that nobody would give it; True if it could be."""
+    """Create, fill, read, rename and remove something with an unusual name; True if it was possible."""
     place = draw.choice([b"", b"sessions", b"sessions/s1", b"sessions/s1/children", b"sessions/s1/attachments"])
     place = draw.choice([place, b"state", b"state/facts", b"projects", b"views", b"search", b"sessions/s1/mailbox/new"])
     name = _raw_name(draw)
@@ -167,7 +167,7 @@ def names_batch(mount: Mounted, seed: int, number: int, size: int = BATCH) -> in
         for name in files:
             with open(os.path.join(directory, name), "rb") as file:
                 file.read()
-    with Store.open(mount.home, background=False) as store:  # a directory may lie among the attachments, and is told of
+    with Store.open(mount.home, background=False) as store:  # a directory among attachments is reported
         damage = [
             f for f in store.check().findings if f.is_damage and f.kind not in (*NEEDS_TWO, LOOKS_LIKE, "not-plain")
         ]

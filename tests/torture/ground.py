@@ -1,4 +1,4 @@
-"""Where attacks take place: directories that go at the end, disks that become full, and one that fails."""
+"""Scratch directories, disks that fill up, and a disk that fails."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Tree = dict[str, bytes | None]
 
 
 def new_place(*, in_memory: bool = False) -> Path:
-    """A directory of its own; mounts lie outside /tmp, where editors save in other ways."""
+    """Create a scratch directory; those for mounts are outside /tmp, where editors save differently."""
     base = MEMORY if in_memory and os.access(MEMORY, os.W_OK) else DISK
     return Path(tempfile.mkdtemp(prefix=f"{_prefix(os.getsid(0))}-", dir=base))
 
 
 def places_of(session: int) -> list[Path]:
-    """Those that the processes of a session have made and not taken away."""
+    """The scratch directories that the processes of a session have not removed yet."""
     return [place for base in (DISK, MEMORY) for place in base.glob(f"{_prefix(session)}-*")]
 
 
@@ -39,7 +39,7 @@ def _prefix(session: int) -> str:
 
 @contextmanager
 def scratch(*, in_memory: bool = False) -> Iterator[Path]:
-    """A place that goes at the end."""
+    """A scratch directory that is removed at the end."""
     place = new_place(in_memory=in_memory)
     try:
         yield place
@@ -48,19 +48,19 @@ def scratch(*, in_memory: bool = False) -> Iterator[Path]:
 
 
 def tree_below(home: Path) -> Tree:
-    """Every file that is somebody's, by its path, and every directory (None): to show that nothing was changed."""
+    """Every user file by path, and every directory (None): to show that nothing changed."""
     parts = (home / "sessions", home / "projects", home / "state")
     found = [path for part in parts for path in sorted(part.rglob("*"))]
     return {str(path.relative_to(home)): None if path.is_dir() else path.read_bytes() for path in found}
 
 
 def files_of(tree: Tree) -> Tree:
-    """What says something: a kill may leave a directory in which no session is, and a log without a line."""
+    """Non-empty content: a kill may leave a directory without a session, or an empty log."""
     return {path: data for path, data in tree.items() if data}
 
 
 class Ground:
-    """Where cases take place: a home that is lived in, which all are copies of."""
+    """A populated home and copies of it, one per case."""
 
     def __init__(self, place: Path, aside: Path | None = None) -> None:
         self.place = place
@@ -70,7 +70,7 @@ class Ground:
 
 
 def flaws(store: Store) -> list[Finding]:
-    """What `check` finds, but for the foreign files that are meant to be there."""
+    """The findings of `check`, except for the foreign files that belong to the home."""
     return [finding for finding in store.check().findings if finding.kind != "foreign-file"]
 
 
@@ -80,14 +80,14 @@ def _sh(*command: str | Path) -> None:
 
 
 class SmallDisk:
-    """A filesystem of a few megabytes and names, of which all may be taken but some."""
+    """A filesystem of a few megabytes and inodes, which can be filled up."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._ballast = path / "ballast"
 
     def fill(self, pages_left: int) -> None:
-        """No room for more than so many pages."""
+        """Leave only this number of free pages."""
         info = os.statvfs(self.path)
         fd = os.open(self._ballast, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
@@ -99,7 +99,7 @@ class SmallDisk:
         assert os.statvfs(self.path).f_bavail * info.f_bsize == pages_left * PAGE_BYTES
 
     def fill_names(self, left: int) -> None:
-        """Room, but no file can be made beyond so many."""
+        """Leave free pages, but only this number of inodes."""
         self._ballast.mkdir()
         for number in range(os.statvfs(self.path).f_favail - left):
             (self._ballast / str(number)).touch()
@@ -124,9 +124,9 @@ def small_disk(place: Path, size: str = "16m", names: int = 1000) -> Iterator[Sm
 
 
 class FailingDisk:
-    """An ext4 filesystem in a file, which can be made to find itself damaged: it becomes read-only then.
+    """An ext4 filesystem in a file that can be made to detect damage, which turns it read-only.
 
-    As a real one does, with files open for writing, where `mount -o remount,ro` would be refused.
+    This works like a real failure, with files open for writing, where `mount -o remount,ro` would be refused.
     """
 
     def __init__(self, place: Path) -> None:
@@ -140,18 +140,18 @@ class FailingDisk:
         _sh("mount", "-o", "loop,errors=remount-ro", self._image, self.path)
 
     def sync(self) -> None:
-        """This one alone: other disks of the machine, and the mounts on them, are none of ours."""
+        """Sync only this filesystem, not the other disks of the machine."""
         _sh("sync", "-f", self.path)
 
     def fail(self) -> None:
-        """What was there before is on the disk; from now on nothing reaches it."""
+        """Fail: existing data is on the disk, but nothing more is written to it."""
         found = subprocess.run(["findmnt", "-no", "SOURCE", self.path], check=True, capture_output=True, text=True)
         Path(f"/sys/fs/ext4/{Path(found.stdout.strip()).name}/trigger_fs_error").write_text("1")
         with pytest.raises(OSError, match="Read-only file system"):
             (self.path / "probe").touch()
 
-    def mend(self) -> None:
-        """What is on it now, on a new disk: the kernel may hold on to the old one a while, and to its damage."""
+    def replace_disk(self) -> None:
+        """Copy its content to a new disk: the kernel may keep the old one, and its damage, for a while."""
         _sh("umount", self.path)
         copy = self._image.with_name("copy")
         _sh("cp", "--sparse=always", self._image, copy)

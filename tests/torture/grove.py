@@ -1,4 +1,4 @@
-"""A really mounted home that outlives many examples, with the API of a second process beside it."""
+"""A mounted home that outlives many examples, used next to the API of a second process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.mount.conftest import daemons_of, wait_until
 from tests.torture.ground import new_place
 from tests.torture.mounts import Mounted
 
-PATIENCE_S = 30.0  # for what must come soon, on a machine that may be busy with something else
+PATIENCE_S = 30.0  # for changes that must appear soon, on a busy machine
 
 
 class Grove:
-    """Close it, whatever happened: nothing stays mounted, no process and no file is left."""
+    """Always close it: then no mount, process or file is left."""
 
     def __init__(self, *options: str) -> None:
         self.base = new_place()
@@ -35,7 +35,7 @@ class Grove:
         return self.mounts[0].path / SESSIONS
 
     def mount(self) -> Mounted:
-        """Another mount of the home; the first is the one that is worked in."""
+        """Mount the home once more; the examples work in the first mount."""
         number = len(self.mounts)
         made = Mounted(self.home, self.base / f"mnt{number}", self.base / f"log{number}")
         made.path.mkdir()
@@ -44,7 +44,7 @@ class Grove:
         return made
 
     def end(self, mount: Mounted) -> None:
-        """As a user does: fusermount3 -u; the daemon is gone when this returns."""
+        """Unmount as a user does, with fusermount3 -u; the daemon is gone when this returns."""
         wait_until(lambda: _is_unmounted(mount.path), PATIENCE_S)
         wait_until(lambda: not daemons_of(mount.path), PATIENCE_S)
 
@@ -53,7 +53,7 @@ class Grove:
         mount.mount(*self.options)
 
     def kill(self, mount: Mounted) -> None:
-        """kill -9, and mount again once it is gone: the dead that nobody has buried still own their files."""
+        """kill -9 the daemon and mount again once it is gone: a zombie still owns its files."""
         daemon = mount.daemon
         os.kill(daemon, signal.SIGKILL)
         wait_until(lambda: not os.path.exists(f"/proc/{daemon}"), PATIENCE_S)
@@ -61,14 +61,14 @@ class Grove:
         mount.mount(*self.options)
 
     def revive(self) -> None:
-        """After an example that failed half-way, the next one has its mount again."""
+        """Restore the mount for the next example after one failed half-way."""
         for mount in self.mounts:
             if not daemons_of(mount.path):
                 self.end(mount)
                 mount.mount(*self.options)
 
-    def said(self) -> str:
-        """What the daemons logged."""
+    def logged(self) -> str:
+        """The log of the daemons."""
         return "".join(mount.log.read_text() for mount in self.mounts if mount.log.exists())
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class Grove:
 
 
 def _is_unmounted(path: Path) -> bool:
-    """Try to make it so. What a killed daemon leaves may be held open by someone; that it is dead shows late."""
+    """Try to unmount. A killed daemon's mount may be held open, and its death shows late."""
     try:
         flag = "-u" if os.path.ismount(path) else ""
         os.stat(path)
@@ -91,7 +91,7 @@ def _is_unmounted(path: Path) -> bool:
 
 
 def read_tree(base: Path, start: str) -> dict[str, bytes | None]:
-    """Every path below `base/start`, relative to base, with what is there; None for a directory."""
+    """Every path below `base/start`, relative to base, with its content; None for a directory."""
     found: dict[str, bytes | None] = {start: None}
     with os.scandir(base / start) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):

@@ -1,6 +1,6 @@
-"""The hands of the state machine: what it picks, what it writes and how, and that the model foretold the answer.
+"""Operations of the state machine: choosing targets, writing documents, and checking the predicted result.
 
-What the bytes that were written say is remembered, for what lies in a file may become a document by a rename.
+The meaning of all written bytes is remembered, because a file may become a document by a rename.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def errno_of(work: Callable[[], object]) -> int:
 
 
 class Hands(RuleBasedStateMachine):
-    grove: ClassVar[Grove]  # shared by all examples: a mount is slow to make
+    grove: ClassVar[Grove]  # shared by all examples: mounting is slow
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,13 +49,13 @@ class Hands(RuleBasedStateMachine):
         self.model = Model()
         self.words = itertools.count(1)
         self.used: list[str] = []
-        self.texts: dict[bytes, dict[str, Any]] = {}  # what bytes say that may become a document
+        self.texts: dict[bytes, dict[str, Any]] = {}  # the meaning of bytes that may become a document
         self.readers: list[tuple[int, bytes]] = []
         self.ends = 0
         self.store = self.grove.store
         self.witness = Witness(self.grove, self.prefix)
 
-    # -- what there is ---------------------------------------------------------------------------------
+    # -- choosing a target -------------------------------------------------------------------------------
 
     def word(self) -> str:
         self.used.append(f"{self.prefix.replace('-', 'word')}{next(self.words)}")
@@ -74,11 +74,11 @@ class Hands(RuleBasedStateMachine):
         return self._one(number, list(self.model.sessions()))
 
     def some_shown(self, number: int) -> Location | None:
-        """With a session.json in the mount."""
+        """A session whose session.json is visible in the mount."""
         return self._one(number, [location for location in self.model.dirs if self.model.is_shown(location)])
 
     def raw(self, location: Location) -> bytes:
-        """Of session.json."""
+        """The bytes of session.json."""
         main = self.model.dirs[location].main
         assert main is not None
         assert main.raw is not None
@@ -116,7 +116,7 @@ class Hands(RuleBasedStateMachine):
         return {"id": f"m-{word}", "role": "user", "content": f"said {word}", "created_at": _stamp(0)}
 
     def edited(self, location: Location, what: str) -> tuple[bytes, dict[str, Any] | None]:
-        """A new text for session.json, and what it says: None if it may not become one."""
+        """New bytes for session.json and their meaning: None if they are not a valid document."""
         main = self.model.dirs[location].main
         data = dict(main.data) if main is not None else self.fresh(location)
         if what == "same" and main is not None:
@@ -150,13 +150,13 @@ class Hands(RuleBasedStateMachine):
                 file.write(raw)
 
     def rewrite(self, location: Location, raw: bytes, data: dict[str, Any] | None, work: Callable[[], object]) -> None:
-        """Another text for session.json, and what it says: None if it may not become one."""
+        """Other bytes for session.json and their meaning: None if they are not a valid document."""
         if data is not None:
             self.texts[raw] = data
         self.agree(self.model.write(location, raw, data), work)
 
     def empty(self, location: Location) -> None:
-        """Truncated and closed: nothing was written, so nothing is committed."""
+        """Truncate and close: nothing was written, so nothing is committed."""
         self.agree(0, lambda: open(self.path(location, SESSION), "wb").close())
 
     def make_temp(self, location: Location, raw: bytes) -> None:
@@ -196,7 +196,7 @@ def _stamp(second: int) -> str:
 
 
 def later(stamp: str) -> str:
-    """A later moment, spelled with all nine digits as the API does, so that texts compare as moments do."""
+    """A later timestamp with nine digits, as the API writes it, so that strings compare like times."""
     return f"{int(stamp[:4]) + 1}{stamp[4:]}"
 
 

@@ -1,6 +1,6 @@
-"""The life of a mount: signalled, stopped, killed, unmounted under someone's hands, its home moved, its clock set back.
+"""The life of a mount: signals, SIGSTOP, kill, unmounting in use, a moved home, a clock set back.
 
-What was closed is there, what was not is not, and the next mount goes on. (A disk that becomes read-only, and a home
+Data of closed files is present, other data is not, and the next mount works. (A disk that turns read-only, and a home
 that is removed: tests/mount/test_surroundings.py.)
 """
 
@@ -45,11 +45,11 @@ def title(path: Path) -> str:
 
 
 class Writers:
-    """Threads that save through a mount until it is gone; each knows which of its saves were answered with success."""
+    """Threads that save through a mount until it is gone; each records which of its saves succeeded."""
 
     def __init__(self, mount: Mounted, count: int = 3) -> None:
         self.mount = mount
-        self.done: dict[str, int] = {}  # by file: the last number that was saved
+        self.done: dict[str, int] = {}  # by file: the last number saved
         self.tried: dict[str, int] = {}
         self.faults: list[BaseException] = []
         self._stop = threading.Event()
@@ -88,7 +88,7 @@ class Writers:
         assert not self.faults, self.faults
 
     def check(self, home: Path) -> None:
-        """Rule 2: the last save that was answered, or the one that was under way."""
+        """Rule 2: the content is the last acknowledged save, or the one in progress."""
         for path, number in self.done.items():
             raw = (home / path).read_bytes()
             found = int(json.loads(raw)["title"].split()[1]) if path.endswith(".json") else _number(raw)
@@ -101,8 +101,8 @@ def _number(raw: bytes) -> int:
     return int(text)
 
 
-def _goes_on(mount: Mounted) -> None:
-    """Mounted again, everything works and nothing is damaged."""
+def _check_works_again(mount: Mounted) -> None:
+    """After mounting again, everything works and nothing is damaged."""
     mount.mount()
     path = mount.sessions / "s1/session.json"
     retitle(path, "afterwards")
@@ -111,7 +111,7 @@ def _goes_on(mount: Mounted) -> None:
 
 
 def ended_by(number: signal.Signals) -> None:
-    """A signal in the midst of work."""
+    """Send a signal to the daemon under load."""
     with mounted(fill) as mount:
         writers = Writers(mount)
         time.sleep(random.uniform(0, 0.3))
@@ -120,11 +120,11 @@ def ended_by(number: signal.Signals) -> None:
         mount.ended()
         assert os.path.ismount(mount.path) == (number is signal.SIGKILL) or number is signal.SIGKILL
         writers.check(mount.home)
-        _goes_on(mount)
+        _check_works_again(mount)
 
 
 def stopped(seconds: float) -> None:
-    """SIGSTOP: nobody gets a wrong answer, the API beside it goes on or says that it is busy, and then all goes on."""
+    """SIGSTOP: no wrong answer is given, the API continues or reports Busy, and after SIGCONT everything continues."""
     with mounted(fill) as mount:
         writers = Writers(mount)
         daemon = mount.daemon
@@ -140,13 +140,13 @@ def stopped(seconds: float) -> None:
         writers.finish()
         writers.check(mount.home)
         with Store.open(mount.home, background=False) as store:
-            store.append("s1", [Message.user("beside")])
-        wait_until(lambda: "beside" in (mount.sessions / "s1/session.json").read_text(), PATIENCE_S)
+            store.append("s1", [Message.user("by the API")])
+        wait_until(lambda: "by the API" in (mount.sessions / "s1/session.json").read_text(), PATIENCE_S)
         assert not mount.damage(), mount.damage()
 
 
 def unmounted_lazily() -> None:
-    """Who has a file open finishes what he does: his close commits, and only then the daemon goes."""
+    """A process with an open file can finish: its close commits, and only then the daemon exits."""
     with mounted(fill) as mount:
         path = mount.sessions / "s1/session.json"
         document = json.loads(path.read_bytes())
@@ -157,15 +157,15 @@ def unmounted_lazily() -> None:
             late.write(b"late")
             mount.unmount(lazily=True)
             assert not os.path.ismount(mount.path)
-            assert daemons_of(mount.path), "the daemon left its writers alone"
+            assert daemons_of(mount.path), "the daemon did not wait for its writers"
         mount.ended()
         assert title(mount.home / "sessions/s1/session.json") == "finished later"
         assert (mount.home / "sessions/s1/attachments/late").read_bytes() == b"late"
-        _goes_on(mount)
+        _check_works_again(mount)
 
 
 def unmounted_under_load() -> None:
-    """Plain unmounting is refused while somebody works, and he does not notice; in the end it is granted."""
+    """Plain unmounting is refused while the mount is in use, without disturbing writers; finally it succeeds."""
     with mounted(fill) as mount:
         writers = Writers(mount)
         with (mount.sessions / "s1/session.json").open():
@@ -175,11 +175,11 @@ def unmounted_under_load() -> None:
         writers.check(mount.home)
         mount.unmount()
         mount.ended()
-        _goes_on(mount)
+        _check_works_again(mount)
 
 
 def home_moved() -> None:
-    """The home gets another name and its old one back: what was answered with success is in it, wherever it is."""
+    """Rename the home and rename it back: acknowledged saves are in it."""
     with mounted(fill) as mount:
         path, elsewhere = mount.sessions / "s1/session.json", mount.home.parent / "elsewhere"
         mount.home.rename(elsewhere)
@@ -188,7 +188,7 @@ def home_moved() -> None:
             with suppress(OSError):
                 retitle(path, f"moved {number}")
                 saved = f"moved {number}"
-            assert not mount.home.exists(), "a second home came into being"
+            assert not mount.home.exists(), "a second home was created"
         if saved:
             assert title(elsewhere / "sessions/s1/session.json") == saved
         elsewhere.rename(mount.home)
@@ -196,10 +196,10 @@ def home_moved() -> None:
         assert title(mount.home / "sessions/s1/session.json") == "back again"
         mount.unmount()
         mount.ended()
-        _goes_on(mount)
+        _check_works_again(mount)
 
 
-# What the daemon takes for the time is a year ago once this file is there; the disk's clock goes on as it was.
+# Once this file exists, the daemon's clock is a year back; the disk's clock is not changed.
 CLOCK = """
 import os, time
 real_ns = time.time_ns
@@ -212,7 +212,7 @@ time.time = lambda: time_ns() / 1e9
 
 
 def clock_set_back() -> None:
-    """Every way to save still works, updated_at never goes back, and nobody is in conflict with himself."""
+    """Every way to save still works, updated_at never decreases, and a writer never conflicts with itself."""
     with scratch() as place, mounted(fill, program=CLOCK.format(switch=str(place / "back")) + CODE) as mount:
         path = mount.sessions / "s1/session.json"
         retitle(path, "before")
@@ -226,12 +226,12 @@ def clock_set_back() -> None:
                 temporary.replace(path)
                 assert title(path) == f"by rename {number}"
                 before = store.load("s1")
-                store.append("s1", [Message.user(f"beside {number}")])
+                store.append("s1", [Message.user(f"by the API {number}")])
                 after = store.load("s1")
                 assert before is not None
                 assert after is not None
                 assert after.updated_at.ns > before.updated_at.ns
-                wait_until(lambda n=number: f"beside {n}" in path.read_text(), PATIENCE_S)  # type: ignore[misc]
+                wait_until(lambda n=number: f"by the API {n}" in path.read_text(), PATIENCE_S)  # type: ignore[misc]
         assert not mount.damage(), mount.damage()
 
 

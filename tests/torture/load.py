@@ -1,7 +1,7 @@
-"""Standard load: what others wrote to break filesystems, against the attachments of a mount.
+"""Standard load generators, run on the attachments of a mount.
 
-stress-ng and fio write patterns, read them back and compare; they know nothing of sessions, and an attachment is a
-plain file to them. Besides, writers that sync after every few bytes.
+stress-ng and fio write patterns, read them back and compare. They know nothing of sessions: an attachment is a plain
+file. There are also writers that sync after every few bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.builders import make_session
 from tests.torture.attack import Case
 from tests.torture.mounts import Mounted, mounted
 
-# Of stress-ng's filesystem stressors, and those of others that work on files: what each is told besides its name.
+# stress-ng's filesystem stressors, and others that work on files, with their extra options.
 STRESSORS: dict[str, list[str]] = {
     **{name: [] for name in ("access", "aio", "aiol", "chattr", "chdir", "chmod", "chown", "copy-file", "dirmany")},
     **{name: [] for name in ("dnotify", "dup", "fanotify", "fcntl", "file-ioctl", "flock", "fpunch", "fstat")},
@@ -46,16 +46,16 @@ STRESSORS: dict[str, list[str]] = {
 # The filesystem stressors that are left out, and why.
 LEFT_OUT = {
     **dict.fromkeys(("binderfs", "bind-mount", "eventfd", "ioprio", "procfs"), "not about a directory"),
-    "fiemap": "a mount has no blocks of its own",
-    "fsize": "nor fallocate(2), and what stress-ng does in its stead is not held to the limit that it tests",
-    "inode-flags": "nor flags of inodes",
+    "fiemap": "a mount has no blocks",
+    "fsize": "no fallocate(2); stress-ng's substitute ignores the limit that it tests",
+    "inode-flags": "no inode flags",
     "verity": "nor verity",
-    "link": "a session is not to be had under two names: no hard links",
-    "mknod": "no devices and no FIFOs are made",
-    "xattr": "extended attributes are not kept",
+    "link": "no hard links",
+    "mknod": "no devices or FIFOs",
+    "xattr": "no extended attributes",
 }
-LONGEST_S = 15  # for one round of a stressor
-PLACES = {"attachments": "s1/attachments", "beside": "s1/load"}  # of a session; what is foreign lies beside them
+LONGEST_S = 15  # seconds for one round of a stressor
+PLACES = {"attachments": "s1/attachments", "foreign": "s1/load"}  # of a session; foreign files are stored next to them
 
 FIO = """
 [global]
@@ -88,25 +88,25 @@ def fill(home: Path) -> None:
 
 
 def need(tool: str) -> None:
-    assert shutil.which(tool), f"{tool} is missing: scripts/setup --torture installs it"
+    assert shutil.which(tool), f"{tool} is missing: run scripts/setup --torture"
 
 
-def _stands(mount: Mounted) -> None:
-    """The daemon lives, and the session is as it was."""
+def _check_unharmed(mount: Mounted) -> None:
+    """The daemon is alive and the session unchanged."""
     assert mount.daemon
     assert (mount.sessions / "s1/session.json").read_bytes() == (mount.home / "sessions/s1/session.json").read_bytes()
 
 
-def undamaged(mount: Mounted) -> None:
+def check_undamaged(mount: Mounted) -> None:
     assert not mount.damage(), mount.damage()
 
 
-def none_forgotten() -> None:
-    """Every one of the filesystem stressors that this stress-ng has is run, or left out for a reason."""
+def check_all_stressors_listed() -> None:
+    """Every filesystem stressor of this stress-ng is run, or left out for a reason."""
     need("stress-ng")
-    told = subprocess.run(["stress-ng", "--class", "filesystem?"], check=True, capture_output=True, text=True)
-    there = set((told.stdout + told.stderr).partition("stressors:")[2].split())
-    assert there, told
+    listing = subprocess.run(["stress-ng", "--class", "filesystem?"], check=True, capture_output=True, text=True)
+    there = set((listing.stdout + listing.stderr).partition("stressors:")[2].split())
+    assert there, listing
     forgotten = there - LEFT_OUT.keys() - STRESSORS.keys()
     assert not forgotten, forgotten
 
@@ -123,8 +123,8 @@ def stress(mount: Mounted, name: str, place: str, seconds: int) -> None:
     assert " fail" not in said.lower() or "failed: 0" in said, said
     rounds = re.search(rf"metrc: \[\d+\] {stressor} +(\d+)", said)
     assert rounds, said
-    _stands(mount)
-    if int(rounds[1]) == 0:  # on a machine that is busy with something else
+    _check_unharmed(mount)
+    if int(rounds[1]) == 0:  # the machine may be busy
         assert seconds < LONGEST_S, f"it did nothing\n{said}"
         stress(mount, name, place, LONGEST_S)
 
@@ -136,11 +136,11 @@ def fio(mount: Mounted, seconds: int) -> None:
     done = subprocess.run(["fio", job], capture_output=True, text=True, cwd=job.parent, timeout=seconds + 300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "verify" not in done.stderr, done.stderr
-    _stands(mount)
+    _check_unharmed(mount)
 
 
 def syncing_writers(mount: Mounted, writers: int = 4, pieces: int = 40) -> None:
-    """Several at once, each syncing after every piece; each file is what its writer wrote."""
+    """Several writers at once, each syncing after every piece; each file has its writer's content."""
     folder = mount.sessions / "s1/attachments"
     faults: list[BaseException] = []
     threads = [threading.Thread(target=_sync_often, args=(folder / f"f{n}", n, pieces, faults)) for n in range(writers)]
@@ -151,7 +151,7 @@ def syncing_writers(mount: Mounted, writers: int = 4, pieces: int = 40) -> None:
     assert not faults, faults
     for number in range(writers):
         assert (mount.home / f"sessions/s1/attachments/f{number}").read_bytes() == _piece(number) * pieces
-    _stands(mount)
+    _check_unharmed(mount)
 
 
 def _piece(number: int) -> bytes:
@@ -170,12 +170,12 @@ def _sync_often(path: Path, number: int, pieces: int, faults: list[BaseException
 
 
 def loads(seed: int, seconds: int = 1) -> Iterator[Case]:
-    """All on one mount, which stands it all."""
+    """All load cases, on one mount."""
     with mounted(fill) as mount:
-        yield Case("no stressor is forgotten", none_forgotten)
+        yield Case("no stressor is forgotten", check_all_stressors_listed)
         yield Case("fio", lambda: fio(mount, 15 * seconds))
         yield Case("syncing writers", lambda: syncing_writers(mount))
         for name in STRESSORS:
             for place in PLACES:
                 yield Case(f"stress-ng {name}, {place}", partial(stress, mount, name, place, seconds))
-        yield Case("nothing is damaged", lambda: undamaged(mount))
+        yield Case("nothing is damaged", lambda: check_undamaged(mount))

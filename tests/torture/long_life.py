@@ -1,7 +1,7 @@
-"""A mount that lives long: an hour of edits, without the pauses. What it holds stays the same.
+"""A long-running mount: an hour of edits without the pauses. Its resource use must stay constant.
 
-Every kind of change comes again and again to the same few names, so whatever grows is a leak: descriptors, memory,
-nodes of the daemon, shadows and temporaries on disk.
+All kinds of changes repeat on the same few names, so anything that grows is a leak: descriptors, memory, nodes of the
+daemon, write buffers and temporary files.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tests.torture.mounts import Mounted
 
 NAME = "lasting"
 MORE_DESCRIPTORS = 32
-MORE_MEMORY_KB = 12 * 1024  # after the warm-up; an edit that kept its 2 KB document would be 7 MB in an hour
+MORE_MEMORY_KB = 12 * 1024  # after the warm-up; keeping the 2 KB document of each edit would add 7 MB per hour
 MORE_NODES = 200
 
 
 class Life:
-    """One mount, and the edits that are made in it."""
+    """One mount and the edits made in it."""
 
     def __init__(self, grove: Grove) -> None:
         self.grove = grove
@@ -45,10 +45,10 @@ class Life:
             self.by_rename,
             self.by_vim,
             self.attached,
-            self.noted,
-            self.come_and_gone,
+            self.write_note,
+            self.create_and_delete,
             self.by_api,
-            self.looked_at,
+            self.read_views,
         ]
 
     def run(self, turns: int) -> None:
@@ -85,12 +85,12 @@ class Life:
         path.write_bytes(b"x" * (self.turn % 5000))
         path.unlink()
 
-    def noted(self) -> None:
+    def write_note(self) -> None:
         with (self.directory / TOKEN_USAGE).open("ab", buffering=0) as log:
             log.write(b'{"n": 1}\n')
         os.truncate(self.directory / TOKEN_USAGE, 0)
 
-    def come_and_gone(self) -> None:
+    def create_and_delete(self) -> None:
         copy = self.grove.sessions / f"copy{self.turn}"
         (copy).mkdir()
         (copy / SESSION).write_bytes(make_document(copy.name))
@@ -101,16 +101,16 @@ class Life:
         self.grove.store.append(NAME, [Message.user(f"turn {self.turn}")])
         wait_until(lambda: f"turn {self.turn}".encode() in (self.directory / SESSION).read_bytes(), PATIENCE_S)
 
-    def looked_at(self) -> None:
+    def read_views(self) -> None:
         top = self.mount.path
         os.listdir(top / "search" / f"turn{self.turn}")
         subprocess.run(["find", top / "views", top / "transcripts"], check=True, capture_output=True)
         (top / "sessions.json").read_bytes()
 
-    # -- what it holds -----------------------------------------------------------------------------------
+    # -- resources ---------------------------------------------------------------------------------------
 
     def size(self) -> Size:
-        Path("/proc/sys/vm/drop_caches").write_text("2")  # else the kernel's own memory of names keeps nodes alive
+        Path("/proc/sys/vm/drop_caches").write_text("2")  # otherwise the kernel's dentry cache keeps nodes alive
         return Size.of(self.mount.daemon)
 
     def nodes(self) -> int:
@@ -118,8 +118,8 @@ class Life:
         found: int = stats["nodes"]
         return found
 
-    def see_flat(self, before: Size, nodes: int) -> None:
-        """As after the warm-up. What the kernel lets go of arrives a moment later."""
+    def check_flat(self, before: Size, nodes: int) -> None:
+        """Compare with the values after the warm-up. Forgets from the kernel arrive a moment later."""
         wait_until(lambda: self.size().descriptors <= before.descriptors + MORE_DESCRIPTORS, PATIENCE_S)
         wait_until(lambda: self.nodes() <= nodes + MORE_NODES, PATIENCE_S)
         now = self.size()
@@ -128,4 +128,4 @@ class Life:
         assert not temporaries, temporaries
         assert set(os.listdir(self.grove.home / SESSIONS)) == {NAME}
         assert self.grove.store.check().is_clean
-        assert "Traceback" not in self.grove.said()
+        assert "Traceback" not in self.grove.logged()

@@ -1,7 +1,7 @@
-"""A state machine that uses a mounted home as people and programs do, beside the model that says what must be.
+"""A state machine that uses a mounted home as users and programs do, compared with a model.
 
 After every step the files on disk and in the mount, the index, the search rows, sessions.json and `check` are
-compared with the model. Hypothesis draws the steps, and shortens a sequence that fails to the steps that matter.
+compared with the model. Hypothesis draws the steps and shrinks a failing sequence.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from store.layout import ATTACHMENTS, CHILDREN, RUNTIME, SESSION, TOKEN_USAGE, L
 from tests.torture.hands import BACKUP, NOTE, TEMP, Hands, append_to, errno_of, later, text_of
 from tests.torture.pieces import Doc, File
 
-LIMBO_S = "3600"  # it ends when the mount does, and not at a moment nobody can foretell
+LIMBO_S = "3600"  # hidden names expire when the mount ends, not at an unpredictable time
 
-pick = st.integers(0, 11)  # one of those that are there, see `_one`
+pick = st.integers(0, 11)  # selects one of the existing targets, see `_one`
 root_names = st.sampled_from("abc")
 names = st.one_of(st.tuples(root_names, st.none()), st.tuples(root_names, st.sampled_from("xy")))
 edits = st.sampled_from(["title", "message", "title", "same", "pin", "broken", "type", "stranger", "older", "empty"])
@@ -35,7 +35,7 @@ short_bytes = st.binary(min_size=1, max_size=40)
 class GroveMachine(Hands):
     @rule(number=pick, what=edits, way=ways)
     def edit(self, number: int, what: str, way: str) -> None:
-        """session.json by any of the ways that tools have."""
+        """Edit session.json in any of the ways that tools use."""
         location = self.some_dir(number)
         if location is None:
             return
@@ -54,7 +54,7 @@ class GroveMachine(Hands):
 
     @rule(number=pick, what=edits)
     def prepare_temp(self, number: int, what: str) -> None:
-        """A file that waits to be renamed, while other things happen."""
+        """Create a temporary file, to be renamed in a later step."""
         location = self.some_dir(number)
         if location is not None and what != "empty":
             self.make_temp(location, self.edited(location, what)[0])
@@ -79,14 +79,14 @@ class GroveMachine(Hands):
 
     @rule(number=pick, tail=st.sampled_from([b"\n", b" \n", b"}", b"x"]))
     def append(self, number: int, tail: bytes) -> None:
-        """`>>`: white space makes a new version, anything else is refused."""
+        """`>>`: appended white space makes a new version, anything else is rejected."""
         if (location := self.some_shown(number)) is not None:
             raw, data = self.raw(location) + tail, self.data(location) if tail.isspace() else None
             self.rewrite(location, raw, data, lambda: append_to(self.path(location, SESSION), tail))
 
     @rule(number=pick, cut=st.sampled_from([0, 1, 30]))
     def truncate(self, number: int, cut: int) -> None:
-        """truncate(2) is a commit of its own; only what was appended may go."""
+        """truncate(2) is a separate commit; it can only remove what was appended."""
         if (location := self.some_shown(number)) is not None:
             old = self.raw(location)
             raw = old[: len(old) - cut]
@@ -132,13 +132,13 @@ class GroveMachine(Hands):
     @rule(number=pick)
     def rm_r(self, number: int) -> None:
         location = self.some_dir(number)
-        if location is None or self.model.is_protected(location) or self._has_news_in_limbo(location):
+        if location is None or self.model.is_protected(location) or self._has_hidden_document(location):
             return
         self.model.remove_tree(location)
         shutil.rmtree(self.path(location))
 
-    def _has_news_in_limbo(self, location: Location) -> bool:
-        """What nobody sees in a directory keeps it from being removed."""
+    def _has_hidden_document(self, location: Location) -> bool:
+        """Whether a hidden document prevents removing the directory."""
         hidden = [h for h in self.model.hidden if h == location or (location.child is None and h.root == location.root)]
         return any(self.model.dirs[h].main is not self.model.hidden[h].doc for h in hidden if h in self.model.dirs)
 
@@ -159,13 +159,13 @@ class GroveMachine(Hands):
         subprocess.run(["cp", "-r", self.path(source), self.path(target)], check=True, capture_output=True)
 
     def _has_temporaries(self, source: Location) -> bool:
-        """cp goes by the order on disk: what of them would be older in the copy, nobody can foretell."""
+        """Whether cp's order on disk makes the result of a copy unpredictable."""
         inside = [source, *(self.model.children(source) if source.child is None else [])]
         return any(name in self.model.dirs[where].files for where in inside for name in (TEMP, BACKUP))
 
     @rule(number=pick, name=st.sampled_from(["one.png", "two"]), data=short_bytes, what=st.sampled_from("wwur"))
     def attach(self, number: int, name: str, data: bytes, what: str) -> None:
-        """Any bytes, whole; `u` takes one away, `r` gives it another name."""
+        """Write an attachment with any bytes; `u` removes it, `r` renames it."""
         location = self._one(
             number, [where for where, place in self.model.dirs.items() if place.attachments is not None]
         )
@@ -199,7 +199,7 @@ class GroveMachine(Hands):
 
     @rule(number=pick, by_api=st.booleans())
     def log(self, number: int, by_api: bool) -> None:
-        """One line more at the end of a log, by the mount or by the API."""
+        """Append a line to a log, through the mount or the API."""
         location = self.some_session(number)
         if location is None:
             return
@@ -212,7 +212,7 @@ class GroveMachine(Hands):
         else:
             append_to(self.path(location, TOKEN_USAGE), line.encode() + b"\n")
 
-    # -- the API, in another process than the mount's ------------------------------------------------------
+    # -- the API, in another process than the mount's -------------------------------------------------------
 
     @rule(name=names, below=st.booleans())
     def api_create(self, name: tuple[str, str | None], below: bool) -> None:
@@ -225,7 +225,7 @@ class GroveMachine(Hands):
         self.store.save(Session.model_validate(data))
 
     def _is_headless(self, location: Location) -> bool:
-        """A child of nobody: possible, but seldom meant."""
+        """A child without a parent session: possible, but rarely intended."""
         return location.child is not None and Location(location.root) not in self.model.dirs
 
     def _api(self, number: int, change: Callable[[dict[str, Any]], None], work: Callable[[str], object]) -> None:
@@ -264,7 +264,7 @@ class GroveMachine(Hands):
 
     @rule(number=pick)
     def api_runtime(self, number: int) -> None:
-        """The sidecar alone."""
+        """Save only the sidecar."""
         location = self.some_session(number)
         if location is None:
             return
@@ -300,22 +300,22 @@ class GroveMachine(Hands):
         else:
             assert not wanted
 
-    # -- the mount's own life, and readers who stay -------------------------------------------------------------
+    # -- the life cycle of the mount, and long-lived readers --------------------------------------------------------
 
     @precondition(lambda self: self.ends < 2)
     @rule(by_kill=st.booleans(), number=pick)
     def remount(self, by_kill: bool, number: int) -> None:
-        """Ended as a user does, or killed while a writer has written half a document."""
+        """Unmount as a user does, or kill the daemon while half a document is written."""
         self.ends += 1
         self.release_readers()
         if not by_kill:
-            self.model.end_limbo()
+            self.model.expire_hidden()
             return self.grove.remount(self.grove.mounts[0])
         location = self.some_shown(number)
         fd = os.open(self.path(location, SESSION), os.O_WRONLY | os.O_TRUNC) if location else os.open("/", os.O_RDONLY)
         if location:
             os.write(fd, b'{"id": "half a docu')
-        self.model.forget_limbo()
+        self.model.reveal_hidden()
         try:
             self.grove.kill(self.grove.mounts[0])
         finally:
@@ -330,7 +330,7 @@ class GroveMachine(Hands):
 
     @rule()
     def release_readers(self) -> None:
-        """Rule 4: whatever happened since, it is the version that was opened."""
+        """Rule 4: a reader sees the version it opened, whatever happened since."""
         readers, self.readers = self.readers, []
         found = [(os.pread(fd, 1 << 20, 0), raw) for fd, raw in readers]
         for fd, _ in readers:
@@ -338,11 +338,11 @@ class GroveMachine(Hands):
         for got, raw in found:
             assert got == raw
 
-    # -- what must agree ---------------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------------------
 
     @initialize()
     def begin(self) -> None:
-        """A tree made by the API, a root that came through the mount."""
+        """Start with a tree created by the API and a root created through the mount."""
         self.api_create(("a", None), False)
         self.api_create(("a", "x"), False)
         self.mkdir(("b", None))

@@ -1,7 +1,7 @@
-"""What a home must hold, in plain Python: the directories, documents and files, and what limbo hides of them.
+"""A model of a home in plain Python: directories, documents, files, and hidden names.
 
-Nothing here knows how the store or the mount work; each operation says, in a few lines, what DESIGN promises of
-it. It changes the model and answers with the errno that the real one must answer with, 0 if it must succeed.
+It knows nothing of the implementation: each operation states the promised result in a few lines. It changes the model
+and returns the errno that the real operation must return, 0 for success.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tests.torture.pieces import Dir, Doc, File, Hidden, Rejected
 @dataclass
 class Model:
     dirs: dict[Location, Dir] = field(default_factory=dict)
-    hidden: dict[Location, Hidden] = field(default_factory=dict)  # by the mount, not on disk
+    hidden: dict[Location, Hidden] = field(default_factory=dict)  # hidden by the mount, present on disk
     number: int = 0
 
     def tick(self) -> int:
         self.number += 1
         return self.number
 
-    # -- looking -----------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------
 
     def record(self, location: Location) -> dict[str, Any] | None:
-        """A session as its owner sees it; None if there is none."""
+        """The session as the agent loads it; None if there is none."""
         found = self.dirs.get(location)
         if found is None or found.main is None:
             return None
@@ -46,25 +46,25 @@ class Model:
         return bool((self.record(location) or {}).get("pinned"))
 
     def is_protected(self, location: Location) -> bool:
-        """A pinned session, and a root with a pinned descendant, keep what they have."""
+        """Whether a session is pinned, or is a root with a pinned descendant."""
         below = self.children(location) if location.child is None else []
         return any(map(self.is_pinned, [location, *below]))
 
     def is_shown(self, location: Location) -> bool:
-        """Whether the mount has a session.json there."""
+        """Whether session.json is visible in the mount."""
         return location in self.dirs and self.dirs[location].main is not None and location not in self.hidden
 
     def has_place(self, location: Location) -> bool:
-        """Whether a directory can be made there: the one above exists."""
+        """Whether a directory can be created there: its parent exists."""
         above = self.dirs.get(Location(location.root))
         return location.child is None or (above is not None and above.has_children)
 
     # -- documents -----------------------------------------------------------------------------------------
 
     def write(self, location: Location, raw: bytes, data: dict[str, Any] | None) -> int:
-        """session.json is closed after it was opened by its name, or a fresh file is renamed onto it.
+        """Close session.json after opening it by name, or rename a new file onto it.
 
-        `data` is what the bytes say, None if they may not become a document.
+        `data` is the meaning of the bytes, None if they are not a valid document.
         """
         place, hidden = self.dirs[location], self.hidden.get(location)
         if data is None:
@@ -75,7 +75,7 @@ class Model:
         if place.main is not None and not pieces.is_same_session(data, place.main.data):
             return self._refuse(location, SESSION, raw, errno.EBADMSG)
         if hidden is not None and place.main is not None and place.main is not hidden.doc:
-            return self._refuse(location, SESSION, raw, errno.ESTALE)  # who took it away never saw what came since
+            return self._refuse(location, SESSION, raw, errno.ESTALE)  # removed before the newer version existed
         return self._commit(location, raw, data, was_deleted=hidden is not None and hidden.was_deleted)
 
     def _commit(self, location: Location, raw: bytes, data: dict[str, Any], *, was_deleted: bool) -> int:
@@ -95,7 +95,7 @@ class Model:
         return self._done(location, SESSION)
 
     def _carry(self, place: Dir, new: dict[str, Any]) -> None:
-        """What differs from the previously committed session.json reaches the sidecar, the rest of that stays."""
+        """Apply the changes since the previously committed session.json to the sidecar; the rest of it stays."""
         assert place.main is not None
         assert place.side is not None
         old, carried = place.main.data, dict(place.side.data)
@@ -106,7 +106,7 @@ class Model:
             place.side = Doc(carried, None, self.tick())
 
     def _placed(self, location: Location, raw: bytes, data: dict[str, Any]) -> Doc:
-        """As it is, or, arriving at a path not its own, as a fork."""
+        """The document unchanged, or as a fork if its path differs from its identity."""
         if pieces.is_at_home(data, location):
             return Doc(data, raw, self.tick())
         return Doc(pieces.forked(data, location), None, self.tick())
@@ -121,7 +121,7 @@ class Model:
         return self._done(location, RUNTIME)
 
     def _refuse(self, location: Location, name: str, raw: bytes, error: int) -> int:
-        """The old version has its name again, and what was typed is kept."""
+        """Restore the old version under its name and keep the rejected bytes."""
         self.dirs[location].rejected[name] = Rejected(raw)
         return self._shown(location, name, error)
 
@@ -135,7 +135,7 @@ class Model:
         return answer
 
     def rename_onto(self, location: Location, name: str, data: dict[str, Any] | None) -> int:
-        """A file that lies beside it becomes session.json."""
+        """Rename a file next to it onto session.json."""
         place = self.dirs[location]
         file, hidden = place.files[name], self.hidden.get(location)
         is_news = hidden is None or place.main is not hidden.doc
@@ -147,14 +147,14 @@ class Model:
         return answer
 
     def _onto(self, location: Location, raw: bytes, data: dict[str, Any] | None) -> int:
-        """As `write`, but who made the file after a version came may replace it, also where it was hidden."""
+        """Like `write`, but a file created after a version may replace it, even if that is hidden."""
         place, hidden = self.dirs[location], self.hidden.get(location)
         if hidden is not None and place.main is not None:
             hidden = replace(hidden, doc=place.main)
             self.hidden[location] = hidden
         return self.write(location, raw, data)
 
-    # -- limbo ---------------------------------------------------------------------------------------------
+    # -- hidden names ---------------------------------------------------------------------------------------------
 
     def unlink(self, location: Location) -> int:
         if not self.is_shown(location):
@@ -187,16 +187,16 @@ class Model:
         place.side = None
         return 0
 
-    def end_limbo(self) -> None:
-        """The mount is ended: what was taken away through it, and not replaced, is gone."""
+    def expire_hidden(self) -> None:
+        """The mount ends: hidden documents that were not replaced are deleted."""
         for location, hidden in self.hidden.items():
             place = self.dirs.get(location)
             if place is not None and place.main is hidden.doc and not self.is_protected(location):
                 place.main = None
-        self.forget_limbo()
+        self.reveal_hidden()
 
-    def forget_limbo(self) -> None:
-        """The daemon was killed: what it only hid is there."""
+    def reveal_hidden(self) -> None:
+        """The daemon was killed: hidden documents are visible again."""
         self.hidden.clear()
 
     # -- directories -----------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class Model:
         return 0
 
     def _arrive(self, location: Location) -> None:
-        """A directory that is new here: what a program deleted in limbo hides nothing in it."""
+        """A new directory: names hidden at the same path before do not apply to it."""
         for hidden in list(self.hidden):
             if hidden == location or (location.child is None and hidden.root == location.root):
                 del self.hidden[hidden]
@@ -235,7 +235,7 @@ class Model:
             return errno.ENOENT
         place, hidden = self.dirs[location], self.hidden.get(location)
         if hidden is not None and place.main is not hidden.doc:
-            self.hidden.pop(location)  # another version than the one that was taken away: it goes with nobody
+            self.hidden.pop(location)  # not the version that was hidden: it is not deleted with it
             hidden = None
         if place.has_more or (place.main is not None and hidden is None):
             return errno.ENOTEMPTY
@@ -249,13 +249,13 @@ class Model:
         self.hidden.pop(location, None)
 
     def remove_tree(self, location: Location) -> None:
-        """`rm -r` of what is not protected."""
+        """`rm -r` of an unprotected directory."""
         for child in self.children(location) if location.child is None else []:
             self._forget(child)
         self._forget(location)
 
     def move(self, source: Location, target: Location) -> int:
-        """`mv` of a session's directory: who is in it is somebody else then."""
+        """`mv` of a session's directory: the sessions in it get a new identity."""
         error = self._cannot_move(source, target)
         if error or source == target:
             return error
@@ -290,7 +290,7 @@ class Model:
         return 0
 
     def _below(self, source: Location) -> list[Location]:
-        """Whose parent a child is."""
+        """The children of a session."""
         others = {other: self.record(other) for other in self.children(source) if other != source}
         return [o for o, record in others.items() if record is not None and record["parent_session_id"] == source.id]
 
@@ -320,7 +320,7 @@ class Model:
                 setattr(place, name, Doc(data, None, self.tick()))
 
     def copy(self, source: Location, target: Location) -> None:
-        """`cp -r` to where nothing is: a fork, root to root or child to child; what is hidden is not copied."""
+        """`cp -r` to a new name: a fork, root to root or child to child; hidden files are not copied."""
         inside = [source, *(self.children(source) if source.child is None else [])]
         self._arrive(target)
         for location in inside:
@@ -337,7 +337,7 @@ class Model:
         if old.main is not None and source not in self.hidden:
             new.main = self._copied(old.main, target)
         new.files = {name: File(file.data, self.tick()) for name, file in old.files.items()}
-        for name, rejected in old.rejected.items():  # what is shown beside a document is a file like any other to cp
+        for name, rejected in old.rejected.items():  # files generated next to a document are plain files to cp
             assert rejected.reason is not None
             new.files[f"{name}.rejected"] = File(rejected.data, self.tick())
             new.files[f"{name}.error"] = File(rejected.reason, self.tick())
@@ -349,7 +349,7 @@ class Model:
     # -- the API ---------------------------------------------------------------------------------------------
 
     def api_change(self, location: Location, change: Callable[[dict[str, Any]], None]) -> None:
-        """A save: both documents say what the record says."""
+        """Save: both documents contain the record."""
         place, record = self.dirs[location], self.record(location)
         assert record is not None
         assert place.main is not None
@@ -360,7 +360,7 @@ class Model:
         self._lay_out(location)
 
     def api_append(self, location: Location, message: dict[str, Any]) -> None:
-        """The hot path: what else session.json says stays as it is. Without a sidecar it is a save."""
+        """Append: the rest of session.json stays unchanged. Without a sidecar it is a save."""
         place = self.dirs[location]
         assert place.main is not None
         if place.side is None:
@@ -370,7 +370,7 @@ class Model:
         place.main = Doc({**place.main.data, "messages": said}, None, self.tick(), is_loose=True)
 
     def _lay_out(self, location: Location) -> None:
-        """The directories that Bamboo makes; not with the first session.json that a mount brings, for cp makes them."""
+        """Create Bamboo's subdirectories; not for the first session.json through a mount, because cp creates them."""
         place = self.dirs[location]
         place.attachments = {} if place.attachments is None else place.attachments
         place.has_children = place.has_children or location.child is None
@@ -383,7 +383,7 @@ class Model:
         self.api_change(location, lambda record: None)
 
     def api_delete(self, location: Location) -> int:
-        """With all its descendants; what is hidden in the mount stays so by name."""
+        """Delete with all descendants; names hidden in the mount stay hidden."""
         going = [location, *(self.children(location) if location.child is None else self._descendants(location))]
         if any(map(self.is_pinned, going)):
             return errno.EPERM
@@ -393,14 +393,14 @@ class Model:
 
     def _descendants(self, location: Location) -> list[Location]:
         found = [location]
-        for parent in found:  # grows as it goes; two may be each other's parents
+        for parent in found:  # the list grows while it is walked; two sessions may be each other's parents
             found += [child for child in self._below(parent) if child not in found]
         return found[1:]
 
-    # -- what must be seen ---------------------------------------------------------------------------------------
+    # -- expectations -----------------------------------------------------------------------------------------------
 
     def findings(self) -> set[tuple[str, str]]:
-        """What `check` must say, by kind and path."""
+        """The expected findings of `check`, by kind and path."""
         return {finding for location in self.dirs for finding in self._findings(location)}
 
     def _findings(self, location: Location) -> Iterator[tuple[str, str]]:
@@ -423,7 +423,7 @@ class Model:
                 yield "orphan-child", location.dir
 
     def files(self, *, in_mount: bool) -> dict[str, Doc | Rejected | bytes | None]:
-        """Every path with what is there; None for a directory."""
+        """Every path with its content; None for a directory."""
         found: dict[str, Doc | Rejected | bytes | None] = {}
         for location, place in self.dirs.items():
             found[location.dir] = None

@@ -1,4 +1,4 @@
-"""A real mount for an attack: the command in a process of its own, and gone in the end, whatever happened."""
+"""A real mount for an attack: the command in its own process, always unmounted at the end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.mount.conftest import CODE, Mount, daemons_of, grovefs, wait_until
 from tests.torture.ground import scratch
 
 TICKS = os.sysconf("SC_CLK_TCK")
-PATIENCE_S = 60.0  # with a daemon on a busy machine
+PATIENCE_S = 60.0  # seconds to wait for a daemon on a busy machine
 
 
 class Mounted(Mount):
-    """A mount whose daemon is watched, and may be ended and begun again."""
+    """A mount whose daemon is monitored and can be stopped and started again."""
 
     @property
     def daemon(self) -> int:
@@ -25,7 +25,7 @@ class Mounted(Mount):
         return pid
 
     def clock(self) -> Callable[[], float]:
-        """How long the daemon has computed so far, in seconds."""
+        """CPU seconds of the daemon so far."""
         stat = Path(f"/proc/{self.daemon}/stat")
 
         def computed_s() -> float:
@@ -42,7 +42,7 @@ class Mounted(Mount):
         subprocess.run(["fusermount3", "-uz" if lazily else "-u", str(self.path)], check=True)
 
     def ended(self) -> None:
-        """The daemon is gone, and had nothing to complain of that was a bug."""
+        """Wait until the daemon has exited; its log must not contain a bug."""
         wait_until(lambda: not daemons_of(self.path), PATIENCE_S)
         assert "Traceback" not in self.log.read_text(), self.log.read_text()[-4000:]
 
@@ -55,7 +55,7 @@ class Mounted(Mount):
 def mounted(
     fill: Callable[[Path], object], *options: str, program: str = CODE, in_memory: bool = False
 ) -> Iterator[Mounted]:
-    """A new home, filled and mounted; alone in a directory. In memory, where it is not about disks."""
+    """Create, fill and mount a home in a scratch directory; in memory where disks do not matter."""
     with scratch() as place, scratch(in_memory=in_memory) as inner:
         made = Mounted(inner / "home", place / "mnt", place / "log")
         fill(made.home)

@@ -1,4 +1,4 @@
-"""Every place that takes a name from someone, as a function of a store and the name."""
+"""Every operation that takes a name from outside, as a function of a store and the name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _put(store: Store, name: str) -> None:
 
 
 def _is_from_a_kernel(name: str) -> bool:
-    """What a mount is asked for has been cut into names: none is `.` or `..`, or has a slash; any other bytes."""
+    """Whether the kernel could pass this name: not `.` or `..`, no slash; any other bytes."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name and "\ud800" not in name
 
 
@@ -83,7 +83,7 @@ def _letter(store: Store, name: str) -> None:
     message = InboxMessage.new("s1", "task", "x").model_copy(update={"id": name})
     store.mail.at("s1").deliver(message)
     found = [delivered for delivered in store.mail.at("s1").drain() if delivered.message.id == name]
-    assert found, "delivered, and not there"
+    assert found, "delivered, but missing"
     assert store.mail.at("s1").ack(name)
 
 

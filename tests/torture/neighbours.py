@@ -1,7 +1,7 @@
-"""Hostile neighbours: what somebody with access to the home may plant there, and swap while it is being used.
+"""Hostile files: links, FIFOs, devices and the like placed in a home, and names swapped while in use.
 
-Whatever lies where something else should: it is never followed, what it leads to is neither read nor written,
-nobody waits for it, and `check` tells of it once. To tell what was read, everything outside the home says SECRET.
+They are never followed; what they point to is neither read nor written; nothing blocks on them; and `check` reports
+each once. To detect reads, every file outside the home contains SECRET.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FOLLOWS = ("search-rows", "derived", "missing-row", "extra-row", "stale-row")
 
 
 def make_outside(home: Path, outside: Path) -> None:
-    """A copy of the home in which every file says something that must never be seen."""
+    """A copy of the home in which every file contains text that must never be seen."""
     shutil.copytree(home, outside)
     for path in outside.rglob("*"):
         if path.is_file() and not path.name.startswith("index.db"):
@@ -44,8 +44,8 @@ def make_outside(home: Path, outside: Path) -> None:
             )
 
 
-def seen_from_outside(outside: Path) -> dict[str, object]:
-    """Everything that writing there would change."""
+def outside_state(outside: Path) -> dict[str, object]:
+    """The state of the outside copy, which any write would change."""
     found: dict[str, object] = {}
     for path in [outside, *sorted(outside.rglob("*"))]:
         info = path.lstat()
@@ -55,16 +55,16 @@ def seen_from_outside(outside: Path) -> dict[str, object]:
 
 
 def leaked(home: Path) -> list[str]:
-    """Files of the home, the index and the trigrams among them, that say what was only said outside."""
+    """Files of the home, including the index and the trigrams, that contain text from outside."""
     return [str(p) for p in home.rglob("*") if not p.is_symlink() and p.is_file() and SECRET.encode() in p.read_bytes()]
 
 
 @contextmanager
-def nobody_waits(seconds: int = PATIENCE_S) -> Iterator[None]:
-    """Whoever opens a FIFO waits for ever; this ends it."""
+def fail_if_blocked(seconds: int = PATIENCE_S) -> Iterator[None]:
+    """Fail if something blocks, such as opening a FIFO."""
 
     def fail(number: int, frame: object) -> None:
-        raise AssertionError("somebody waits for what never comes")
+        raise AssertionError("blocked: opening a FIFO never returns")
 
     before = signal.signal(signal.SIGALRM, fail)
     signal.alarm(seconds)
@@ -75,7 +75,7 @@ def nobody_waits(seconds: int = PATIENCE_S) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-# -- planting --------------------------------------------------------------------------------------------------
+# -- placing hostile files -------------------------------------------------------------------------------------
 
 
 def away(path: Path) -> None:
@@ -95,23 +95,23 @@ def _socket(path: Path, target: Path) -> None:
 
 
 def _other_kind(path: Path, target: Path) -> None:
-    """A directory for a file, a file for a directory."""
+    """A directory in place of a file, or a file in place of a directory."""
     path.mkdir() if target.is_file() else path.write_bytes(b"no directory")
 
 
-PLANTS: dict[str, Callable[[Path, Path], object]] = {  # by what is planted at a path, given its counterpart outside
+PLANTS: dict[str, Callable[[Path, Path], object]] = {  # by kind of hostile file, given its counterpart outside
     "link": lambda path, target: path.symlink_to(target),
     "link-to-itself": lambda path, target: path.symlink_to(path.name),
     "link-to-nothing": lambda path, target: path.symlink_to("/nowhere/at/all"),
     "link-to-etc": lambda path, target: path.symlink_to("/etc" if target.is_dir() else "/etc/passwd"),
     "fifo": lambda path, target: os.mkfifo(path),
     "socket": _socket,
-    "device": lambda path, target: os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5)),  # /dev/zero has no end
+    "device": lambda path, target: os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5)),  # /dev/zero never ends
     "other-kind": _other_kind,
     "hard-link": lambda path, target: os.link(target, path),
 }
 
-# Everything that has a meaning, by its path in the home of `make_home`.
+# Every path with a meaning, in the home of `make_home`.
 SPOTS = [
     *("sessions/root", "sessions/root/session.json", "sessions/root/runtime.json", "sessions/root/children"),
     *("sessions/root/children/child", "sessions/root/children/child/session.json", "sessions/root/attachments"),
@@ -121,7 +121,7 @@ SPOTS = [
     *("projects/k/sessions/p", "projects/k/sessions/p/session.json", "projects/k/index.json"),
     *("projects/k/sessions/p/children.json", "sessions.json", ".sessions-index.lock", ".session-lifecycle.lock"),
 ]
-# Ours alone: what is planted there may keep the home shut, in plain words, but leads nobody out.
+# Our own files: a hostile file there may make opening fail with a clear error, but is not followed.
 PRIVATE_SPOTS = [
     *(".grovefs/locks", ".grovefs/open.lock", ".grovefs/index.db", ".grovefs/rejects", ".grovefs/rejects/recent.jsonl"),
     *(".grovefs/trigrams", ".grovefs/trash/*", ".grovefs/tmp", ".grovefs", "sessions", ".grovefs/mount.log"),
@@ -130,7 +130,7 @@ PRIVATE_SPOTS = [
 
 
 def spot_in(home: Path, spot: str) -> str:
-    """The path itself, or the first that it stands for."""
+    """The path itself, or the first match of its pattern."""
     if not spot.endswith("/*"):
         return spot
     parent = home / spot.removesuffix("/*")
@@ -158,9 +158,9 @@ def _place_of(path: str) -> Any:
 
 
 def plant(home: Path, outside: Path, spot: str, kind: str) -> Path:
-    """Put something else in the place of what is there. The counterpart outside stands for what it should be."""
+    """Replace a path by a hostile file. Its counterpart outside has the content it should have."""
     path, target = home / spot, outside / spot
-    if not target.exists():  # a lock file, say: nothing is there before someone asks for it
+    if not target.exists():  # such as a lock file, which is created on demand
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(SECRET.encode())
     if kind == "hard-link" and target.is_dir():
@@ -171,14 +171,14 @@ def plant(home: Path, outside: Path, spot: str, kind: str) -> Path:
 
 
 class Inapplicable(Exception):
-    """There is no such thing to plant there."""
+    """This kind of file cannot be placed there."""
 
 
-# -- using -----------------------------------------------------------------------------------------------------
+# -- using the home --------------------------------------------------------------------------------------------
 
 
 def calls(store: Store) -> list[Callable[[], object]]:
-    """Everything that reads or writes; what is not to be repeated last."""
+    """All operations that read or write; those that cannot be repeated come last."""
     places = [_place_of(p) for p in ("sessions/root/session.json", "sessions/root/attachments/new.txt")]
     root = store.names
     return [
@@ -227,7 +227,7 @@ def _names(store: Store, path: str) -> list[str]:
 
 
 def use_all(store: Store, *, may_read: bool = False) -> None:
-    """Errors are answers; anything that is no error of the store or the disk is a fault."""
+    """Run all operations. Errors of the store or the disk are expected; any other exception is a bug."""
     for call in calls(store):
         try:
             answer: object = call()
@@ -237,7 +237,7 @@ def use_all(store: Store, *, may_read: bool = False) -> None:
 
 
 def _check(store: Store, path: Path) -> list[Finding] | None:
-    """What is told of it; None if nothing is left to tell of, because opening the home put it right."""
+    """The findings; None if there are none because opening the home repaired it."""
     is_left = path.is_symlink() or not path.is_file() or path.stat().st_nlink > 1
     findings = store.check().findings
     return findings if is_left else None
@@ -248,8 +248,8 @@ def opened(home: Path) -> Store:
 
 
 def planted(spot: str, kind: str, *, while_open: bool) -> None:
-    """Plant it before the home is opened, or while it is; then do everything that can be done."""
-    with scratch(in_memory=True) as place, nobody_waits():
+    """Place the file before the home is opened, or while it is open; then run all operations."""
+    with scratch(in_memory=True) as place, fail_if_blocked():
         home, outside = prepare(place)
         spot = spot_in(home, spot)
         is_private = spot in PRIVATE_SPOTS or spot.startswith(".grovefs")
@@ -260,35 +260,35 @@ def planted(spot: str, kind: str, *, while_open: bool) -> None:
             if store is not None:
                 store.close()
             return
-        before = seen_from_outside(outside)
-        told: list[Finding] | None = None
+        before = outside_state(outside)
+        findings: list[Finding] | None = None
         try:
             store = store or opened(home)
         except (StoreError, OSError) as error:
             if not is_private:
-                raise AssertionError(f"{spot} keeps the home shut: {error}") from error
+                raise AssertionError(f"{spot} prevents opening the home: {error}") from error
         else:
             with store:
-                told = _check(store, path) if not is_private else None
-                use_all(store, may_read=kind == "hard-link")  # a file with two names is of the home as well
-        assert _unless_linked(seen_from_outside(outside), kind, outside / spot) == _unless_linked(
+                findings = _check(store, path) if not is_private else None
+                use_all(store, may_read=kind == "hard-link")  # a hard-linked file belongs to the home too
+        assert _without_linked_log(outside_state(outside), kind, outside / spot) == _without_linked_log(
             before, kind, outside / spot
         ), "written outside"
         away(path)
         assert kind == "hard-link" or not leaked(home), leaked(home)
-        if told is not None and not while_open:
-            _told_once(told, spot, kind)
+        if findings is not None and not while_open:
+            _reported_once(findings, spot, kind)
 
 
-def _unless_linked(seen: dict[str, object], kind: str, target: Path) -> dict[str, object]:
-    """A file with two names is one file: what the log it is grows by is seen under both."""
+def _without_linked_log(seen: dict[str, object], kind: str, target: Path) -> dict[str, object]:
+    """Ignore growth of a hard-linked log: it is the same file under both names."""
     return {path: what for path, what in seen.items() if kind != "hard-link" or path != str(target)}
 
 
-def _told_once(findings: list[Finding], spot: str, kind: str) -> None:
-    """One finding names it; others may tell what follows from it."""
+def _reported_once(findings: list[Finding], spot: str, kind: str) -> None:
+    """Exactly one finding names the path; others may report consequences."""
     if kind == "other-kind" and spot in ("state/facts", "projects/k"):
-        return  # a file like any other that is none of ours
+        return  # a foreign file like any other
     expected = [f for f in findings if f.kind not in FOLLOWS]
     named = [f for f in expected if f.path == spot and (kind != "hard-link" or f.kind in (kind, "export"))]
     assert len(named) == 1, f"{kind} at {spot}: {[str(f) for f in findings]}"

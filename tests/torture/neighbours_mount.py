@@ -1,6 +1,6 @@
-"""Hostile neighbours of a mount: what is planted below it, and names that lead elsewhere and back while it is used.
+"""Hostile files below a mount, and names that are swapped while it is in use.
 
-As for the store alone: nothing is followed, and nothing outside is read or written, whoever asks.
+As for the store alone: nothing is followed, and nothing outside is read or written.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tests.torture.neighbours import (
     SECRET,
     SPOTS,
     away,
+    fail_if_blocked,
     leaked,
-    nobody_waits,
     opened,
+    outside_state,
     prepare,
-    seen_from_outside,
     spot_in,
     use_all,
 )
@@ -36,7 +36,7 @@ from tests.torture.neighbours import (
 
 
 def walk(mount: Mounted, *, may_read: bool = False) -> None:
-    """Read everything there is, as a backup does; what cannot be read is an error and no more."""
+    """Read everything, as a backup does; files that cannot be read give an error."""
     for directory, folders, files in os.walk(mount.path):
         for name in [*folders, *files]:
             path = Path(directory, name)
@@ -47,7 +47,7 @@ def walk(mount: Mounted, *, may_read: bool = False) -> None:
 
 
 def write_all(mount: Mounted) -> None:
-    """Write, append to, chmod, touch, rename and remove everything there is."""
+    """Write, append to, chmod, touch, rename and remove everything."""
     for directory, folders, files in os.walk(mount.sessions, topdown=False):
         for name in [*files, *folders]:
             path = Path(directory, name)
@@ -66,7 +66,7 @@ def write_all(mount: Mounted) -> None:
 
 
 def _append(path: Path) -> None:
-    """Not through a link that the kernel itself would follow: that is the caller's own affair."""
+    """Append, but not through a link: the kernel would follow it, which is the caller's responsibility."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         os.write(fd, b"{}\n")
@@ -75,30 +75,30 @@ def _append(path: Path) -> None:
 
 
 def planted_below_a_mount(kind: str, *, while_mounted: bool) -> None:
-    """All places of one session each, planted before or behind the mount's back."""
+    """Place a file at all paths of one session each, before or after mounting."""
 
     def fill(home: Path) -> None:
         prepare(home.parent)
         if not while_mounted:
             _plant_all(home, kind)
 
-    with nobody_waits(300), mounted(fill, in_memory=True) as mount:
+    with fail_if_blocked(300), mounted(fill, in_memory=True) as mount:
         walk(mount) if while_mounted else None
         outside = mount.home.parent / "outside"
-        before = seen_from_outside(outside)
+        before = outside_state(outside)
         if while_mounted:
             _plant_all(mount.home, kind)
-            before = seen_from_outside(outside)
-        may_read = kind == "hard-link"  # a file with two names is of the home as well
+            before = outside_state(outside)
+        may_read = kind == "hard-link"  # a hard-linked file belongs to the home too
         walk(mount, may_read=may_read)
         write_all(mount)
         walk(mount, may_read=may_read)
         assert mount.daemon
-        assert kind == "hard-link" or seen_from_outside(outside) == before, "written outside"
+        assert kind == "hard-link" or outside_state(outside) == before, "written outside"
 
 
 def _plant_all(home: Path, kind: str) -> None:
-    """Each place in a copy of the session of its own."""
+    """Place each file in a separate copy of the session."""
     for number, spot in enumerate(s for s in SPOTS if s.startswith("sessions/")):
         target = home / f"sessions/v{number}"
         shutil.copytree(home / "sessions/root", target, symlinks=True)
@@ -117,7 +117,7 @@ def below_a_mount(seed: int) -> Iterator[Case]:
             yield Case(name, lambda k=kind, w=late: planted_below_a_mount(k, while_mounted=w))  # type: ignore[misc]
 
 
-# -- swapped while it is used --------------------------------------------------------------------------------------
+# -- swapped while in use ------------------------------------------------------------------------------------------
 
 SWAPPER = """
 import ctypes, os, sys
@@ -130,10 +130,10 @@ while os.getppid() == int(sys.argv[3]):
 
 @contextmanager
 def swapped(home: Path, spot: str) -> Iterator[None]:
-    """A process that makes a name lead here and there, as fast as it can.
+    """A process that swaps two names as fast as it can.
 
-    The link leads out only from the home itself, by a directory that no mount shows: in a mount it is a link like any
-    other, and whoever goes there by path is led by the kernel, not by us.
+    The link only leads out of the home itself, through a directory that no mount shows: in a mount it is a plain
+    link, and the kernel resolves it for the caller.
     """
     path, inside = home / spot, ".grovefs/trash" if spot == ".grovefs/tmp" else ".grovefs/tmp"
     decoy = path.parent / f".decoy-{path.name}"
@@ -157,14 +157,14 @@ SWAPPED = [
 
 
 def swap(spot: str, rounds: int = 6) -> None:
-    """Use the store, and a mount where it can be, while a name leads here and there."""
+    """Use the store, and a mount where possible, while a name is swapped."""
 
     def fill(home: Path) -> None:
         prepare(home.parent)
 
-    with nobody_waits(240), mounted(fill, in_memory=True) as mount:
+    with fail_if_blocked(240), mounted(fill, in_memory=True) as mount:
         outside = mount.home.parent / "outside"
-        before = seen_from_outside(outside)
+        before = outside_state(outside)
         stop = threading.Event()
         faults: list[BaseException] = []
         walker = threading.Thread(target=_walk_until, args=(mount, stop, faults))
@@ -179,13 +179,13 @@ def swap(spot: str, rounds: int = 6) -> None:
                     stop.set()
                     walker.join()
             assert not faults, faults
-            assert seen_from_outside(outside) == before, _difference(before, seen_from_outside(outside))
+            assert outside_state(outside) == before, _difference(before, outside_state(outside))
         away(mount.home.parent / "exported")
         assert not leaked(mount.home), leaked(mount.home)
 
 
 def _restore(home: Path) -> None:
-    """What the last round deleted is needed again."""
+    """Restore what the previous round deleted."""
     (home / "sessions/root").mkdir(exist_ok=True)
 
 
@@ -201,7 +201,7 @@ def _walk_until(mount: Mounted, stop: threading.Event, faults: list[BaseExceptio
 def _difference(before: dict[str, object], after: dict[str, object]) -> str:
     gone, new = sorted(before.keys() - after), sorted(after.keys() - before)
     changed = [path for path in before.keys() & after if before[path] != after[path]]
-    return f"written outside: gone {gone}, new {new}, changed {changed}"
+    return f"written outside: removed {gone}, new {new}, changed {changed}"
 
 
 def swaps(seed: int) -> Iterator[Case]:

@@ -1,7 +1,7 @@
-"""What the model is made of: documents, other files, directories, and what says whose a document is.
+"""The parts of the model: documents, other files, directories, and identity.
 
-A document whose new bytes the store decides (a fork, a carried sidecar, an API save) is known by its members alone,
-until what lies on disk has been compared with them; from then on it is known to the byte.
+Where the store decides the new bytes of a document (a fork, a merged sidecar, an API save), only its members are
+predicted, until the bytes on disk have been compared with them; from then on the exact bytes are known.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Any
 from store.layout import Location
 
 IDENTITY = ("id", "kind", "root_session_id", "parent_session_id", "spawn_depth")
-# What an API save may bring along, by rules that other tests prove; the model compares what it set itself.
+# Members an API save may add, covered by other tests; the model compares what it set itself.
 COMPARED = ("id", "kind", "root_session_id", "parent_session_id", "title", "pinned", "note", "metadata")
 
 
 @dataclass
 class Doc:
     data: dict[str, Any]
-    raw: bytes | None  # None until it has been seen
-    number: int  # the moment of its commit
-    is_loose: bool = False  # written by the API: only COMPARED and what was said is foretold
+    raw: bytes | None  # None until read
+    number: int  # time of its commit
+    is_loose: bool = False  # written by the API: only COMPARED and the members set are predicted
 
     def adopt(self, found: bytes) -> None:
-        """Compare with what is there; what was open is settled by it."""
+        """Compare with the bytes on disk and adopt them."""
         data = json.loads(found)
         view = _told if self.is_loose else _bare
-        assert view(data) == view(self.data), f"{view(data)} is there, {view(self.data)} was to be"
+        assert view(data) == view(self.data), f"{view(data)} is there, {view(self.data)} was expected"
         self.data, self.raw = data, found
 
 
 def _told(data: dict[str, Any]) -> dict[str, Any]:
-    told = {name: data.get(name) for name in COMPARED if name != "metadata"}
-    return told | {"metadata": data.get("metadata") or {}, "said": said(data), "pinned": bool(data.get("pinned"))}
+    compared = {name: data.get(name) for name in COMPARED if name != "metadata"}
+    return compared | {"metadata": data.get("metadata") or {}, "said": said(data), "pinned": bool(data.get("pinned"))}
 
 
 def _bare(data: dict[str, Any]) -> dict[str, Any]:
-    """Without members of identity that say nothing."""
+    """Without empty identity members."""
     return {k: v for k, v in data.items() if k not in IDENTITY or v not in (None, 0)}
 
 
@@ -49,43 +49,43 @@ def said(data: dict[str, Any]) -> list[str]:
 @dataclass
 class File:
     data: bytes
-    number: int  # the moment it was made
+    number: int  # creation time
 
 
 @dataclass
 class Rejected:
     data: bytes
-    reason: bytes | None = None  # until it has been read
+    reason: bytes | None = None  # None until read
 
 
 @dataclass
 class Dir:
-    """The directory of a session, or of what may become one."""
+    """The directory of a session, or of a future one."""
 
     main: Doc | None = None
     side: Doc | None = None
-    attachments: dict[str, bytes] | None = None  # None: not even a directory
-    has_children: bool = False  # the directory `children/`
-    files: dict[str, File] = field(default_factory=dict)  # foreign ones, and the log
+    attachments: dict[str, bytes] | None = None  # None: the directory does not exist
+    has_children: bool = False  # whether `children/` exists
+    files: dict[str, File] = field(default_factory=dict)  # foreign files, and the log
     rejected: dict[str, Rejected] = field(default_factory=dict)
 
     @property
     def has_more(self) -> bool:
-        """Than session.json, which the mount may hide."""
+        """Whether it has more than session.json, which the mount may hide."""
         return bool(self.side or self.files or self.has_children or self.attachments is not None)
 
 
 @dataclass
 class Hidden:
-    doc: Doc  # the version that was taken away; no other goes in its stead
-    was_deleted: bool  # by unlink, not by rename: who deletes first means what comes next
+    doc: Doc  # the hidden version; no other is deleted in its place
+    was_deleted: bool  # by unlink, not by rename: after an unlink, the next file replaces it
 
 
-# -- whose a document is -----------------------------------------------------------------------------------------------
+# -- identity ----------------------------------------------------------------------------------------------------------
 
 
 def spelled(data: dict[str, Any], members: dict[str, Any]) -> dict[str, Any]:
-    """With other members of identity; None takes one away."""
+    """With other identity members; None removes one."""
     return {k: v for k, v in {**data, **members}.items() if k not in members or v is not None}
 
 
@@ -102,7 +102,7 @@ def below_root(root: str) -> dict[str, Any]:
 
 
 def forked(data: dict[str, Any], location: Location) -> dict[str, Any]:
-    """A document at a path that is not its own."""
+    """A document copied to a path that does not match its identity."""
     own: dict[str, Any] = {"id": location.id, "kind": location.kind, "root_session_id": location.root}
     if location.child is None:
         own |= {"parent_session_id": None, "spawn_depth": 0}

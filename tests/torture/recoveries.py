@@ -1,6 +1,6 @@
-"""Killed, or failed, while it recovers: a home that a crash left half-way is opened, and struck again at every call.
+"""Killed, or an I/O error, at every call during recovery from a crash.
 
-However often that happens, whoever opens it in the end finds the old one or the new one, and nothing wrong.
+However often that happens, the next opening finds the old or the new version, and no damage.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tests.crash.scenarios import Scenario, copy_home
 from tests.torture import traced
 from tests.torture.attack import Case
 from tests.torture.ground import scratch
-from tests.torture.syscalls import VARIANTS, Struck, blows, changes, changing, check_after_kill, judge_after
-from tests.torture.traced import Act, Blow, Call
+from tests.torture.syscalls import VARIANTS, FaultInjector, blows, changes, changing, check_after_kill, judge_after
+from tests.torture.traced import Act, Call, Fault
 
-# Killed before the last of its moves: the most is left to be done.
+# Killed before the last move: most of the recovery is left to do.
 INTERRUPTED = ("save", "clear", "fork a tree", "rename session", "delete child", "upsert a project's child")
 
 
-def opening(home: Path, scenario: Scenario, blow: Blow | None = None) -> Callable[[], Act]:
-    """The act is to open it; under an error, it is opened again by the same process."""
+def opening(home: Path, scenario: Scenario, blow: Fault | None = None) -> Callable[[], Act]:
+    """The action is opening the home; after an error, the same process opens it again."""
 
     def judge(error: Exception | None) -> None:
         assert blow is not None
@@ -38,28 +38,28 @@ def opening(home: Path, scenario: Scenario, blow: Blow | None = None) -> Callabl
 
 
 class Crashed:
-    """A home as a crash has left it, and copies of it."""
+    """A home as left by a crash, and copies of it."""
 
-    def __init__(self, here: Struck, scenario: Scenario) -> None:
+    def __init__(self, here: FaultInjector, scenario: Scenario) -> None:
         self.here, self.scenario = here, scenario
         self.origin = here.place / "crashed"
         shutil.rmtree(self.origin, ignore_errors=True)
         copy_home(here.origin, self.origin)
         moves = here.count(scenario)["renameat"]
-        outcome = traced.run(changing(self.origin, scenario), here.log, Blow("renameat", moves, "kill"))
+        outcome = traced.run(changing(self.origin, scenario), here.log, Fault("renameat", moves, "kill"))
         assert outcome.said is None, outcome
 
     def calls(self) -> list[Call]:
         with self.here.home(self.origin) as home:
             return traced.calls(opening(home, self.scenario), self.here.log)
 
-    def kill(self, blow: Blow) -> None:
+    def kill(self, blow: Fault) -> None:
         with self.here.home(self.origin) as home:
             outcome = traced.run(opening(home, self.scenario), self.here.log, blow)
             assert outcome.said in (None, "over"), outcome
             check_after_kill(home, self.scenario, self.here.before, reported=False)
 
-    def fail(self, blow: Blow) -> None:
+    def fail(self, blow: Fault) -> None:
         with self.here.home(self.origin) as home:
             prepare = opening(home, self.scenario, blow)
             outcome = traced.run(prepare, self.here.log, blow, is_judged=True)
@@ -69,14 +69,14 @@ class Crashed:
 
 def cases(seed: int) -> Iterator[Case]:
     with scratch(in_memory=True) as place:
-        here = Struck(place)
+        here = FaultInjector(place)
         chosen = [scenario for scenario in changes(seed) if scenario.name in INTERRUPTED]
         for scenario in chosen:
             crashed = Crashed(here, scenario)
             calls = crashed.calls()
             for call in calls:
-                blow = Blow(call.name, call.number, "kill")
+                blow = Fault(call.name, call.number, "kill")
                 yield Case(f"recovering {scenario.name}: {blow}", partial(crashed.kill, blow))
-            for turn in (0, len(VARIANTS) // 2):  # once, and from then on
+            for turn in (0, len(VARIANTS) // 2):  # once, and permanently
                 for blow in blows(calls, seed, turn):
                     yield Case(f"recovering {scenario.name}: {blow}", partial(crashed.fail, blow))

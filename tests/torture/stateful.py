@@ -1,4 +1,4 @@
-"""The attacks that hold a mount open and use it: the model, the crowd, the long life."""
+"""The attacks that keep a mount open: the model, the crowd, the long life."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tests.torture.grove import Grove
 from tests.torture.long_life import Life
 from tests.torture.machine import LIMBO_S, GroveMachine
 
-EXAMPLES = 10  # in a case: few, so that the time is kept
+EXAMPLES = 10  # examples per case: few, to respect the deadline
 STEPS = 30
-ROUNDS = 10_000  # more than any time has room for; a stream must end, for one case to be had alone
+ROUNDS = 10_000  # more than fit into any time; a stream must end, for running a single case
 CROWD_S = 40.0
 EDITS = 100
-AN_HOUR = 36  # times so many edits: one a second, if it were not for the pauses that are left out
+AN_HOUR = 36  # times this number of edits: one per second, without the pauses
 WARM_UP = 5
 
 
 def model_settings(examples: int, steps: int) -> settings:
-    """No database: a failure is had again by its seed."""
+    """Without a database: a failure is repeated by its seed."""
     return settings(
         max_examples=examples,
         stateful_step_count=steps,
@@ -38,7 +38,7 @@ def model_settings(examples: int, steps: int) -> settings:
 
 
 def run_model(grove: Grove, number: int, examples: int, steps: int) -> None:
-    """Examples of one seed; if one fails, the shortest sequence that does is in the error's notes."""
+    """Run the examples of one seed; a failure's notes contain the shortest failing sequence."""
     machine = type("Seeded", (GroveMachine,), {"grove": grove})
     run_state_machine_as_test(seed(number)(machine), settings=model_settings(examples, steps))
 
@@ -81,7 +81,7 @@ def _long_life(number: int) -> Iterator[Case]:
 
         def live() -> None:
             life.run(EDITS)
-            life.see_flat(before, nodes)
+            life.check_flat(before, nodes)
 
         for turn in range(AN_HOUR):
             yield Case(f"edits-{turn}", live)
@@ -91,7 +91,7 @@ def _long_life(number: int) -> Iterator[Case]:
 
 MODEL = Attack(
     "model",
-    "a mounted home beside a plain model of it, step by step",
+    "a mounted home compared with a plain model, step by step",
     _model,
     minutes=5.9,
     cases_at_once=EXAMPLES,
@@ -99,5 +99,5 @@ MODEL = Attack(
 )
 CROWD = Attack("crowd", "eight processes and two mounts on one home", _crowd, minutes=4.0, is_endless=True)
 LONG_LIFE = Attack(
-    "long-life", "an hour of edits: memory and descriptors flat", _long_life, minutes=2.5, cases_at_once=EDITS
+    "long-life", "an hour of edits: memory and descriptors stay flat", _long_life, minutes=2.5, cases_at_once=EDITS
 )

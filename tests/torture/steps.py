@@ -1,7 +1,7 @@
-"""The mount's daemon, killed with SIGKILL at each durable step, by whatever is written through the mount.
+"""The mount's daemon, killed with SIGKILL at each durable step of each writer.
 
-After each kill the mount comes up again over its dead self, shows the old or the new, and takes the next save; the
-store's `check` finds nothing. Which steps were hit is told by name.
+After each kill the next mount replaces the dead one, shows the old or the new version and accepts the next save;
+`check` finds nothing. The steps that were hit are reported by name.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from tests.torture.forked import in_child
 from tests.torture.ground import Ground, flaws, scratch, tree_below
 from tests.torture.writers import WRITERS, Writer, save
 
-# What a mount's changes consist of. Logs are appended to in place, without a step.
+# The steps of changes through a mount. Appending to a log has none.
 STEPS = frozenset(
     {"make-dir", "write-temp", "sync-temp", "mark", "move", "sync-dir", "index", "remove", "remove-tree", "exchange"}
 )
-UNTOUCHED = 200  # more steps than any writer takes
+UNTOUCHED = 200  # more than any writer has
 
 
 class Stepped(Ground):
-    """Copies are mounted, and their daemon is killed at a step; and what was hit so far."""
+    """Mounts copies of the home and kills their daemon at a step; records which steps were hit."""
 
     def __init__(self, place: Path, memory: Path) -> None:
         super().__init__(place, memory)
         self.home = memory / "home"
         self.hit: Counter[str] = Counter()
-        self.through: dict[str, bool] = {}  # whether a writer got through before the step that was to be the last
+        self.through: dict[str, bool] = {}  # whether a writer finished before its last step
 
     def kill(self, writer: Writer, at: int) -> None:
         home = copy_home(self.origin, self.home)
@@ -44,7 +44,7 @@ class Stepped(Ground):
                 daemon.fuse.light()
                 error = in_child(lambda: writer.write(daemon.path), daemon.abort)
                 steps = daemon.fuse.steps
-            assert not daemon.was_stuck, "its writer waited for the dead"
+            assert not daemon.was_stuck, "the writer waited for the dead daemon"
             self.through[writer.name] = len(steps) < at
             self.hit.update(steps[at - 1 : at])
             with mounted(home, self.place) as daemon:
@@ -54,7 +54,7 @@ class Stepped(Ground):
             shutil.rmtree(home)
 
     def _look(self, daemon: Daemon) -> None:
-        """It is up again: it can be read, and written."""
+        """After mounting again, the home can be read and written."""
 
         def use() -> None:
             (daemon.path / "sessions.json").read_bytes()
@@ -68,12 +68,12 @@ class Stepped(Ground):
         with Store.open(home, background=False) as store:
             assert not flaws(store), flaws(store)
             done = writer.done(store)
-            assert done or not reported, "success was reported, and it is gone"
+            assert done or not reported, "success was reported, but the change is missing"
             assert store.search("later")
             if not done:
                 now = tree_below(home)
                 kept = self.before if not writer.in_parts else self.before.keys() & now.keys()
-                assert all(now.get(path) == self.before[path] for path in kept), "neither the old nor the new"
+                assert all(now.get(path) == self.before[path] for path in kept), "neither the old nor the new version"
             assert not list((home / ".grovefs/tmp").iterdir())
 
 
@@ -84,11 +84,11 @@ def ground() -> Iterator[Stepped]:
 
 
 def kills(seed: int) -> Iterator[Case]:
-    """Every writer at every step; at the end, that no step was left out."""
+    """Every writer at every step; finally, check that no step was left out."""
     with ground() as here:
         for writer in WRITERS:
             yield from kills_by(here, writer)
-        if here.through.keys() == {writer.name for writer in WRITERS}:  # else only one case was wanted
+        if here.through.keys() == {writer.name for writer in WRITERS}:  # otherwise only one case was requested
             yield Case("every step was hit", lambda: check_hit(here.hit))
 
 

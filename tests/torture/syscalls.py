@@ -1,7 +1,7 @@
-"""Killed, or failed, at every system call that changes the disk: rules 1, 2, 3 and 7, for every kind of change.
+"""Killed, or an I/O error, at every system call that changes the disk: rules 1, 2, 3 and 7, for every change.
 
-Each case is one blow, on a copy of one small home. Homes lie in memory, where a sync costs nothing: what a kill leaves
-does not depend on it, and thousands of cases take minutes.
+Each case is one fault, on a copy of a small home. Homes are in memory, where a sync costs nothing: the state
+after a kill does not depend on syncs, and thousands of cases take minutes.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from tests.crash.scenarios import BESIDES, SCENARIOS, Scenario, copy_home
 from tests.torture import traced
 from tests.torture.attack import Case
 from tests.torture.ground import Ground, Tree, files_of, flaws, scratch, tree_below
-from tests.torture.traced import Act, Blow, Call
+from tests.torture.traced import Act, Call, Fault
 
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EROFS")
 VARIANTS = [(what, is_lasting) for is_lasting in (False, True) for what in ERRORS]
-# Several commits, one after the other: an error, or a kill, leaves those before it made.
+# Several commits: an error or a kill keeps the earlier ones.
 IN_PARTS = frozenset({"cleanup", "migrate", "rebuild", "export", "acknowledge mail"})
 
 
-# -- what is to hold afterwards ------------------------------------------------------------------------------------
+# -- invariants afterwards -----------------------------------------------------------------------------------------
 
 
 def check_after_kill(home: Path, scenario: Scenario, before: Tree, *, reported: bool) -> None:
-    """Opened anew it is the old one or the new one, `check` finds nothing, and what was reported is there."""
+    """After reopening, it is the old or the new version, `check` finds nothing, and reported changes are present."""
     with Store.open(home, background=False) as store:
         assert not flaws(store), flaws(store)
         done = scenario.done(store)
-        assert done or not reported, "success was reported, and it is gone"
+        assert done or not reported, "success was reported, but the change is missing"
         if not done and scenario.name not in IN_PARTS:
-            assert files_of(tree_below(home)) == files_of(before), "neither the old one nor the new one"
+            assert files_of(tree_below(home)) == files_of(before), "neither the old nor the new version"
         assert not list((home / ".grovefs/tmp").iterdir())
 
 
@@ -51,9 +51,9 @@ def judge_result(
     *,
     is_lasting: bool,
 ) -> None:
-    """Behind the point of no return there are two exceptions: see DESIGN's section on commits."""
+    """After the rename of session.json there are two exceptions, see the module `store.commit`."""
     if error is None:
-        # An export has to wait where the index does; and while that cannot be written, who asks it is told so.
+        # An export waits if the index does; while that cannot be written, the export fails.
         is_waiting = scenario.name == "export" or (is_lasting and store.maintenance.status()["unfinished"])
         assert is_waiting or scenario.done(store)
         return
@@ -63,31 +63,31 @@ def judge_result(
         return
     if "new version is in place" in str(error):
         assert scenario.done(store)
-    elif not (is_lasting and "will be finished" in str(error)):  # not even taking it back was possible
-        assert tree_below(store.home) == before, f"{error!r}, and something has changed"
+    elif not (is_lasting and "will be finished" in str(error)):  # even the rollback failed
+        assert tree_below(store.home) == before, f"{error!r}, but something changed"
 
 
 def judge_after(store: Store, scenario: Scenario, *, reported: bool = False) -> None:
-    """The disk is well again: what could not be tidied up is, what was reported is there, and the next try works."""
+    """The disk works again: leftovers are cleaned up, reported changes are present, and a retry succeeds."""
     left = flaws(store)
     kinds = {flaw.kind for flaw in left}
-    assert "unfinished" in kinds or kinds <= {"temporary"}, left  # what is unfinished has no rows yet
+    assert "unfinished" in kinds or kinds <= {"temporary"}, left  # unfinished commits have no rows yet
     if left:
         store.check(repair=True)
         assert not flaws(store), flaws(store)
     done = scenario.done(store)
-    assert done or not reported or scenario.name == "export", "success was reported, and it is gone"
+    assert done or not reported or scenario.name == "export", "success was reported, but the change is missing"
     if not done:
         scenario.change(store)
-    assert scenario.done(store), "the next try"
+    assert scenario.done(store), "the retry"
     assert not flaws(store), flaws(store)
 
 
-# -- one home, and what befalls it ---------------------------------------------------------------------------------
+# -- faults on copies of a home --------------------------------------------------------------------------------
 
 
-class Struck(Ground):
-    """Copies are struck at a system call."""
+class FaultInjector(Ground):
+    """Injects faults into changes on copies of a home."""
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
@@ -106,40 +106,40 @@ class Struck(Ground):
             shutil.rmtree(home)
 
     def calls(self, scenario: Scenario) -> list[Call]:
-        """Those that a change makes."""
+        """The system calls that a change makes."""
         if scenario.name not in self._calls:
             with self.home() as home:
                 self._calls[scenario.name] = traced.calls(changing(home, scenario), self.log)
         return self._calls[scenario.name]
 
     def count(self, scenario: Scenario) -> Counter[str]:
-        """How often it makes each."""
+        """The number of calls by name."""
         return Counter(call.name for call in self.calls(scenario))
 
-    def kill(self, scenario: Scenario, blow: Blow) -> bool:
-        """True if it was struck; False if it ran through untouched."""
+    def kill(self, scenario: Scenario, blow: Fault) -> bool:
+        """Kill at a call. True if the call was reached; False if the change finished before."""
         with self.home() as home:
             outcome = traced.run(changing(home, scenario), self.log, blow)
             assert outcome.said in (None, "over"), outcome
             check_after_kill(home, scenario, self.before, reported=outcome.said is not None)
         return outcome.said is None
 
-    def kill_behind(self, scenario: Scenario, blow: Blow) -> None:
-        """On to where it runs through untouched: the next call, mostly, but SQLite does not always write as often."""
+    def kill_after_last(self, scenario: Scenario, blow: Fault) -> None:
+        """Kill after the last call; retried at later ones, because SQLite's number of writes varies."""
         for number in range(blow.number, 2 * blow.number + 10):
             if not self.kill(scenario, blow._replace(number=number)):
                 return
-        raise AssertionError("it never ran through")
+        raise AssertionError("the change never finished")
 
-    def fail(self, scenario: Scenario, blow: Blow) -> None:
+    def fail(self, scenario: Scenario, blow: Fault) -> None:
         with self.home() as home:
             outcome = traced.run(changing(home, scenario, blow), self.log, blow, is_judged=True)
             assert outcome.said is not None, "the process is dead"
             assert outcome.verdict == "well", f"{outcome.said}\n{outcome.verdict}"
 
 
-def changing(home: Path, scenario: Scenario, blow: Blow | None = None) -> Callable[[], Act]:
-    """The change, of a store that is open already; under an error it is judged by the same process, which lives."""
+def changing(home: Path, scenario: Scenario, blow: Fault | None = None) -> Callable[[], Act]:
+    """A change by an open store; after an error, the same process judges the result."""
 
     def prepare() -> Act:
         store = Store.open(home, background=False)
@@ -161,51 +161,51 @@ def changing(home: Path, scenario: Scenario, blow: Blow | None = None) -> Callab
 
 
 def changes(seed: int) -> list[Scenario]:
-    """All kinds of changes, in an order of the seed's: where time is short, another seed tries others."""
+    """All kinds of changes, in random order: with little time, another seed tries others."""
     return random.Random(seed).sample([*SCENARIOS, *BESIDES], len(SCENARIOS) + len(BESIDES))
 
 
 def kills(seed: int) -> Iterator[Case]:
-    """At every call, and behind the last, where nothing is left to be killed."""
+    """Kill at every call, and after the last one."""
     with scratch(in_memory=True) as place:
-        here = Struck(place)
+        here = FaultInjector(place)
         for scenario in changes(seed):
             yield from kills_in(here, scenario)
 
 
-def kills_in(here: Struck, scenario: Scenario) -> Iterator[Case]:
+def kills_in(here: FaultInjector, scenario: Scenario) -> Iterator[Case]:
     for call, count in sorted(here.count(scenario).items()):
         for number in range(1, count + 1):
-            blow = Blow(call, number, "kill")
+            blow = Fault(call, number, "kill")
             yield Case(f"{scenario.name}: {blow}", partial(_kill, here, scenario, blow))
-        blow = Blow(call, count + 1, "kill")
-        yield Case(f"{scenario.name}: {blow}, behind the last", partial(here.kill_behind, scenario, blow))
+        blow = Fault(call, count + 1, "kill")
+        yield Case(f"{scenario.name}: {blow}, after the last", partial(here.kill_after_last, scenario, blow))
 
 
-def _kill(here: Struck, scenario: Scenario, blow: Blow) -> None:
+def _kill(here: FaultInjector, scenario: Scenario, blow: Fault) -> None:
     here.kill(scenario, blow)
 
 
 def faults(seed: int) -> Iterator[Case]:
-    """Every call with one error; then with each of the others. Whether it fails once or from then on changes with it.
+    """Every call with one error, then with each of the others; alternating between once and permanently.
 
-    Of a row of equal calls on one file, such as the pages of a transaction, all are tried with one error, and the first
-    and the last with the others: the store and SQLite do not tell one page from the next.
+    Of a run of equal calls on one file, such as the pages of a transaction, all get one error, and the first and
+    the last get the others: the store and SQLite do not distinguish pages.
     """
     with scratch(in_memory=True) as place:
-        here = Struck(place)
+        here = FaultInjector(place)
         for turn in range(len(ERRORS)):
             for scenario in changes(seed):
                 yield from faults_in(here, scenario, seed, turn)
 
 
-def faults_in(here: Struck, scenario: Scenario, seed: int, turn: int = 0) -> Iterator[Case]:
+def faults_in(here: FaultInjector, scenario: Scenario, seed: int, turn: int = 0) -> Iterator[Case]:
     for blow in blows(here.calls(scenario), seed, turn):
         yield Case(f"{scenario.name}: {blow}", partial(here.fail, scenario, blow))
 
 
-def blows(calls: list[Call], seed: int, turn: int) -> Iterator[Blow]:
-    """An error at each call; which one it is changes from call to call, and from turn to turn."""
+def blows(calls: list[Call], seed: int, turn: int) -> Iterator[Fault]:
+    """An error at each call, changing from call to call and from round to round."""
     for place, call in enumerate(calls):
         if turn == 0 or not call.is_between:
-            yield Blow(call.name, call.number, *VARIANTS[(place + seed + turn) % len(VARIANTS)])
+            yield Fault(call.name, call.number, *VARIANTS[(place + seed + turn) % len(VARIANTS)])

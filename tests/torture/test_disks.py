@@ -1,4 +1,4 @@
-"""A full disk and a read-only one, at a few places; scripts/torture tries them all."""
+"""Full and read-only disks, a few cases; scripts/torture runs all of them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CHANGES = {scenario.name: scenario for scenario in SCENARIOS}
 WRITES = {writer.name: writer for writer in WRITERS}
 
 
-def test_a_full_disk_costs_nothing() -> None:
-    """Rule 3, with as many pages or names left as the middle of a change needs, by API and through the mount."""
+def test_a_full_disk_loses_nothing() -> None:
+    """Rule 3, with the free pages or inodes that the middle of a change needs, by API and through the mount."""
     with scratch() as place, small_disk(place) as small:
         here = Filling(place, small)
         for name in ("save", "token usage"):
@@ -27,14 +27,14 @@ def test_a_full_disk_costs_nothing() -> None:
         here.write(WRITES["append to a log"], partial(small.fill, 0))
 
 
-def test_a_disk_that_turns_read_only_costs_nothing() -> None:
+def test_a_read_only_disk_loses_nothing() -> None:
     with scratch() as place, failing_disk(place) as disk:
         here = Failing(place, disk)
         here.change(CHANGES["save"])
         here.write(WRITES["rename-replace"])
 
 
-def test_a_full_disk_is_full() -> None:
+def test_the_small_disk_fills_up() -> None:
     with scratch() as place, small_disk(place, size="1m", names=50) as small:
         small.fill(1)
         (small.path / "one").write_bytes(bytes(4096))

@@ -1,4 +1,4 @@
-"""A change that fails, and fails to be taken back; scripts/torture does it for all kinds of changes."""
+"""A failed change whose rollback fails too, a few cases; scripts/torture runs all of them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import pytest
 from tests.crash.scenarios import BESIDES
 from tests.torture.doubles import pairs
 from tests.torture.ground import scratch
-from tests.torture.syscalls import Struck
+from tests.torture.syscalls import FaultInjector
 
 EDIT = next(scenario for scenario in BESIDES if scenario.name == "edit in place")
 
 
 @pytest.mark.warns
-def test_what_is_half_taken_back_is_finished_or_not_there() -> None:
+def test_a_failed_rollback_is_completed_or_undone() -> None:
     with scratch(in_memory=True) as place:
-        cases = list(_run_all(Struck(place)))
+        cases = list(_run_all(FaultInjector(place)))
     assert len(cases) > 10
 
 
-def _run_all(here: Struck) -> list[str]:
+def _run_all(here: FaultInjector) -> list[str]:
     names: list[str] = []
     for case in pairs(here, EDIT):
         case.run()

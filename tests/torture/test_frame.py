@@ -1,4 +1,4 @@
-"""The frame of the torture itself: what fell is told, with how to see it again, and nothing stays behind."""
+"""The torture runner itself: failures are reported with the command to repeat them, and nothing is left over."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _stuck(seed: int) -> Iterator[Case]:
 
 def _broken(seed: int) -> Iterator[Case]:
     yield Case("stands", lambda: None)
-    raise AssertionError("not taken away")
+    raise AssertionError("not cleaned up")
 
 
 TOY = Attack("toy", "nothing", _cases, minutes=1.0)
@@ -61,7 +61,7 @@ def _run(*attacks: Attack, only: str | None = None, seconds: float = 60.0) -> tu
     return arena.run_all(list(attacks), 7, seconds, only, 2, screen), console.export_text()
 
 
-def test_a_failure_is_counted_and_told_with_how_to_see_it_again() -> None:
+def test_a_failure_is_counted_and_reported_with_its_command() -> None:
     (tally,), said = _run(TOY)
     assert (tally.cases, tally.failures, tally.is_complete) == (3, ["falls-7"], True)
     assert "AssertionError: torn" in said
@@ -73,10 +73,10 @@ def test_one_case_can_be_run_alone() -> None:
     assert (tally.cases, tally.failures, tally.is_complete) == (1, ["falls-7"], True)
     (tally,), said = _run(TOY, only="nobody")
     assert (tally.cases, tally.failures, tally.is_complete) == (0, [AROUND], False)
-    assert "no case is called nobody" in said
+    assert "no case is named nobody" in said
 
 
-def test_what_has_no_end_takes_the_time_that_is_left() -> None:
+def test_endless_attacks_use_the_remaining_time() -> None:
     tallies, _ = _run(ENDLESS, TOY, seconds=1.0)
     by_name = {tally.attack: tally for tally in tallies}
     assert by_name["toy"].is_complete
@@ -84,22 +84,22 @@ def test_what_has_no_end_takes_the_time_that_is_left() -> None:
     assert not by_name["endless"].is_complete
 
 
-def test_an_attack_that_dies_or_cannot_be_ended_fell() -> None:
+def test_an_attack_that_dies_or_fails_to_close_has_failed() -> None:
     tallies, said = _run(
         Attack("dying", "itself", _dying, minutes=1.0), Attack("broken", "itself", _broken, minutes=1.0)
     )
     by_name = {tally.attack: tally for tally in tallies}
     assert by_name["dying"].failures == ["last"]
     assert by_name["broken"].failures == [AROUND]
-    assert "not taken away" in said
+    assert "not cleaned up" in said
     assert "scripts/torture broken --seed 7\n" in said
 
 
-def test_an_attack_that_stands_still_fell_and_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stuck_attack_fails_and_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arena, "STUCK_S", 0.2)
     (tally,), said = _run(Attack("stuck", "for ever", _stuck, minutes=1.0))
     assert tally.failures == ["for ever"]
-    assert "it has stood still" in said
+    assert "no progress for" in said
     assert "scripts/torture stuck --seed 7 --case 'for ever'" in said
 
 
@@ -116,7 +116,7 @@ def _hold_a_mount(mark: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_who_is_told_to_end_takes_all_mounts_away(tmp_path: Path, number: signal.Signals) -> None:
+def test_sigterm_removes_all_mounts(tmp_path: Path, number: signal.Signals) -> None:
     mark = tmp_path / "mark"
     run = arena.processes.Process(target=_hold_a_mount, args=(str(mark),))
     run.start()
@@ -130,7 +130,7 @@ def test_who_is_told_to_end_takes_all_mounts_away(tmp_path: Path, number: signal
     assert not places_of(int(session))
 
 
-def test_attacks_have_names_of_their_own_and_fit_into_the_time() -> None:
+def test_attacks_have_unique_names_and_fit_into_the_time() -> None:
     names = [attack.name for attack in ATTACKS]
     assert len(set(names)) == len(names)
     assert sum(attack.minutes for attack in ATTACKS) <= 2 * 30, "on two processors"

@@ -1,4 +1,4 @@
-"""Some of the cases that `scripts/torture documents giants names` tries."""
+"""A few cases of `scripts/torture documents giants names`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import pytest
 
 from tests.torture import corpus, fuzz
 
-pytestmark = pytest.mark.warns  # a sidecar that nobody can read is told of
+pytestmark = pytest.mark.warns  # an unreadable sidecar is logged
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_any_document_is_accepted_and_good_or_refused_and_changes_nothing(number: int) -> None:
-    """Rules 3, 6 and 7; both happen, or the corpus is none."""
+def test_documents_are_accepted_and_valid_or_rejected_without_change(number: int) -> None:
+    """Rules 3, 6 and 7; the corpus must contain both kinds."""
     accepted, refused = fuzz.batch(7, number, check_each=5)
     assert accepted > 20
     assert refused > 50
 
 
-def test_a_giant_is_refused_before_long() -> None:
+def test_a_giant_is_handled_quickly() -> None:
     fuzz.giant("one-repeated-key")
 
 
 @pytest.mark.parametrize("number", range(2))
-def test_any_name_is_refused_or_is_exactly_what_was_asked_for(number: int) -> None:
+def test_names_are_rejected_or_used_exactly(number: int) -> None:
     assert fuzz.names_batch(7, number) > 20
 
 

@@ -1,4 +1,4 @@
-"""What of `scripts/torture life` needs no patience."""
+"""The quick cases of `scripts/torture life`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import signal
 from tests.torture import life
 
 
-def test_a_kill_in_the_midst_of_work_loses_nothing_that_was_saved() -> None:
+def test_a_kill_under_load_loses_no_acknowledged_save() -> None:
     life.ended_by(signal.SIGKILL)
 
 
-def test_a_daemon_that_is_stopped_for_a_while_loses_nothing() -> None:
+def test_a_stopped_daemon_loses_nothing() -> None:
     life.stopped(0.5)
 
 
-def test_who_has_a_file_open_at_a_lazy_unmount_finishes_what_he_does() -> None:
+def test_open_files_are_committed_after_a_lazy_unmount() -> None:
     life.unmounted_lazily()
 
 
-def test_a_clock_that_is_set_back_puts_nobody_in_conflict_with_himself() -> None:
+def test_a_clock_set_back_causes_no_conflicts() -> None:
     life.clock_set_back()

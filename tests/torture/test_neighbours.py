@@ -1,4 +1,4 @@
-"""Some of what `scripts/torture plants` tries."""
+"""A few cases of `scripts/torture plants`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.torture import neighbours
 
-pytestmark = pytest.mark.warns  # whatever is planted is told of
+pytestmark = pytest.mark.warns  # every hostile file is logged
 
 
 @pytest.mark.parametrize(
@@ -25,5 +25,5 @@ pytestmark = pytest.mark.warns  # whatever is planted is told of
         (".grovefs/rejects", "link", True),
     ],
 )
-def test_what_is_planted_is_not_followed_and_is_told_once(spot: str, kind: str, while_open: bool) -> None:
+def test_hostile_files_are_not_followed_and_reported_once(spot: str, kind: str, while_open: bool) -> None:
     neighbours.planted(spot, kind, while_open=while_open)

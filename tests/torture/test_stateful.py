@@ -1,4 +1,4 @@
-"""The first cases of the attacks that hold a mount open: the same ones each time, within seconds."""
+"""The first cases of the attacks that keep a mount open: always the same, within seconds."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def grove(request: pytest.FixtureRequest) -> Iterator[Grove]:
 
 
 @pytest.mark.parametrize("grove", [("--limbo-seconds", LIMBO_S)], indirect=True)
-def test_a_mounted_home_is_what_the_model_says(grove: Grove) -> None:
+def test_a_mounted_home_matches_the_model(grove: Grove) -> None:
     run_model(grove, 1, examples=4, steps=25)
 
 
 @pytest.mark.parametrize("grove", [()], indirect=True)
-def test_a_crowd_is_promised_nothing_that_is_not_kept(grove: Grove) -> None:
+def test_a_crowd_loses_no_update(grove: Grove) -> None:
     grove.mount()
     assert crowd(grove, 6.0, 1) > len(ROLES)
     log_by_all(grove, 100)
@@ -37,9 +37,9 @@ def test_a_crowd_is_promised_nothing_that_is_not_kept(grove: Grove) -> None:
 
 
 @pytest.mark.parametrize("grove", [()], indirect=True)
-def test_a_long_life_leaves_nothing_behind(grove: Grove) -> None:
+def test_a_long_running_mount_does_not_leak(grove: Grove) -> None:
     life = Life(grove)
     life.run(40)
     before, nodes = life.size(), life.nodes()
     life.run(40)
-    life.see_flat(before, nodes)
+    life.check_flat(before, nodes)

@@ -1,4 +1,4 @@
-"""The mount's daemon killed at each step of some writers; scripts/torture does it for all of them."""
+"""The mount's daemon killed at each step of a few writers; scripts/torture runs all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.torture.writers import WRITERS
 COMMITS = {"write-temp", "sync-temp", "mark", "move", "sync-dir", "index"}
 
 
-def test_killed_at_any_step_the_mount_comes_back_with_the_old_or_the_new() -> None:
+def test_a_kill_at_any_step_leaves_the_old_or_the_new_version() -> None:
     with ground() as here:
         for writer in WRITERS:
             if writer.name == "edit in place":
@@ -19,5 +19,5 @@ def test_killed_at_any_step_the_mount_comes_back_with_the_old_or_the_new() -> No
         assert here.through == {"edit in place": True}
         assert set(here.hit) >= COMMITS
         assert set(here.hit) <= STEPS
-        with pytest.raises(AssertionError, match="exchange"):  # which this writer does not come by
+        with pytest.raises(AssertionError, match="exchange"):  # this writer does not use it
             check_hit(here.hit)

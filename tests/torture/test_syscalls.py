@@ -1,4 +1,4 @@
-"""Rules 2, 3 and 7 at every system call of some changes; scripts/torture does it for all of them."""
+"""Rules 2, 3 and 7 at every system call of a few changes; scripts/torture runs all of them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 from tests.crash.scenarios import BESIDES, SCENARIOS, Scenario
 from tests.torture.attack import Case
 from tests.torture.ground import scratch
-from tests.torture.syscalls import Struck, faults_in, kills_in
-from tests.torture.traced import Blow
+from tests.torture.syscalls import FaultInjector, faults_in, kills_in
+from tests.torture.traced import Fault
 
 CHANGES = {scenario.name: scenario for scenario in [*SCENARIOS, *BESIDES]}
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Struck]:
+def here() -> Iterator[FaultInjector]:
     with scratch(in_memory=True) as place:
-        yield Struck(place)
+        yield FaultInjector(place)
 
 
 def fallen(cases: Iterator[Case]) -> dict[str, str]:
@@ -32,17 +32,17 @@ def fallen(cases: Iterator[Case]) -> dict[str, str]:
     return found
 
 
-def test_killed_at_any_call_it_is_the_old_one_or_the_new_one(here: Struck) -> None:
+def test_a_kill_at_any_call_leaves_the_old_or_the_new_version(here: FaultInjector) -> None:
     assert fallen(kills_in(here, CHANGES["edit in place"])) == {}
 
 
 @pytest.mark.parametrize("name", ["rename-replace", "token usage"])
-def test_failing_at_any_call_it_says_so_and_changes_nothing(here: Struck, name: str) -> None:
+def test_an_error_at_any_call_is_reported_and_changes_nothing(here: FaultInjector, name: str) -> None:
     assert fallen(faults_in(here, CHANGES[name], seed=0)) == {}
 
 
-def test_the_blow_falls_where_it_was_aimed(here: Struck) -> None:
-    """An attack that never lands would find nothing wrong: here a change is none of the store's, and falls."""
+def test_faults_hit_the_chosen_call(here: FaultInjector) -> None:
+    """An attack that never reaches its target finds nothing: this change bypasses the store and must fail."""
 
     def plainly(path: Path) -> None:
         path.write_text("half")
@@ -50,9 +50,9 @@ def test_the_blow_falls_where_it_was_aimed(here: Struck) -> None:
 
     careless = Scenario("careless", lambda s: plainly(s.home / "sessions/root/notes.txt"), lambda s: False)
     assert here.count(careless) == {"write": 1, "rename": 1}
-    with pytest.raises(AssertionError, match="neither the old one nor the new one"):
-        here.kill(careless, Blow("rename", 1, "kill"))
-    with pytest.raises(AssertionError, match="something has changed"):
-        here.fail(careless, Blow("rename", 1, "EIO"))
-    with pytest.raises(AssertionError, match="neither the old one nor the new one"):  # emptied, and not yet written
-        here.kill(careless, Blow("write", 1, "kill"))
+    with pytest.raises(AssertionError, match="neither the old nor the new version"):
+        here.kill(careless, Fault("rename", 1, "kill"))
+    with pytest.raises(AssertionError, match="something changed"):
+        here.fail(careless, Fault("rename", 1, "EIO"))
+    with pytest.raises(AssertionError, match="neither the old nor the new version"):  # truncated but not yet written
+        here.kill(careless, Fault("write", 1, "kill"))

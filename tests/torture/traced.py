@@ -1,8 +1,7 @@
-"""A process under strace, struck at one system call: killed before it, or answered an error instead of it.
+"""Runs a process under strace with a fault at one system call: killed before it, or an error instead of it.
 
-It is forked from this warm process, prepares itself and waits; strace takes hold of it, and only then it acts: so the
-calls that are counted are those of the act alone, in a single thread. It speaks through a socket, by calls that are not
-among those that are counted.
+The process is forked, prepares itself and waits until strace is attached; only then it acts. So the counted calls are
+those of the action alone, in a single thread. It reports through a socket, with calls that are not counted.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from typing import NamedTuple, NoReturn
 
 from tests.torture.forked import PATIENCE_S
 
-# What changes the disk.
+# The system calls that change the disk.
 CALLS = (
     *("rename", "renameat", "renameat2", "link", "linkat", "unlink", "unlinkat", "rmdir", "mkdir", "mkdirat"),
     *("write", "pwrite64", "writev", "pwritev", "ftruncate", "fsync", "fdatasync", "sync_file_range"),
 )
-LONGEST = 100_000  # bytes of what a child may say
+LONGEST = 100_000  # maximum size of a message from a child
 
 
-class Blow(NamedTuple):
-    """What befalls a process at the `number`th call of a name; an error may last from then on."""
+class Fault(NamedTuple):
+    """A fault at the `number`th call of a name; an error may be permanent."""
 
     call: str
     number: int
-    what: str  # "kill", or the error's name
+    what: str  # "kill", or the name of the error
     is_lasting: bool = False
 
     def __str__(self) -> str:
@@ -43,14 +42,14 @@ class Blow(NamedTuple):
 
     @property
     def rule(self) -> str:
-        """As strace wants it."""
+        """The option for strace."""
         how = "signal=KILL" if self.what == "kill" else f"error={self.what}"
         return f"inject={self.call}:{how}:when={self.number}{'+' if self.is_lasting else ''}"
 
 
 @contextmanager
-def held(pid: int, log: Path, blow: Blow | None = None) -> Iterator[None]:
-    """strace has hold of a process, and lets it go at the end."""
+def held(pid: int, log: Path, blow: Fault | None = None) -> Iterator[None]:
+    """Attach strace to a process; detach at the end."""
     wanted = ",".join(f"?{call}" for call in CALLS)
     with attached(pid, "-y", "-o", str(log), "-e", f"trace={wanted}", *(["-e", blow.rule] if blow else [])):
         yield
@@ -70,24 +69,24 @@ def attached(pid: int, *options: str) -> Iterator[None]:
 
 
 class Act(NamedTuple):
-    """What is done under strace, and how its doer judges it afterwards, alone again: by raising, if all is not well."""
+    """An action under strace, and the judgement by the same process afterwards, which raises if something is wrong."""
 
     do: Callable[[], object]
     judge: Callable[[Exception | None], None] | None = None
 
 
 class Outcome(NamedTuple):
-    said: str | None  # of the act: "over", or its error; None if it was killed
-    verdict: str | None = None  # of the judge: "well", or what is wrong
+    said: str | None  # of the action: "over", or its error; None if killed
+    verdict: str | None = None  # of the judgement: "well", or what is wrong
 
 
-def hush() -> None:
-    """In a child: what the store warns of is expected there."""
+def silence_warnings() -> None:
+    """In a child: silence the expected warnings of the store."""
     logging.getLogger("grovefs").setLevel(logging.CRITICAL)
 
 
 def _live(prepare: Callable[[], Act], line: socket.socket) -> NoReturn:
-    hush()
+    silence_warnings()
     error: Exception | None = None
     held_on_to: object = None
     try:
@@ -95,11 +94,11 @@ def _live(prepare: Callable[[], Act], line: socket.socket) -> NoReturn:
         line.send(b"ready")
         line.recv(1)
         try:
-            held_on_to = act.do()  # a store that it opened is not to be closed while strace still counts
+            held_on_to = act.do()  # the store must not be closed while strace still counts
         except Exception as answered:
             error = answered
         line.send(b"over" if error is None else f"error: {error!r}".encode()[:LONGEST])
-        line.recv(1)  # strace is gone by then
+        line.recv(1)  # strace is detached by now
         del held_on_to
         if act.judge is not None:
             act.judge(error)
@@ -110,8 +109,8 @@ def _live(prepare: Callable[[], Act], line: socket.socket) -> NoReturn:
         os._exit(0)
 
 
-def run(prepare: Callable[[], Act], log: Path, blow: Blow | None = None, *, is_judged: bool = False) -> Outcome:
-    """Prepare and act in a process of its own, under a blow; killed in the end, also if it has reported success."""
+def run(prepare: Callable[[], Act], log: Path, blow: Fault | None = None, *, is_judged: bool = False) -> Outcome:
+    """Prepare and act in a new process, under a fault; the process is killed at the end, also after success."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
@@ -135,16 +134,16 @@ def run(prepare: Callable[[], Act], log: Path, blow: Blow | None = None, *, is_j
 
 
 class Call(NamedTuple):
-    """One that an act makes if nothing befalls it: the `number`th of its name, on a file if it is given one."""
+    """A call that an action makes without a fault: the `number`th of its name, and its file if it has one."""
 
     name: str
     number: int
     file: str
-    is_between: bool  # the one before it and the one after it are of the same name, on the same file
+    is_between: bool  # the calls before and after have the same name and file
 
 
 def calls(prepare: Callable[[], Act], log: Path) -> list[Call]:
-    """Those that change the disk, in their order."""
+    """The calls that change the disk, in order."""
     outcome = run(prepare, log)
     assert outcome.said == "over", outcome
     made = re.findall(r"^(\w+)\((?:\d+<([^>]*)>)?", log.read_text(), re.MULTILINE)

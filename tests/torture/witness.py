@@ -1,4 +1,4 @@
-"""Whether a mounted home is what the model says: on disk, in the mount, in index, search and `check`."""
+"""Compares a mounted home with the model: on disk, in the mount, in index, search and `check`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.torture.grove import Grove, read_tree
 from tests.torture.model import Model
 from tests.torture.pieces import Doc, Rejected, said
 
-SOON_S = 30.0  # another process's change is seen within a second, on a machine that has nothing else to do
+SOON_S = 30.0  # another process's change is visible within a second on an idle machine
 NAMED = ("title", "pinned", "updated_at", "parent_session_id")
 
 
 class Witness:
-    """Looks at the roots whose names begin with a prefix."""
+    """Compares the roots whose names begin with a prefix."""
 
     model: Model
     texts: dict[bytes, dict[str, Any]]
@@ -28,7 +28,7 @@ class Witness:
         self.prefix = prefix
 
     def see(self, model: Model, words: list[str], texts: dict[bytes, dict[str, Any]]) -> None:
-        """Fail where anything differs. What the bytes of documents say is added to `texts`."""
+        """Fail on any difference. The meaning of document bytes is added to `texts`."""
         self.model, self.texts = model, texts
         self.files_agree()
         self.index_agrees()
@@ -37,17 +37,17 @@ class Witness:
         wanted = self.model.findings()
         assert found == wanted, f"check: {_difference(found, wanted)}"
         self.wait_for_mount()
-        assert "Traceback" not in self.grove.said()
+        assert "Traceback" not in self.grove.logged()
 
     def wait_for_mount(self) -> None:
-        """What a mount shows follows within moments where another process was at work."""
+        """Wait until the mount shows another process's change."""
         deadline = time.monotonic() + SOON_S
         while (differs := self.what_differs()) is not None:
             assert time.monotonic() < deadline, f"in the mount {differs}"
             time.sleep(0.01)
 
     def clear_temporaries(self, model: Model) -> None:
-        """Where another process has the home open, what a killed one was writing stays until someone mends."""
+        """Remove temporary files of a killed process: they stay while another process has the home open."""
         found = {(f.kind, f.path) for f in self.grove.store.check().findings if f.kind != "temporary"}
         wanted = model.findings()
         assert found == wanted, f"check after the kill: {_difference(found, wanted)}"
@@ -74,8 +74,8 @@ class Witness:
     def what_differs(self) -> str | None:
         try:
             shown = self.shown()
-        except FileNotFoundError as error:  # it is following just now
-            return f"{error.filename} is listed, and not there"
+        except FileNotFoundError as error:  # it is just being updated
+            return f"{error.filename} is listed but missing"
         wanted = self.model.files(in_mount=True)
         if set(shown) != set(wanted):
             return _difference(shown, wanted)
@@ -84,12 +84,12 @@ class Witness:
             if isinstance(content, Rejected):
                 content.reason = content.reason or found
                 assert found is not None
-                assert b"was not saved" in found
+                assert b"was rejected" in found
                 content = content.reason
             if found != (content.raw if isinstance(content, Doc) else content):
                 return f"{path} is {found!r}"
         rendered = json.loads((self.grove.mounts[0].path / "sessions.json").read_bytes())["sessions"]
-        return None if rendered == self.exported() else "sessions.json is another"
+        return None if rendered == self.exported() else "sessions.json differs"
 
     def exported(self) -> dict[str, Any]:
         self.grove.store.maintenance.export_sessions_json()
@@ -118,16 +118,20 @@ class Witness:
         _same("sessions.json", set(self.exported()), {location.id for location in sessions})
 
     def search_agrees(self, words: list[str]) -> None:
-        told = {location: [record["title"], *said(record)] for location, record in self.model.sessions().items()}
+        texts_by_session = {
+            location: [record["title"], *said(record)] for location, record in self.model.sessions().items()
+        }
         for word in words:
-            wanted = {location for location, texts in told.items() if any(word in text.split() for text in texts)}
+            wanted = {
+                location for location, texts in texts_by_session.items() if any(word in text.split() for text in texts)
+            }
             found = {hit.location for hit in self.grove.store.search(word, limit=100, by_session=True)}
             _same(f"search for {word}", found, wanted)
 
 
 def _same(what: str, found: object, wanted: object) -> None:
-    assert found == wanted, f"{what}: {found!r} is there, {wanted!r} was to be"
+    assert found == wanted, f"{what}: {found!r} is there, {wanted!r} was expected"
 
 
 def _difference(found: Collection[Any], wanted: Collection[Any]) -> str:
-    return f"too much: {sorted(set(found) - set(wanted))}, missing: {sorted(set(wanted) - set(found))}"
+    return f"unexpected: {sorted(set(found) - set(wanted))}, missing: {sorted(set(wanted) - set(found))}"

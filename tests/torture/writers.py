@@ -1,7 +1,7 @@
-"""What people and tools do to a mounted home, one by one, and how to tell afterwards that it was done.
+"""Changes that users and tools make in a mount, and how to verify each afterwards.
 
-On the home of tests/crash/scenarios.py. `done` looks only at files and API, and is asked of a store that was
-opened anew. What is `in_parts` is several system calls that change something each: of those any number may be done.
+They use the home of tests/crash/scenarios.py. `done` only looks at files and the API of a newly opened store. A writer
+that is `in_parts` makes several system calls with visible changes; any number of them may be done.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ TEXT = "written through the mount"
 @dataclass(frozen=True)
 class Writer:
     name: str
-    write: Callable[[Path], object]  # given where it is mounted
+    write: Callable[[Path], object]  # takes the mount point
     done: Callable[[Store], bool]
     in_parts: bool = False
 
 
 def save(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """In place, as a shell does. Every error there may be is told."""
+    """Write in place, as a shell does; every error is raised."""
     with path.open("wb", buffering=0) as file:
         file.write(data)
         if sync:
