@@ -18,9 +18,9 @@ from rich.progress import Progress, TaskID, TextColumn
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.torture.arena import run_all
 from tests.torture.attack import Attack, Failure, Tally
 from tests.torture.attacks import ATTACKS
+from tests.torture.runner import run_all
 
 LINE_EVERY_S = 60.0  # between progress lines where there is no terminal
 

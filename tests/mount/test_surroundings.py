@@ -17,7 +17,7 @@ from store import Store
 from tests.builders import make_session
 from tests.mount.conftest import CODE, Mount, daemons_of, grovefs, wait_until
 from tests.mount.test_basics import edit, title
-from tests.torture.ground import FailingDisk, failing_disk
+from tests.torture.places import FailingDisk, failing_disk
 
 MountHome = Callable[..., Mount]
 

@@ -28,7 +28,7 @@ from store import Message, Session, Store
 from store.layout import SESSION, SESSIONS, TOKEN_USAGE
 from tests.builders import make_document, make_session
 from tests.mount.conftest import CODE, wait_until
-from tests.torture.grove import PATIENCE_S, Grove
+from tests.torture.mounted_home import PATIENCE_S, MountedHome
 from tests.torture.mounts import Mounted
 
 processes = multiprocessing.get_context("fork")
@@ -276,7 +276,7 @@ MORE_DESCRIPTORS = 48  # each of up to sixteen threads has a connection with thr
 MORE_MEMORY_KB = 48 * 1024  # document and page caches fill up to their limits
 
 
-def crowd(grove: Grove, seconds: float, seed: int, roles: dict[str, Callable[[Worker], None]] = ROLES) -> int:
+def crowd(grove: MountedHome, seconds: float, seed: int, roles: dict[str, Callable[[Worker], None]] = ROLES) -> int:
     """Run the workers, then check every promise; returns the number of steps."""
     aside = grove.base / f"aside-{seed}"
     aside.mkdir()
@@ -307,7 +307,7 @@ def crowd(grove: Grove, seconds: float, seed: int, roles: dict[str, Callable[[Wo
     return sum(worker.steps.value for worker in workers)
 
 
-def _set_up(grove: Grove, scene: Scene) -> None:
+def _set_up(grove: MountedHome, scene: Scene) -> None:
     grove.store.maintenance.erase_all()
     for turn in range(scene.turns):
         grove.store.save(make_session(f"shared{turn}", messages=0))
@@ -320,7 +320,7 @@ def _set_up(grove: Grove, scene: Scene) -> None:
         wait_until((mount / SESSIONS / COUNTED / SESSION).exists, PATIENCE_S)
 
 
-def _watch(workers: list[Worker], grove: Grove) -> None:
+def _watch(workers: list[Worker], grove: MountedHome) -> None:
     """Fail if a worker makes no progress, with the stacks of all processes."""
     now = time.monotonic()
     still = [w.name for w in workers if w.process.is_alive() and now - w.beat.value > HANG_S]
@@ -328,7 +328,7 @@ def _watch(workers: list[Worker], grove: Grove) -> None:
         raise AssertionError(f"{', '.join(still)} made no step for {HANG_S:.0f} s\n{_stacks(workers, grove)}")
 
 
-def _stacks(workers: list[Worker], grove: Grove) -> str:
+def _stacks(workers: list[Worker], grove: MountedHome) -> str:
     for worker in workers:
         if worker.process.is_alive():
             os.kill(worker.process.pid, signal.SIGUSR1)
@@ -355,7 +355,7 @@ def _check_no_growth(measured: list[Size]) -> None:
     assert min(s.memory_kb for s in late) <= most_kb + MORE_MEMORY_KB, measured
 
 
-def _check_promises(grove: Grove, workers: list[Worker]) -> None:
+def _check_promises(grove: MountedHome, workers: list[Worker]) -> None:
     notes = [worker.read_notes() for worker in workers]
     counted = [value for note in notes for value in note.get("counted", [])]
     assert Counter(counted) == Counter(range(1, len(counted) + 1)), "a value was returned twice, or never"
@@ -398,7 +398,7 @@ def together(jobs: list[Callable[[], None]]) -> None:
     assert [process.exitcode for process in running] == [0] * len(running)
 
 
-def log_by_all(grove: Grove, lines: int) -> None:
+def log_by_all(grove: MountedHome, lines: int) -> None:
     """Append to a log through two mounts and the API: every line is present once, in its writer's order."""
     name = "logged"
     grove.store.save(make_session(name), overwrite=True)
@@ -424,7 +424,7 @@ def log_by_all(grove: Grove, lines: int) -> None:
     assert len(found) == 3 * lines
 
 
-def many_on_one(grove: Grove, writers: int) -> None:
+def many_on_one(grove: MountedHome, writers: int) -> None:
     """Each process writes through either mount or the API; at the end its word is in the session once."""
     name = "crowded"
     grove.store.save(make_session(name, messages=1), overwrite=True)

@@ -18,7 +18,7 @@ from tests.crash.scenarios import Scenario, copy_home
 from tests.torture.attack import Case
 from tests.torture.daemon import Daemon, mounted
 from tests.torture.forked import in_child
-from tests.torture.ground import (
+from tests.torture.places import (
     FailingDisk,
     Ground,
     SmallDisk,

@@ -24,7 +24,7 @@ from store.search.results import EmptyQuery
 from store.search.transcripts import TranscriptInfo
 from tests.torture import corpus
 from tests.torture.attack import Case
-from tests.torture.ground import scratch
+from tests.torture.places import scratch
 
 BATCH = 250
 NAMES = 120
@@ -265,7 +265,7 @@ def hostile_name(draw: random.Random) -> str:
 
 def names_batch(seed: int, number: int, size: int = NAMES) -> int:
     """Use each name in some place that takes one: it is rejected, or used exactly as given. Returns how many passed."""
-    from tests.torture.named import USES
+    from tests.torture.name_uses import USES
 
     draw = random.Random(f"names/{seed}/{number}")
     taken = 0

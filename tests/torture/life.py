@@ -22,8 +22,8 @@ from store import Message, Session, Store
 from tests.builders import make_session
 from tests.mount.conftest import CODE, daemons_of, wait_until
 from tests.torture.attack import Case
-from tests.torture.ground import scratch
 from tests.torture.mounts import PATIENCE_S, Mounted, mounted
+from tests.torture.places import scratch
 
 GONE = {errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.ENOENT}
 

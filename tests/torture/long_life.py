@@ -20,7 +20,7 @@ from store.layout import ATTACHMENTS, SESSION, SESSIONS, TMP, TOKEN_USAGE
 from tests.builders import make_document, make_session
 from tests.mount.conftest import wait_until
 from tests.torture.crowd import Size
-from tests.torture.grove import PATIENCE_S, Grove
+from tests.torture.mounted_home import PATIENCE_S, MountedHome
 from tests.torture.mounts import Mounted
 
 NAME = "lasting"
@@ -32,7 +32,7 @@ MORE_NODES = 200
 class Life:
     """One mount and the edits made in it."""
 
-    def __init__(self, grove: Grove) -> None:
+    def __init__(self, grove: MountedHome) -> None:
         self.grove = grove
         self.mount: Mounted = grove.mounts[0]
         self.directory = grove.sessions / NAME

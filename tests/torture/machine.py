@@ -19,8 +19,8 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from store import Message, Protected, Session
 from store.layout import ATTACHMENTS, CHILDREN, RUNTIME, SESSION, TOKEN_USAGE, Location
-from tests.torture.hands import BACKUP, NOTE, TEMP, Hands, append_to, errno_of, later, text_of
-from tests.torture.pieces import Doc, File
+from tests.torture.machine_base import BACKUP, NOTE, TEMP, MachineBase, append_to, errno_of, later, text_of
+from tests.torture.model_parts import Doc, File
 
 LIMBO_S = "3600"  # hidden names expire when the mount ends, not at an unpredictable time
 
@@ -32,7 +32,7 @@ ways = st.sampled_from(["in place", "r+", "rename", "unlink", "away"])
 short_bytes = st.binary(min_size=1, max_size=40)
 
 
-class GroveMachine(Hands):
+class GroveMachine(MachineBase):
     @rule(number=pick, what=edits, way=ways)
     def edit(self, number: int, what: str, way: str) -> None:
         """Edit session.json in any of the ways that tools use."""

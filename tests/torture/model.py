@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from store.layout import ATTACHMENTS, CHILDREN, RUNTIME, SESSION, TOKEN_USAGE, Location
-from tests.torture import pieces
-from tests.torture.pieces import Dir, Doc, File, Hidden, Rejected
+from tests.torture import model_parts
+from tests.torture.model_parts import Dir, Doc, File, Hidden, Rejected
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Model:
         if place.main is not None and place.main.raw == raw:
             self.hidden.pop(location, None)
             return 0
-        if place.main is not None and not pieces.is_same_session(data, place.main.data):
+        if place.main is not None and not model_parts.is_same_session(data, place.main.data):
             return self._refuse(location, SESSION, raw, errno.EBADMSG)
         if hidden is not None and place.main is not None and place.main is not hidden.doc:
             return self._refuse(location, SESSION, raw, errno.ESTALE)  # removed before the newer version existed
@@ -107,9 +107,9 @@ class Model:
 
     def _placed(self, location: Location, raw: bytes, data: dict[str, Any]) -> Doc:
         """The document unchanged, or as a fork if its path differs from its identity."""
-        if pieces.is_at_home(data, location):
+        if model_parts.is_at_home(data, location):
             return Doc(data, raw, self.tick())
-        return Doc(pieces.forked(data, location), None, self.tick())
+        return Doc(model_parts.forked(data, location), None, self.tick())
 
     def write_side(self, location: Location, raw: bytes, data: dict[str, Any] | None) -> int:
         place = self.dirs[location]
@@ -268,7 +268,7 @@ class Model:
             self._relocate(location, there, source, target)
         for location in orphaned:
             stays = source.root == target.root and target.child is not None
-            parent = {"parent_session_id": target.id} if stays else pieces.below_root(source.root)
+            parent = {"parent_session_id": target.id} if stays else model_parts.below_root(source.root)
             self._respell(self.dirs[location], parent)
         return 0
 
@@ -301,7 +301,7 @@ class Model:
         self.dirs[there] = place
         place.has_children = place.has_children and there.child is None
         if location == source:
-            self._respell(place, pieces.identity_at(source, target))
+            self._respell(place, model_parts.identity_at(source, target))
         else:
             follows = record.get("parent_session_id") == source.id
             self._respell(
@@ -315,7 +315,7 @@ class Model:
             doc = getattr(place, name)
             if doc is None:
                 continue
-            data = pieces.spelled(doc.data, members)
+            data = model_parts.spelled(doc.data, members)
             if data != doc.data:
                 setattr(place, name, Doc(data, None, self.tick()))
 

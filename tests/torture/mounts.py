@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.mount.conftest import CODE, Mount, daemons_of, grovefs, wait_until
-from tests.torture.ground import scratch
+from tests.torture.places import scratch
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PATIENCE_S = 60.0  # seconds to wait for a daemon on a busy machine

@@ -15,7 +15,7 @@ from store import Store
 from tests.crash.scenarios import Scenario, copy_home
 from tests.torture import traced
 from tests.torture.attack import Case
-from tests.torture.ground import scratch
+from tests.torture.places import scratch
 from tests.torture.syscalls import VARIANTS, FaultInjector, blows, changes, changing, check_after_kill, judge_after
 from tests.torture.traced import Act, Call, Fault
 

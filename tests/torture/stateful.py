@@ -9,9 +9,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.torture.attack import Attack, Case
 from tests.torture.crowd import crowd, log_by_all, many_on_one
-from tests.torture.grove import Grove
 from tests.torture.long_life import Life
 from tests.torture.machine import LIMBO_S, GroveMachine
+from tests.torture.mounted_home import MountedHome
 
 EXAMPLES = 10  # examples per case: few, to respect the deadline
 STEPS = 30
@@ -37,14 +37,14 @@ def model_settings(examples: int, steps: int) -> settings:
     )
 
 
-def run_model(grove: Grove, number: int, examples: int, steps: int) -> None:
+def run_model(grove: MountedHome, number: int, examples: int, steps: int) -> None:
     """Run the examples of one seed; a failure's notes contain the shortest failing sequence."""
     machine = type("Seeded", (GroveMachine,), {"grove": grove})
     run_state_machine_as_test(seed(number)(machine), settings=model_settings(examples, steps))
 
 
 def _model(number: int) -> Iterator[Case]:
-    grove = Grove("--limbo-seconds", LIMBO_S)
+    grove = MountedHome("--limbo-seconds", LIMBO_S)
     try:
         grove.mount()
         for turn in range(ROUNDS):
@@ -54,7 +54,7 @@ def _model(number: int) -> Iterator[Case]:
 
 
 def _crowd(number: int) -> Iterator[Case]:
-    grove = Grove()
+    grove = MountedHome()
     try:
         grove.mount()
         grove.mount()
@@ -66,12 +66,12 @@ def _crowd(number: int) -> Iterator[Case]:
         grove.close()
 
 
-def _crowded(grove: Grove, seconds: float, number: int) -> None:
+def _crowded(grove: MountedHome, seconds: float, number: int) -> None:
     crowd(grove, seconds, number)
 
 
 def _long_life(number: int) -> Iterator[Case]:
-    grove = Grove()
+    grove = MountedHome()
     try:
         grove.mount()
         life = Life(grove)

@@ -18,7 +18,7 @@ from tests.crash.scenarios import copy_home
 from tests.torture.attack import Case
 from tests.torture.daemon import Daemon, mounted
 from tests.torture.forked import in_child
-from tests.torture.ground import Ground, flaws, scratch, tree_below
+from tests.torture.places import Ground, flaws, scratch, tree_below
 from tests.torture.writers import WRITERS, Writer, save
 
 # The steps of changes through a mount. Appending to a log has none.

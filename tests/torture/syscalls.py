@@ -19,7 +19,7 @@ from store import Store
 from tests.crash.scenarios import BESIDES, SCENARIOS, Scenario, copy_home
 from tests.torture import traced
 from tests.torture.attack import Case
-from tests.torture.ground import Ground, Tree, files_of, flaws, scratch, tree_below
+from tests.torture.places import Ground, Tree, files_of, flaws, scratch, tree_below
 from tests.torture.traced import Act, Call, Fault
 
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EROFS")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.crash.scenarios import SCENARIOS
 from tests.torture.disks import Failing, Filling
-from tests.torture.ground import failing_disk, scratch, small_disk
+from tests.torture.places import failing_disk, scratch, small_disk
 from tests.torture.writers import WRITERS
 
 CHANGES = {scenario.name: scenario for scenario in SCENARIOS}

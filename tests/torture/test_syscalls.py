@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.scenarios import BESIDES, SCENARIOS, Scenario
 from tests.torture.attack import Case
-from tests.torture.ground import scratch
+from tests.torture.places import scratch
 from tests.torture.syscalls import FaultInjector, faults_in, kills_in
 from tests.torture.traced import Fault
 

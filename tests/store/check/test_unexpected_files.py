@@ -1,4 +1,4 @@
-"""Links and other unexpected files that `check` reports. tests/torture/neighbours.py tests how they are handled."""
+"""Links and other unexpected files that `check` reports. tests/torture/hostile_files.py tests how they are handled."""
 
 from __future__ import annotations
 

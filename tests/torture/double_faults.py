@@ -14,7 +14,7 @@ from functools import partial
 from store import Store
 from tests.crash.scenarios import Scenario
 from tests.torture.attack import Case
-from tests.torture.ground import flaws, scratch, tree_below
+from tests.torture.places import flaws, scratch, tree_below
 from tests.torture.syscalls import IN_PARTS, FaultInjector, changes
 from tests.torture.traced import silence_warnings
 

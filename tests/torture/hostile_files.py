@@ -23,7 +23,7 @@ from store.commit.write_request import WriteRequest
 from tests.builders import make_session
 from tests.crash.scenarios import make_home
 from tests.torture.attack import Case
-from tests.torture.ground import scratch
+from tests.torture.places import scratch
 
 SECRET = "SECRETSECRET"
 PATIENCE_S = 60

@@ -17,8 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.torture.attack import Case
-from tests.torture.mounts import Mounted, mounted
-from tests.torture.neighbours import (
+from tests.torture.hostile_files import (
     PLANTS,
     SECRET,
     SPOTS,
@@ -31,6 +30,7 @@ from tests.torture.neighbours import (
     spot_in,
     use_all,
 )
+from tests.torture.mounts import Mounted, mounted
 
 # -- through a mount -------------------------------------------------------------------------------------------
 

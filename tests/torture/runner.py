@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from tests.torture.attack import AROUND, Attack, Failure, Run, Tally
-from tests.torture.ground import places_of
+from tests.torture.places import places_of
 
 processes = multiprocessing.get_context("fork")
 GENEROSITY = 2.0  # a finite attack may take this multiple of its share: the machine may be slower than expected

@@ -17,10 +17,10 @@ import torture
 from rich.console import Console
 
 from tests.mount.conftest import wait_until
-from tests.torture import arena
+from tests.torture import runner
 from tests.torture.attack import AROUND, Attack, Case, Tally
 from tests.torture.attacks import ATTACKS
-from tests.torture.ground import places_of, scratch, small_disk
+from tests.torture.places import places_of, scratch, small_disk
 
 
 def _fall() -> None:
@@ -58,7 +58,7 @@ ENDLESS = Attack("endless", "nothing", _endless, minutes=1.0, is_endless=True)
 def _run(*attacks: Attack, only: str | None = None, seconds: float = 60.0) -> tuple[list[Tally], str]:
     console = Console(record=True, file=io.StringIO(), width=200)
     screen = torture.Screen(7, console)
-    return arena.run_all(list(attacks), 7, seconds, only, 2, screen), console.export_text()
+    return runner.run_all(list(attacks), 7, seconds, only, 2, screen), console.export_text()
 
 
 def test_a_failure_is_counted_and_reported_with_its_command() -> None:
@@ -96,7 +96,7 @@ def test_an_attack_that_dies_or_fails_to_close_has_failed() -> None:
 
 
 def test_a_stuck_attack_fails_and_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arena, "STUCK_S", 0.2)
+    monkeypatch.setattr(runner, "STUCK_S", 0.2)
     (tally,), said = _run(Attack("stuck", "for ever", _stuck, minutes=1.0))
     assert tally.failures == ["for ever"]
     assert "no progress for" in said
@@ -118,7 +118,7 @@ def _hold_a_mount(mark: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_sigterm_removes_all_mounts(tmp_path: Path, number: signal.Signals) -> None:
     mark = tmp_path / "mark"
-    run = arena.processes.Process(target=_hold_a_mount, args=(str(mark),))
+    run = runner.processes.Process(target=_hold_a_mount, args=(str(mark),))
     run.start()
     wait_until(lambda: mark.exists() and " " in mark.read_text(), 60.0)
     session, _, path = mark.read_text().partition(" ")

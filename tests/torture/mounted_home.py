@@ -11,13 +11,13 @@ from pathlib import Path
 from store import Store
 from store.layout import SESSIONS
 from tests.mount.conftest import daemons_of, wait_until
-from tests.torture.ground import new_place
 from tests.torture.mounts import Mounted
+from tests.torture.places import new_place
 
 PATIENCE_S = 30.0  # for changes that must appear soon, on a busy machine
 
 
-class Grove:
+class MountedHome:
     """Always close it: then no mount, process or file is left."""
 
     def __init__(self, *options: str) -> None:

@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from store.layout import SESSION, Location
 from tests.mount.conftest import wait_until
-from tests.torture.grove import PATIENCE_S, Grove
+from tests.torture.comparison import Comparison
 from tests.torture.model import Model
-from tests.torture.pieces import File
-from tests.torture.witness import Witness
+from tests.torture.model_parts import File
+from tests.torture.mounted_home import PATIENCE_S, MountedHome
 
 BACKUP, TEMP, NOTE = "session.json~", "t.json", "notes.txt"
 
@@ -39,8 +39,8 @@ def errno_of(work: Callable[[], object]) -> int:
     return 0
 
 
-class Hands(RuleBasedStateMachine):
-    grove: ClassVar[Grove]  # shared by all examples: mounting is slow
+class MachineBase(RuleBasedStateMachine):
+    grove: ClassVar[MountedHome]  # shared by all examples: mounting is slow
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Hands(RuleBasedStateMachine):
         self.readers: list[tuple[int, bytes]] = []
         self.ends = 0
         self.store = self.grove.store
-        self.witness = Witness(self.grove, self.prefix)
+        self.witness = Comparison(self.grove, self.prefix)
 
     # -- choosing a target -------------------------------------------------------------------------------
 

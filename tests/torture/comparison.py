@@ -9,21 +9,21 @@ from collections.abc import Collection
 from typing import Any
 
 from store.layout import SESSIONS
-from tests.torture.grove import Grove, read_tree
 from tests.torture.model import Model
-from tests.torture.pieces import Doc, Rejected, said
+from tests.torture.model_parts import Doc, Rejected, said
+from tests.torture.mounted_home import MountedHome, read_tree
 
 SOON_S = 30.0  # another process's change is visible within a second on an idle machine
 NAMED = ("title", "pinned", "updated_at", "parent_session_id")
 
 
-class Witness:
+class Comparison:
     """Compares the roots whose names begin with a prefix."""
 
     model: Model
     texts: dict[bytes, dict[str, Any]]
 
-    def __init__(self, grove: Grove, prefix: str) -> None:
+    def __init__(self, grove: MountedHome, prefix: str) -> None:
         self.grove = grove
         self.prefix = prefix
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.crash.scenarios import BESIDES
-from tests.torture.doubles import pairs
-from tests.torture.ground import scratch
+from tests.torture.double_faults import pairs
+from tests.torture.places import scratch
 from tests.torture.syscalls import FaultInjector
 
 EDIT = next(scenario for scenario in BESIDES if scenario.name == "edit in place")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.torture import neighbours
+from tests.torture import hostile_files
 
 pytestmark = pytest.mark.warns  # every hostile file is logged
 
@@ -26,4 +26,4 @@ pytestmark = pytest.mark.warns  # every hostile file is logged
     ],
 )
 def test_hostile_files_are_not_followed_and_reported_once(spot: str, kind: str, while_open: bool) -> None:
-    neighbours.planted(spot, kind, while_open=while_open)
+    hostile_files.planted(spot, kind, while_open=while_open)
