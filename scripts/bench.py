@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from store import Message, Session, Store
+from store.disk.disk import Durability
 
 STAMP = "2026-06-20T08:15:30.123456789Z"
 
@@ -272,7 +273,12 @@ def measure_reference(home: Path, directory: Path, scale: Scale) -> list[Row]:
     """Neither side syncs, both do, or only GroveFS. The last is not a fair comparison, but the one of the defaults."""
     rows = []
     fifty = Target(50, at_least=True)
-    for durability, sync, target in (("normal", False, fifty), ("full", True, None), ("full", False, None)):
+    cases: list[tuple[Durability, bool, Target | None]] = [
+        ("normal", False, fifty),
+        ("full", True, None),
+        ("full", False, None),
+    ]
+    for durability, sync, target in cases:
         with Store.open(home, durability=durability) as store:
             session = store.load("benched") or loaded(store, Writer().session("benched", 40 * KB))
             store.maintenance.export_sessions_json()

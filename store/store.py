@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from store import layout
 from store.check.finding import Report
@@ -23,7 +23,7 @@ from store.commit.session_reader import with_load_state
 from store.commit.write_request import OnConflict
 from store.errors import InvalidName, NotFound
 from store.groups import AttachmentReader, Maintenance, Prune, TokenUsage, Trash
-from store.home.open_home import OpenHome, Progress
+from store.home.open_home import HomeOptions, OpenHome, Progress
 from store.index.catalog import Filter, Order, Version
 from store.index.change_feed import ChangeFeed
 from store.layout import Location
@@ -67,7 +67,7 @@ class Store:
 
     backend_name = "local"
 
-    def __init__(self, home: str | os.PathLike[str], **options: Any) -> None:
+    def __init__(self, home: str | os.PathLike[str], **options: Unpack[HomeOptions]) -> None:
         self._home = OpenHome(home, **options)
         self.home: Path = self._home.path
         services = self._home.services
@@ -93,7 +93,7 @@ class Store:
     # -- opening and closing -----------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, home: str | os.PathLike[str], **options: Any) -> Self:
+    def open(cls, home: str | os.PathLike[str], **options: Unpack[HomeOptions]) -> Self:
         """Open a home; create it if it does not exist. Options:
 
         durability      "full" (default) survives power loss, "normal" only kill -9

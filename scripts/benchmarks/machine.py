@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
-DURABILITY = "full"
+DURABILITY: Literal["full"] = "full"
 KB, MB = 1_000, 1_000_000
 
 

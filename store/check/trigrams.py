@@ -50,10 +50,17 @@ def _check_files(index: TrigramIndex, segments: list[Segment]) -> Iterator[Findi
     indexed = candidates(ANY, segments)
     for document, path, _ in [row for row in rows if row[0] not in indexed][:SAMPLE]:
         if _is_known(index, document, path):
-            yield Finding(
-                "trigrams", os.fsdecode(path), "grep would not find this file", partial(index.list_changed, [path])
-            )
-    sample = random.sample(rows, min(SAMPLE, len(rows)))
+            yield _finding(index, path, "grep would not find this file")
+    sample = [row for row in random.sample(rows, min(SAMPLE, len(rows))) if row[0] in indexed]
+    for document, path in _incomplete(index, sample, segments):
+        if _is_known(index, document, path):
+            yield _finding(index, path, "grep would miss matches in this file")
+
+
+def _incomplete(
+    index: TrigramIndex, sample: list[tuple[int, bytes, bytes]], segments: list[Segment]
+) -> list[tuple[int, bytes]]:
+    """Read files again and return those with a trigram that no segment has for them."""
     postings = Postings()
     paths: dict[int, bytes] = {}
     for document, path, stamp in sorted(sample):
@@ -61,7 +68,7 @@ def _check_files(index: TrigramIndex, segments: list[Segment]) -> Iterator[Findi
             read = index.read(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        if read is not None and read[1] == stamp and document in indexed:
+        if read is not None and read[1] == stamp:
             postings.add(document, read[0])
             paths[document] = path
     missing: set[int] = set()
@@ -69,12 +76,11 @@ def _check_files(index: TrigramIndex, segments: list[Segment]) -> Iterator[Findi
         for segment in segments:
             documents -= segment.find(trigram) or type(documents)()
         missing.update(documents)
-    for document in sorted(missing):
-        if _is_known(index, document, paths[document]):
-            text = "grep would miss matches in this file"
-            yield Finding(
-                "trigrams", os.fsdecode(paths[document]), text, partial(index.list_changed, [paths[document]])
-            )
+    return [(document, paths[document]) for document in sorted(missing)]
+
+
+def _finding(index: TrigramIndex, path: bytes, text: str) -> Finding:
+    return Finding("trigrams", os.fsdecode(path), text, partial(index.list_changed, [path]))
 
 
 def _is_known(index: TrigramIndex, document: int, path: bytes) -> bool:
@@ -95,9 +101,4 @@ def _check_folders(index: TrigramIndex) -> Iterator[Finding]:
             continue
         for path in listed[1]:
             if not index.is_listed(path):
-                yield Finding(
-                    "trigrams",
-                    os.fsdecode(path),
-                    "grep would not search this file",
-                    partial(index.list_changed, [path]),
-                )
+                yield _finding(index, path, "grep would not search this file")

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypedDict
 
 import apsw
 
@@ -34,6 +35,19 @@ from store.sessions.prune import AutoPrune
 log = logging.getLogger("grovefs.store")
 
 Progress = Callable[[int, int], None]  # called with the number done and the total
+
+
+class HomeOptions(TypedDict, total=False):
+    """The keyword arguments of OpenHome; `Store.open` documents them."""
+
+    durability: Durability
+    background: bool
+    beside_bamboo: bool
+    limit_bytes: int
+    lock_timeout_s: float
+    auto_prune: AutoPrune | None
+    progress: Progress | None
+    step: Step
 
 
 class OpenHome:
