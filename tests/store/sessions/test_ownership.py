@@ -1,4 +1,4 @@
-"""Whose a session is and where it is filed."""
+"""get_or_create, the user of a session, and its project."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.builders import files_below, make_document, make_session, read_json
 
 
 def test_get_or_create_creates_once_and_then_gets(store: Store, home: Path) -> None:
-    """The first call saves a session of that user; the second answers it as it is by then."""
+    """The first call saves a session of that user; the second returns its current version."""
     made = store.get_or_create("s1", user_id="ada", model="m", title="Mine")
     assert (made.user_id, made.model, made.title) == ("ada", "m", "Mine")
     store.append("s1", [Message.user("hello")])
@@ -25,8 +25,8 @@ def test_get_or_create_creates_once_and_then_gets(store: Store, home: Path) -> N
     assert read_json(home / "sessions/s1/session.json")["metadata"] == {"user_id": "ada"}
 
 
-def test_what_was_got_or_created_can_be_changed_and_saved(store: Store) -> None:
-    """Both answers know which version they are of."""
+def test_the_returned_session_can_be_changed_and_saved(store: Store) -> None:
+    """Created or loaded."""
     for _ in range(2):
         session = store.get_or_create("s1")
         session.add_message(Message.user("more"))
@@ -36,14 +36,14 @@ def test_what_was_got_or_created_can_be_changed_and_saved(store: Store) -> None:
     assert len(loaded.messages) == 2
 
 
-def test_without_an_id_there_is_always_a_new_session(store: Store) -> None:
-    """Each has an id of its own."""
+def test_without_an_id_a_new_session_is_created(store: Store) -> None:
+    """With a unique id."""
     assert store.get_or_create(user_id="ada").id != store.get_or_create(user_id="ada").id
     assert store.count() == 2
 
 
 def test_get_or_create_finds_a_child(store: Store) -> None:
-    """By its id or its exact name; a root of that name is not made beside it."""
+    """By its id or `root/child`; it does not create a root with that id."""
     store.save(make_session("root"))
     store.save(Session.new_child("kid", "root", "m", "A child"))
     assert store.get_or_create("kid").title == store.get_or_create("root/kid").title == "A child"
@@ -51,22 +51,22 @@ def test_get_or_create_finds_a_child(store: Store) -> None:
 
 
 @pytest.mark.parametrize("bad", ["", "a\\b", "..", ".hidden", "a\nb"])
-def test_get_or_create_refuses_what_is_no_id(store: Store, home: Path, bad: str) -> None:
-    """Nothing is made of it."""
+def test_get_or_create_rejects_an_invalid_id(store: Store, home: Path, bad: str) -> None:
+    """It creates nothing."""
     with pytest.raises(InvalidName):
         store.get_or_create(bad)
     assert files_below(home) == {}
 
 
-def test_a_user_that_is_no_text_is_refused(store: Store, home: Path) -> None:
-    """metadata holds texts only."""
+def test_a_user_id_that_is_not_a_string_is_rejected(store: Store, home: Path) -> None:
+    """metadata has string values only."""
     with pytest.raises(InvalidContent):
         store.get_or_create("s1", user_id=5)
     assert files_below(home) == {}
 
 
-def test_of_many_who_ask_at_once_one_creates(store: Store) -> None:
-    """Sixteen threads get one and the same session."""
+def test_concurrent_threads_create_one_session(store: Store) -> None:
+    """Sixteen threads get the same session."""
     found: list[str] = []
 
     def ask(number: int) -> None:
@@ -89,8 +89,8 @@ with Store.open(sys.argv[1], background=False) as store:
 """
 
 
-def test_of_many_processes_one_creates(home: Path) -> None:
-    """The lock is one for all processes."""
+def test_concurrent_processes_create_one_session(home: Path) -> None:
+    """The lock is shared by all processes."""
     with Store.open(home, background=False):
         asking = [
             subprocess.Popen([sys.executable, "-c", ASK, str(home), f"user-{i}"], stdout=subprocess.PIPE, text=True)
@@ -104,8 +104,8 @@ def test_of_many_processes_one_creates(home: Path) -> None:
 # -- user and persona --------------------------------------------------------------------------------------
 
 
-def test_user_and_persona_are_kept_and_cleared(store: Store) -> None:
-    """They lie in metadata, and None takes them out of it."""
+def test_user_and_persona_are_stored_and_removed(store: Store) -> None:
+    """In metadata; None removes them."""
     session = make_session("s1", user_id="ada", persona_id="critic")
     store.save(session)
     loaded = store.load("s1")
@@ -121,8 +121,8 @@ def test_user_and_persona_are_kept_and_cleared(store: Store) -> None:
 # -- projects ------------------------------------------------------------------------------------------------
 
 
-def test_a_session_moves_to_a_project_and_to_none(store: Store, home: Path) -> None:
-    """Both documents and the index say so, in the old place and in the new one."""
+def test_a_session_moves_to_a_project_and_out_of_it(store: Store, home: Path) -> None:
+    """Both documents and the index change, in the old and in the new field."""
     store.save(make_session("s1"))
     assert store.move_to_project("s1", "atlas")
     for name in ("session.json", "runtime.json"):
@@ -135,8 +135,8 @@ def test_a_session_moves_to_a_project_and_to_none(store: Store, home: Path) -> N
     assert store.entries(project="atlas") == []
 
 
-def test_moving_changes_nothing_else(store: Store, home: Path) -> None:
-    """Unknown members and every message keep their bytes; updated_at moves on."""
+def test_moving_to_a_project_changes_nothing_else(store: Store, home: Path) -> None:
+    """Unknown members and messages keep their bytes; updated_at advances."""
     store.put_document("s1", "session.json", make_document(strange={"b": 1, "a": 2}))
     before = store.load("s1")
     store.move_to_project("s1", "atlas")
@@ -148,7 +148,7 @@ def test_moving_changes_nothing_else(store: Store, home: Path) -> None:
     assert b'"strange": {\n    "b": 1,\n    "a": 2\n  }' in (home / "sessions/s1/session.json").read_bytes()
 
 
-def test_moving_to_where_it_is_changes_nothing(store: Store, home: Path) -> None:
+def test_moving_to_the_same_project_changes_nothing(store: Store, home: Path) -> None:
     """Not even updated_at."""
     store.save(make_session("s1"))
     store.move_to_project("s1", "atlas")
@@ -157,7 +157,7 @@ def test_moving_to_where_it_is_changes_nothing(store: Store, home: Path) -> None
     assert files_below(home) == before
 
 
-def test_moving_a_child_leaves_its_root(store: Store) -> None:
+def test_moving_a_child_does_not_move_its_root(store: Store) -> None:
     """A project groups sessions, not trees."""
     store.save(make_session("root"))
     store.save(Session.new_child("kid", "root", "m", "A child"))
@@ -165,22 +165,21 @@ def test_moving_a_child_leaves_its_root(store: Store) -> None:
     assert [e.id for e in store.entries(project="atlas")] == ["kid"]
 
 
-def test_an_unknown_session_cannot_be_moved(store: Store, home: Path) -> None:
-    """False, and nothing is made."""
+def test_moving_an_unknown_session_returns_false(store: Store, home: Path) -> None:
     assert store.move_to_project("nobody", "atlas") is False
     assert files_below(home) == {}
 
 
 @pytest.mark.parametrize("blank", ["", "  "])
-def test_a_blank_project_is_refused(store: Store, blank: str) -> None:
-    """The index would take it for none, silently."""
+def test_a_blank_project_is_rejected(store: Store, blank: str) -> None:
+    """The index would treat it as none."""
     store.save(make_session("s1"))
     with pytest.raises(InvalidName, match="blank"):
         store.move_to_project("s1", blank)
 
 
-def test_a_move_and_an_append_at_once_lose_nothing(store: Store) -> None:
-    """Rule 8: both go through the session's lock."""
+def test_concurrent_moves_and_appends_lose_nothing(store: Store) -> None:
+    """Rule 8: both take the session's lock."""
     store.save(make_session("s1", messages=0))
     threads = [threading.Thread(target=store.move_to_project, args=("s1", f"p{i}")) for i in range(8)]
     threads += [threading.Thread(target=store.append, args=("s1", [Message.user(f"m{i}")])) for i in range(8)]

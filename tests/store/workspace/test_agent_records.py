@@ -1,4 +1,4 @@
-"""Agent records: old ones go by a plan, in batches, to the trash."""
+"""Agent records: pruning by age and number, in batches."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def add(store: Store, name: str, age_days: float, **members: Any) -> None:
     store.state.save_json("agents", name, agent | members)
 
 
-# -- the plan ------------------------------------------------------------------------------------------------
+# -- planning --------------------------------------------------------------------------------------
 
 
-def test_the_oldest_go_by_age_and_by_number() -> None:
-    """By when they were made, the oldest first."""
+def test_records_are_planned_by_age_and_number() -> None:
+    """By creation time, oldest first."""
     records = [record("a", 1), record("b", 50), record("c", 40), record("d", 2)]
     by_age = plan_agents(records, Keep(days=30), NOW_NS)
     assert [(d.record.name, d.reason) for d in by_age.to_delete] == [
@@ -44,11 +44,11 @@ def test_the_oldest_go_by_age_and_by_number() -> None:
     assert plan_agents([], Keep(newest=1), NOW_NS).to_delete == ()
 
 
-# -- on disk -------------------------------------------------------------------------------------------------
+# -- applying --------------------------------------------------------------------------------------
 
 
-def test_a_plan_changes_nothing_and_is_carried_out_in_batches(store: Store, home: Path) -> None:
-    """Each batch is one commit and one slot of the trash; search forgets them too."""
+def test_a_plan_is_applied_in_batches(store: Store, home: Path) -> None:
+    """Each batch is one commit and one trash slot, and is removed from search. Planning changes nothing."""
     for number in range(7):
         add(store, f"agent-{number}", 100 + number)
     add(store, "young", 1)
@@ -57,8 +57,8 @@ def test_a_plan_changes_nothing_and_is_carried_out_in_batches(store: Store, home
     assert len(store.state.names("agents")) == 8
     cursor = store.feed.since().cursor
     seen: list[tuple[int, int]] = []
-    gone = store.prune.apply(plan, batch=3, progress=lambda done, total: seen.append((done, total)))
-    assert gone == [f"agent-{number}" for number in reversed(range(7))]
+    deleted = store.prune.apply(plan, batch=3, progress=lambda done, total: seen.append((done, total)))
+    assert deleted == [f"agent-{number}" for number in reversed(range(7))]
     assert store.state.names("agents") == ["young"]
     assert [c.what for c in store.feed.since(cursor).items] == ["state"] * 3
     assert seen == [(3, 7), (6, 7), (7, 7)]
@@ -66,8 +66,7 @@ def test_a_plan_changes_nothing_and_is_carried_out_in_batches(store: Store, home
     assert store.state.indexed() == ["state/agents/young.json"]
 
 
-def test_a_batch_can_be_had_back(store: Store) -> None:
-    """Deleted is not gone."""
+def test_a_pruned_batch_can_be_restored(store: Store) -> None:
     add(store, "a", 100)
     add(store, "b", 100)
     store.prune.apply(store.prune.plan_agents(Keep(days=30)))
@@ -75,8 +74,8 @@ def test_a_batch_can_be_had_back(store: Store) -> None:
     assert store.state.names("agents") == ["a", "b"]
 
 
-def test_what_cannot_be_read_is_never_pruned(store: Store, home: Path) -> None:
-    """Broken, without a moment, with a wrong one, or no object at all; markdown is nobody's record."""
+def test_unreadable_records_are_never_pruned(store: Store, home: Path) -> None:
+    """Without a valid created_at, or not an object. Markdown documents are not records."""
     add(store, "old", 100)
     add(store, "undated", 100, created_at=5)
     add(store, "odd", 100, created_at="long ago")
@@ -89,8 +88,7 @@ def test_what_cannot_be_read_is_never_pruned(store: Store, home: Path) -> None:
     assert store.state.names("agents") == ["list", "notes", "odd", "undated"]
 
 
-def test_a_record_that_changed_since_the_plan_stays(store: Store) -> None:
-    """A person agreed to another one."""
+def test_records_changed_after_planning_are_kept(store: Store) -> None:
     add(store, "a", 100)
     add(store, "b", 100)
     plan = store.prune.plan_agents(Keep(days=30))
@@ -100,14 +98,13 @@ def test_a_record_that_changed_since_the_plan_stays(store: Store) -> None:
     assert store.state.names("agents") == ["a"]
 
 
-def test_without_agents_there_is_nothing_to_do(store: Store) -> None:
-    """No directory is made by looking."""
+def test_planning_without_records_creates_nothing(store: Store) -> None:
     assert store.prune.plan_agents(Keep(days=30)).to_delete == ()
     assert not (store.home / "state/agents").exists()
 
 
 @pytest.mark.parametrize("batch", [1, 2, 100])
-def test_any_size_of_batch_takes_all(store: Store, batch: int) -> None:
+def test_all_records_are_pruned_with_any_batch_size(store: Store, batch: int) -> None:
     for number in range(5):
         add(store, f"a{number}", 100)
     assert len(store.prune.apply(store.prune.plan_agents(Keep(days=30)), batch=batch)) == 5

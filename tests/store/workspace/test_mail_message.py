@@ -1,4 +1,4 @@
-"""One message: what is accepted, what its file is called, and the set of ids a consumer keeps."""
+"""A mailbox message: validation, file name, and the set of ids a consumer keeps."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def raw(**members: Any) -> bytes:
     return json.dumps({**MINIMAL, **members}).encode()
 
 
-def test_a_message_is_written_as_the_ancestor_does() -> None:
-    """Two spaces, no final newline, members in order, absent ones left out."""
+def test_the_format_of_a_message_file() -> None:
+    """Two spaces, no final newline, members in order, absent members omitted."""
     message = parse_message(raw(), "m")
     assert message.render().decode() == json.dumps(MINIMAL, indent=2)
-    said = InboxMessage.new("boss", "reply", {"answer": "yes"}, role="planner", correlation_id="m0").model_dump()
-    assert list(said) == ["id", "from", "kind", "body", "created_at", "correlation_id"]
-    assert said["from"] == {"session_id": "boss", "role": "planner"}
+    members = InboxMessage.new("boss", "reply", {"answer": "yes"}, role="planner", correlation_id="m0").model_dump()
+    assert list(members) == ["id", "from", "kind", "body", "created_at", "correlation_id"]
+    assert members["from"] == {"session_id": "boss", "role": "planner"}
 
 
 @given(JSON, st.sampled_from(KINDS), st.text(min_size=1), st.none() | st.text())
-def test_what_was_rendered_is_parsed_as_it_was(body: Any, kind: str, sender: str, reply_to: str | None) -> None:
+def test_a_message_round_trips(body: Any, kind: str, sender: str, reply_to: str | None) -> None:
     message = InboxMessage.new(sender, kind, body, correlation_id=reply_to)
     assert parse_message(message.render(), "m") == message
 
 
-def test_unknown_members_and_kinds_survive() -> None:
-    """Rule 5; and a kind of a newer sender is for the consumer to understand or not, never unreadable."""
+def test_unknown_members_and_kinds_are_kept() -> None:
+    """Rule 5. The consumer decides whether it knows a kind; the reader accepts any."""
     message = parse_message(raw(kind="of_the_future", priority={"level": 9}), "m")
     assert json.loads(message.render())["priority"] == {"level": 9}
 
@@ -59,20 +59,20 @@ def test_unknown_members_and_kinds_survive() -> None:
         ({"id": 5}, "id: expected a string, got a number"),
     ],
 )
-def test_a_fault_is_named_with_its_place(members: dict[str, Any], what: str) -> None:
+def test_errors_name_the_member_and_its_position(members: dict[str, Any], what: str) -> None:
     with pytest.raises(InvalidContent, match="m:1:") as caught:
         parse_message(raw(**members), "m")
     assert what in str(caught.value)
 
 
-def test_the_body_must_be_there_but_may_be_null() -> None:
+def test_the_body_is_required_and_may_be_null() -> None:
     without = {k: v for k, v in MINIMAL.items() if k != "body"}
     with pytest.raises(InvalidContent, match="body: required member is missing"):
         parse_message(json.dumps(without).encode(), "m")
     assert parse_message(raw(body=None), "m").body is None
 
 
-def test_a_body_that_is_no_json_is_refused_before_it_is_sent() -> None:
+def test_a_body_that_is_not_json_is_rejected_by_the_sender() -> None:
     with pytest.raises(InvalidContent, match="cannot be encoded as JSON"):
         InboxMessage.new("boss", "task", object()).render()
 
@@ -86,20 +86,20 @@ def test_a_body_that_is_no_json_is_refused_before_it_is_sent() -> None:
         ("2999-01-01T00:00:00Z", "0" * 20),  # more nanoseconds than 63 bits hold
     ],
 )
-def test_a_file_is_named_by_time_and_id(created_at: str, digits: str) -> None:
+def test_the_file_name_consists_of_time_and_id(created_at: str, digits: str) -> None:
     assert parse_message(raw(created_at=created_at), "m").file_name == f"{digits}-m1.json"
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
-def test_names_sort_as_times_do(one: int, other: int) -> None:
-    """Lexicographic order is delivery order."""
+def test_file_names_sort_by_time(one: int, other: int) -> None:
+    """The order of names is the order of delivery."""
     first, second = (parse_message(raw(created_at=Timestamp.from_ns(ns)), "m").file_name for ns in (one, other))
     assert (first < second) == (one < other)
 
 
 @pytest.mark.parametrize("bad", ["", "a/b", "nul\0", "new\nline", "x" * 250])
-def test_an_id_that_is_no_name_cannot_be_sent(bad: str) -> None:
-    """But a message that bears one can be read, as the ancestor would."""
+def test_an_id_that_is_not_a_valid_file_name_cannot_be_sent(bad: str) -> None:
+    """A message with such an id can be read."""
     message = parse_message(raw(id=bad), "m")
     with pytest.raises(InvalidName):
         _ = message.file_name
@@ -113,7 +113,7 @@ def test_an_id_is_admitted_once() -> None:
     assert SeenIds.parse(seen.render()).render() == b'["a","b"]'
 
 
-def test_the_oldest_ids_make_room() -> None:
+def test_the_oldest_ids_are_dropped() -> None:
     seen = SeenIds(str(i) for i in range(SEEN_IDS_CAPACITY + 2))
     assert len(seen) == SEEN_IDS_CAPACITY
     assert "1" not in seen
@@ -121,11 +121,11 @@ def test_the_oldest_ids_make_room() -> None:
 
 
 @pytest.mark.parametrize("text", [b"{", b"{}", b"[1]"])
-def test_a_broken_set_says_so(text: bytes) -> None:
+def test_a_corrupt_set_of_ids_is_rejected(text: bytes) -> None:
     with pytest.raises(InvalidContent):
         SeenIds.parse(text)
 
 
-def test_an_id_that_is_no_text_is_refused() -> None:
+def test_an_id_that_is_not_unicode_is_rejected() -> None:
     with pytest.raises(InvalidName, match="not Unicode"):
         assert InboxMessage.new("s", "task", 1).model_copy(update={"id": "\udcff"}).file_name

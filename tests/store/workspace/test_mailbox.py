@@ -1,4 +1,4 @@
-"""Mail: delivered whole, claimed by one, there until acknowledged, whatever is killed."""
+"""Mailboxes: delivery, claiming, acknowledgement, waiting, crashes."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def files(home: Path, box: str) -> list[str]:
     return sorted(p.name for p in directory.iterdir()) if directory.exists() else []
 
 
-def test_a_message_waits_is_claimed_and_acknowledged(store: Store, home: Path, box: Mailbox) -> None:
-    """new/, then cur/, then gone; the file's name is the ancestor's."""
+def test_a_message_is_delivered_claimed_and_acknowledged(store: Store, home: Path, box: Mailbox) -> None:
+    """In new/, then in cur/, then deleted."""
     message = note()
     path = box.deliver(message)
     assert path == f"sessions/s1/mailbox/new/{message.created_at.ns:020d}-{message.id}.json"
@@ -61,7 +61,7 @@ def test_a_message_waits_is_claimed_and_acknowledged(store: Store, home: Path, b
     assert box.is_fully_empty()
 
 
-def test_messages_come_in_the_order_they_were_sent(box: Mailbox) -> None:
+def test_messages_are_received_in_the_order_of_creation(box: Mailbox) -> None:
     messages = [note(i) for i in range(10)]
     for message in random.sample(messages, len(messages)):
         box.deliver(message)
@@ -71,7 +71,7 @@ def test_messages_come_in_the_order_they_were_sent(box: Mailbox) -> None:
     assert box.drain() == []
 
 
-def test_what_was_claimed_is_recovered_until_it_is_acknowledged(store: Store, box: Mailbox) -> None:
+def test_claimed_messages_are_recovered_until_acknowledged(store: Store, box: Mailbox) -> None:
     for i in range(3):
         box.deliver(note(i))
     claimed = box.drain()
@@ -81,8 +81,8 @@ def test_what_was_claimed_is_recovered_until_it_is_acknowledged(store: Store, bo
     assert numbers(store.mail.at("s1").recover()) == [0, 2]
 
 
-def test_the_same_message_twice_is_one(box: Mailbox) -> None:
-    """Same id and same time: it takes its own place, in new/ and in cur/."""
+def test_delivering_a_message_again_replaces_it(box: Mailbox) -> None:
+    """Same id and same time, in new/ and in cur/."""
     message = note()
     box.deliver(message)
     box.deliver(message)
@@ -92,8 +92,8 @@ def test_the_same_message_twice_is_one(box: Mailbox) -> None:
     assert len(box.recover()) == 1
 
 
-def test_a_child_and_a_projects_session_have_mailboxes_too(store: Store, home: Path) -> None:
-    """Of either tree; in a project it may come before its session."""
+def test_children_and_sessions_of_projects_have_mailboxes(store: Store, home: Path) -> None:
+    """In a project, the mailbox may exist before the session."""
     root = make_session("r")
     store.save(root)
     store.save(Session.new_child_of("c", root, "m", "t"))
@@ -112,8 +112,8 @@ def test_a_child_and_a_projects_session_have_mailboxes_too(store: Store, home: P
         assert box.ack_delivered(claimed)
 
 
-def test_who_does_not_exist_has_no_mailbox(store: Store, box: Mailbox) -> None:
-    """A slip of the pen must not send mail to nowhere."""
+def test_an_unknown_session_has_no_mailbox(store: Store, box: Mailbox) -> None:
+    """A typing error must not send mail to nowhere."""
     with pytest.raises(NotFound, match="'nobody'"):
         store.mail.at("nobody")
     for bad in ("projects/k", "projects/k/sessions", "projects/k/sessions/p/mailbox", "projects/../sessions/s1"):
@@ -125,8 +125,7 @@ def test_who_does_not_exist_has_no_mailbox(store: Store, box: Mailbox) -> None:
     assert not (store.home / "sessions/s1").exists()
 
 
-def test_mail_goes_with_its_session(store: Store, box: Mailbox) -> None:
-    """Renamed with it; deleted and brought back with it."""
+def test_mail_is_renamed_deleted_and_restored_with_its_session(store: Store, box: Mailbox) -> None:
     box.deliver(note(7))
     store.rename("s1", "s2")
     assert numbers(store.mail.at("s2").pending()) == [7]
@@ -135,8 +134,8 @@ def test_mail_goes_with_its_session(store: Store, box: Mailbox) -> None:
     assert numbers(store.mail.at("s2").drain()) == [7]
 
 
-def test_a_session_being_written_does_not_keep_its_mail_out(store: Store, box: Mailbox) -> None:
-    """Nor is a letter from within an update a deadlock."""
+def test_mail_is_delivered_while_the_session_is_locked(store: Store, box: Mailbox) -> None:
+    """Delivering from within an update does not deadlock."""
 
     def change(session: Session) -> None:
         thread = threading.Thread(target=lambda: box.deliver(note(1)))
@@ -150,8 +149,8 @@ def test_a_session_being_written_does_not_keep_its_mail_out(store: Store, box: M
 
 
 @pytest.mark.warns
-def test_what_cannot_be_read_is_set_aside_and_never_lost(store: Store, home: Path, box: Mailbox) -> None:
-    """Garbage, a wrong type, a link, a directory: each ends in corrupt/, and keeps none of the others."""
+def test_unreadable_messages_are_moved_to_corrupt(store: Store, home: Path, box: Mailbox) -> None:
+    """Garbage, a wrong type, a symlink, a directory. They do not affect other messages."""
     box.deliver(note(1))
     new = home / "sessions/s1/mailbox/new"
     (new / "00-garbage.json").write_bytes(b"{ no message")
@@ -162,24 +161,24 @@ def test_what_cannot_be_read_is_set_aside_and_never_lost(store: Store, home: Pat
     (new / "notes.txt").write_bytes(b"foreign")
     assert {f.kind for f in store.check().findings if f.is_damage} == {"message"}
     assert numbers(box.drain()) == [1]
-    aside = home / "sessions/s1/mailbox/corrupt"
-    assert sorted(p.name for p in aside.iterdir()) == [
+    corrupt = home / "sessions/s1/mailbox/corrupt"
+    assert sorted(p.name for p in corrupt.iterdir()) == [
         "00-garbage.json",
         "01-type.json",
         "02-link.json",
         "03-directory.json",
     ]
-    assert (aside / "00-garbage.json").read_bytes() == b"{ no message"
+    assert (corrupt / "00-garbage.json").read_bytes() == b"{ no message"
     assert files(home, "new") == [".hidden.json", "notes.txt"]
     (new / "00-garbage.json").write_bytes(b"another of the same name")
     assert box.drain() == []
-    assert (aside / "00-garbage.json").read_bytes() == b"{ no message"
-    assert (aside / "00-garbage.json.2").read_bytes() == b"another of the same name"
+    assert (corrupt / "00-garbage.json").read_bytes() == b"{ no message"
+    assert (corrupt / "00-garbage.json.2").read_bytes() == b"another of the same name"
 
 
 @pytest.mark.warns
-def test_check_finds_a_damaged_message_and_sets_it_aside(store: Store, home: Path, box: Mailbox) -> None:
-    """What can be read stays where it is."""
+def test_check_moves_a_damaged_message_to_corrupt(store: Store, home: Path, box: Mailbox) -> None:
+    """Readable messages stay."""
     box.deliver(note(1))
     broken = home / box.deliver(note(2))
     broken.write_bytes(broken.read_bytes()[:-5])
@@ -193,8 +192,8 @@ def test_check_finds_a_damaged_message_and_sets_it_aside(store: Store, home: Pat
     assert numbers(box.drain()) == [1]
 
 
-def test_check_tells_of_what_does_not_belong(store: Store, home: Path, box: Mailbox) -> None:
-    """A temporary of the ancestor's is cleared away; a stranger's file is only mentioned."""
+def test_check_reports_temporary_and_foreign_files(store: Store, home: Path, box: Mailbox) -> None:
+    """A leftover temporary file is removed; a foreign file is only reported."""
     box.deliver(note())
     new = home / "sessions/s1/mailbox/new"
     leftover = new / ".x.json.tmp.12345678-1234-1234-1234-123456789abc"
@@ -206,11 +205,11 @@ def test_check_tells_of_what_does_not_belong(store: Store, home: Path, box: Mail
     assert [f.kind for f in store.check().findings] == ["foreign-file"]
 
 
-# -- written by hand, through the mount's rules ------------------------------------------------------------------
+# -- through the mount -----------------------------------------------------------------------------
 
 
-def test_a_message_written_by_hand_is_checked(store: Store, home: Path, box: Mailbox) -> None:
-    """Any name will do, the bytes stay as they are; what is no message is refused and kept (rules 3 and 5)."""
+def test_a_message_written_through_the_mount_is_validated(store: Store, home: Path, box: Mailbox) -> None:
+    """Any file name; bytes unchanged. Invalid content is rejected and kept (rules 3 and 5)."""
     place = classify_path("sessions/s1/mailbox/new/by-hand.json")
     raw = (
         b' {"id":"m9","from":{"session_id":"me"},"kind":"task","body":{"number":9},"created_at":"2026-01-01T00:00:00Z"}'
@@ -226,7 +225,7 @@ def test_a_message_written_by_hand_is_checked(store: Store, home: Path, box: Mai
     assert box.ack("m9")
 
 
-def test_a_message_moved_into_new_appears_whole_or_not_at_all(store: Store, home: Path, box: Mailbox) -> None:
+def test_a_file_renamed_into_new_is_validated(store: Store, home: Path, box: Mailbox) -> None:
     drafts = home / "sessions/s1"
     (drafts / "good.txt").write_bytes(note(4).render())
     (drafts / "bad.txt").write_bytes(b"nonsense")
@@ -243,7 +242,7 @@ def test_a_message_moved_into_new_appears_whole_or_not_at_all(store: Store, home
     (drafts / "bad.txt").unlink()
 
 
-def test_a_pinned_session_goes_on_receiving(store: Store) -> None:
+def test_a_pinned_session_can_receive_and_delete_mail(store: Store) -> None:
     store.save(make_session("p", pinned=True))
     box = store.mail.at("p")
     path = box.deliver(note())
@@ -251,19 +250,19 @@ def test_a_pinned_session_goes_on_receiving(store: Store) -> None:
     assert box.is_fully_empty()
 
 
-def test_others_hear_of_mail(store: Store, box: Mailbox) -> None:
-    """Rule 7: every delivery, claim and acknowledgement is in the change feed, as the session's."""
+def test_mail_is_in_the_change_feed(store: Store, box: Mailbox) -> None:
+    """Rule 7: every delivery, claim and acknowledgement, under the session's location."""
     cursor = store.feed.since().cursor
     box.deliver(note())
     box.ack_delivered(box.drain()[0])
     assert [(str(c.location), c.what) for c in store.feed.since(cursor).items] == [("s1", "mail")] * 3
 
 
-# -- waiting -----------------------------------------------------------------------------------------------------
+# -- waiting ---------------------------------------------------------------------------------------
 
 
-def test_a_consumer_sleeps_until_something_comes(home: Path, store: Store, box: Mailbox) -> None:
-    """From another process; and it does sleep: hardly any processor time is used meanwhile."""
+def test_a_consumer_sleeps_until_mail_arrives(home: Path, store: Store, box: Mailbox) -> None:
+    """From another process. Waiting uses hardly any CPU time."""
 
     def deliver() -> None:
         time.sleep(1.0)
@@ -280,7 +279,7 @@ def test_a_consumer_sleeps_until_something_comes(home: Path, store: Store, box: 
     assert used < 0.5
 
 
-def test_a_file_moved_in_by_hand_wakes_the_consumer(store: Store, home: Path, box: Mailbox) -> None:
+def test_a_file_renamed_into_new_on_disk_wakes_the_consumer(store: Store, home: Path, box: Mailbox) -> None:
     (home / "draft").write_bytes(note(6).render())
 
     def move() -> None:
@@ -293,23 +292,23 @@ def test_a_file_moved_in_by_hand_wakes_the_consumer(store: Store, home: Path, bo
     thread.join()
 
 
-def test_waiting_ends_when_the_time_is_up(box: Mailbox) -> None:
+def test_waiting_ends_at_the_timeout(box: Mailbox) -> None:
     assert box.wait(0.05) is False
     assert box.receive(0.05) == []
     box.deliver(note())
     assert box.wait(0) is True
 
 
-def test_waiting_ends_when_the_session_goes(store: Store, box: Mailbox) -> None:
+def test_waiting_ends_when_the_session_is_deleted(store: Store, box: Mailbox) -> None:
     threading.Timer(0.3, lambda: store.delete("s1")).start()
-    began = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(NotFound, match="was deleted"):
         box.receive(DEADLINE_S)
-    assert time.monotonic() - began < DEADLINE_S  # it learns of it, and not by the end of its patience
+    assert time.monotonic() - started < DEADLINE_S  # it did not wait for the timeout
 
 
-def test_without_inotify_it_looks_now_and_then(store: Store, box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit of instances is the whole machine's, and may be used up by others."""
+def test_without_inotify_the_consumer_polls(store: Store, box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs may use up the system's limit of inotify instances."""
 
     def none_left() -> None:
         raise OSError(24, "no instances left")
@@ -321,11 +320,11 @@ def test_without_inotify_it_looks_now_and_then(store: Store, box: Mailbox, monke
     assert numbers(box.receive(DEADLINE_S)) == [8]
 
 
-# -- many, and killed ----------------------------------------------------------------------------------------------
+# -- several processes, and kill -9 ----------------------------------------------------------------
 
 
-def test_many_senders_and_two_consumers_share_a_mailbox(store: Store, home: Path, box: Mailbox) -> None:
-    """Each message is claimed by exactly one of them."""
+def test_each_message_is_claimed_by_one_of_several_consumers(store: Store, home: Path, box: Mailbox) -> None:
+    """Three senders and two consumers, each a process."""
     expected = Counter(who * 100 + i for who in range(3) for i in range(20))
 
     def send(who: int) -> None:
@@ -360,8 +359,8 @@ def test_many_senders_and_two_consumers_share_a_mailbox(store: Store, home: Path
     assert box.is_fully_empty()
 
 
-def test_kill_9_of_senders_and_consumers_loses_nothing(store: Store, home: Path, box: Mailbox) -> None:
-    """At least once: what a sender was told is sent arrives, though both sides are killed again and again."""
+def test_kill_9_of_senders_and_consumers_loses_no_message(store: Store, home: Path, box: Mailbox) -> None:
+    """At least once: every acknowledged delivery arrives, though both sides are killed repeatedly."""
     said, says = os.pipe()
 
     def send(start: int) -> None:
@@ -394,7 +393,7 @@ def test_kill_9_of_senders_and_consumers_loses_nothing(store: Store, home: Path,
         for process in pair:
             process.start()
         deadline = time.monotonic() + DEADLINE_S
-        while len(lines) < before + 10:  # both are at work
+        while len(lines) < before + 10:  # both are running
             assert time.monotonic() < deadline
             time.sleep(0.01)
         time.sleep(random.uniform(0.0, 0.4))
@@ -413,4 +412,4 @@ def test_kill_9_of_senders_and_consumers_loses_nothing(store: Store, home: Path,
     seen = SeenIds()
     once = [number for number, message_id in got if seen.admit(message_id)]
     assert len(once) == len(set(once))
-    assert {f.kind for f in store.check(repair=True).findings} <= {"temporary"}  # of those that were killed
+    assert {f.kind for f in store.check(repair=True).findings} <= {"temporary"}  # from killed processes

@@ -1,4 +1,4 @@
-"""Keys, entries and extractors of projects: the ancestor's format, exactly."""
+"""Keys, entries and extractors of projects, in their exact format."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def test_keys_end_in_the_low_half_of_fnv_1a(path: str, key: str) -> None:
     assert render_key(path) == key
 
 
-def test_every_other_character_is_one_dash() -> None:
-    """Not one for each byte: a letter that is not ASCII is one character."""
+def test_other_characters_become_one_dash_each() -> None:
+    """Per character, not per byte."""
     assert render_key("/a/b.c_d é/漢")[:-9] == "-a-b-c-d----"
 
 
 @given(st.text())
-def test_a_key_is_a_name(path: str) -> None:
+def test_a_key_is_ascii(path: str) -> None:
     key = render_key(path.encode(errors="replace").decode())
     assert all(c.isascii() and (c.isalnum() or c == "-") for c in key)
 
 
-def test_a_workspace_is_known_by_its_real_path(tmp_path: Path) -> None:
-    """However it is spelled; one that does not exist by the spelling it was given."""
+def test_the_key_of_a_workspace_depends_on_its_real_path(tmp_path: Path) -> None:
+    """Of a missing workspace on the given path."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     assert project_key(tmp_path / "link") == project_key(f"{tmp_path}/real/../real") == render_key(f"{tmp_path}/real")
@@ -59,7 +59,7 @@ def test_a_workspace_is_known_by_its_real_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["", ".", "..", "a/b", ".git", "nul\0", "x" * 256])
-def test_what_is_no_name_is_no_key(key: str) -> None:
+def test_invalid_keys_are_rejected(key: str) -> None:
     with pytest.raises(InvalidName):
         check_key(key)
 
@@ -78,8 +78,8 @@ def test_the_default_extractor_reads_the_top_level() -> None:
 @pytest.mark.parametrize(
     "odd", [{}, {"title": 5, "status": ["x"], "updated_at": "yesterday"}, {"status": "unheard_of"}]
 )
-def test_what_a_payload_does_not_say_is_filled_in(odd: dict[str, Any]) -> None:
-    """With what was known, else with nothing; the time is that of the file."""
+def test_missing_fields_keep_their_indexed_value(odd: dict[str, Any]) -> None:
+    """Otherwise they are empty; the time is that of the file."""
     fresh = child_entry("c", TopLevelExtractor().child("c", odd), 1_000_000_000, None)
     assert (fresh.title, fresh.status, fresh.updated_at) == ("", "pending", "1970-01-01T00:00:01Z")
     known = ChildEntry(child_id="c", title="known", subagent_type="coder", updated_at=AT)
@@ -95,11 +95,11 @@ def test_what_a_payload_does_not_say_is_filled_in(odd: dict[str, Any]) -> None:
         ("2026-01-01T00:00:00.123456789Z", "2026-01-01T00:00:00.123456789Z"),
     ],
 )
-def test_times_are_written_as_the_ancestor_does(text: str, written: str) -> None:
+def test_times_are_in_utc_with_0_3_6_or_9_digits(text: str, written: str) -> None:
     assert root_entry("p", TopLevelExtractor().root("p", {"updated_at": text}), 0, None).updated_at == written
 
 
-def test_indices_are_sorted_and_in_the_ancestors_order_of_members() -> None:
+def test_indices_are_sorted_and_have_a_fixed_order_of_members() -> None:
     index, children = ProjectIndex(), ChildrenIndex()
     for name in ("b", "a", "b"):
         index.put(name, RootEntry(session_id=name, updated_at=AT))
@@ -116,12 +116,12 @@ def test_indices_are_sorted_and_in_the_ancestors_order_of_members() -> None:
 
 
 @given(st.text(), st.text(), st.sampled_from(["pending", "running", "idle", "completed", "error", "cancelled"]))
-def test_a_payload_made_from_an_entry_says_the_same(title: str, kind: str, status: Any) -> None:
+def test_a_payload_made_from_an_entry_yields_the_entry(title: str, kind: str, status: Any) -> None:
     entry = ChildEntry(child_id="c", title=title, subagent_type=kind, status=status, updated_at=AT)
     assert child_entry("c", TopLevelExtractor().child("c", payload_members(entry)), 0, None) == entry
 
 
-def test_of_two_parents_the_one_changed_last_counts() -> None:
+def test_the_parent_with_the_newest_child_wins() -> None:
     old, new = ChildEntry(child_id="c", updated_at=AT), ChildEntry(child_id="c", updated_at=Timestamp.now())
     assert newest_parent([("a", new), ("b", old)]) == "a"
     assert newest_parent([("a", old), ("b", old)]) == "b"

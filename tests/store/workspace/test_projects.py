@@ -1,4 +1,4 @@
-"""Projects: payloads are the truth, both indices follow every write, and come back when they are lost."""
+"""Projects: payloads are the source of truth; every write updates both indices, and lost ones are rebuilt."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def titles(projects: Projects, parent: str = "p") -> dict[str, str]:
     return {entry.child_id: entry.title for entry in projects.children(KEY, parent)}
 
 
-def test_every_save_is_in_the_indices(projects: Projects, home: Path) -> None:
-    """In the ancestor's format: pretty, no final newline, version 0."""
+def test_every_save_updates_the_indices(projects: Projects, home: Path) -> None:
+    """Indented JSON, no final newline, version 0."""
     projects.save(PARENT, payload("Parent"))
     projects.save(CHILD, payload("Child", status="running", subagent_type="coder"))
     entry = {"session_id": "p", "title": "Parent", "updated_at": AT}
@@ -78,7 +78,7 @@ def test_every_save_is_in_the_indices(projects: Projects, home: Path) -> None:
     assert list(projects.members(KEY)) == [PARENT, CHILD]
 
 
-def test_a_payload_is_any_object_and_nothing_else(projects: Projects) -> None:
+def test_a_payload_must_be_a_json_object(projects: Projects) -> None:
     projects.save(PARENT, {})
     assert projects.load(PARENT) == {}
     for bad in ({"x": float("nan")}, {"x": object()}, {1: 2}):
@@ -93,23 +93,23 @@ def test_a_payload_is_any_object_and_nothing_else(projects: Projects) -> None:
             projects.save(ProjectSession(KEY, "p", name), {})
 
 
-def test_an_upsert_changes_the_payload_only_where_it_says_something_else(projects: Projects, home: Path) -> None:
-    """Rule 1: what only an index said could not come back. Rule 5: all other bytes stay."""
+def test_an_upsert_changes_only_differing_members_of_the_payload(projects: Projects, home: Path) -> None:
+    """Rule 1: an index alone could not be rebuilt. Rule 5: all other bytes are kept."""
     raw = b'{"mine":  [1, 2],\n "title": "old", "updated_at": "2026-01-01T00:00:00Z"}'
     path = home / CHILD.payload
     path.parent.mkdir(parents=True)
     path.write_bytes(raw)
     projects.upsert_child(KEY, "p", ChildEntry(child_id="c", title="old", updated_at=AT))
-    assert path.read_bytes() == raw  # it says so already
+    assert path.read_bytes() == raw  # no difference
     projects.upsert_child(KEY, "p", ChildEntry(child_id="c", title="new", status="idle", updated_at=AT))
-    said = path.read_bytes()
-    assert said.startswith(b'{"mine":  [1, 2],\n "title": "new"')
+    changed = path.read_bytes()
+    assert changed.startswith(b'{"mine":  [1, 2],\n "title": "new"')
     projects.upsert_child(KEY, "p", ChildEntry(child_id="c", title="new", status="idle", updated_at=AT))
-    assert path.read_bytes() == said
+    assert path.read_bytes() == changed
 
 
-def test_a_removed_child_stays_removed_until_it_is_upserted(projects: Projects, store: Store, home: Path) -> None:
-    """Whatever is written or rebuilt meanwhile; its payload stays."""
+def test_a_removed_child_stays_removed_until_upserted(projects: Projects, store: Store, home: Path) -> None:
+    """Also after writes and rebuilds; its payload is kept."""
     projects.save(CHILD, payload("Child"))
     assert projects.remove_child(KEY, "p", "c") is True
     assert projects.remove_child(KEY, "p", "c") is False
@@ -123,7 +123,7 @@ def test_a_removed_child_stays_removed_until_it_is_upserted(projects: Projects, 
     assert not (home / CHILD.removed_marker).exists()
 
 
-def test_lost_or_broken_indices_come_back_at_the_first_look(projects: Projects, store: Store, home: Path) -> None:
+def test_lost_or_corrupt_indices_are_rebuilt_when_read(projects: Projects, store: Store, home: Path) -> None:
     """Rule 1."""
     projects.save(PARENT, payload("Parent"))
     projects.save(CHILD, payload("Child"))
@@ -138,8 +138,8 @@ def test_lost_or_broken_indices_come_back_at_the_first_look(projects: Projects, 
         assert files_below(home) == before
 
 
-def test_check_mends_what_is_out_of_step(projects: Projects, store: Store, home: Path) -> None:
-    """Payloads edited straight on the disk; an unreadable one keeps its entry, and is named."""
+def test_check_repairs_stale_indices(projects: Projects, store: Store, home: Path) -> None:
+    """After direct edits on disk. An unreadable payload keeps its entry and is reported."""
     projects.save(PARENT, payload("Parent"))
     projects.save(CHILD, payload("Child"))
     (home / CHILD.payload).write_bytes(rendered("Edited"))
@@ -152,11 +152,11 @@ def test_check_mends_what_is_out_of_step(projects: Projects, store: Store, home:
         projects.load(CHILD)
     projects.rebuild_all()
     assert titles(projects) == {"c": "Edited"}
-    projects.save(CHILD, payload("Mended"))
+    projects.save(CHILD, payload("Repaired"))
 
 
-def test_a_sweep_notices_edits_behind_our_back(projects: Projects, store: Store, home: Path) -> None:
-    """New ones, changed ones, and those that are gone; and reads nothing where nothing is younger."""
+def test_a_sweep_finds_direct_edits(projects: Projects, store: Store, home: Path) -> None:
+    """Added, changed and deleted payloads. It reads nothing if no payload is newer than its index."""
     projects.save(PARENT, payload("Parent"))
     projects.save(CHILD, payload("Child"))
     assert projects._derived.looks_current(KEY)
@@ -179,7 +179,7 @@ def test_a_sweep_notices_edits_behind_our_back(projects: Projects, store: Store,
 
 
 def test_resolving_reads_the_index_once(projects: Projects, monkeypatch: pytest.MonkeyPatch) -> None:
-    """O(1): a table in memory, until index.json is another."""
+    """It is cached in memory until index.json changes."""
     for i in range(20):
         projects.save(ProjectSession(KEY, "p", f"c{i}"), payload(str(i)))
     assert projects.resolve(KEY, "c7") == ProjectSession(KEY, "p", "c7")
@@ -197,7 +197,7 @@ def test_resolving_reads_the_index_once(projects: Projects, monkeypatch: pytest.
     assert projects.resolve(KEY, "c7") == ProjectSession(KEY, "q", "c7")
 
 
-def test_a_child_of_two_parents_is_the_later_ones_and_falls_back(projects: Projects) -> None:
+def test_a_child_id_with_two_parents_resolves_to_the_newer_one(projects: Projects) -> None:
     projects.save(ProjectSession(KEY, "a", "c"), payload())
     projects.save(ProjectSession(KEY, "b", "c"), payload())
     assert projects.resolve(KEY, "c") == ProjectSession(KEY, "b", "c")
@@ -208,17 +208,17 @@ def test_a_child_of_two_parents_is_the_later_ones_and_falls_back(projects: Proje
 
 
 class Nested:
-    """A caller whose payloads keep it all one level down."""
+    """An extractor for payloads with their fields one level down."""
 
-    def root(self, session_id: str, said: Any) -> RootFields:
-        return RootFields(said["meta"]["name"])
+    def root(self, session_id: str, payload: Any) -> RootFields:
+        return RootFields(payload["meta"]["name"])
 
-    def child(self, child_id: str, said: Any) -> ChildFields:
-        return ChildFields(title=said["meta"]["name"], status=said["meta"]["state"])
+    def child(self, child_id: str, payload: Any) -> ChildFields:
+        return ChildFields(title=payload["meta"]["name"], status=payload["meta"]["state"])
 
 
-def test_callers_may_bring_their_own_extractor(projects: Projects, store: Store) -> None:
-    """What only it can read stays in the indices, though others, who cannot, rebuild and mend them."""
+def test_a_custom_extractor(projects: Projects, store: Store) -> None:
+    """Fields only it can read stay in the indices when others rebuild or repair them."""
     mine = projects.with_extractor(Nested())
     mine.save(PARENT, {"meta": {"name": "P"}})
     mine.save(CHILD, {"meta": {"name": "C", "state": "error"}})
@@ -229,19 +229,19 @@ def test_callers_may_bring_their_own_extractor(projects: Projects, store: Store)
     assert [(e.title, e.status) for e in projects.children(KEY, "p")] == [("C", "error")]
     [entry] = mine.children(KEY, "p")
     mine.upsert_child(KEY, "p", entry)
-    assert mine.load(CHILD) == before  # it says so already
+    assert mine.load(CHILD) == before  # no difference
     projects.rebuild(KEY)
     assert titles(projects) == {"c": ""}
     projects.rebuild(KEY, Nested())
     assert titles(projects) == {"c": "C"}
 
 
-def test_updates_are_made_under_the_lock(projects: Projects, store: Store, home: Path) -> None:
-    """Four processes count up one member of a payload."""
+def test_updates_run_under_the_lock(projects: Projects, store: Store, home: Path) -> None:
+    """Four processes increment one member of a payload."""
     projects.save(PARENT, payload(n=0))
 
-    def count(said: dict[str, Any]) -> None:
-        said["n"] += 1
+    def count(members: dict[str, Any]) -> None:
+        members["n"] += 1
 
     def work() -> None:
         with Store.open(home, background=False) as mine:
@@ -258,7 +258,7 @@ def test_updates_are_made_under_the_lock(projects: Projects, store: Store, home:
     assert projects.update(CHILD, count) is None
 
 
-def test_others_hear_of_it(projects: Projects, store: Store) -> None:
+def test_changes_are_in_the_change_feed(projects: Projects, store: Store) -> None:
     """Rule 7."""
     cursor = store.feed.since().cursor
     projects.save(CHILD, payload())
@@ -267,7 +267,7 @@ def test_others_hear_of_it(projects: Projects, store: Store) -> None:
     assert [(c.location.dir, c.what) for c in store.feed.since(cursor).items] == [(CHILD.location.dir, "project")] * 2
 
 
-def test_what_was_deleted_can_be_had_back(projects: Projects, store: Store) -> None:
+def test_a_deleted_payload_can_be_restored(projects: Projects, store: Store) -> None:
     projects.save(CHILD, payload("Child"))
     assert projects.delete(CHILD)
     assert not projects.delete(CHILD)
@@ -278,8 +278,8 @@ def test_what_was_deleted_can_be_had_back(projects: Projects, store: Store) -> N
 
 
 @pytest.mark.parametrize("attempt", range(4))
-def test_kill_9_leaves_indices_that_agree(home: Path, attempt: int) -> None:
-    """Amid upserts and removals; whoever opens next finds payloads and indices in step."""
+def test_indices_match_the_payloads_after_kill_9(home: Path, attempt: int) -> None:
+    """During upserts and removals; the next open recovers."""
 
     def work() -> None:
         with Store.open(home, background=False) as mine:
@@ -305,11 +305,11 @@ def test_kill_9_leaves_indices_that_agree(home: Path, attempt: int) -> None:
         assert store.projects.stale_files(KEY) == []
 
 
-# -- by hand -----------------------------------------------------------------------------------------------------------
+# -- through the mount -----------------------------------------------------------------------------
 
 
-def test_a_payload_written_by_hand_updates_the_indices(projects: Projects, store: Store, home: Path) -> None:
-    """Bytes stay as they are (rule 5); what is no object is refused and kept (rule 3)."""
+def test_a_payload_written_through_the_mount_updates_the_indices(projects: Projects, store: Store, home: Path) -> None:
+    """Bytes unchanged (rule 5); what is not an object is rejected and kept (rule 3)."""
     place = classify_path(CHILD.payload)
     raw = b' {"title": "By hand",\n"x":1e3}\n'
     assert store.names.commit(WriteRequest(place, raw, mtime_ns=1_000_000_000)).is_changed
@@ -324,7 +324,7 @@ def test_a_payload_written_by_hand_updates_the_indices(projects: Projects, store
     assert [e.updated_at for e in projects.children(KEY, "p")] == ["1970-01-01T00:00:02Z"]
 
 
-def test_who_is_late_is_told(projects: Projects, store: Store) -> None:
+def test_a_stale_write_is_rejected(projects: Projects, store: Store) -> None:
     """Rule 8."""
     projects.save(PARENT, payload("one"))
     base = store.names.version(classify_path(PARENT.payload))
@@ -333,8 +333,8 @@ def test_who_is_late_is_told(projects: Projects, store: Store) -> None:
         store.names.commit(WriteRequest(classify_path(PARENT.payload), rendered("three"), base=base))
 
 
-def test_derived_files_are_written_by_nobody(projects: Projects, store: Store) -> None:
-    """Nor taken away, unless nothing is left that they tell of: else `rm -r` of a project would not end."""
+def test_index_files_cannot_be_written_or_removed(projects: Projects, store: Store) -> None:
+    """Empty ones can be removed: otherwise `rm -r` of a project would fail."""
     projects.save(CHILD, payload())
     for path in (INDEX, CHILDREN):
         place = classify_path(path)
@@ -356,8 +356,8 @@ def test_derived_files_are_written_by_nobody(projects: Projects, store: Store) -
     assert projects.all_keys() == []
 
 
-def test_directories_move_and_the_indices_follow(projects: Projects, store: Store, home: Path) -> None:
-    """A session's, a child's to another parent and another project, a whole project's."""
+def test_renaming_directories_updates_the_indices(projects: Projects, store: Store, home: Path) -> None:
+    """A session, a child to another parent and project, a whole project."""
     projects.save(PARENT, payload("P"))
     projects.save(CHILD, payload("C"))
 
@@ -388,7 +388,7 @@ def test_directories_move_and_the_indices_follow(projects: Projects, store: Stor
     assert projects.resolve("third", "d") == ProjectSession("third", "x", "d")
 
 
-def test_an_editor_may_rename_a_payload_away_and_bring_a_new_one(projects: Projects, store: Store) -> None:
+def test_a_payload_can_be_renamed_to_a_foreign_file_and_back(projects: Projects, store: Store) -> None:
     projects.save(CHILD, payload("old"))
     backup = classify_path(f"{CHILD.payload}~")
     store.moves.move(classify_path(CHILD.payload), backup)
@@ -398,15 +398,15 @@ def test_an_editor_may_rename_a_payload_away_and_bring_a_new_one(projects: Proje
     assert store.trash.deleted() == []
 
 
-def test_a_removed_mark_taken_away_by_hand_brings_the_child_back(projects: Projects, store: Store) -> None:
+def test_deleting_the_removed_marker_restores_the_child(projects: Projects, store: Store) -> None:
     projects.save(CHILD, payload("Child"))
     projects.remove_child(KEY, "p", "c")
     store.names.remove_file(classify_path(CHILD.removed_marker))
     assert titles(projects) == {"c": "Child"}
 
 
-def test_a_key_is_one_name(store: Store, home: Path) -> None:
-    """A slash at its end made a directory that nobody found again."""
+def test_a_key_is_a_single_name(store: Store, home: Path) -> None:
+    """A trailing slash once created a directory that was never listed."""
     for key in ("k/", "k//", "a/b"):
         with pytest.raises(InvalidName, match="not a valid project key"):
             store.projects.save(ProjectSession(key, "p"), {"title": "t"})
@@ -414,8 +414,8 @@ def test_a_key_is_one_name(store: Store, home: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["9999-12-31T23:59:60Z", "9999-12-31T23:59:59-23:59", "0000-01-01T00:00:00Z"])
-def test_a_payload_at_the_ends_of_the_calendar_is_taken(store: Store, moment: str) -> None:
-    """Its instant may lie outside the years that can be written; the index has the nearest."""
+def test_a_time_outside_the_years_1_to_9999_is_clamped(store: Store, moment: str) -> None:
+    """The payload is stored unchanged; the index has the nearest valid time."""
     raw = b'{"updated_at": "%s"}' % moment.encode()
     store.names.commit(WriteRequest(classify_path("projects/k/sessions/p/session.json"), raw))
     assert store.projects.load(ProjectSession("k", "p")) == {"updated_at": moment}

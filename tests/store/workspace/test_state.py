@@ -1,4 +1,4 @@
-"""State documents: saved, loaded, listed, deleted, by the ancestor's names; found by search; checked by hand."""
+"""State documents: save, load, list, delete, search, and access through the mount."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def found(store: Store, query: str) -> list[str]:
     return [hit.path for hit in store.search(query)]
 
 
-def test_json_is_saved_as_the_ancestor_writes_it(state: State, home: Path) -> None:
+def test_the_format_of_saved_json(state: State, home: Path) -> None:
     """Two spaces, no final newline; any JSON value."""
     state.save_json("memory/facts", "f1", {"content": "grüße", "content_hash": 2**64 - 1, "tags": []})
     text = (home / "state/memory/facts/f1.json").read_text()
@@ -46,7 +46,7 @@ def test_json_is_saved_as_the_ancestor_writes_it(state: State, home: Path) -> No
     assert state.load_json("nowhere", "jobs") is None
 
 
-def test_markdown_is_saved_as_it_is(state: State, home: Path) -> None:
+def test_markdown_is_saved_unchanged(state: State, home: Path) -> None:
     state.save_markdown("notes", "today", "# Today\n\nneedle\n")
     assert (home / "state/notes/today.md").read_bytes() == b"# Today\n\nneedle\n"
     assert state.load_markdown("notes", "today") == "# Today\n\nneedle\n"
@@ -55,8 +55,8 @@ def test_markdown_is_saved_as_it_is(state: State, home: Path) -> None:
     assert state.load_markdown("notes", "today") == ""
 
 
-def test_names_are_listed_in_order_and_twice_if_there_are_two(state: State, home: Path) -> None:
-    """A category lists its own documents, not those of one nested in it, nor strangers."""
+def test_names_are_sorted_and_listed_once_per_document(state: State, home: Path) -> None:
+    """Without nested categories and foreign files."""
     state.save_json("a", "both", 1)
     state.save_markdown("a", "both", "x")
     state.save_json("a", "b.c", 1)
@@ -68,8 +68,8 @@ def test_names_are_listed_in_order_and_twice_if_there_are_two(state: State, home
     assert state.categories() == ["a", "a/deeper"]
 
 
-def test_delete_takes_json_first(store: Store, state: State) -> None:
-    """And what was deleted can be had back."""
+def test_delete_removes_json_first(store: Store, state: State) -> None:
+    """Deleted documents can be restored."""
     state.save_json("a", "x", {"n": 1})
     state.save_markdown("a", "x", "text")
     assert state.delete("a", "x") is True
@@ -87,7 +87,7 @@ def test_delete_takes_json_first(store: Store, state: State) -> None:
 @pytest.mark.parametrize(
     "category", ["", "..", "../etc", "a/../b", "foo\\bar", "/foo", "foo/", "foo//bar", ".", "a/./b"]
 )
-def test_categories_that_lead_elsewhere_are_refused(state: State, category: str) -> None:
+def test_invalid_categories_are_rejected(state: State, category: str) -> None:
     calls: tuple[Callable[[], object], ...] = (
         lambda: state.save_json(category, "x", 1),
         lambda: state.load_json(category, "x"),
@@ -102,7 +102,7 @@ def test_categories_that_lead_elsewhere_are_refused(state: State, category: str)
 
 
 @pytest.mark.parametrize("name", ["..", "a..b", "../x", "a/b", "a\\b", "nul\0", "\udcff", "x" * 253])
-def test_names_that_lead_elsewhere_are_refused(state: State, name: str) -> None:
+def test_invalid_names_are_rejected(state: State, name: str) -> None:
     calls: tuple[Callable[[], object], ...] = (
         lambda: state.save_json("a", name, 1),
         lambda: state.load_markdown("a", name),
@@ -113,8 +113,8 @@ def test_names_that_lead_elsewhere_are_refused(state: State, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x", "a.b", "a.", ".hidden", "with space", "漢字", "x.json"])
-def test_other_names_are_fine(state: State, name: str) -> None:
-    """An empty one too, as with the ancestor, though no list shows it."""
+def test_unusual_names_are_accepted(state: State, name: str) -> None:
+    """The empty name too, though lists omit it."""
     state.save_json("a", name, {"name": name})
     assert state.load_json("a", name) == {"name": name}
     assert (name in state.names("a")) == bool(name)
@@ -122,8 +122,8 @@ def test_other_names_are_fine(state: State, name: str) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\\\0"), max_size=40))
-def test_a_document_knows_its_place(name: str) -> None:
-    """Path ↔ identity: whatever name is accepted, the mount takes the file for a document too."""
+def test_every_accepted_name_is_classified_as_a_document(name: str) -> None:
+    """The API and the mount agree about paths."""
     try:
         paths = [document_path("c", name, ending) for ending in (JSON, MARKDOWN)]
     except InvalidName:
@@ -133,26 +133,26 @@ def test_a_document_knows_its_place(name: str) -> None:
 
 @given(VALUES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
-def test_what_was_saved_is_loaded(state: State, value: Any) -> None:
+def test_json_values_round_trip(state: State, value: Any) -> None:
     state.save_json("any", "value", value)
     assert state.load_json("any", "value") == value
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1: 2}, object(), "\ud800", 2**64, {"a": {1, 2}}])
-def test_what_is_no_json_is_refused_and_changes_nothing(state: State, value: Any) -> None:
+def test_a_value_that_is_not_json_is_rejected_and_changes_nothing(state: State, value: Any) -> None:
     state.save_json("a", "x", "before")
     with pytest.raises(InvalidContent, match=r"state/a/x\.json"):
         state.save_json("a", "x", value)
     assert state.load_json("a", "x") == "before"
 
 
-def test_a_text_that_is_no_unicode_is_refused(state: State) -> None:
+def test_text_that_is_not_unicode_is_rejected(state: State) -> None:
     with pytest.raises(InvalidContent):
         state.save_markdown("a", "x", "\udcff")
 
 
-def test_broken_documents_say_where(store: Store, state: State, home: Path) -> None:
-    """They are left as they are; `check` names them, and they can still be deleted."""
+def test_corrupt_documents_are_reported_with_position(store: Store, state: State, home: Path) -> None:
+    """They are not changed, and can be deleted."""
     (home / "state/a").mkdir(parents=True)
     (home / "state/a/x.json").write_bytes(b'{"a":\n !}')
     (home / "state/a/x.md").write_bytes(b"fine \xff")
@@ -165,7 +165,7 @@ def test_broken_documents_say_where(store: Store, state: State, home: Path) -> N
     assert state.delete("a", "x")
 
 
-def test_updates_of_many_processes_lose_none(store: Store, home: Path) -> None:
+def test_concurrent_updates_are_not_lost(store: Store, home: Path) -> None:
     """update_json reads, changes and writes under the lock."""
 
     def work() -> None:
@@ -182,10 +182,10 @@ def test_updates_of_many_processes_lose_none(store: Store, home: Path) -> None:
     assert store.state.load_json("counts", "n") == 100
 
 
-# -- search and feed -------------------------------------------------------------------------------------------------
+# -- search and feed -------------------------------------------------------------------------------
 
 
-def test_search_follows_every_change(store: Store, state: State) -> None:
+def test_every_change_updates_search(store: Store, state: State) -> None:
     """Rule 7: within the same commit."""
     state.save_markdown("notes", "barn", "The needle is here.")
     state.save_json("memory/facts", "f", {"content": "a needle too"})
@@ -195,7 +195,7 @@ def test_search_follows_every_change(store: Store, state: State) -> None:
     assert found(store, "needle") == []
 
 
-def test_others_hear_of_it(store: Store, state: State) -> None:
+def test_changes_are_in_the_change_feed(store: Store, state: State) -> None:
     cursor = store.feed.since().cursor
     state.save_json("a/b", "x", 1)
     state.save_json("a/b", "x", 1)
@@ -203,8 +203,8 @@ def test_others_hear_of_it(store: Store, state: State) -> None:
     assert [(c.location.dir, c.what) for c in store.feed.since(cursor).items] == [("state/a/b", "state")] * 2
 
 
-def test_edits_behind_our_back_are_found(store: Store, state: State, home: Path) -> None:
-    """By a sweep, by `check`, by a rebuild; and what is gone is forgotten."""
+def test_direct_edits_are_indexed(store: Store, state: State, home: Path) -> None:
+    """By a sweep, by `check`, by a rebuild. Rows of deleted documents are removed."""
     state.save_markdown("notes", "kept", "needle one")
     (home / "state/notes/new.md").write_text("needle two")
     assert {f.kind for f in store.check().findings} == {"search-rows"}
@@ -220,7 +220,7 @@ def test_edits_behind_our_back_are_found(store: Store, state: State, home: Path)
     assert found(store, "needle") == ["state/notes/kept.md"]
 
 
-def test_a_lost_index_comes_back_with_them(home: Path) -> None:
+def test_a_lost_index_is_rebuilt_with_state_documents(home: Path) -> None:
     """Rule 1."""
     with Store.open(home, background=False) as store:
         store.state.save_markdown("notes", "x", "needle")
@@ -231,11 +231,11 @@ def test_a_lost_index_comes_back_with_them(home: Path) -> None:
         assert store.check().is_clean
 
 
-# -- by hand ---------------------------------------------------------------------------------------------------------
+# -- through the mount -----------------------------------------------------------------------------
 
 
-def test_json_written_by_hand_is_checked_markdown_is_free(store: Store, home: Path) -> None:
-    """Bytes stay as they are; what is refused is kept (rules 3 and 5)."""
+def test_json_written_through_the_mount_is_validated_markdown_is_not(store: Store, home: Path) -> None:
+    """Bytes unchanged; rejected bytes are kept (rules 3 and 5)."""
     place = classify_path("state/a/x.json")
     assert store.names.commit(WriteRequest(place, b" [1,  2]\n")).is_changed
     assert (home / place.path).read_bytes() == b" [1,  2]\n"
@@ -250,7 +250,7 @@ def test_json_written_by_hand_is_checked_markdown_is_free(store: Store, home: Pa
     assert store.names.commit(WriteRequest(classify_path("state/a/x.md"), b"\xff\0 anything")).is_changed
 
 
-def test_who_is_late_is_told(store: Store, state: State) -> None:
+def test_a_stale_write_is_rejected(store: Store, state: State) -> None:
     """Rule 8."""
     state.save_json("a", "x", 1)
     place = classify_path("state/a/x.json")
@@ -262,8 +262,8 @@ def test_who_is_late_is_told(store: Store, state: State) -> None:
     assert store.names.commit(WriteRequest(place, b"3", base=base, on_conflict="overwrite")).is_changed
 
 
-def test_moving_by_hand_takes_the_rows_along(store: Store, state: State, home: Path) -> None:
-    """A document, a document to a stranger's name and back, a whole category."""
+def test_renames_update_the_search_rows(store: Store, state: State, home: Path) -> None:
+    """A document, a document to a foreign name and back, a whole category."""
     state.save_markdown("notes", "x", "needle")
     store.moves.move(classify_path("state/notes/x.md"), classify_path("state/notes/y.md"))
     assert found(store, "needle") == ["state/notes/y.md"]
@@ -282,14 +282,14 @@ def test_moving_by_hand_takes_the_rows_along(store: Store, state: State, home: P
         store.moves.move(classify_path("state/papers/deep"), classify_path("state/papers/deep.md"))
 
 
-def test_two_categories_change_places(store: Store, state: State) -> None:
+def test_two_categories_can_be_exchanged(store: Store, state: State) -> None:
     state.save_markdown("a", "x", "needle")
     state.save_markdown("b", "y", "thread")
     store.moves.exchange(classify_path("state/a"), classify_path("state/b"))
     assert (found(store, "needle"), found(store, "thread")) == (["state/b/x.md"], ["state/a/y.md"])
 
 
-def test_a_document_removed_by_hand_is_in_the_trash(store: Store, state: State) -> None:
+def test_a_document_removed_through_the_mount_can_be_restored(store: Store, state: State) -> None:
     state.save_markdown("notes", "x", "needle")
     store.names.remove_file(classify_path("state/notes/x.md"))
     assert found(store, "needle") == []
@@ -299,7 +299,7 @@ def test_a_document_removed_by_hand_is_in_the_trash(store: Store, state: State) 
     assert found(store, "needle") == ["state/notes/x.md"]
 
 
-def test_git_beside_the_documents_is_left_alone(store: Store, state: State, home: Path) -> None:
+def test_a_git_directory_is_ignored(store: Store, state: State, home: Path) -> None:
     (home / "state/.git").mkdir(parents=True)
     (home / "state/.git/x.json").write_bytes(b"not JSON")
     assert list(state.paths()) == []
@@ -308,8 +308,8 @@ def test_git_beside_the_documents_is_left_alone(store: Store, state: State, home
         state.save_json(".git", "x", 1)
 
 
-def test_a_name_that_is_no_text_is_none_of_ours(store: Store, home: Path) -> None:
-    """Whatever bytes it has: it is moved like any foreign file, and what is in it is not indexed."""
+def test_a_name_that_is_not_unicode_is_foreign(store: Store, home: Path) -> None:
+    """It can be renamed, and its contents are not indexed."""
     odd = "state/\udcff"
     store.names.create_top_dirs()
     store.names.make_dir(classify_path("state/facts"))
