@@ -10,8 +10,9 @@ from functools import partial
 from store.check.context import CheckContext
 from store.check.finding import Finding
 from store.search.grep import file_stamps
-from store.search.grep.maintenance import FOLDER, TrigramIndex
+from store.search.grep.maintenance import TrigramIndex
 from store.search.grep.regex_trigrams import ANY
+from store.search.grep.segment_files import FOLDER
 from store.search.grep.segments import Damaged, Postings, Segment, candidates
 
 SAMPLE = 200  # files read again; reading all would take as long as building the index

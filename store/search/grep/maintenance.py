@@ -13,38 +13,29 @@ import fcntl
 import logging
 import os
 import stat
-import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pyroaring import BitMap
-
 from store.disk.disk import Disk
-from store.disk.file import NewFile
 from store.errors import Corrupt
 from store.index import changed_files
 from store.index.database import Database, now_ns
 from store.search.grep import file_stamps, known_files
-from store.search.grep.regex_trigrams import ANY
-from store.search.grep.segments import Damaged, Postings, Segment, candidates, merged, render
+from store.search.grep.segment_files import FOLDER, Row, SegmentFiles
+from store.search.grep.segments import Damaged, Postings
 from store.search.grep.throttle import Throttle
 
 log = logging.getLogger("grovefs.store")
 
-FOLDER = os.fsdecode(known_files.SEGMENTS).rstrip("/")
 SETTLED_NS = 30_000_000_000  # a file that changed more recently is likely to change again
 OVERDUE_NS = 120_000_000_000  # index settled files after this time, however few
 WORTH_A_SEGMENT = 16  # files; grep reads fewer in no time
 MAX_FILE_BYTES = 256 << 20  # larger files are not indexed; grep always reads them
 BATCH_FILES = 8_192
 BATCH_BYTES = 64 << 20
-MIN_MERGED = 4  # segments at a time
-MAX_SEGMENTS = 16
 ROWS_PER_TRANSACTION = 2_000  # a transaction blocks the writers of sessions
-ORPHANED_S = 60.0  # a younger unnamed segment may still be in the making, or in use by a reader
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
@@ -61,10 +52,12 @@ class TrigramIndex:
     disk: Disk
     db: Database
     _prefix: bytes = field(init=False)
+    _segments: SegmentFiles = field(init=False)
     _stopping: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._prefix = os.fsencode(self.disk.home) + b"/"
+        self._segments = SegmentFiles(self.disk, self.db)
 
     def stop(self) -> None:
         """Abort a running merge, as a crash would. Nothing is lost."""
@@ -282,7 +275,7 @@ class TrigramIndex:
     def _add_segment(
         self, postings: Postings, documents: list[tuple[int, bytes, bytes]], throttle: Throttle | None
     ) -> None:
-        name, size = self._write_segment(self._while_open(postings.rows(), throttle))
+        name, size = self._segments.write(self._throttled(postings.rows(), throttle))
         self.disk.step("index")
         with self.db.write() as db:
             still = [row for row in documents if self.is_unchanged(row[1], row[2])]
@@ -290,13 +283,6 @@ class TrigramIndex:
             db.executemany("INSERT INTO grep_files VALUES (?, ?, ?)", still)
             db.executemany("DELETE FROM grep_changed WHERE path = ?", [(path,) for _, path, _ in still])
             db.execute("INSERT INTO grep_segments VALUES (?, ?, ?)", (name, len(documents), size))
-
-    def _write_segment(self, rows: Iterable[tuple[int, BitMap]]) -> tuple[str, int]:
-        name = uuid.uuid4().hex
-        target = f"{FOLDER}/{name}"
-        temp = self.disk.write_temps([NewFile(target, render(rows), mode=0o600)])[0]
-        self.disk.move(temp, target)
-        return name, (self.disk.home / target).stat().st_size
 
     def _refresh_folders(self, paths: list[bytes]) -> None:
         """Store the stamps of the directories around the indexed files, and list unknown files in them."""
@@ -319,54 +305,18 @@ class TrigramIndex:
         records.sort()  # `_record` goes backwards: innermost first
         self._record(records, folders)
 
-    # -- merging segments -------------------------------------------------------------------------------------
-
     def _compact(self, throttle: Throttle | None) -> None:
-        """Merge segments of similar size: their number grows with the logarithm of the indexed bytes."""
-        found = self.db.reader.execute("SELECT name, documents, bytes FROM grep_segments ORDER BY bytes")
-        rows = [(str(name), int(documents), int(size)) for name, documents, size in found]
-        live = BitMap(document for (document,) in self.db.reader.execute("SELECT document FROM grep_files"))
-        chosen = _worth_merging([size for _, _, size in rows])
-        if sum(documents for _, documents, _ in rows) > 2 * len(live) + BATCH_FILES:
-            chosen = len(rows)  # most documents are obsolete
-        if chosen:
-            try:
-                self._replace([name for name, _, _ in rows[:chosen]], live, throttle)
-            except Damaged as error:
-                log.warning("trigram segment damaged, indexing all files again: %s", error)
-                self.forget_all()
-        self._remove_orphans()
-
-    def _replace(self, names: list[str], live: BitMap, throttle: Throttle | None) -> None:
-        segments: list[Segment] = []
         try:
-            segments = [Segment(str(self.disk.home / FOLDER / name)) for name in names]
-            count = len(candidates(ANY, segments) & live)
-            name, size = self._write_segment(self._while_open(merged(segments, live), throttle))
-        finally:
-            for segment in segments:
-                segment.close()
-        with self.db.write() as db:
-            present = {row[0] for row in db.execute("SELECT name FROM grep_segments")}
-            if present >= set(names):
-                db.executemany("DELETE FROM grep_segments WHERE name = ?", [(old,) for old in names])
-                db.execute("INSERT INTO grep_segments VALUES (?, ?, ?)", (name, count, size))
+            self._segments.compact(lambda rows: self._throttled(rows, throttle))
+        except Damaged as error:
+            log.warning("trigram segment damaged, indexing all files again: %s", error)
+            self.forget_all()
+        self._segments.remove_orphans()
 
-    def _while_open(
-        self, rows: Iterable[tuple[int, BitMap]], throttle: Throttle | None
-    ) -> Iterator[tuple[int, BitMap]]:
+    def _throttled(self, rows: Iterable[Row], throttle: Throttle | None) -> Iterator[Row]:
         for row in rows:
             self._check_stop(throttle)
             yield row
-
-    def _remove_orphans(self) -> None:
-        named = {name for (name,) in self.db.reader.execute("SELECT name FROM grep_segments")}
-        for entry in self.disk.entries(FOLDER):
-            info = self.disk.stat(f"{FOLDER}/{entry.name}")
-            if entry.name == "lock" or entry.name in named or info is None:
-                continue
-            if time.time() - info.st_mtime > ORPHANED_S:
-                self.disk.remove_tree(f"{FOLDER}/{entry.name}")
 
     # -- rebuilding -------------------------------------------------------------------------------------------
 
@@ -385,16 +335,3 @@ class TrigramIndex:
 def _chunks(rows: list[T]) -> Iterator[list[T]]:
     for start in range(0, len(rows), ROWS_PER_TRANSACTION):
         yield rows[start : start + ROWS_PER_TRANSACTION]
-
-
-def _worth_merging(sizes: list[int]) -> int:
-    """How many of the smallest segments to merge: each is at most twice as large as all smaller ones together."""
-    chosen = total = 0
-    for size in sizes:
-        if chosen and size > 2 * total:
-            break
-        chosen += 1
-        total += size
-    if len(sizes) > MAX_SEGMENTS:
-        return max(chosen, MIN_MERGED)
-    return chosen if chosen >= MIN_MERGED else 0

@@ -6,14 +6,15 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from store import Store
 from store.index.database import now_ns
-from store.search.grep import maintenance
+from store.search.grep import maintenance, segment_files
+from store.search.grep.segment_files import SegmentFiles
 from store.search.grep.segments import Postings, Segment, render
 from tests.builders import make_document, make_session
 from tests.store.search.grep.test_grep import ROOT, gnu, in_process, settle
@@ -113,8 +114,8 @@ def test_many_merges_leave_few_segments(store: Store) -> None:
 
 def test_obsolete_versions_are_dropped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """If most documents are obsolete, all segments are merged into one."""
-    monkeypatch.setattr(maintenance, "BATCH_FILES", 4)
-    monkeypatch.setattr(maintenance, "MIN_MERGED", 100)
+    monkeypatch.setattr(segment_files, "OBSOLETE_DOCUMENTS", 4)
+    monkeypatch.setattr(segment_files, "MIN_MERGED", 100)
     for i in range(8):
         store.save(make_session("s", title=f"title {i}"), overwrite=True)
         settle()
@@ -177,14 +178,14 @@ def test_edit_during_a_merge_keeps_the_file_listed(store: Store, monkeypatch: py
     store.save(make_session("a", title="before"))
     settle()
     store.trigrams.sweep()
-    write: Callable[..., tuple[str, int]] = store.trigrams._write_segment
+    write = SegmentFiles.write
 
-    def edit_then_write(rows: object) -> tuple[str, int]:
+    def edit_then_write(self: SegmentFiles, rows: Iterable[segment_files.Row]) -> tuple[str, int]:
         with (store.home / "sessions/a/session.json").open("a") as file:
             file.write(" ")
-        return write(rows)
+        return write(self, rows)
 
-    monkeypatch.setattr(store.trigrams, "_write_segment", edit_then_write)
+    monkeypatch.setattr(SegmentFiles, "write", edit_then_write)
     store.trigrams.merge()
     assert listed(store) == {"sessions/a/session.json"}
 
@@ -251,7 +252,7 @@ def test_damaged_segment_is_rebuilt(store: Store, monkeypatch: pytest.MonkeyPatc
         (store.home / ".grovefs/trigrams" / name).write_bytes(b"garbage")
     store.save(make_session("s4"))
     settle()
-    monkeypatch.setattr(maintenance, "MIN_MERGED", 2)
+    monkeypatch.setattr(segment_files, "MIN_MERGED", 2)
     store.trigrams.merge()
     assert len(listed(store)) == 8
     agree(store.home, "needle1")
