@@ -1,7 +1,7 @@
-"""Every kind of change, on one small home: what is there before, what is done, and how to tell that it was.
+"""Every kind of change, applied to one small home: a change, and a test whether it was made.
 
-A scenario's `done` looks only at files and API, and is asked of a store that was opened anew. A change writes nothing
-but through the store, so that every disk call in it is the store's.
+`done` uses only files and the public API, and is called on a newly opened store. `change` writes only through the
+store, so that every system call in it is the store's.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tests.builders import make_document, make_session
 from tests.records import make_artifact, make_event
 from tests.store.transfer.foreign import CLAUDE_ID, claude_lines, write_lines
 
-PNG = b"\x89PNG\r\n\x1a\n not much of a picture"
+PNG = b"\x89PNG\r\n\x1a\n not much of an image"
 AT = Timestamp("2026-01-01T00:00:00Z")
-LETTER = InboxMessage.new("elsewhere", "task", "something to do")
-SOURCE = "dot-claude"  # in the home, where it is nobody's: sessions from elsewhere
+MAIL = InboxMessage.new("elsewhere", "task", "something to do")
+SOURCE = "dot-claude"  # a foreign directory in the home: sessions to import
 COPY, NOTES = "sessions/pinned/session.json.new", "sessions/root/notes.txt"  # foreign files
 EDITED = "2030-01-01T00:00:00Z"
 
@@ -37,7 +37,7 @@ class Scenario:
 
 
 def make_home(home: Path) -> None:
-    """A root with a child and a grandchild, an attachment, a pinned session, one in the trash."""
+    """A root with a child, a grandchild and an attachment; a pinned session; a deleted session."""
     with Store.open(home, background=False) as store:
         root = make_session("root", messages=3, run_id="run-1")
         store.save(root)
@@ -52,17 +52,17 @@ def make_home(home: Path) -> None:
         store.records.save_traces("root", [make_event("old")])
         for name in ("agent-1", "agent-2"):
             store.state.save_json("agents", name, {"id": name, "created_at": "2020-01-01T00:00:00Z"})
-        store.mail.at("root").deliver(LETTER)
+        store.mail.at("root").deliver(MAIL)
         store.state.save_json("facts", "f", "long standing")
         store.projects.save(ProjectSession("k", "p"), {"title": "P", "updated_at": AT})
         store.projects.save(ProjectSession("k", "p", "c"), {"title": "C", "updated_at": AT})
 
 
-def make_lived_in_home(home: Path) -> None:
-    """The same, and what a mount leaves there: foreign files, refused versions; and a source to import from."""
+def make_home_after_mount(home: Path) -> None:
+    """Like `make_home`, with foreign files and rejected writes as a mount leaves them, and a source to import."""
     make_home(home)
     with Store.open(home, background=False) as store:
-        for id in ("root", "pinned"):  # kept until the next good save, or the end
+        for id in ("root", "pinned"):  # rejected writes, kept until the next successful save
             with suppress(InvalidContent):
                 store.names.commit(WriteRequest(classify_path(f"sessions/{id}/session.json"), b"{"))
     write_lines(home / SOURCE / f"projects/-shop/{CLAUDE_ID}.jsonl", claude_lines())
@@ -71,7 +71,7 @@ def make_lived_in_home(home: Path) -> None:
 
 
 def copy_home(home: Path, target: Path) -> Path:
-    """With times kept, as a crash would leave them; inode numbers differ, so every row is read again."""
+    """Copy with times preserved, as after a crash. Inode numbers differ, so every session is read again."""
     shutil.copytree(home, target, symlinks=True)
     return target
 
@@ -133,7 +133,7 @@ def _status(store: Store) -> str | None:
 def _is_cleared(store: Store) -> bool:
     attached = store.home / "sessions/root/attachments"
     files = os.listdir(attached) if attached.exists() else []
-    assert (_message_count(store) == 0) == (not files), "messages and attachments go together"
+    assert (_message_count(store) == 0) == (not files), "messages and attachments must be cleared together"
     return not files
 
 
@@ -144,7 +144,7 @@ def _is_deleted(store: Store, *ids: str) -> bool:
 
 
 def _is_in_project(store: Store, parent: str, child: str, title: str) -> bool:
-    """Whether both indices know it; they agree with each other and with the payloads."""
+    """Whether both project index files list it; they must agree with each other and with the payloads."""
     assert store.maintenance.status()["unfinished"] or not store.projects.stale_files("k")
     listed = [entry for entry in store.projects.children("k", parent) if entry.child_id == child]
     assert bool(listed) == (store.projects.resolve("k", child) == ProjectSession("k", parent, child))
@@ -152,7 +152,7 @@ def _is_in_project(store: Store, parent: str, child: str, title: str) -> bool:
 
 
 def _finds(store: Store, word: str, path: str) -> bool:
-    """Whether the document is there; search says so too, once the index could be written."""
+    """Whether the document exists. Search must agree, unless the index update is pending."""
     is_there = (store.home / path).exists()
     if not store.maintenance.status()["unfinished"]:
         assert (path in [hit.path for hit in store.search(word)]) == is_there, "search and file agree"
@@ -167,7 +167,7 @@ def _acknowledge(store: Store) -> None:
 def _is_claimed(store: Store) -> bool:
     box = store.mail.at("root")
     waiting, claimed = box.pending(), box.recover()
-    assert len(waiting) + len(claimed) == 1, "in one place, always"
+    assert len(waiting) + len(claimed) == 1, "a message must be in exactly one directory"
     return bool(claimed)
 
 
@@ -179,19 +179,19 @@ def _is_acknowledged(store: Store) -> bool:
 
 def _are_agents_pruned(store: Store) -> bool:
     left = store.state.names("agents")
-    assert len(left) in (0, 2), "a batch goes as a whole"
+    assert len(left) in (0, 2), "a batch is deleted as a whole"
     return not left
 
 
 def _edit_in_place(store: Store) -> None:
-    """As the mount commits what was typed: byte for byte, and only onto the version that was opened."""
+    """Commit bytes like the mount: unchanged, and based on the version that was opened."""
     place = classify_path("sessions/root/session.json")
     typed = make_document("root", title="new title", updated_at=EDITED)
     store.names.commit(WriteRequest(place, typed, base=store.names.version(place)))
 
 
-def _remove_by_hand(store: Store) -> None:
-    """What the mount makes of `rm -r`: nothing is left to be seen, and then the directory goes."""
+def _remove_recursively(store: Store) -> None:
+    """`rm -r` in the mount: all entries are hidden, then the directory is removed."""
     place = classify_path("sessions/root/children/grandchild")
     store.names.remove_dir(place, hidden=[entry.name for entry in store.names.entries(place.path)])
 
@@ -209,7 +209,7 @@ def _rename_onto_empty(store: Store) -> None:
 def _is_renamed(store: Store) -> bool:
     old, new = store.load("root"), store.load("renamed")
     child = store.load("child")
-    assert (old is None) != (new is None), "one of both"
+    assert (old is None) != (new is None), "exactly one of both"
     assert child is not None
     assert child.root_session_id == child.parent_session_id == ("root" if new is None else "renamed")
     return new is not None
@@ -318,8 +318,8 @@ SCENARIOS = [
     ),
     Scenario(
         "deliver mail",
-        lambda s: s.mail.at("child").deliver(LETTER),
-        lambda s: [d.message for d in s.mail.at("child").pending()] == [LETTER],
+        lambda s: s.mail.at("child").deliver(MAIL),
+        lambda s: [d.message for d in s.mail.at("child").pending()] == [MAIL],
     ),
     Scenario("claim mail", lambda s: s.mail.at("root").drain(), _is_claimed),
     Scenario("acknowledge mail", _acknowledge, _is_acknowledged),
@@ -362,15 +362,16 @@ SCENARIOS = [
     ),
 ]
 
-# In a home that is lived in, and what no announced step tells all of: these are attacked at every system call.
-BESIDES = [
+# For homes made by make_home_after_mount. `step` does not cover all their changes, so tests stop them at every
+# system call.
+MOUNT_SCENARIOS = [
     Scenario("edit in place", _edit_in_place, lambda s: _title(s, "root") == "new title"),
     Scenario(
         "rename-replace",
         lambda s: s.moves.move(classify_path(COPY), classify_path("sessions/pinned/session.json")),
-        lambda s: _title(s, "pinned") == "new title",  # what it was made of may stay behind
+        lambda s: _title(s, "pinned") == "new title",  # the source file may remain
     ),
-    Scenario("rm -r", _remove_by_hand, lambda s: s.load("grandchild") is None),
+    Scenario("rm -r", _remove_recursively, lambda s: s.load("grandchild") is None),
     Scenario(
         "make a directory",
         lambda s: s.names.make_dir(classify_path("sessions/fresh")),

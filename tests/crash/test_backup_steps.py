@@ -1,4 +1,4 @@
-"""A backup killed at every step it makes: what lies there can be restored, each session as before or as now."""
+"""A backup killed at every step can be restored, each session in its old or its new state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from store import Message, Session, Store
 from store.transfer.backup import backup
 from store.transfer.backup.backup import check
 from tests.builders import files_below, make_session
-from tests.crash.test_every_step import UNTOUCHED, Bomb
+from tests.crash.test_every_step import MAX_STEPS, FaultAt
 
 STEPS = {"make-dir", "backup-write", "backup-sync", "backup-announce", "remove", "move", "backup-manifest", "sync-dir"}
 
@@ -21,7 +21,7 @@ Tree = dict[str, bytes]
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home; its backup of before at `before`; since then sessions were changed, deleted, made and moved."""
+    """A home whose sessions were changed, deleted and created since its backup in `before`."""
     home = tmp_path / "home"
     with Store.open(home, background=False, durability="normal") as store:
         root = make_session("root", messages=3)
@@ -44,31 +44,31 @@ def home(tmp_path: Path) -> Path:
 
 
 def backup_until(home: Path, dest: Path, at: int) -> tuple[bool, set[str]]:
-    """In a child that dies at step `at`; True if it got through, and the steps it made."""
-    said, says = os.pipe()
+    """Run a backup in a child that is killed at step `at`; returns whether it finished, and its steps."""
+    reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         backup.BATCH_UNITS = 2
-        bomb = Bomb(at)
+        fault = FaultAt(at)
 
         def step(name: str) -> None:
-            os.write(says, f"{name} ".encode())
-            bomb(name)
+            os.write(writer, f"{name} ".encode())
+            fault(name)
 
         store = Store.open(home, background=False, step=step)
-        bomb.armed = True
+        fault.armed = True
         store.backup(dest)
-        os.write(says, b"done ")
+        os.write(writer, b"done ")
         os._exit(0)
-    os.close(says)
+    os.close(writer)
     os.waitpid(pid, 0)
-    with os.fdopen(said, "rb") as pipe:
+    with os.fdopen(reader, "rb") as pipe:
         steps = pipe.read().decode().split()
     return "done" in steps, {step for step in steps if step in STEPS}
 
 
 def sessions_of(files: Tree) -> dict[str, Tree]:
-    """The files of each session, of which there are `root`, `root/children/child`, and so on."""
+    """The files grouped by session directory: `root`, `root/children/child`, …"""
     found: dict[str, Tree] = {}
     for path, data in files.items():
         name = "/".join(path.split("/")[: 3 if "/children/" in path else 1])
@@ -76,11 +76,11 @@ def sessions_of(files: Tree) -> dict[str, Tree]:
     return found
 
 
-def test_a_killed_backup_can_be_restored(home: Path, tmp_path: Path) -> None:
+def test_killed_backup_can_be_restored(home: Path, tmp_path: Path) -> None:
     was, now = (sessions_of(files_below(place)) for place in (tmp_path / "was", home))
     hit: set[str] = set()
     states: set[tuple[str, str]] = set()
-    for at in range(1, UNTOUCHED):
+    for at in range(1, MAX_STEPS):
         dest, second = tmp_path / f"dest{at}", tmp_path / f"second{at}"
         shutil.copytree(tmp_path / "before", dest, symlinks=True)
         done, steps = backup_until(home, dest, at)
@@ -107,8 +107,8 @@ def test_a_killed_backup_can_be_restored(home: Path, tmp_path: Path) -> None:
     assert states >= {(name, when) for name in ("root", "gone", "new") for when in ("before", "now")}
 
 
-def test_a_journal_torn_by_a_loss_of_power_is_not_gone_by(home: Path, tmp_path: Path) -> None:
-    """Its last line was never whole, so nothing of it was done."""
+def test_incomplete_journal_line_is_ignored(home: Path, tmp_path: Path) -> None:
+    """After a power failure the last line may be incomplete; nothing of it was applied."""
     dest = tmp_path / "before"
     journal = dest / ".grovefs-backup/journal.jsonl"
     for torn in (b'{"moves": [[".grovefs-backup/tmp/1", "sessions/ro', b"\0" * 100 + b"\n"):

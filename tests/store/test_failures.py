@@ -1,4 +1,4 @@
-"""What a sceptical reviewer broke: interrupts, openers that die, failures that stay, trash in knots."""
+"""Failures: interrupts, crashes during opening, persistent disk errors, damaged index, nested deletions."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def _set_title(title: str, session: Session) -> None:
     session.title = title
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # what is dropped half-way complains
-def test_an_interrupt_anywhere_leaves_a_store_that_works(home: Path) -> None:
-    """Ctrl-C at random moments: later commits are real, in the index, and nobody is locked out."""
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupted generators and files warn
+def test_store_works_after_interrupts_at_random_points(home: Path) -> None:
+    """After Ctrl-C, later commits are durable and indexed, and no lock is left."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -42,20 +42,20 @@ def test_an_interrupt_anywhere_leaves_a_store_that_works(home: Path) -> None:
                     for _ in range(5):
                         store.update("s1", partial(_set_title, f"round {round_}"))
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            store.update("s1", lambda s: setattr(s, "title", "at last"))
+            store.update("s1", lambda s: setattr(s, "title", "final"))
             with Store.open(home, background=False) as other:
                 entry = other.entry("s1")
                 assert entry is not None
-                assert entry.title == "at last"
-                other.append("s1", [Message.user("not locked out")])
+                assert entry.title == "final"
+                other.append("s1", [Message.user("lock is free")])
             assert {f.kind for f in store.check().findings} <= {"temporary", "unfinished"}
             assert store.check(repair=True).is_clean
     finally:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_who_waited_for_an_opener_that_died_recovers_himself(home: Path) -> None:
-    """Rule 7: the sweep after an unclean end is not skipped because somebody else had begun it."""
+def test_recovery_is_done_by_the_next_process_if_the_first_dies(home: Path) -> None:
+    """Rule 7: the sweep after a crash is not skipped because a killed process had started it."""
     with Store.open(home, background=False, durability="normal") as store:
         for i in range(60):
             store.save(make_session(f"s{i}"))
@@ -68,7 +68,7 @@ def test_who_waited_for_an_opener_that_died_recovers_himself(home: Path) -> None
     def die_in_recovery() -> None:
         def progress(done: int, total: int) -> None:
             if done == 10:
-                time.sleep(0.3)  # so that the other one waits
+                time.sleep(0.3)  # let the other process wait for us
                 os.kill(os.getpid(), signal.SIGKILL)
 
         Store.open(home, background=False, progress=progress)
@@ -84,8 +84,8 @@ def test_who_waited_for_an_opener_that_died_recovers_himself(home: Path) -> None
 
 @pytest.mark.warns
 @pytest.mark.parametrize("from_move", [1, 2])
-def test_a_failure_that_stays_is_told_truly_and_mended_later(home: Path, from_move: int) -> None:
-    """Rule 3: either nothing was changed, or the error says that it will be finished, and it is."""
+def test_persistent_disk_error_is_reported_and_recovered_later(home: Path, from_move: int) -> None:
+    """Rule 3: either nothing was changed, or the error says that the commit will be completed, and it is."""
     moves = 0
     failing = False
 
@@ -120,8 +120,8 @@ def test_a_failure_that_stays_is_told_truly_and_mended_later(home: Path, from_mo
         assert entry.title == again.title
 
 
-def test_a_root_and_a_child_deleted_after_it_can_both_be_had_back(store: Store) -> None:
-    """In the order that makes sense, whatever empty directories were left."""
+def test_root_and_child_deleted_after_it_can_both_be_restored(store: Store) -> None:
+    """The root first, despite empty directories left by the deletions."""
     store.save(make_session("r"))
     parent = store.load("r")
     assert parent is not None
@@ -134,7 +134,7 @@ def test_a_root_and_a_child_deleted_after_it_can_both_be_had_back(store: Store) 
     assert store.load("r/c") is not None
 
 
-def test_an_orphan_that_was_deleted_can_be_had_back(store: Store, home: Path) -> None:
+def test_deleted_orphan_can_be_restored(store: Store, home: Path) -> None:
     store.save(Session.new_child("c", "never-saved", "m", "t"))
     store.delete("c")
     store.trash.undelete(store.trash.deleted()[0].name)
@@ -142,8 +142,8 @@ def test_an_orphan_that_was_deleted_can_be_had_back(store: Store, home: Path) ->
     store.save(make_session("never-saved"))
 
 
-def test_a_cleared_conversation_can_be_had_back(store: Store) -> None:
-    """Messages, sidecar and attachments; what came after goes to the trash in turn."""
+def test_cleared_session_can_be_restored(store: Store) -> None:
+    """With messages, sidecar and attachments; the newer version is moved to the trash."""
     store.save(make_session(messages=4, title="precious"))
     attachment = store.attach("s1", b"x", "image/png")
     store.clear("s1")
@@ -159,8 +159,8 @@ def test_a_cleared_conversation_can_be_had_back(store: Store) -> None:
 
 
 @pytest.mark.warns
-def test_a_damaged_page_of_the_index_costs_nothing(home: Path) -> None:
-    """The sessions have it all: opening makes it anew, and keeps the damaged one."""
+def test_damaged_index_page_is_rebuilt(home: Path) -> None:
+    """Opening rebuilds the index from the sessions and keeps the damaged file."""
     with Store.open(home, background=False) as store:
         for i in range(5):
             store.save(make_session(f"s{i}"))
@@ -178,8 +178,8 @@ def test_a_damaged_page_of_the_index_costs_nothing(home: Path) -> None:
 
 @pytest.mark.warns
 @pytest.mark.parametrize("name", ["session.json", "runtime.json", "."])
-def test_one_unreadable_file_does_not_keep_the_home_shut(home: Path, name: str) -> None:
-    """As a user who may not read everything: in a process that has given up root's privileges."""
+def test_home_with_an_unreadable_file_can_be_opened(home: Path, name: str) -> None:
+    """By a process without root privileges, which cannot read every file."""
     with Store.open(home, background=False) as store:
         store.save(make_session("good"))
         store.save(make_session("bad"))
@@ -193,7 +193,7 @@ def test_one_unreadable_file_does_not_keep_the_home_shut(home: Path, name: str) 
                 path.chmod(0o755)
     (home / "sessions/bad" / name).chmod(0)
 
-    def look_as_nobody() -> None:
+    def open_as_nobody() -> None:
         if os.geteuid() == 0:
             os.setgid(65534)
             os.setuid(65534)
@@ -202,15 +202,15 @@ def test_one_unreadable_file_does_not_keep_the_home_shut(home: Path, name: str) 
             assert store.maintenance.sweep() >= 0
             store.check()
 
-    child = processes.Process(target=look_as_nobody)
+    child = processes.Process(target=open_as_nobody)
     child.start()
     child.join()
     (home / "sessions/bad" / name).chmod(0o700)
     assert child.exitcode == 0
 
 
-def test_a_log_line_that_was_refused_is_not_there(store: Store, home: Path) -> None:
-    """Busy means that nothing was appended, so that trying again repeats nothing."""
+def test_rejected_log_line_is_not_appended(store: Store, home: Path) -> None:
+    """After Busy a retry must not append the line twice."""
     store.save(make_session())
     store._core.db._writer.set_busy_timeout(50)
     blocker = apsw.Connection(str(home / ".grovefs/index.db"))
@@ -223,8 +223,8 @@ def test_a_log_line_that_was_refused_is_not_there(store: Store, home: Path) -> N
     assert store.usage.append("s1", {"n": 1})
 
 
-def test_nothing_is_attached_to_a_session_that_is_gone(store: Store, home: Path) -> None:
-    """Also when it went between being found and being locked."""
+def test_attaching_to_a_deleted_session_fails(store: Store, home: Path) -> None:
+    """Even if it was deleted between lookup and lock."""
     store.save(make_session())
     session = store.load("s1")
     assert session is not None
@@ -234,7 +234,7 @@ def test_nothing_is_attached_to_a_session_that_is_gone(store: Store, home: Path)
     assert not (home / "sessions/s1").exists()
 
 
-def test_a_failed_opening_leaks_no_descriptor(home: Path) -> None:
+def test_failed_open_leaks_no_descriptor(home: Path) -> None:
     Store.open(home, background=False).close()
     database = apsw.Connection(str(home / ".grovefs/index.db"))
     database.execute("PRAGMA user_version = 999")
@@ -249,7 +249,7 @@ def test_a_failed_opening_leaks_no_descriptor(home: Path) -> None:
 @pytest.mark.parametrize(
     "moment", ["0000-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59.999999999Z"]
 )
-def test_times_at_the_ends_of_the_calendar_can_be_lived_with(store: Store, moment: str) -> None:
+def test_extreme_timestamps_are_accepted(store: Store, moment: str) -> None:
     store.put_document("s1", "session.json", make_document(updated_at=moment, created_at=moment))
     store.append("s1", [Message.user("x")])
     store.update("s1", lambda s: setattr(s, "title", "changed"))
@@ -258,7 +258,7 @@ def test_times_at_the_ends_of_the_calendar_can_be_lived_with(store: Store, momen
     assert (len(session.messages), session.title) == (2, "changed")
 
 
-def test_an_id_with_spaces_around_it_can_have_children(store: Store) -> None:
+def test_id_with_surrounding_spaces_can_have_children(store: Store) -> None:
     root = make_session(" spaced ")
     store.save(root)
     store.save(Session.new_child_of("c", root, "m", "t"))
@@ -266,8 +266,8 @@ def test_an_id_with_spaces_around_it_can_have_children(store: Store) -> None:
 
 
 @pytest.mark.warns
-def test_a_document_of_300_megabytes_is_refused_without_being_read(store: Store, home: Path) -> None:
-    """Over the default limit of 256 MiB, given and lying on disk."""
+def test_document_over_the_size_limit_is_rejected_unread(store: Store, home: Path) -> None:
+    """300 MB exceed the default limit of 256 MiB, as an argument and on disk."""
     with pytest.raises(TooLarge, match=str(MAX_DOCUMENT_BYTES)):
         store.put_document("s1", "session.json", b" " * 300_000_000)
     (home / "sessions/huge").mkdir()
@@ -279,8 +279,8 @@ def test_a_document_of_300_megabytes_is_refused_without_being_read(store: Store,
     store.maintenance.sweep()
 
 
-def test_an_interrupt_behind_the_last_move_undoes_nothing(home: Path) -> None:
-    """All is in place then; the mark sees to the index, and no old bytes are written over the new."""
+def test_interrupt_after_the_last_rename_is_not_rolled_back(home: Path) -> None:
+    """The new version is in place; the journal entry makes recovery update the index."""
 
     class Interrupted(BaseException):
         pass
@@ -310,8 +310,8 @@ def test_an_interrupt_behind_the_last_move_undoes_nothing(home: Path) -> None:
 
 @pytest.mark.warns
 @pytest.mark.parametrize("is_new", [True, False])
-def test_what_is_taken_away_before_it_is_indexed_is_no_session(home: Path, is_new: bool) -> None:
-    """By somebody else, straight on the disk, between the last move and the index: the index follows the files."""
+def test_session_deleted_before_indexing_is_not_indexed(home: Path, is_new: bool) -> None:
+    """Another program deletes it on disk between the last rename and the index update."""
 
     def step(name: str) -> None:
         if name == "index" and (home / "sessions/s1/session.json").exists() and is_hostile:
@@ -332,8 +332,8 @@ def test_what_is_taken_away_before_it_is_indexed_is_no_session(home: Path, is_ne
 
 
 @pytest.mark.warns
-def test_a_session_whose_row_waits_for_room_can_be_loaded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Saved on a disk that is full by now: it is there, whoever else is not known to be there or not."""
+def test_session_saved_on_a_full_disk_can_be_loaded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index update is pending. Lookup of an unknown id fails, since the index may lack it."""
     is_full = False
 
     def step(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Two or more processes on one home: nothing lost, nothing torn, nobody deadlocked (rules 4, 7, 8)."""
+"""Several processes on one home: no lost updates, torn reads or deadlocks (rules 4, 7, 8)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEADLINE_S = 60.0
 
 
 def run_together(*jobs: Callable[[], Any]) -> None:
-    """Each job in a process of its own; all must end well, and in time."""
+    """Run each job in its own process; all must succeed before the deadline."""
     running = [processes.Process(target=job) for job in jobs]
     for process in running:
         process.start()
@@ -37,8 +37,8 @@ def run_together(*jobs: Callable[[], Any]) -> None:
     assert [p.exitcode for p in running] == [0] * len(running)
 
 
-def test_appends_of_many_processes_are_each_there_once(store: Store, home: Path) -> None:
-    """Four writers, forty messages each, on one session."""
+def test_concurrent_appends_are_all_stored_once(store: Store, home: Path) -> None:
+    """Four processes append forty messages each to one session."""
     store.save(make_session(messages=0))
 
     def append(who: int) -> None:
@@ -51,12 +51,12 @@ def test_appends_of_many_processes_are_each_there_once(store: Store, home: Path)
     assert session is not None
     found = [m.content for m in session.messages]
     assert Counter(found) == Counter(f"{who}-{i}" for who in range(4) for i in range(40))
-    for who in range(4):  # and each writer's own order is kept
+    for who in range(4):  # the order of each writer is kept
         assert [c for c in found if c.startswith(f"{who}-")] == [f"{who}-{i}" for i in range(40)]
 
 
-def test_updates_of_many_processes_count_up_without_a_gap(store: Store, home: Path) -> None:
-    """update() is a read-modify-write under the lock: a counter shows every one of them."""
+def test_concurrent_updates_lose_no_increment(store: Store, home: Path) -> None:
+    """update() is a read-modify-write under the lock."""
     store.save(make_session())
 
     def count(session: Session) -> None:
@@ -73,27 +73,27 @@ def test_updates_of_many_processes_count_up_without_a_gap(store: Store, home: Pa
     assert session.metadata["n"] == "160"
 
 
-def test_an_outdated_save_is_refused_in_another_process_too(store: Store, home: Path) -> None:
-    """Rule 8: who saves from an old copy is told, and the newer version stands."""
+def test_stale_save_conflicts_with_another_process(store: Store, home: Path) -> None:
+    """Rule 8: saving a stale copy raises Conflict, and the newer version is kept."""
     store.save(make_session())
-    outdated = store.load("s1")
-    assert outdated is not None
+    stale = store.load("s1")
+    assert stale is not None
 
     def rival() -> None:
         with Store.open(home, background=False) as mine:
             mine.update("s1", lambda s: setattr(s, "title", "newer"))
 
     run_together(rival)
-    outdated.title = "older"
+    stale.title = "older"
     with pytest.raises(Conflict, match="changed by someone else"):
-        store.save(outdated)
+        store.save(stale)
     session = store.load("s1")
     assert session is not None
     assert session.title == "newer"
 
 
-def test_creating_and_deleting_at_once_ends_in_order(store: Store, home: Path) -> None:
-    """Savers of children, and one that deletes their root again and again; index and files agree after."""
+def test_concurrent_create_and_delete_keep_the_index_correct(store: Store, home: Path) -> None:
+    """Two processes save children while another deletes their root repeatedly."""
 
     def create(who: int) -> None:
         with Store.open(home, background=False) as mine:
@@ -119,8 +119,8 @@ def test_creating_and_deleting_at_once_ends_in_order(store: Store, home: Path) -
     }
 
 
-def test_readers_see_whole_versions_while_writers_write(store: Store, home: Path) -> None:
-    """Rule 4: title and message count are written together, and are never seen apart."""
+def test_readers_never_see_a_mix_of_two_versions(store: Store, home: Path) -> None:
+    """Rule 4: title and message count are written together and always match."""
     store.save(make_session(messages=0, title="0"))
 
     def write() -> None:
@@ -139,7 +139,7 @@ def test_readers_see_whole_versions_while_writers_write(store: Store, home: Path
             while True:
                 session = mine.load("s1")
                 assert session is not None
-                assert session.title == str(len(session.messages)), "control plane and messages of two versions"
+                assert session.title == str(len(session.messages)), "fields and messages of different versions"
                 document = json.loads(path.read_bytes())
                 assert document["title"] == str(len(document["messages"]))
                 if session.title == "60":
@@ -148,8 +148,8 @@ def test_readers_see_whole_versions_while_writers_write(store: Store, home: Path
     run_together(write, read, read)
 
 
-def test_a_follower_sees_every_change_once_in_order(store: Store, home: Path) -> None:
-    """Rule 7: another process follows the feed and misses nothing, repeats nothing, within a second."""
+def test_follower_gets_every_change_once_and_in_order(store: Store, home: Path) -> None:
+    """Rule 7: the change feed as seen by another process has no gaps and no duplicates."""
     cursor = store.feed.since().cursor
 
     def write() -> None:
@@ -176,8 +176,8 @@ def test_a_follower_sees_every_change_once_in_order(store: Store, home: Path) ->
     assert [seq for seq, _ in seen] == list(range(seen[0][0], seen[0][0] + 52))
 
 
-def test_a_killed_writer_leaves_nothing_for_others_to_stumble_over(store: Store, home: Path) -> None:
-    """kill -9 at random moments, again and again, while this process goes on reading and writing."""
+def test_killed_writer_does_not_affect_other_processes(store: Store, home: Path) -> None:
+    """kill -9 at random points, while this process keeps reading and writing."""
     store.save(make_session(messages=0))
 
     def write() -> None:
@@ -196,7 +196,7 @@ def test_a_killed_writer_leaves_nothing_for_others_to_stumble_over(store: Store,
         victim.join()
         store.append("s1", [Message.user("survivor")])
         report = store.check()
-        # What the victim was still writing under tmp/ goes at the next opening; nothing else may be wrong.
+        # Temp files of the victim remain until the home is opened again; nothing else may be wrong.
         assert {f.kind for f in report.findings} <= {"temporary"}, report.findings
     session = store.load("s1")
     assert session is not None
@@ -204,8 +204,8 @@ def test_a_killed_writer_leaves_nothing_for_others_to_stumble_over(store: Store,
     assert store.check(repair=True).is_clean
 
 
-def test_two_processes_opening_a_new_home_agree(home: Path) -> None:
-    """One of them sets it up, the other waits for it."""
+def test_several_processes_can_open_a_new_home_at_once(home: Path) -> None:
+    """One of them sets it up while the others wait."""
     (home / "sessions/a").mkdir(parents=True)
     (home / "sessions/a/session.json").write_bytes(make_document("a"))
 
@@ -219,8 +219,8 @@ def test_two_processes_opening_a_new_home_agree(home: Path) -> None:
         assert store.check().findings == []
 
 
-def test_the_present_cursor_means_nothing_new(store: Store) -> None:
-    """A cursor taken now answers with later changes only."""
+def test_current_cursor_returns_no_changes(store: Store) -> None:
+    """Only later changes are returned; a cursor of another epoch means resync."""
     store.save(make_session())
     changes = store.feed.since(store.feed.since().cursor)
     assert (changes.items, changes.resync) == ([], False)

@@ -1,4 +1,4 @@
-"""A name on disk may be any bytes. One that is no Unicode means nothing to us, wherever it is, and hinders nobody."""
+"""File names that are not valid UTF-8 are foreign everywhere and cause no damage."""
 
 from __future__ import annotations
 
@@ -70,10 +70,9 @@ def names(home: Path) -> Iterator[Namespace]:
         store.maintenance.rebuild()
         store.check(repair=True)
         yield store.names
-        left = [
-            f for f in store.check().findings if f.is_damage and f.kind != "not-plain"
-        ]  # a directory among attachments
-        assert not left, left
+        # not-plain: a directory among attachments
+        damage = [f for f in store.check().findings if f.is_damage and f.kind != "not-plain"]
+        assert not damage, damage
 
 
 def fill(store: Store) -> None:
@@ -101,7 +100,7 @@ def attempt(work: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES)
-def test_a_name_that_is_no_text_is_made_and_removed_or_refused(names: Namespace, directory: str) -> None:
+def test_undecodable_name_can_be_created_and_removed_or_is_rejected(names: Namespace, directory: str) -> None:
     for name in NAMES:
         place = classify_path(f"{directory}/{name}")
         if BAD not in place.path:
@@ -119,8 +118,10 @@ def test_a_name_that_is_no_text_is_made_and_removed_or_refused(names: Namespace,
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_name_that_is_no_text_is_moved_and_exchanged_or_refused(store: Store, names: Namespace, source: str) -> None:
-    """To such a name, from it, and beside it."""
+def test_undecodable_name_can_be_moved_and_exchanged_or_is_rejected(
+    store: Store, names: Namespace, source: str
+) -> None:
+    """As source, as target, and as parent directory."""
     for one, other in itertools.product([classify_path(source)], map(classify_path, PATHS)):
         if PathKind.DOCUMENT in (one.kind, other.kind):
             continue  # these are committed, not moved

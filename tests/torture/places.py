@@ -14,7 +14,7 @@ import pytest
 
 from store import Store
 from store.check.finding import Finding
-from tests.crash.scenarios import make_lived_in_home
+from tests.crash.scenarios import make_home_after_mount
 
 DISK, MEMORY = Path("/var/tmp"), Path("/dev/shm")  # in memory a sync costs nothing
 PAGE_BYTES = 4096
@@ -65,7 +65,7 @@ class Ground:
     def __init__(self, place: Path, aside: Path | None = None) -> None:
         self.place = place
         self.origin = (aside or place) / "origin"
-        make_lived_in_home(self.origin)
+        make_home_after_mount(self.origin)
         self.before = tree_below(self.origin)
 
 

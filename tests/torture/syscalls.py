@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from store import Store
-from tests.crash.scenarios import BESIDES, SCENARIOS, Scenario, copy_home
+from tests.crash.scenarios import MOUNT_SCENARIOS, SCENARIOS, Scenario, copy_home
 from tests.torture import traced
 from tests.torture.attack import Case
 from tests.torture.places import Ground, Tree, files_of, flaws, scratch, tree_below
@@ -162,7 +162,7 @@ def changing(home: Path, scenario: Scenario, blow: Fault | None = None) -> Calla
 
 def changes(seed: int) -> list[Scenario]:
     """All kinds of changes, in random order: with little time, another seed tries others."""
-    return random.Random(seed).sample([*SCENARIOS, *BESIDES], len(SCENARIOS) + len(BESIDES))
+    return random.Random(seed).sample([*SCENARIOS, *MOUNT_SCENARIOS], len(SCENARIOS) + len(MOUNT_SCENARIOS))
 
 
 def kills(seed: int) -> Iterator[Case]:

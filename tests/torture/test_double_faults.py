@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.scenarios import BESIDES
+from tests.crash.scenarios import MOUNT_SCENARIOS
 from tests.torture.double_faults import pairs
 from tests.torture.places import scratch
 from tests.torture.syscalls import FaultInjector
 
-EDIT = next(scenario for scenario in BESIDES if scenario.name == "edit in place")
+EDIT = next(scenario for scenario in MOUNT_SCENARIOS if scenario.name == "edit in place")
 
 
 @pytest.mark.warns

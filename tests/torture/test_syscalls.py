@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.scenarios import BESIDES, SCENARIOS, Scenario
+from tests.crash.scenarios import MOUNT_SCENARIOS, SCENARIOS, Scenario
 from tests.torture.attack import Case
 from tests.torture.places import scratch
 from tests.torture.syscalls import FaultInjector, faults_in, kills_in
 from tests.torture.traced import Fault
 
-CHANGES = {scenario.name: scenario for scenario in [*SCENARIOS, *BESIDES]}
+CHANGES = {scenario.name: scenario for scenario in [*SCENARIOS, *MOUNT_SCENARIOS]}
 
 
 @pytest.fixture(scope="module")
