@@ -37,7 +37,7 @@ def to_trash(
     title: str | None = None,
     numbered: bool = False,
 ) -> TrashPart:
-    """Put files and directories into one new slot: `moved` by renaming, `copied` by writing them again.
+    """Put files and directories into one new slot: rename `moved`, write copies of `copied`.
 
     Each keeps its last name in the slot. `numbered` names them 0, 1, … instead: needed where two
     may have the same last name.
@@ -66,9 +66,10 @@ def _names(paths: Sequence[str], *, numbered: bool) -> list[str]:
 
 
 def is_worth_keeping(path: str, info: os.stat_result) -> bool:
-    """Whether a deleted file goes to the trash: not if empty, hidden, an editor's backup, or not a regular file.
+    """Whether a deleted file goes to the trash.
 
-    Editors and rsync create and delete many such files.
+    Not if it is empty, hidden, an editor's backup, or not a regular file: editors and rsync create
+    and delete many of these.
     """
     name = path.rpartition("/")[2]
     return stat.S_ISREG(info.st_mode) and info.st_size > 0 and not name.startswith(".") and not name.endswith("~")

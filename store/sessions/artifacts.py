@@ -28,7 +28,10 @@ VerificationStatus = Literal["passed", "failed", "needs_review", "skipped"]
 
 
 class _SchemaRecord(Record):
-    """A record with a `schema` member. The field is named `schema_`, because pydantic has a method `schema`."""
+    """A record with a `schema` member.
+
+    The field is named `schema_`, because pydantic has a method `schema`.
+    """
 
     model_config = ConfigDict(serialize_by_alias=True)
 
@@ -134,7 +137,10 @@ class TraceEvent(_SchemaRecord):
 
     @classmethod
     def tool_execution(cls, name: str, *, metadata: Any = None, **members: Any) -> Self:
-        """The event of a tool call. It keeps the keys and artifact URIs of `metadata`, not the values."""
+        """The event of a tool call.
+
+        It keeps the keys and artifact URIs of `metadata`, not the values.
+        """
         return cls._of("tool_execution", name, metadata, members)
 
     @classmethod
@@ -202,9 +208,10 @@ class VerificationReport(_SchemaRecord):
         return report
 
     def derived_status(self) -> VerificationStatus:
-        """`failed` with a failed check, `needs_review` with an open required check or a risk, else `passed`.
+        """The status that the checks and risks imply.
 
-        Without checks and risks: `skipped`.
+        `failed` with a failed check, `needs_review` with an open required check or a risk,
+        `skipped` without checks and risks, otherwise `passed`.
         """
         if any(check.status == "failed" for check in self.checks):
             return "failed"
@@ -236,7 +243,10 @@ def parse_record(name: str, raw: bytes, path: str, *, limit: int = json_text.MAX
 
 
 def check_statuses(name: str, record: Any, raw: bytes, path: str) -> None:
-    """Raise InvalidContent if the status of a report is not the derived one. Only writes call this."""
+    """Raise InvalidContent if the status of a report is not the derived one.
+
+    Only writes call this.
+    """
     reports: list[VerificationReport] = record if name == VERIFICATION else []
     for number, report in enumerate(reports):
         derived = report.derived_status()

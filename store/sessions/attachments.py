@@ -92,10 +92,10 @@ class Attachments:
                 self.commits.discard(location, [path], "attachment", update)
 
     def move_file(self, source: str, target: str, locations: Collection[Location]) -> None:
-        """Rename a file into, out of or between attachment directories of the sessions in `locations`."""
+        """Rename a file into, out of or between the attachment directories of `locations`."""
         self.core.check_writable()
         with ExitStack() as held:
-            for location in sorted(locations, key=str):  # a fixed order: otherwise two renames could deadlock
+            for location in sorted(locations, key=str):  # a fixed order prevents deadlocks
                 held.enter_context(self.core.locked(location))
             rows = {location: self.commits.fresh_row(location) for location in locations}
 
@@ -108,14 +108,14 @@ class Attachments:
             self.commits.run(commit, update, "attachment")
 
     def announce(self, locations: Collection[Location]) -> None:
-        """Add a change to the feed without updating the index: no attachment was added or removed."""
+        """Add a change to the feed only; for changes that add or remove no attachment."""
         if locations:
             with self.core.db.write() as db:
                 self.core.feed.add(db, list(locations), "attachment")
             self.core.on_commit()
 
     def recount(self, location: Location) -> None:
-        """Update the index after files in the directory changed without going through this class."""
+        """Update the index after files in the directory changed by other means."""
         with self.core.locked(location):
             row = self.commits.fresh_row(location)
             with self.core.db.write() as db:

@@ -40,7 +40,7 @@ class CleanupResult:
 
 
 def plan_cleanup(entries: Iterable[tuple[Location, IndexEntry]], mode: CleanupMode, *, keep_pinned: bool) -> Plan:
-    """Plan to delete every session (`all`), every empty one (`empty`) or every child (`children`). Pure.
+    """Plan to delete every session (`all`), every empty one (`empty`) or every child. Pure.
 
     A session that is kept keeps its ancestors. Pinned sessions are kept, and in mode `empty` the
     sessions that are not empty: an empty root is not a reason to delete the work of its children.
@@ -70,7 +70,7 @@ class Cleanup:
         return plan_cleanup(self.core.index.all_entries(), mode, keep_pinned=keep_pinned)
 
     def apply(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> CleanupResult:
-        """Delete the sessions of a plan, except those that were pinned or are no longer empty since."""
+        """Delete the sessions of a plan, except those pinned or no longer empty since."""
         self.core.check_writable()
         planned = set(plan.to_delete)
         gone: set[Location] = set()

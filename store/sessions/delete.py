@@ -69,7 +69,7 @@ class DeleteOperations:
     def delete_if(
         self, location: Location, is_agreed: Callable[[dict[Location, IndexEntry], list[Location]], bool]
     ) -> list[Location]:
-        """Delete a session and its descendants if `is_agreed`, called under the lock of the tree, says so.
+        """Delete a session and its descendants if `is_agreed` returns True under the lock.
 
         `is_agreed` gets the current entries of the tree and the sessions that would be deleted.
         Returns the deleted sessions.
@@ -127,7 +127,10 @@ class DeleteOperations:
     # -- undelete ----------------------------------------------------------------------------------
 
     def undelete(self, name: str) -> list[Location]:
-        """Restore the contents of a trash slot. Raises AlreadyExists if an original path is in use."""
+        """Restore the contents of a trash slot.
+
+        Raises AlreadyExists if an original path is in use.
+        """
         self.core.check_writable()
         slot = next((d for d in trash.list_slots(self.core.disk) if d.name == name), None)
         if slot is None:
@@ -166,7 +169,7 @@ class DeleteOperations:
             log.info("cannot remove the empty trash slot %s: %s", slot.name, error)
 
     def _has_no_files(self, path: str) -> bool:
-        """Whether a directory contains nothing but directories: remains of a deletion, not new data."""
+        """Whether a directory contains only directories: remains of a deletion, not new data."""
         try:
             entries = self.core.disk.entries(path)
         except Corrupt:  # not a directory
@@ -174,7 +177,7 @@ class DeleteOperations:
         return all(entry.is_dir and self._has_no_files(f"{path}/{entry.name}") for entry in entries)
 
     def _require_parent_session(self, original: str) -> None:
-        """A child, or a file of a session, cannot be restored while that session is in the trash."""
+        """Raise NotFound if the session owning `original`, or the root of a child, is in the trash."""
         place = layout.locate_path(original)
         if place is None:
             return

@@ -55,7 +55,7 @@ class ForkOperation:
                 self.core.disk.sync_dirs(dirs)
                 self._run(draft, target, created)
             except BaseException:
-                # Report the original error; what cannot be removed from tmp/ now is removed at the next open.
+                # Report the original error. The next open removes what stays in tmp/.
                 with suppress(OSError):
                     self.core.disk.drop_temp(draft)
                 raise
@@ -79,7 +79,10 @@ class ForkOperation:
     # -- copying -----------------------------------------------------------------------------------
 
     def _copy_dir(self, source: str, draft: str, target: str) -> Iterator[str]:
-        """Copy a directory to `draft`, to be renamed to `target`. Yields every directory created."""
+        """Copy a directory to `draft`, to be renamed to `target`.
+
+        Yields every directory created.
+        """
         self.core.disk.make_dirs(draft)
         yield draft
         for entry in self.core.disk.entries(source):

@@ -105,7 +105,10 @@ class TrajectoryStep(Record):
 
 
 class StepRange(NamedTuple):
-    """A half-open range of step numbers. A message can store one to name the steps that led to its answer."""
+    """A half-open range of step numbers.
+
+    A message can store one to name the steps that led to its answer.
+    """
 
     start: int
     end: int
@@ -150,7 +153,10 @@ class Trajectory:
         return None if location is None else self._count(location)
 
     def _count(self, location: Location) -> int:
-        """Number of lines. The last may lack its newline: the next append then starts a new line."""
+        """Number of lines.
+
+        The last may lack its newline: the next append then starts a new line.
+        """
         count, last = 0, b"\n"
         for chunk in self._chunks(location):
             count += chunk.count(b"\n")
@@ -186,7 +192,10 @@ class Trajectory:
 
 
 def _step_line(step: TrajectoryStep | dict[str, Any]) -> bytes:
-    """A step as one line. Validated as a reader would: assigning to a record's field checks nothing."""
+    """A step as one line.
+
+    Validated as a reader would: assigning to a record's field checks nothing.
+    """
     members = step.model_dump(warnings=False) if isinstance(step, TrajectoryStep) else step
     try:
         raw = json_text.render_compact(members)

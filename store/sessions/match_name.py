@@ -20,7 +20,10 @@ def match_one(
     path: Callable[[Candidate], str],
     title: Callable[[Candidate], str],
 ) -> Candidate | None:
-    """The first candidate that `match_name` finds. Raises Ambiguous if they have different paths."""
+    """The first candidate that `match_name` finds.
+
+    Raises Ambiguous if they have different paths.
+    """
     if not name.strip():
         raise InvalidName("the session name is blank: expected an id, a unique prefix of an id, or a title")
     found = match_name(name, candidates, path, title)

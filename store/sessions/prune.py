@@ -30,7 +30,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Keep:
-    """What to keep: items changed within `days`, and at most the `newest` of them. None: no limit."""
+    """What to keep: items changed within `days`, and at most the `newest` of them.
+
+    None: no limit.
+    """
 
     days: float | None = None
     newest: int | None = None
@@ -45,7 +48,7 @@ class Keep:
 
 
 class PrunedTree(NamedTuple):
-    """A root with all its descendants, and the reason why it is to be deleted, protected or left."""
+    """A root with its descendants, and the reason why it is deleted, protected or left."""
 
     root: Location
     title: str

@@ -83,7 +83,10 @@ class Records:
         self._save(session_id, VERIFICATION, lambda present: [*present(), *with_statuses(reports)])
 
     def _save(self, session_id: str, name: str, make: Callable[[Callable[[], list[Any]]], list[Any]]) -> None:
-        """`make` gets a function that reads the present records: replacing them must not require reading them."""
+        """Replace a file by the records that `make` returns.
+
+        `make` gets a function that reads the present ones: replacing must not require reading.
+        """
         with self._locked(session_id) as location:
             self._rewrite(location, name, make(lambda: self._read(location, name) or []))
 
@@ -118,7 +121,7 @@ class Records:
         for name in layout.RECORDS:
             try:
                 if self.core.disk.stat_file(location.path(name)) is not None:
-                    self._read(location, name)  # what is not a regular file, another check reports
+                    self._read(location, name)  # another check reports a file that is not regular
             except Corrupt as error:
                 yield error.path, str(error.problem)
             except PermissionError as error:
@@ -142,7 +145,10 @@ class Records:
         return None if location is None else self._read(location, name)
 
     def _read(self, location: Location, name: str) -> Any:
-        """The record, or None if there is no such file. Raises Corrupt with the position of the error."""
+        """The record, or None if there is no such file.
+
+        Raises Corrupt with the position of the error.
+        """
         file = self.core.disk.read(location.path(name), self.core.limit_bytes)
         return None if file is None else self._parse(file, location.path(name), name)
 

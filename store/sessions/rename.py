@@ -56,7 +56,8 @@ class RenameOperation:
         if self.core.disk.entries(target.dir):
             raise AlreadyExists(f"{target.dir} exists and is not empty")
         below = source.path(layout.CHILDREN) if source.child is None and target.child is not None else None
-        if below is not None and self.core.disk.directories(below):  # foreign directories too: a child has no children/
+        # Foreign directories count too: a child has no children/.
+        if below is not None and self.core.disk.directories(below):
             raise NotEmpty(f"{source} has children, so it cannot become a child itself")
         if target.child is not None and self.core.disk.stat(Location(target.root).dir) is None:
             raise NotFound(f"there is no session {target.root!r} to be the parent")
@@ -67,7 +68,7 @@ class RenameOperation:
     # -- changes to documents ----------------------------------------------------------------------
 
     def _changes(self, source: Location, target: Location) -> Iterator[tuple[Location, Members]]:
-        """Every session whose documents change, with the members to set (None: remove the member)."""
+        """Every session whose documents change, with the members to set (None: to remove)."""
         own: Members = {"id": target.id, "kind": target.kind, "root_session_id": target.root}
         if target.child is None:
             own |= {"parent_session_id": None, "spawn_depth": 0}

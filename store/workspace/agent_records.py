@@ -90,7 +90,10 @@ class Agents:
     def apply(
         self, plan: AgentPlan, *, batch: int = BATCH, progress: Callable[[int, int], None] | None = None
     ) -> list[str]:
-        """Delete the records of a plan, except those that changed since. Returns the names of the deleted."""
+        """Delete the records of a plan, except those that changed since.
+
+        Returns the names of the deleted.
+        """
         self.core.check_writable()
         records = [planned.record for planned in plan.to_delete]
         size = max(batch, 1)

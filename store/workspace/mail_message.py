@@ -25,7 +25,7 @@ from store.model.timestamp import Timestamp
 
 SEEN_IDS_CAPACITY = 4096  # of a SeenIds
 
-# The kinds in use. Readers accept any other kind as well; the consumer decides whether it knows one.
+# The kinds in use. Readers accept any other kind; the consumer decides whether it knows it.
 KINDS = (
     *("task", "ask", "handoff", "reply", "mcp_request", "mcp_reply", "run", "event", "outcome", "steer"),
     *("approval_request", "approval_reply", "leased_run", "fenced_run", "session_message_admitted"),
@@ -93,7 +93,10 @@ class InboxMessage(Record):
 
 
 def parse_message(raw: bytes, name: str, *, limit: int = json_text.MAX_DOCUMENT_BYTES) -> InboxMessage:
-    """Parse a message. Raises InvalidContent with the position of the error; `name` is the file named in it."""
+    """Parse a message.
+
+    Raises InvalidContent with the position of the error; `name` is the file named in it.
+    """
     data = json_text.parse(raw, name, limit=limit)
     try:
         return InboxMessage.model_validate(data)

@@ -31,7 +31,8 @@ from store.workspace.project_records import ProjectSession
 
 log = logging.getLogger("grovefs.store")
 
-MAX_WAIT_S = 2.0  # then check again: inotify may drop events, and deleting the session sends none for new/
+# Then check again: inotify may drop events, and deleting the session sends none for new/.
+MAX_WAIT_S = 2.0
 _ATTEMPTS = 5  # to claim messages while someone deletes them directly on disk
 
 
@@ -50,8 +51,9 @@ class Mailboxes:
     commits: Commits
 
     def at(self, target: Location | ProjectSession | str) -> Mailbox:
-        """The mailbox of a session: its id, `root/child`, or `projects/<key>/sessions/<parent>[/children/<child>]`.
+        """The mailbox of a session.
 
+        `target` may be an id, `root/child`, or `projects/<key>/sessions/<parent>[/children/<child>]`.
         Raises NotFound if there is no such session. In a project, a mailbox may exist before its session.
         """
         if isinstance(target, Location | ProjectSession):
@@ -70,7 +72,10 @@ class Mailboxes:
     # -- used by the mount -------------------------------------------------------------------------
 
     def put(self, request: WriteRequest, raw: bytes) -> bool:
-        """Deliver a message byte for byte under the given file name. Returns False if nothing changes."""
+        """Deliver a message byte for byte under the given file name.
+
+        Returns False if nothing changes.
+        """
         place = request.target
         assert place.location is not None
         parse_message(raw, place.path, limit=self.core.limit_bytes)
@@ -125,7 +130,10 @@ class Mailbox:
         return [found for found in map(self._peek, self._paths(MAIL_NEW)) if found is not None]
 
     def drain(self, limit: int | None = None) -> list[Delivered]:
-        """Claim the messages in new/, oldest first. The caller acknowledges each after processing it."""
+        """Claim the messages in new/, oldest first.
+
+        The caller acknowledges each after processing it.
+        """
         self.core.check_writable()
         for attempt in range(_ATTEMPTS):
             try:
@@ -137,7 +145,10 @@ class Mailbox:
         raise AssertionError("not reached")
 
     def recover(self) -> list[Delivered]:
-        """Messages claimed but not acknowledged. Call this after a restart, before the first drain."""
+        """Messages claimed but not acknowledged.
+
+        Call this after a restart, before the first drain.
+        """
         self.core.check_writable()
         with self.locked():
             return self._claim_or_quarantine(self._paths(MAIL_CUR), claim=False)
@@ -154,7 +165,10 @@ class Mailbox:
                 return claimed
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until new/ has a message. Returns False on timeout; raises NotFound if the session is deleted."""
+        """Wait until new/ has a message.
+
+        Returns False on timeout; raises NotFound if the session is deleted.
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left = MAX_WAIT_S if deadline is None else deadline - time.monotonic()
@@ -210,7 +224,10 @@ class Mailbox:
         self.commits.discard(self.owner.part(layout.MAILBOX), paths, "mail")
 
     def _claim_or_quarantine(self, paths: Sequence[str], *, claim: bool) -> list[Delivered]:
-        """Return the readable messages, and move the others to corrupt/. One commit does this and claims them."""
+        """Return the readable messages, and move the others to corrupt/.
+
+        One commit does this and claims them.
+        """
         good: list[Delivered] = []
         moves: list[tuple[str, str]] = []
         taken: set[str] = set()

@@ -43,7 +43,7 @@ class ProjectIndexFiles:
     extractor: Extractor
     limit_bytes: int
 
-    # -- reading -------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def find_index(self, key: str) -> ProjectIndex | None:
         """index.json, or None if it is missing or corrupt."""
@@ -73,7 +73,7 @@ class ProjectIndexFiles:
             return []
         return [name for name in found if layout.is_session_id(name) and not name.startswith(".")]
 
-    # -- entries -------------------------------------------------------------------------------------------
+    # -- entries -----------------------------------------------------------------------------------
 
     def matches_entry(self, member: ProjectSession, file: File, entry: RootEntry | ChildEntry) -> bool:
         """Whether the entry computed from a payload equals `entry`."""
@@ -182,7 +182,10 @@ class ProjectIndexFiles:
     # -- index files of a whole project ------------------------------------------------------------
 
     def for_project(self, key: str, *, known: bool) -> list[NewFile]:
-        """All index files of a project. With `known`, fields missing in a payload keep their indexed value."""
+        """All index files of a project.
+
+        With `known`, fields missing in a payload keep their indexed value.
+        """
         lists = {parent: self.scan_children(key, parent, known=known) for parent in self.parents(key)}
         index = self._scan_roots(key, lists, known=known)
         files: list[NewFile] = []
@@ -239,7 +242,7 @@ class ProjectIndexFiles:
     # -- comparison by time ------------------------------------------------------------------------
 
     def looks_current(self, key: str) -> bool:
-        """Whether no payload is newer than its index, by ctime: a sweep checks this before reading any."""
+        """Whether no payload is newer than its index, by ctime. A sweep then reads none."""
         return not any(self._newer_than_index(key))
 
     def _newer_than_index(self, key: str) -> Iterator[bool]:

@@ -28,7 +28,7 @@ class ProjectMover:
     projects: Projects
 
     def move(self, source: PathInfo, target: PathInfo) -> None:
-        """Rename a directory; source, target or both are the directory of a session or a project."""
+        """Rename a directory. At least one end is the directory of a session or a project."""
         self._check_allowed(source, target)
         ends = [place.location for place in (source, target) if place.path.startswith(f"{PROJECTS}/")]
         touched = [_project(location) for location in ends if location is not None]
@@ -37,7 +37,8 @@ class ProjectMover:
                 raise NotFound(f"{source.path} does not exist")
             if self.core.disk.entries(target.path):
                 raise AlreadyExists(f"{target.path} exists and is not empty")
-            self.core.disk.remove_dirs([target.path])  # recovery takes an existing target for a completed move
+            # Recovery takes an existing target for a completed move.
+            self.core.disk.remove_dirs([target.path])
             moves = [(source.path, target.path)]
             commit = Commit(touched[0], moves=moves, dirs=[target.directory], touched=touched, whole_tree=True)
             self.commits.run(commit, lambda db: self._sync_indexes(touched), "project")
@@ -49,7 +50,8 @@ class ProjectMover:
     @contextmanager
     def _locked(self, projects: list[Location]) -> Iterator[None]:
         with ExitStack() as stack:
-            for root in sorted({location.root for location in projects}):  # a fixed order prevents deadlocks
+            # A fixed order prevents deadlocks.
+            for root in sorted({location.root for location in projects}):
                 stack.enter_context(self.core.locked_tree(root))
             yield
 

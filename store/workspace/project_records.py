@@ -52,11 +52,11 @@ def member_of(location: Location) -> ProjectSession | None:
     return ProjectSession(parts[1], parts[3], parts[5]) if len(parts) == 6 else None
 
 
-# -- keys --------------------------------------------------------------------------------------------------
+# -- keys ------------------------------------------------------------------------------------------
 
 
 def render_key(path: str) -> str:
-    """The key of a workspace path: its letters and digits, and 32 bits of FNV-1a to make it unique."""
+    """The key of a workspace path: its letters and digits, and 32 bits of its FNV-1a hash."""
     readable = "".join(char if char.isascii() and char.isalnum() else "-" for char in path)
     return f"{readable}-{_fnv1a64(path.encode()) & 0xFFFFFFFF:08x}"
 
@@ -68,7 +68,7 @@ def _fnv1a64(raw: bytes) -> int:
     return digest
 
 
-# -- entries -----------------------------------------------------------------------------------------------
+# -- entries ---------------------------------------------------------------------------------------
 
 
 class RootEntry(Record):
@@ -130,7 +130,7 @@ class ChildrenIndex(Record):
         return self.model_dump()
 
 
-# -- extractors --------------------------------------------------------------------------------------------
+# -- extractors ------------------------------------------------------------------------------------
 
 
 class RootFields(NamedTuple):

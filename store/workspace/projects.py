@@ -45,7 +45,7 @@ log = logging.getLogger("grovefs.store")
 
 
 def project_key(workspace: str | os.PathLike[str]) -> str:
-    """The key of a workspace: computed from its real path, or from the given path if it does not exist."""
+    """The key of a workspace, from its real path; from the given path if it does not exist."""
     try:
         path = os.path.realpath(workspace, strict=True)
     except OSError:
@@ -112,7 +112,10 @@ class Projects:
             raise Corrupt(path, error.problem) from None
 
     def update(self, member: ProjectSession, change: Callable[[dict[str, Any]], Any]) -> dict[str, Any] | None:
-        """Read, change in place and write under the project's lock. Returns None if there is no payload."""
+        """Read, change in place and write under the project's lock.
+
+        Returns None if there is no payload.
+        """
         with self._locked(member.key):
             payload = self.load(member)
             if payload is not None:
@@ -168,11 +171,17 @@ class Projects:
         return ProjectSession(key, parent, child_id) if parent is not None else None
 
     def upsert_root(self, key: str, entry: RootEntry) -> None:
-        """Set the index entry of a session. Its payload gets the same values: the index derives from it."""
+        """Set the index entry of a session.
+
+        Its payload gets the same values: the index derives from it.
+        """
         self._upsert(ProjectSession(key, entry.session_id), entry)
 
     def upsert_child(self, key: str, parent: str, entry: ChildEntry) -> None:
-        """Set the index entry of a child, like `upsert_root`. Undoes `remove_child`, and creates a missing payload."""
+        """Set the index entry of a child, like `upsert_root`.
+
+        Undoes `remove_child`, and creates a missing payload.
+        """
         self._upsert(ProjectSession(key, parent, entry.child_id), entry)
 
     def _upsert(self, member: ProjectSession, entry: RootEntry | ChildEntry) -> None:
@@ -187,7 +196,10 @@ class Projects:
             self._put(member, raw, WriteRequest(classify_path(path), raw), entry=entry)
 
     def remove_child(self, key: str, parent: str, child_id: str) -> bool:
-        """Remove a child from the indices and keep its payload. Returns False if it was not listed."""
+        """Remove a child from the indices and keep its payload.
+
+        Returns False if it was not listed.
+        """
         self.core.check_writable()
         member = check_member(ProjectSession(key, parent, child_id))
         with self._locked(key):
@@ -207,7 +219,10 @@ class Projects:
                 self._run(key, files)
 
     def rebuild_all(self) -> None:
-        """Rebuild the index files of all projects. Fields missing in the payloads keep their values."""
+        """Rebuild the index files of all projects.
+
+        Fields missing in the payloads keep their values.
+        """
         for key in self.all_keys():
             with self._locked(key):
                 self.core.reread(layout.project_location(key))
@@ -285,7 +300,10 @@ class Projects:
     # -- index files after changes on disk ---------------------------------------------------------
 
     def sync_index(self, location: Location) -> bool:
-        """Update the index files of a session, a project or all projects. Returns True if any was stale."""
+        """Update the index files of a session, a project or all projects.
+
+        Returns True if any was stale.
+        """
         if location.dir == PROJECTS:
             return sum(self._sync_if_older(key) for key in self.all_keys()) > 0
         member = member_of(location)
@@ -321,7 +339,10 @@ class Projects:
         *,
         entry: RootEntry | ChildEntry | None = None,
     ) -> bool:
-        """Commit a payload with its index files. `entry` replaces the computed entry, also of a removed child."""
+        """Commit a payload with its index files.
+
+        `entry` replaces the computed entry, also of a removed child.
+        """
         path = member.payload
         json_text.parse(raw, path, limit=self.core.limit_bytes)
         present = self.core.disk.read(path)

@@ -61,7 +61,10 @@ class State:
             raise Corrupt(path, error.problem) from None
 
     def update_json(self, category: str, name: str, change: Callable[[Any], Any]) -> Any:
-        """Read, change and write under the lock: `change` gets the value or None, and returns the new value."""
+        """Read, change and write under the lock.
+
+        `change` gets the value or None, and returns the new value.
+        """
         with self._locked(category):
             value = change(self.load_json(category, name))
             self.save_json(category, name, value)
@@ -92,7 +95,10 @@ class State:
     # -- both --------------------------------------------------------------------------------------
 
     def names(self, category: str) -> list[str]:
-        """Names of the documents directly in a category; one with both JSON and Markdown is listed twice."""
+        """Names of the documents directly in a category.
+
+        A name with both JSON and Markdown is listed twice.
+        """
         return sorted(filter(None, map(_title, self._documents_in(category_path(category)))))
 
     def categories(self) -> list[str]:
@@ -115,7 +121,10 @@ class State:
                 yield path
 
     def delete(self, category: str, name: str) -> bool:
-        """Delete the JSON document of a name, or the Markdown one if there is none. Returns False if neither exists."""
+        """Delete the JSON document of a name, or the Markdown one if there is none.
+
+        Returns False if neither exists.
+        """
         self.core.check_writable()
         paths = [document_path(category, name, ending) for ending in (JSON, MARKDOWN)]
         with self._locked(category):
@@ -150,10 +159,11 @@ class State:
             )
 
     def move(self, source: PathInfo, target: PathInfo) -> None:
-        """Rename a document to a path that is not one, or a directory into, out of or within `state/`."""
+        """Rename a document to a foreign path, or a directory into, out of or within `state/`."""
         touched = [_lock_of(place) for place in (source, target) if place.path.startswith(f"{STATE}/")]
         with self.core.locked_tree(f"/{STATE}"):
-            self.core.disk.remove_dirs([target.path])  # recovery takes an existing target for a completed move
+            # Recovery takes an existing target for a completed move.
+            self.core.disk.remove_dirs([target.path])
             commit = Commit(Location(f"/{STATE}"), moves=[(source.path, target.path)], touched=touched, whole_tree=True)
             self.commits.run(commit, lambda db: self._index_all(db, [source.path, target.path]), "state")
 
@@ -163,7 +173,8 @@ class State:
         """Update the search rows of a category and those below. Returns True if any was stale."""
         paths = {*self.paths(location.dir), *(path for path, _ in self._indexed(location.dir))}
         directories = sorted({path.rpartition("/")[0] for path in paths})
-        return sum(map(self._sync_directory, directories)) > 0  # not `any`, which would stop at the first stale one
+        # Not `any`, which would stop at the first stale one.
+        return sum(map(self._sync_directory, directories)) > 0
 
     def _sync_directory(self, directory: str) -> bool:
         # Not `core.locked`: that recovers interrupted commits, and recovery calls this method.
@@ -217,7 +228,7 @@ class State:
             fulltext.put_document(db, path, _title(path), text, info.st_mtime_ns)
 
     def _text(self, path: str) -> str | None:
-        """The text of a document; None if it was deleted or cannot be read, which `check` reports."""
+        """The text of a document; None if it is missing or unreadable, which `check` reports."""
         try:
             file = self._read(path)
         except Corrupt:
