@@ -1,4 +1,4 @@
-"""`python -m fusefs.cli`: the command, where no script of that name is at hand."""
+"""`python -m fusefs.cli`: runs the command where no `grovefs` script is installed."""
 
 from fusefs.cli import main
 

@@ -1,4 +1,4 @@
-"""What all commands share: the application itself, the home they work on, and how they speak."""
+"""Shared by all commands: the application, common options, opening the home, tables, JSON and progress bars."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="grovefs",
-    help="""Keep AI-agent sessions: look into them, change them, search them, mount them.
+    help="""Store, search, edit and mount AI-agent sessions.
 
-    A session is named by its id, a beginning of it that no other has, or its title; root/child is exact. - reads
-    standard input. No command needs a mount, and each explains itself, with an example: grovefs COMMAND --help.
+    Name a session by its id, a unique prefix of the id, or its title; ROOT/CHILD names a child session exactly.
+    A lone - reads standard input. No command needs a mount. `grovefs COMMAND --help` explains a command and shows an
+    example.
 
-    Begin with: grovefs new, grovefs import ~/.claude, or grovefs mount DIR.""",
-    epilog="Exit codes: 0 fine; 1 refused, or nothing was found; 2 wrong usage; 130 interrupted. check exits as "
-    "fsck(8) does: 0 clean, 1 all mended, 4 damage left, 8 could not run. Errors are one line on standard error.",
+    To start: grovefs new, grovefs import ~/.claude, or grovefs mount DIR.""",
+    epilog="Exit codes: 0 success; 1 rejected, or nothing found; 2 usage error; 130 interrupted. check uses the codes "
+    "of fsck(8): 0 clean, 1 all damage repaired, 4 damage left, 8 could not run. Errors are one line on standard "
+    "error.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -47,18 +49,18 @@ Home = Annotated[
         "-H",
         default_factory=default_home,
         autocompletion=completion.files,
-        help="The directory that holds the sessions.",
+        help="Directory that holds the sessions.",
         show_default="$GROVEFS_HOME, $BAMBOO_DATA_DIR or ~/.grovefs",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.", show_default=False)]
-NAMED = "Id, root/child, a unique beginning of it, or the title."
+NAMED = "Id, unique prefix of an id, title, or ROOT/CHILD."
 SessionName = Annotated[str, typer.Argument(metavar="SESSION", help=NAMED, autocompletion=completion.sessions)]
 SessionNames = Annotated[
     list[str],
     typer.Argument(
         metavar="SESSION...",
-        help=f"{NAMED} - reads them from standard input, one a line.",
+        help=f"{NAMED} - reads names from standard input, one per line.",
         autocompletion=completion.sessions,
     ),
 ]
@@ -68,18 +70,18 @@ SessionNames = Annotated[
 def start(
     show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     home: Annotated[
-        Path | None, typer.Option("--home", "-H", help="The directory that holds the sessions; here or after COMMAND.")
+        Path | None, typer.Option("--home", "-H", help="Directory that holds the sessions. May also follow COMMAND.")
     ] = None,
 ) -> None:
     if home is not None:
-        os.environ["GROVEFS_HOME"] = str(home)  # where every command looks that is not told otherwise
+        os.environ["GROVEFS_HOME"] = str(home)  # the default of every command
     if show_version:
         echo(f"grovefs {version('grovefs')}")
         raise typer.Exit
 
 
 def open_store(home: Path, progress: Callable[[int, int], None] | None = None) -> Store:
-    """A store for one command: nothing goes on in the background. A home is not made by looking for it."""
+    """Open the home for one command, without background threads. Never creates a home."""
     if not (home / layout.SESSIONS).is_dir():
         raise NotFound(f"there is no home at {home}; pass --home or set $GROVEFS_HOME")
     from store import Store
@@ -88,18 +90,18 @@ def open_store(home: Path, progress: Callable[[int, int], None] | None = None) -
 
 
 def resolve_all(store: Store, names: Iterable[str]) -> dict[Location, str]:
-    """All sessions that are named, before anything is done to the first of them; each once, and as it was named."""
+    """Resolve all names before any session is changed. Returns each session once, with the name given for it."""
     lines = (line for name in names for line in (sys.stdin.read().splitlines() if name == "-" else [name]))
     return {store.resolve(line): line.strip() for line in lines if line.strip()}
 
 
-UNBROKEN = 40  # columns: a cell of so many stays on one line
-# How a word in the column "status" looks on a terminal.
+UNWRAPPED_COLUMNS = 40  # cells up to this width are not wrapped
+# Terminal styles of the values in the column "status".
 _STATUS_STYLES = {"completed": "green", "running": "yellow", "suspended": "magenta", "error": "bold red"}
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns and colours for people; where it is piped, one line a row with tabs between."""
+    """Print columns with headings on a terminal; tab-separated lines without headings when piped."""
     lines = [list(map(clean_cell, row)) for row in rows]
     if not sys.stdout.isatty():
         sys.stdout.write("".join("\t".join(line) + "\n" for line in lines))
@@ -113,10 +115,10 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for place, head in enumerate(heads):  # ids and times are to be copied: only what comes last is broken into lines
+    for place, head in enumerate(heads):  # ids and times must be easy to copy: only the last column may wrap
         longest = max((cell_len(row[place]) for row in lines), default=0)
-        table.add_column(head, min_width=longest if longest <= UNBROKEN and place < len(heads) - 1 else None)
-    for row in lines:  # as text: brackets in a title are no style
+        table.add_column(head, min_width=longest if longest <= UNWRAPPED_COLUMNS and place < len(heads) - 1 else None)
+    for row in lines:  # as Text: brackets in a title are not rich markup
         table.add_row(*(Text(cell, _style(head, cell)) for head, cell in zip(heads, row, strict=True)))
     Console().print(table)
 
@@ -125,10 +127,10 @@ def _style(head: str, cell: str) -> str:
     return _STATUS_STYLES.get(cell, "") if head == "status" else ""
 
 
-def confirm(question: str, instead: str = "--yes, or --dry-run to look first") -> bool:
-    """Ask on a terminal. Where nobody can be asked it is a wrong usage, and what to say instead is said."""
+def confirm(question: str, instead: str = "--yes, or --dry-run to preview") -> bool:
+    """Ask on a terminal. Without one, fail with a usage error that names the option to pass instead."""
     if not sys.stdin.isatty():
-        raise typer.BadParameter(f"nobody is here to ask; say {instead}")
+        raise typer.BadParameter(f"not a terminal: pass {instead}")
     return typer.confirm(clean(question))
 
 
@@ -146,14 +148,14 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal that knows how far it is, from the first progress on; nothing where no one looks."""
+    """Show a progress bar on a terminal from the first report on; do nothing if standard error is not a terminal."""
     with ExitStack() as shown:
-        is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"  # which cannot take it away again
+        is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"  # a dumb terminal cannot erase the bar
         yield _Bar(label, shown) if is_shown else lambda done, total: None
 
 
 class _Bar:
-    """Drawn when there is something to draw: most commands find all in order, and rich takes time to import."""
+    """Draws the bar on the first report: most commands never report, and importing rich takes time."""
 
     def __init__(self, label: str, shown: ExitStack) -> None:
         self._label = label

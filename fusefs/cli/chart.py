@@ -1,4 +1,4 @@
-"""Numbers by name as a small chart: lines of a terminal, or an SVG picture. Pure."""
+"""Bar charts of named numbers, as terminal lines or an SVG image. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fusefs.cli.png import short
 
 WIDTH = 40  # characters of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_BAR, _GAP, _HEIGHT, _MARGIN = 24, 6, 160, 48  # of the picture, in pixels
+_BAR, _GAP, _HEIGHT, _MARGIN = 24, 6, 160, 48  # of the image, in pixels
 
 
 def bars(values: Mapping[str, int], width: int = WIDTH) -> Iterator[str]:
-    """One line each: the name, a bar to scale, the number. What is more than nothing has a bar."""
+    """One line per value: name, bar to scale, number. Every value above zero gets a visible bar."""
     longest = max(values.values(), default=0)
     names = max(map(len, values), default=0)
     for name, value in values.items():
@@ -28,7 +28,7 @@ def _bar(value: int, longest: int, width: int) -> str:
 
 
 def svg(values: Mapping[str, int], title: str) -> str:
-    """Upright bars, each with its number above and its name below; in the colours of whoever shows it."""
+    """Vertical bars, each with its number above and its name below."""
     longest = max(values.values(), default=0) or 1
     width = max(240, 2 * _MARGIN + len(values) * (_BAR + _GAP))
     parts = [

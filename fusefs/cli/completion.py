@@ -1,7 +1,7 @@
-"""What the shell offers on TAB: sessions by id or title, straight from the index; files where a file is meant.
+"""Shell completion: sessions by id or title, read straight from the index; files where a file is expected.
 
-Nobody waits for a key: the index is only read, no store is opened, and few lines are offered. Whatever goes wrong is no
-offer, and never a message in the middle of someone's line.
+It must be fast: the index is opened read-only, no store is opened, and few candidates are offered. Any failure offers
+nothing, because a message would appear in the middle of the command line.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import typer
 
 from fusefs.cli.default_home import default_home
 
-MOST = 50  # offers: more is nothing to choose from
+MAX_CANDIDATES = 50  # a longer list is of no use
 _LAST = chr(0x10FFFF)
 _NOT_PLAIN = re.compile(r"([^\w@%+=:,./-])")
-# A session without a title goes by the user's first words, as in lists.
+# A session without a title is shown by the user's first words, as in lists.
 _SHOWN = "iif(opening IS NOT NULL AND trim(title) IN ('', 'New Session'), opening, title)"
 _BY_ID = f"SELECT id, {_SHOWN} FROM sessions WHERE id >= ?1 AND id < ?2 ORDER BY updated_ns DESC LIMIT ?3"
 _CHILDREN = (
@@ -30,26 +30,26 @@ _BY_TITLE = f"SELECT {_SHOWN} AS shown FROM sessions WHERE shown >= ?1 AND shown
 
 
 def sessions(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Ids that begin so, each with its title; behind `root/` its children; if there are none, titles that begin so."""
+    """Ids with this prefix and their titles; after `root/`, its children; if no id matches, titles with this prefix."""
     home = ctx.params.get("home") or default_home()
     try:
-        values = (incomplete, incomplete + _LAST, MOST)
+        values = (incomplete, incomplete + _LAST, MAX_CANDIDATES)
         root, slash, _ = incomplete.partition("/")
-        found = _ask(Path(home), _CHILDREN, (*values, root)) if slash else _ask(Path(home), _BY_ID, values)
+        found = _query(Path(home), _CHILDREN, (*values, root)) if slash else _query(Path(home), _BY_ID, values)
         if found or not incomplete:
             return [(name, " ".join(title.split())) for name, title in found]
-        titles = dict.fromkeys(title for (title,) in _ask(Path(home), _BY_TITLE, values))
-        return [(_typed(title, incomplete), "") for title in titles if title.isprintable()]
-    except Exception:  # whatever it is, TAB is no place to tell of it
+        titles = dict.fromkeys(title for (title,) in _query(Path(home), _BY_TITLE, values))
+        return [(_quoted(title, incomplete), "") for title in titles if title.isprintable()]
+    except Exception:  # an error message would garble the command line
         return []
 
 
 def files(incomplete: str) -> list[str]:
-    """Nothing of ours, so that the shell offers files: it knows how to quote them."""
+    """No candidates: the shell then completes file names, and knows how to quote them."""
     return []
 
 
-def _ask(home: Path, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+def _query(home: Path, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     import apsw
 
     uri = f"file:{quote(str(home.expanduser().absolute() / '.grovefs/index.db'))}?mode=ro"
@@ -60,7 +60,7 @@ def _ask(home: Path, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...
         db.close()
 
 
-def _typed(title: str, incomplete: str) -> str:
-    """As it is to stand in the line. bash takes it as it comes, the others quote; inside quotes nothing is to be."""
+def _quoted(title: str, incomplete: str) -> str:
+    """A title as it is inserted: bash needs it escaped unless inside quotes; the other shells quote it themselves."""
     is_bash = os.environ.get("_GROVEFS_COMPLETE") == "complete_bash"
     return _NOT_PLAIN.sub(r"\\\1", title) if is_bash and _NOT_PLAIN.search(incomplete) is None else title

@@ -1,8 +1,8 @@
-"""Called by mount(8): `grovefs HOME MOUNTPOINT -o options`, from /etc/fstab or by `mount -t fuse.grovefs`.
+"""Invocation by mount(8): `grovefs HOME MOUNTPOINT -o options`, from /etc/fstab or by `mount -t fuse.grovefs`.
 
-mount.fuse3 takes away what concerns only itself (setuid=, nofail, x-…) and hands us the rest. What we have an option
-for becomes that option; what the kernel has is handed on; what neither knows is refused, as a wrong spelling of `ro`
-must not become a mount that can be written to.
+mount.fuse3 consumes its own options (setuid=, nofail, x-…) and passes the rest. Options of `grovefs mount` are
+translated, kernel options are passed on, and unknown options are an error: a misspelled `ro` must not become a
+writable mount.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from fusefs.cli.terminal import echo
 
-# Of mount(8) and fuse(8): said by default, or for others than us.
+# Options of mount(8) and fuse(8) that are defaults, or meant for other programs.
 _DEFAULTS = ("rw", "defaults", "dev", "suid", "exec", "async", "atime", "relatime", "diratime", "nodiratime")
 _FOR_OTHERS = ("auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev")
 IGNORED = frozenset((*_DEFAULTS, *_FOR_OTHERS, "norelatime", "strictatime", "lazytime", "default_permissions"))
@@ -28,14 +28,14 @@ class UnknownOption(ValueError):
 
 
 def is_call(arguments: Sequence[str]) -> bool:
-    """Whether it is mount(8) that calls: no command has a slash in its name, and it always says -o."""
+    """Whether mount(8) is the caller: no command has a slash in its name, and mount(8) always passes -o."""
     is_by_name = os.path.basename(arguments[0]).startswith("mount.")
     is_place = len(arguments) >= 3 and "/" in arguments[1] and not arguments[1].startswith("-")
     return is_by_name or (is_place and "-o" in arguments[3:])
 
 
 def translate(arguments: Sequence[str]) -> list[str]:
-    """The arguments of `grovefs mount` for those of mount(8): source, mountpoint, then -o, and -s, -n, -v, -f."""
+    """Translate the arguments of mount(8) (source, mountpoint, -o, -t, -s, -n, -v) into those of `grovefs mount`."""
     places: list[str] = []
     options: list[str] = []
     words = iter(arguments)
@@ -48,7 +48,7 @@ def translate(arguments: Sequence[str]) -> list[str]:
         elif word not in ("-s", "-n", "-v"):
             places.append(word)
     if len(places) != 2:
-        raise UnknownOption("expected are a home and a mountpoint, then -o and options")
+        raise UnknownOption("expected a home and a mountpoint, followed by -o and options")
     home, mountpoint = places
     return ["mount", "--home", home, *(flag for option in options for flag in _translated(option)), "--", mountpoint]
 
@@ -71,7 +71,7 @@ def _translated(option: str) -> list[str]:
 
 
 def run(arguments: Sequence[str]) -> list[str]:
-    """What main() is to go on with; a wrong option ends it as mount(8) wishes: exit code 1."""
+    """The arguments main() continues with. An unknown option exits with code 1, as mount(8) expects."""
     try:
         return translate(arguments)
     except UnknownOption as error:

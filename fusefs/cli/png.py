@@ -1,6 +1,6 @@
-"""Numbers by name as a picture of upright bars: PNG, made of nothing but bytes, so that it needs no tool. Pure.
+"""Bar charts of named numbers as PNG, encoded without an image library. Pure.
 
-The letters are dots, five columns of seven a letter, and only those that occur in days, counts and our titles.
+The font is a 5×7 bitmap with only the characters that occur in dates, counts and chart titles.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 
-# A byte a column from the left, its lowest bit the dot at the top.
+# One byte per column, left to right; the lowest bit is the top dot.
 _DOTS = {
     **{"0": "3e5149453e", "1": "00427f4000", "2": "4261514946", "3": "2141454b31", "4": "1814127f10"},
     **{"5": "2745454539", "6": "3c4a494930", "7": "0171090503", "8": "3649494936", "9": "064949291e"},
@@ -20,12 +20,12 @@ _DOTS = {
 }
 _ADVANCE = 6  # dots from one letter to the next
 _BAR, _GAP, _HEIGHT, _MARGIN = 48, 12, 320, 48  # in pixels
-_LABEL = 160  # room below the bars, for names written upwards
+_LABEL = 160  # room below the bars for the rotated names
 _BACKGROUND, _INK, _FILL = b"\xff\xff\xff", b"\x20\x20\x20", b"\x3a\x7d\x44"
 
 
 def png(values: Mapping[str, int], title: str) -> bytes:
-    """Upright bars, each with its number above and its name below."""
+    """Vertical bars, each with its number above and its name below."""
     width = max(480, 2 * _MARGIN + len(values) * (_BAR + _GAP))
     canvas = _Canvas(width, 3 * _MARGIN + _HEIGHT + _LABEL)
     canvas.write(title, _MARGIN, 24, scale=3)
@@ -39,7 +39,7 @@ def png(values: Mapping[str, int], title: str) -> bytes:
 
 
 def short(value: int) -> str:
-    """In three or four characters, rounded down."""
+    """A number in three or four characters, rounded down: 1234 becomes 1k."""
     for limit, sign in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if value >= limit:
             return f"{value // limit}{sign}"
@@ -47,7 +47,7 @@ def short(value: int) -> str:
 
 
 class _Canvas:
-    """Three bytes a pixel, row by row."""
+    """An RGB image: three bytes per pixel, row by row."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -63,14 +63,14 @@ class _Canvas:
             self.fill(x + across * scale, y + down * scale, scale, scale, _INK)
 
     def write_upwards(self, text: str, x: int, y: int, *, scale: int) -> None:
-        """Read with the head to the left; it ends at `y`, below the bar."""
+        """Write text rotated by 90°, reading upwards and ending at `y`, below the bar."""
         length = len(text) * _ADVANCE
         for across, down in _dots(text):
             self.fill(x + down * scale, y + (length - across) * scale, scale, scale, _INK)
 
     def encoded(self) -> bytes:
         header = struct.pack(">IIBBBBB", self.width, self.height, 8, 2, 0, 0, 0)  # 8 bits, RGB
-        pixels = b"".join(b"\0" + row for row in self.rows)  # before each row its filter: none
+        pixels = b"".join(b"\0" + row for row in self.rows)  # each row starts with its filter type: none
         chunks = _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(pixels)) + _chunk(b"IEND", b"")
         return b"\x89PNG\r\n\x1a\n" + chunks
 

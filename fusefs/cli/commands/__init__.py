@@ -1,1 +1,1 @@
-"""One module per command family. Each registers its commands when it is imported."""
+"""One module per command family. Importing it registers its commands; `fusefs.cli.FAMILIES` lists both."""

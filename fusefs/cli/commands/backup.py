@@ -1,4 +1,4 @@
-"""To another disk and back: backup, restore."""
+"""Back up to another disk and restore from it: backup, restore."""
 
 from __future__ import annotations
 
@@ -19,45 +19,48 @@ if TYPE_CHECKING:
     from store.transfer.backup.tree import Damage
 
 INTERRUPTED = 130
-SHOWN = 20  # damages and problems; --json has them all
+SHOWN = 20  # maximum number of damaged files and problems printed; --json prints all
 
 
 @app.command()
 def backup(
     dest: Annotated[
         Path,
-        typer.Argument(metavar="DEST", help="A new or empty directory, or this home's backup.", autocompletion=files),
+        typer.Argument(
+            metavar="DEST", help="A new or empty directory, or an existing backup of this home.", autocompletion=files
+        ),
     ],
     home: Home,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read all of the copy back; what is damaged there is copied anew.")
+        bool, typer.Option("--verify", help="Read the whole copy back and copy damaged files again.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Copy nothing: only compare DEST with its manifest. Needs no home.")
+        bool, typer.Option("--check", help="Only compare DEST with its manifest; copy nothing. Needs no home.")
     ] = False,
     keep_deleted: Annotated[
-        bool, typer.Option("--keep-deleted", help="Leave sessions in DEST that are gone from the home.")
+        bool, typer.Option("--keep-deleted", help="Keep sessions in DEST that were deleted from the home.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if DEST belongs to another home, or all sessions here are gone.")
+        bool,
+        typer.Option(
+            "--force", help="Proceed even if DEST belongs to another home, or this home has lost all its sessions."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Copy all sessions, projects and state documents to another disk.
 
-    DEST becomes a plain tree with the layout of the home, which any tool can
-    read and copy from, and grovefs-backup.json, which lists every file with
-    its size, time and SHA-256. A second run copies what has changed and
-    removes what is gone: a backup follows deletions, also those that were
-    a mistake, and says how many sessions went. With --keep-deleted they stay
-    there, and `grovefs restore DEST SESSION` has them back. Each session is copied as it was at one moment,
-    while agents go on writing. If it is interrupted, DEST can be restored
-    and the next run goes on from there.
+    DEST is a plain directory tree with the layout of the home, readable by any tool, plus grovefs-backup.json, which
+    lists every file with its size, time and SHA-256. Later runs copy only changes. They also remove sessions that were
+    deleted from the home, even by mistake, and print how many; with --keep-deleted such sessions stay in DEST and
+    `grovefs restore DEST SESSION` restores them.
 
-    Not backed up: the trash, refused documents, and the index, which is made
-    anew from the files.
+    Agents may keep writing: each session is copied as of one moment. After an interruption DEST can be restored from,
+    and the next run continues.
 
-    Exit code 1 if something could not be copied, or --check found damage.
+    Not backed up: the trash, rejected documents, and the index, which is rebuilt from the files.
+
+    Exits with 1 if something could not be copied, or --check found damage.
 
     Example: grovefs backup --verify /media/usb/grove
     """
@@ -68,7 +71,7 @@ def backup(
         try:
             summary = store.backup(dest, verify=verify, keep_deleted=keep_deleted, force=force, progress=progress)
         except KeyboardInterrupt:
-            echo("interrupted; what was copied stays, and the next run goes on from there", err=True)
+            echo("interrupted; copied files are kept, and the next run continues from there", err=True)
             raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print_json(_as_dict(summary))
@@ -94,27 +97,26 @@ def _check(dest: Path, *, as_json: bool) -> None:
 
 def _print(summary: BackupSummary) -> None:
     for damage in summary.repaired[:SHOWN]:
-        echo(f"copied anew: {damage.path}: {damage.reason}", err=True)
+        echo(f"copied again: {damage.path}: {damage.reason}", err=True)
     for path in summary.left_out[:SHOWN]:
-        echo(f"left out: {path}: neither a file nor a link", err=True)
+        echo(f"left out: {path}: not a regular file or symbolic link", err=True)
     for problem in summary.problems[:SHOWN]:
         echo(f"problem: {problem.path}: {problem.reason}", err=True)
     echo(
-        f"{summary.dest}: {plural(summary.sessions, 'session')}, {summary.copied_sessions} of them copied now; "
+        f"{summary.dest}: {plural(summary.sessions, 'session')}, {summary.copied_sessions} copied; "
         f"{plural(summary.copied_files, 'file')} copied ({_size(summary.copied_bytes)}), "
         f"{summary.unchanged_files} unchanged, {summary.gone_files} removed"
     )
     if summary.gone_sessions:
-        echo(
-            f"{plural(summary.gone_sessions, 'session')} removed there too, as deleted here; --keep-deleted keeps such"
-        )
+        deleted = plural(summary.gone_sessions, "session")
+        echo(f"{deleted} deleted here and removed from the backup; --keep-deleted keeps them")
 
 
 def _as_dict(summary: BackupSummary) -> dict[str, Any]:
     problems = [{"path": _text(problem.path), "reason": _text(problem.reason)} for problem in summary.problems]
     return {
         **vars(summary),
-        "mended": _damages(summary.repaired),
+        "repaired": _damages(summary.repaired),
         "problems": problems,
         "left_out": list(map(_text, summary.left_out)),
     }
@@ -132,7 +134,7 @@ def _print_damages(damages: list[Damage]) -> None:
 
 
 def _text(name: str) -> str:
-    """A name that is not Unicode, as it can be printed."""
+    """A file name as valid Unicode, for JSON."""
     return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
@@ -150,33 +152,41 @@ def _size(count: float) -> str:
 @app.command()
 def restore(
     source: Annotated[
-        Path, typer.Argument(metavar="SRC", help="A backup, or a tree that rsync made.", autocompletion=files)
+        Path,
+        typer.Argument(
+            metavar="SRC", help="A backup, or a copy of a home or mount made by rsync.", autocompletion=files
+        ),
     ],
     home: Home,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SESSION", help=f"As in the backup: {NAMED} All, if none is named."),
+        typer.Argument(
+            metavar="[SESSION]...", help=f"Sessions to restore, as named in the backup; default: all. {NAMED}"
+        ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Also what was changed here since; that goes to the trash.")
+        bool,
+        typer.Option(
+            "--overwrite", help="Replace sessions that are newer here; the replaced versions go to the trash."
+        ),
     ] = False,
     skip_damaged: Annotated[
-        bool, typer.Option("--skip-damaged", help="Restore what is whole, if parts of the backup are damaged.")
+        bool, typer.Option("--skip-damaged", help="If parts of the backup are damaged, restore the rest.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would be done.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="List what would be restored; change nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Bring sessions back from a backup.
+    """Restore sessions from a backup.
 
-    Every file is checked by its hash before anything is changed. A session
-    comes back whole, with those below it, and index and search follow. One
-    that is newer here is kept, unless you say --overwrite; what is replaced
-    can be had back for seven days: `grovefs undelete`. May be repeated.
+    Every file is verified by its SHA-256 before anything changes. A session is restored completely, with its children,
+    and is searchable at once. Sessions that are newer here are kept unless --overwrite is given; replaced versions stay
+    in the trash for seven days (`grovefs trash`). Restoring again is safe.
 
-    A tree without a manifest, made by rsync from a home or a mount, is
-    restored too; then nothing is there to check it against.
+    A tree without a manifest, copied by rsync from a home or a mount, can be restored too, but not verified.
 
-    Exit code 1 if something was kept or skipped, or the backup is damaged.
+    Exits with 1 if sessions were kept or skipped, or the backup is damaged.
 
     Example: grovefs restore /media/usb/grove fix-login
     """
@@ -200,13 +210,13 @@ def _restore(
     dry_run: bool,
     as_json: bool,
 ) -> RestoreSummary:
-    """Into a home that is made if need be; a dry run makes none."""
+    """Restore into the home, creating it if needed. A dry run creates none."""
     from store.transfer.backup.restore import DamagedBackup
 
     is_missing = not (home / layout.SESSIONS).is_dir()
     with (
-        TemporaryDirectory() as nowhere,
-        Store.open(nowhere if dry_run and is_missing else home, background=False) as store,
+        TemporaryDirectory() as scratch,
+        Store.open(scratch if dry_run and is_missing else home, background=False) as store,
         progress_bar("restoring") as progress,
     ):
         try:
@@ -227,22 +237,22 @@ def _restore(
             raise
         except KeyboardInterrupt:
             done = plural(sum(outcome.state == "restored" for outcome in outcomes), "session")
-            echo(f"interrupted; {done} restored so far, each of them whole", err=True)
+            echo(f"interrupted; {done} restored completely so far", err=True)
             raise typer.Exit(INTERRUPTED) from None
 
 
-_SAID = {"restored": "restored", "same": "same", "kept": "newer here: kept", "skipped": "skipped"}
+_STATE_TEXTS = {"restored": "restored", "same": "same", "kept": "kept (newer here)", "skipped": "skipped"}
 
 
 def _print_outcomes(summary: RestoreSummary, outcomes: list[RestoreOutcome], *, dry_run: bool, every: bool) -> None:
     for outcome in outcomes:
         if outcome.state != "same" or every:
-            echo("\t".join((_SAID[outcome.state], _text(outcome.name), *([outcome.reason or ""]))).rstrip())
+            echo("\t".join((_STATE_TEXTS[outcome.state], _text(outcome.name), *([outcome.reason or ""]))).rstrip())
     _print_damages(summary.damages)
     counts = ", ".join(f"{summary.counts[state]} {state}" for state in ("restored", "same", "kept", "skipped"))
-    unchecked = "" if summary.has_manifest else "; there is no manifest, so nothing was checked"
-    hint = "; --overwrite replaces what was kept" if summary.counts["kept"] else ""
-    echo(f"{'would be ' if dry_run else ''}{counts}{unchecked}{hint}")
+    unchecked = "" if summary.has_manifest else "; not verified: the backup has no manifest"
+    hint = "; pass --overwrite to replace kept sessions" if summary.counts["kept"] else ""
+    echo(f"{'dry run: ' if dry_run else ''}{counts}{unchecked}{hint}")
 
 
 def _print_json(summary: RestoreSummary, outcomes: list[RestoreOutcome], *, dry_run: bool) -> None:

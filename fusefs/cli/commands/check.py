@@ -9,7 +9,7 @@ from typing import Annotated
 import apsw
 import typer
 
-from fusefs.cli.app import Home, Json, app, open_store, print_json, progress_bar
+from fusefs.cli.app import Home, Json, app, open_store, plural, print_json, progress_bar
 from fusefs.cli.terminal import echo
 from store import Health, Report, StoreError, layout
 from store.check.health import MIN_FREE_BYTES, Probe
@@ -22,17 +22,17 @@ MIB = 1 << 20
 def check(
     home: Home,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Mend what is derived; conversations are not touched.")
+        bool, typer.Option("--repair", help="Repair derived files and the index; conversations are not changed.")
     ] = False,
     secrets: Annotated[
-        bool, typer.Option("--secrets", help="Also list likely keys and tokens, by place; they are not printed.")
+        bool, typer.Option("--secrets", help="Also list the places of likely keys and tokens, without printing them.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Look for damage of every kind.
+    """Check all files and the index for damage.
 
-    Exit codes are those of fsck(8): 0 nothing wrong, 1 all mended, 4 damage left, 8 could not run. A likely key counts
-    as damage left: only you can tell whether it is one, revoke it, and take it out of the conversation.
+    Exit codes are those of fsck(8): 0 clean, 1 all damage repaired, 4 damage left, 8 could not run. A likely secret
+    counts as damage left: only you can decide whether it is one, revoke it, and remove it from the conversation.
 
     Example: grovefs check --repair
     """
@@ -44,7 +44,7 @@ def check(
         raise typer.Exit(COULD_NOT_RUN) from None
     if as_json:
         findings = [
-            {"kind": f.kind, "path": f.path, "text": f.text, "damage": f.is_damage, "mended": f.repaired}
+            {"kind": f.kind, "path": f.path, "text": f.text, "damage": f.is_damage, "repaired": f.repaired}
             for f in report.findings
         ]
         print_json({"sessions": report.sessions, "clean": report.is_clean, "findings": findings})
@@ -52,56 +52,55 @@ def check(
         for finding in report.findings:
             echo(str(finding))
         left = sum(f.is_damage for f in report.findings)
-        mended = sum(f.repaired for f in report.findings)
-        state = "clean" if report.is_clean and not mended else f"{left} damaged, {mended} mended"
-        echo(f"{report.sessions} sessions: {state}")
+        repaired = sum(f.repaired for f in report.findings)
+        state = "clean" if report.is_clean and not repaired else f"{left} damaged, {repaired} repaired"
+        echo(f"{plural(report.sessions, 'session')}: {state}")
         for remedy in _remedies(report, was_repaired=repair):
             echo(f"grovefs: {remedy}", err=True)
     raise typer.Exit(report.exit_code)
 
 
 def _remedies(report: Report, *, was_repaired: bool) -> Iterator[str]:
-    """What to do about the damage that is left, where it can be said."""
+    """Hints about remaining damage."""
     left = [finding for finding in report.findings if finding.is_damage]
     if not was_repaired and any(finding.repair is not None for finding in left):
-        yield "`grovefs check --repair` mends what is derived"
+        yield "`grovefs check --repair` repairs derived files and the index"
     for finding in left:
         found = layout.locate_path(finding.path) if finding.kind == "unparsable" else None
         if found is not None and found[1] == layout.SESSION:
             name = shlex.quote(str(found[0]))
-            yield f"`grovefs edit {name}` opens what cannot be read; `grovefs restore BACKUP {name}` has it as it was"
+            yield f"`grovefs edit {name}` opens the damaged file; `grovefs restore BACKUP {name}` restores the session"
             return  # one example is enough
 
 
 @app.command()
 def rebuild(home: Home, as_json: Json = False) -> None:
-    """Make the index anew from the files alone: that of sessions, of words, and of trigrams for grep.
+    """Rebuild the index of sessions, full text and grep trigrams from the files.
 
-    Nothing is missing meanwhile, and conversations are not touched.
+    The old index stays in use until the new one is complete. Conversations are not changed.
 
     Example: grovefs rebuild
     """
     with progress_bar("rebuilding") as progress, open_store(home, progress) as store:
         count = store.maintenance.rebuild(progress)
-    print_json({"sessions": count}) if as_json else echo(f"{count} sessions indexed")
+    print_json({"sessions": count}) if as_json else echo(f"{plural(count, 'session')} indexed")
 
 
 @app.command()
 def health(
     home: Home,
-    min_free: Annotated[int, typer.Option(help="Not well with less than so many MiB free.", min=0)] = MIN_FREE_BYTES
+    min_free: Annotated[int, typer.Option(help="Fail with less than N MiB of free space.", min=0)] = MIN_FREE_BYTES
     // MIB,
     fast: Annotated[
-        bool, typer.Option("--fast", help="Do not read all of the index; that takes seconds in a large home.")
+        bool, typer.Option("--fast", help="Skip the full read of the index, which takes seconds in a large home.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Prove that the home works, by doing: for people, and for monitoring.
+    """Test that the home works; for people and for monitoring.
 
-    A trial is written, synced, read back and taken away; the index is written
-    to and read through; what a crash left is finished; the room left is
-    measured. Exit code 0 if all is well, 1 if anything is not, also if the
-    home cannot be opened. Damage in sessions is the affair of `grovefs check`.
+    Writes, syncs, reads back and deletes a test file; writes to the index and reads it; completes commits
+    interrupted by a crash; measures free space. Exits with 0 if all tests pass, and with 1 if one fails or the home
+    cannot be opened. Damage in sessions is found by `grovefs check`.
 
     Example: grovefs health --fast --json
     """

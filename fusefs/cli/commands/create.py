@@ -1,4 +1,4 @@
-"""Make sessions and add to them: new, append, attach."""
+"""Create sessions and add to them: new, append, attach."""
 
 from __future__ import annotations
 
@@ -17,62 +17,64 @@ from store import AlreadyExists, InvalidName, Location, Message, NotFound, Sessi
 from store.layout import check_new, parse_location
 
 Role = Literal["user", "assistant", "system"]
-_MAKE = {"user": Message.user, "assistant": Message.assistant, "system": Message.system}
+_MESSAGE_OF = {"user": Message.user, "assistant": Message.assistant, "system": Message.system}
 
 
 @app.command()
 def new(
     home: Home,
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Its id; by default one is made up.")] = None,
-    title: Annotated[str | None, typer.Option("--title", "-t", help="Its title.")] = None,
-    model: Annotated[str, typer.Option(help="The model it is held with.")] = "",
-    user: Annotated[str | None, typer.Option(help="Whose it is.")] = None,
-    project: Annotated[str | None, typer.Option(help="The project to file it under.")] = None,
-    system: Annotated[str | None, typer.Option(help="The system message it begins with.")] = None,
-    message: Annotated[str | None, typer.Option("--message", "-m", help="What the user says; - reads it.")] = None,
-    parent: Annotated[str | None, typer.Option("--child-of", help=f"Make it a child of this session. {NAMED}")] = None,
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Session id; default: a random UUID.")] = None,
+    title: Annotated[str | None, typer.Option("--title", "-t", help="Title.")] = None,
+    model: Annotated[str, typer.Option(help="Model name.")] = "",
+    user: Annotated[str | None, typer.Option(help="Owner.")] = None,
+    project: Annotated[str | None, typer.Option(help="Project to assign it to.")] = None,
+    system: Annotated[str | None, typer.Option(help="System message at the start.")] = None,
+    message: Annotated[
+        str | None, typer.Option("--message", "-m", help="First user message; - reads standard input.")
+    ] = None,
+    parent: Annotated[str | None, typer.Option("--child-of", help=f"Create a child of this session. {NAMED}")] = None,
     document: Annotated[
-        Path | None, typer.Option("--from", help="A session.json to begin with, of whatever id; - reads it.")
+        Path | None, typer.Option("--from", help="Copy this session.json under the new id; - reads standard input.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a session, and print its id. A home that is not there yet is made too.
+    """Create a session and print its id. Creates the home if there is none.
 
     Example: grovefs new fix-login --title "Fix the login" -m "The page is blank."
     """
-    said = [("system", system), ("user", _text(message) if message is not None else None)]
+    texts = [("system", system), ("user", _text(message) if message is not None else None)]
     if document is not None and (title, model, user, project, system, message, parent) != (None, "", *[None] * 5):
-        raise typer.BadParameter("--from brings all that a session says; the other options are for one made here")
-    with _open_or_make(home) as store:
+        raise typer.BadParameter("--from cannot be combined with options that set the content of the session")
+    with _open_or_create(home) as store:
         if document is not None:
             location = _put(store, id or str(uuid.uuid4()), _read(document))
         else:
-            session = _drafted(store, id or str(uuid.uuid4()), parent, model)
+            session = _new_session(store, id or str(uuid.uuid4()), parent, model)
             session.title = title if title is not None else session.title
             session.user_id, session.project_id = user, project
-            for role, text in said:
+            for role, text in texts:
                 if text is not None:
-                    session.add_message(_MAKE[role](text))
+                    session.add_message(_MESSAGE_OF[role](text))
             location = _place(session)
-            _refuse_taken(store, location)
+            _check_free(store, location)
             store.save(session)
     print_json({"session": str(location)}) if as_json else echo(str(location))
 
 
-def _open_or_make(home: Path) -> Store:
-    """A directory in which there is something else does not become a home by mistake."""
+def _open_or_create(home: Path) -> Store:
+    """Open or create the home, but never turn a directory with other content into one."""
     place = home.expanduser()
     if place.is_dir() and any(place.iterdir()) and not (place / layout.SESSIONS).is_dir():
-        raise InvalidName(f"{home} holds something, and is no home; say which with --home or $GROVEFS_HOME")
+        raise InvalidName(f"{home} is not empty and is not a home; pass --home or set $GROVEFS_HOME")
     return Store.open(place, background=False)
 
 
-def _drafted(store: Store, id: str, parent: str | None, model: str) -> Session:
+def _new_session(store: Store, id: str, parent: str | None, model: str) -> Session:
     if parent is None:
         return Session.new(id, model)
     above = store.load_runtime(str(store.resolve(parent)))
     if above is None:
-        raise NotFound(f"session {parent} is gone")
+        raise NotFound(f"session {parent} was deleted")
     return Session.new_child_of(id, above, model, "")
 
 
@@ -85,35 +87,35 @@ def _place(session: Session) -> Location:
 def _put(store: Store, name: str, raw: bytes) -> Location:
     location = parse_location(name) or Location(name)
     check_new(location)
-    _refuse_taken(store, location)
+    _check_free(store, location)
     store.put_document(location, layout.SESSION, raw)
     return location
 
 
-def _refuse_taken(store: Store, location: Location) -> None:
+def _check_free(store: Store, location: Location) -> None:
     if store.exists(str(location)):
-        raise AlreadyExists(f"there is a session {location} already; `grovefs append {location} …` adds to it")
+        raise AlreadyExists(f"session {location} already exists; `grovefs append {location} …` adds to it")
 
 
 @app.command()
 def append(
     session: SessionName,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What is said; - reads it from standard input.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Text of the message; - reads standard input.")],
     home: Home,
-    role: Annotated[Role, typer.Option("--role", "-r", help="Who says it.")] = "user",
+    role: Annotated[Role, typer.Option("--role", "-r", help="Role of the message.")] = "user",
     is_json: Annotated[
-        bool, typer.Option("--messages-json", help="TEXT is JSON: a message with all its members, or an array of them.")
+        bool, typer.Option("--messages-json", help="TEXT is JSON: a complete message, or an array of messages.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Add a message at the end of a session.
+    """Append a message to a session.
 
     Example: git log -1 | grovefs append fix-login -
     """
     content = _text(text)
     if not content.strip():
-        raise typer.BadParameter("there is nothing to append")
-    added = _parsed(content) if is_json else [_MAKE[role](content)]
+        raise typer.BadParameter("TEXT is empty")
+    added = _parsed(content) if is_json else [_MESSAGE_OF[role](content)]
     with open_store(home) as store:
         location = str(store.resolve(session))
         store.append(location, added)
@@ -136,12 +138,12 @@ def _parsed(content: str) -> list[Any]:
 @app.command()
 def attach(
     session: SessionName,
-    file: Annotated[Path, typer.Argument(help="The file; - reads standard input.")],
+    file: Annotated[Path, typer.Argument(help="File to attach; - reads standard input.")],
     home: Home,
-    mime: Annotated[str | None, typer.Option(help="Its type; by default what its name says.")] = None,
+    mime: Annotated[str | None, typer.Option(help="MIME type; default: guessed from the file name.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Store a file with a session, and print the reference by which messages speak of it.
+    """Attach a file to a session and print the URL to use in messages.
 
     Example: grovefs append fix-login "see $(grovefs attach fix-login screen.png)"
     """

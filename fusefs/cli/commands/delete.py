@@ -1,4 +1,4 @@
-"""Take sessions away: rm, cleanup. What went is had back by `undelete`, see fusefs/cli/trash.py."""
+"""Delete sessions: rm, cleanup. Deleted sessions are restored by `undelete`, see commands/trash.py."""
 
 from __future__ import annotations
 
@@ -27,28 +27,26 @@ from store.sessions.cleanup import CleanupMode
 def remove(
     sessions: SessionNames,
     home: Home,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Pinned ones too.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask where a name is not the whole id.")] = False,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Delete pinned sessions too.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before deleting a session that is not named by its full id.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete sessions, each with all that descends from it. They are in the trash for seven days.
+    """Delete sessions and their descendants. They stay in the trash for seven days.
 
-    One that is named by a beginning of its id, or by its title, goes only after a question, or with --yes: said twice,
-    such a name might mean another session. If one is refused, because it or a descendant is pinned, the others go all
-    the same, and the exit code is 1.
+    A session named by a prefix or title is deleted only after a confirmation or with --yes: run again, the same name
+    might match another session. Sessions that are pinned, or have a pinned descendant, are not deleted; the others are,
+    and the exit code is 1.
 
     Example: grovefs rm second-try
     """
     with open_store(home) as store:
-        doomed = resolve_all(store, sessions)
-        guessed = [str(location) for location, name in doomed.items() if name not in (str(location), location.id)]
-        if (
-            guessed
-            and not yes
-            and not confirm(f"Delete {', '.join(guessed)}?", f"--yes, or the whole id: {guessed[0]}")
-        ):
+        to_delete = resolve_all(store, sessions)
+        guessed = [str(location) for location, name in to_delete.items() if name not in (str(location), location.id)]
+        if guessed and not yes and not confirm(f"Delete {', '.join(guessed)}?", f"--yes, or the full id: {guessed[0]}"):
             raise typer.Exit(1)
-        results = [_removed(store, location, force=force) for location in doomed]
+        results = [_delete(store, location, force=force) for location in to_delete]
     if as_json:
         print_json(results)
     for result in results:
@@ -56,51 +54,54 @@ def remove(
             echo(f"grovefs: {result['refused']}", err=True)
         elif not as_json:
             with_others = f" and {plural(result['count'] - 1, 'descendant')}" if result["count"] > 1 else ""
-            back = f"`grovefs undelete {result['session']}` brings it back within seven days"
+            back = f"`grovefs undelete {result['session']}` restores it within seven days"
             echo(f"deleted {result['session']}{with_others}; {back}")
     if any(result["refused"] is not None for result in results):
         raise typer.Exit(1)
 
 
-def _removed(store: Store, location: Location, *, force: bool) -> dict[str, Any]:
+def _delete(store: Store, location: Location, *, force: bool) -> dict[str, Any]:
     before = len(store.entries(root=location.root, limit=-1))
-    refused, is_gone = None, False
+    refused, is_deleted = None, False
     try:
-        is_gone = store.delete(str(location), force=force)
+        is_deleted = store.delete(str(location), force=force)
     except Protected as error:
-        refused = f"{error}: `grovefs unpin`, or `grovefs rm --force {location}`"
-    trash = next((d.name for d in store.trash.deleted() if d.session_id == str(location)), None) if is_gone else None
-    count = max(1, before - len(store.entries(root=location.root, limit=-1))) if is_gone else 0
-    return {"session": str(location), "deleted": is_gone, "count": count, "trash": trash, "refused": refused}
+        refused = f"{error}; use `grovefs unpin` or `grovefs rm --force {location}`"
+    trash = next((d.name for d in store.trash.deleted() if d.session_id == str(location)), None) if is_deleted else None
+    count = max(1, before - len(store.entries(root=location.root, limit=-1))) if is_deleted else 0
+    return {"session": str(location), "deleted": is_deleted, "count": count, "trash": trash, "refused": refused}
 
 
 @app.command()
 def cleanup(
     mode: Annotated[
-        CleanupMode, typer.Argument(help="empty: those that hold nothing; children: every child; all: everything.")
+        CleanupMode,
+        typer.Argument(help="empty: sessions without content; children: all child sessions; all: every session."),
     ],
     home: Home,
-    pinned: Annotated[bool, typer.Option("--pinned", help="Pinned ones too.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would go.")] = False,
+    pinned: Annotated[bool, typer.Option("--pinned", help="Delete pinned sessions too.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="List what would be deleted; change nothing.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete sessions of a kind: first it is said which, then you are asked. They are in the trash for seven days.
+    """Delete all sessions of a kind, after listing them and asking. They stay in the trash for seven days.
 
     Example: grovefs cleanup empty --dry-run
     """
     with open_store(home) as store:
         plan = store.prune.plan_cleanup(mode, keep_pinned=not pinned)
-        doomed, deleted = [str(location) for location in plan.to_delete], None
+        to_delete, deleted = [str(location) for location in plan.to_delete], None
         if not as_json:
-            for place in doomed:
+            for place in to_delete:
                 echo(place)
-        if doomed and not dry_run and (yes or confirm(f"Delete {plural(len(doomed), 'session')}?")):
+        if to_delete and not dry_run and (yes or confirm(f"Delete {plural(len(to_delete), 'session')}?")):
             with progress_bar("cleaning up") as progress:
                 deleted = store.prune.apply(plan, progress=progress).deleted_count
     if as_json:
-        print_json({"doomed": doomed, "deleted": deleted})
+        print_json({"to_delete": to_delete, "deleted": deleted})
     elif deleted is None:
-        echo(f"{plural(len(doomed), 'session')} would go")
+        echo(f"would delete {plural(len(to_delete), 'session')}")
     else:
-        echo(f"{plural(deleted, 'session')} deleted; `grovefs trash` lists what can be had back")
+        echo(f"deleted {plural(deleted, 'session')}; `grovefs trash` lists what can be restored")

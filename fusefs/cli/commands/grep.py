@@ -1,6 +1,6 @@
-"""grovefs grep: finds in a moment what `grep -rn` would find in all files.
+"""Indexed search of the files with grep's options and output: grep.
 
-Reached without typer, pydantic or the store itself, for the time they take is longer than a search.
+Runs without importing typer, pydantic or the store, which would take longer than the search.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ if TYPE_CHECKING:
 
 HELP = """Usage: grovefs grep [--home DIR] [OPTION]... PATTERN
 
-Search the files of all sessions for lines that match PATTERN: documents, logs,
-attachments, whatever lies in sessions/. What is printed, and the exit code, are
-those of `grep -rn PATTERN sessions` run in the home, but only files that can
-match are read. OPTIONs are GNU grep's own:
+Search the files of all sessions (documents, logs, attachments, everything in
+sessions/) for lines that match PATTERN. Output and exit code are those of
+`grep -rn PATTERN sessions` run in the home, but an index selects the files that
+can match. The OPTIONs are those of GNU grep:
 
-  -i, -E, -F, -P, -w, -x, -e PATTERN, -f FILE    what matches
-  -l, -L, -c, -o, -q, -h, -v, -m NUM, --color    what is printed
-  -A, -B, -C NUM                                 lines around it
-  --include=GLOB, --exclude=GLOB                 which files
+  -i, -E, -F, -P, -w, -x, -e PATTERN, -f FILE    matching
+  -l, -L, -c, -o, -q, -h, -v, -m NUM, --color    output
+  -A, -B, -C NUM                                 context lines
+  --include=GLOB, --exclude=GLOB                 selection of files
 
--v, -c and -L tell of files without a match too, so all are read; so they are
-for patterns of fewer than three letters in a row.
+All files are read for -v, -c and -L, which also report files without a match, and
+for patterns with fewer than three consecutive literal characters.
 
-  --home DIR   the directory that holds the sessions
+  --home DIR   directory that holds the sessions
                [default: $GROVEFS_HOME, $BAMBOO_DATA_DIR or ~/.grovefs]
 
-Files are searched as they are: in JSON a quote inside a text is \\", a new line \\n.
-A mount, or any process that has the home open for long, watches the files; without
-one each file's times are compared first, which takes longer.
-Exit codes: 0 something was found, 1 nothing was, 2 something went wrong.
+Files are searched as stored: inside a JSON string a quote is \\" and a newline \\n.
+A mount, or another long-running process with the home open, keeps the index
+current. Without one, grep first compares the times of all files, which is slower.
+Exit codes: 0 match found, 1 no match, 2 error.
 """
-TROUBLE = 2
+ERROR = 2
 
 
 def main(arguments: list[str]) -> int:
-    """The command, from what stands behind `grovefs grep`. Becomes grep, or returns an exit code."""
+    """Run the command with the arguments after `grovefs grep`. Replaces the process by grep or returns an exit code."""
     home, line = _home(arguments)
     if "--help" in line and "--" not in line[: line.index("--help")]:
         print(HELP, end="")
         return 0
     if home is None:
         print("grovefs: --home needs a directory", file=sys.stderr)
-        return TROUBLE
+        return ERROR
     from store.search.grep import grep
 
     try:
         return grep.run([os.fsencode(part) for part in line], os.fsencode(home))
     except OSError as error:
         print(f"grovefs: {error.strerror}: {error.filename}", file=sys.stderr)
-        return TROUBLE
+        return ERROR
 
 
 def _home(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """Our one option taken out of grep's; it may stand anywhere before `--`."""
+    """Split off --home, the only option that is not grep's. It may appear anywhere before `--`."""
     home: str | None = os.environ.get("GROVEFS_HOME") or os.environ.get("BAMBOO_DATA_DIR") or "~/.grovefs"
     line: list[str] = []
     given = iter(arguments)
@@ -74,9 +74,9 @@ def _home(arguments: list[str]) -> tuple[str | None, list[str]]:
 
 
 def register(app: typer.Typer) -> None:
-    """So that `grovefs --help` lists it; `main` is called before typer ever looks at the line."""
+    """Register the command for `grovefs --help`; normally `main` is called before typer is imported."""
 
     @app.command("grep", add_help_option=False, context_settings={"ignore_unknown_options": True})
     def grep(arguments: list[str]) -> None:
-        """Search the files themselves, as `grep -rn` would, reading only those that can match."""
+        """Search the files with grep, using an index to read only files that can match."""
         sys.exit(main(arguments))

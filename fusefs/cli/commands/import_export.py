@@ -1,4 +1,4 @@
-"""Coming and going: import, export."""
+"""Import sessions of other agents and export sessions: import, export."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fusefs.cli.app import NAMED, Home, Json, app, open_store, print_json, progress_bar, resolve_all
+from fusefs.cli.app import NAMED, Home, Json, app, open_store, plural, print_json, progress_bar, resolve_all
 from fusefs.cli.completion import files
 from fusefs.cli.terminal import echo
 from store import Corrupt, NotFound, Store, StoreError, layout
@@ -29,30 +29,31 @@ SHOWN_PROBLEMS = 20
 
 @app.command("import")
 def import_sessions(
-    source: Annotated[Path, typer.Argument(help="A directory or a file, for example ~/.claude", autocompletion=files)],
+    source: Annotated[Path, typer.Argument(help="Directory or file, for example ~/.claude.", autocompletion=files)],
     home: Home,
     format: Annotated[
-        FormatName | None, typer.Option(help="What it is, if that is not to be recognised.", case_sensitive=False)
+        FormatName | None, typer.Option(help="Format of SOURCE; default: detected.", case_sensitive=False)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be imported; change nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Take in the sessions of other agents.
+    """Import the sessions of other agents.
 
-    Recognised are Claude Code (~/.claude), Codex (~/.codex), an unpacked ChatGPT export, a Bamboo home, an oxios
-    workspace and an A3S store, or a part of one of them. Nothing in SOURCE is changed, no link in it is followed, and
-    ids that cannot be ours (../x) are replaced by their digest.
+    Supported are Claude Code (~/.claude), Codex (~/.codex), an unpacked ChatGPT export, a Bamboo home, an oxios
+    workspace and an A3S store, or a part of one of them. SOURCE is not changed and symbolic links in it are not
+    followed. Ids that are not valid here (../x) are replaced by their digest.
 
-    May be repeated: what is here already is left alone, what has grown in SOURCE grows here, and what was edited here
-    is kept and reported, and so is what SOURCE has lost (.import.json beside a session remembers what it was). A
-    session is taken in whole or not at all; after Ctrl-C or a crash the next run completes the rest.
+    Importing again is safe: unchanged sessions are skipped, and sessions that grew in SOURCE grow here. Sessions
+    that were edited here, or that lost messages in SOURCE, are kept and reported; .import.json next to a session
+    records what was imported. Each session is imported completely or not at all. After Ctrl-C or a crash the next
+    run imports the rest.
 
-    Nothing is lost: sub-agents become children, so does every branch of a ChatGPT conversation; images, long tool
-    results and files become attachments; what else a record holds is in its message's metadata, and records that are
-    no message are in the attachment records.jsonl, line by line; other documents of an oxios workspace become state
-    documents. What cannot be read is reported by file and line. Only API keys are left out, and that is reported.
+    All data is kept. Sub-agents and the branches of a ChatGPT conversation become child sessions. Images, files and
+    long tool results become attachments. Other fields of a record go to the metadata of its message, records that
+    are not messages to the attachment records.jsonl, and other documents of an oxios workspace to state documents.
+    Unreadable records are reported with file and line. Only API keys are left out, which is reported.
 
-    Exit code 1 if there were problems, or something was kept.
+    Exits with 1 if there were problems or sessions were kept.
 
     Example: grovefs import ~/.claude
     """
@@ -63,7 +64,7 @@ def import_sessions(
         except KeyboardInterrupt:
             tally.interrupted = True
         except (StoreError, OSError):
-            tally.interrupted = True  # by a full disk, say: what was saved before is saved
+            tally.interrupted = True  # for example by a full disk; sessions saved before stay saved
             if tally.counts:
                 tally.print(as_json=as_json, dry_run=dry_run)
             raise
@@ -83,16 +84,16 @@ def _run(
     dry_run: bool,
     progress: Callable[[int, int], None],
 ) -> None:
-    """Into a home that is made if need be; a dry run makes none."""
-    with TemporaryDirectory() as nowhere:
+    """Import into the home, creating it if needed. A dry run creates none."""
+    with TemporaryDirectory() as scratch:
         is_missing = not (home / layout.SESSIONS).is_dir()
-        with Store.open(nowhere if dry_run and is_missing else home, background=False) as store:
+        with Store.open(scratch if dry_run and is_missing else home, background=False) as store:
             found = store.imports.run(str(source), format=format, dry_run=dry_run, progress=progress, report=tally.add)
             tally.format = found.format
 
 
 class _Tally:
-    """What has happened so far: also known if it ends early."""
+    """Outcomes so far, also available after an interruption."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -130,8 +131,8 @@ class _Tally:
     def _line(self, *, dry_run: bool) -> str:
         counts = ", ".join(f"{self.counts[state]} {state}" for state in ("new", "updated", "unchanged", "kept"))
         format = f"{self.format}: " if self.format else ""
-        lead = "would be " if dry_run else "interrupted; so far: " if self.interrupted else ""
-        return f"{format}{lead}{counts}; {len(self.problems)} problem{'' if len(self.problems) == 1 else 's'}"
+        lead = "dry run: " if dry_run else "interrupted; so far: " if self.interrupted else ""
+        return f"{format}{lead}{counts}; {plural(len(self.problems), 'problem')}"
 
     def _print_json(self, *, dry_run: bool) -> None:
         print_json(
@@ -154,31 +155,34 @@ class _Tally:
 def export_sessions(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="[SESSION]... DEST", help=f"Sessions, roots with all below them; and where to. {NAMED}"),
+        typer.Argument(
+            metavar="[SESSION]... DEST",
+            help=f"Sessions to export, roots with all their children, then the destination. {NAMED}",
+        ),
     ],
     home: Home,
-    everything: Annotated[bool, typer.Option("--all", help="All sessions.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Export all sessions.")] = False,
     format: Annotated[
         Literal["bamboo", "json", "markdown"],
-        typer.Option(help="bamboo: a home that Bamboo and GroveFS open; json; markdown: to read."),
+        typer.Option(help="json; markdown, for reading; bamboo: a home that Bamboo and GroveFS can open."),
     ] = "json",
     as_json: Json = False,
 ) -> None:
-    """Write sessions as files that need no GroveFS.
+    """Export sessions as plain files.
 
     `grovefs export fix-login out` writes out/fix-login.json, its children as out/fix-login/CHILD.json, and its
-    attachments below out/fix-login/attachments. With DEST - they go to standard output, as JSON one session a line.
+    attachments to out/fix-login/attachments. If DEST is -, sessions are printed, as JSON one per line.
 
-    --format bamboo makes DEST a Bamboo home, or adds to one: everything is copied byte for byte. It may be repeated,
-    and what was changed in DEST since is kept and reported.
+    --format bamboo creates a Bamboo home at DEST, or adds to one, and copies every file byte for byte. Exporting
+    again is safe: sessions that were changed in DEST are kept and reported.
 
     Example: grovefs export fix-login --format markdown out
     """
     *ids, dest = names
     if bool(ids) == everything:
-        raise typer.BadParameter("say which sessions, or --all; and where to, as the last argument")
+        raise typer.BadParameter("pass the sessions or --all, and the destination as the last argument")
     if format == "bamboo" and dest == "-":
-        raise typer.BadParameter("a home is a directory; it cannot go to standard output")
+        raise typer.BadParameter("--format bamboo needs a directory, not standard output")
     with open_store(home) as store:
         selected = store.exports.select(None if everything else map(str, resolve_all(store, ids)))
         if format == "bamboo":
@@ -207,7 +211,7 @@ def _copy(store: Store, selected: list[Location], dest: Path) -> _Tally:
 
 
 def _print(store: Store, selected: list[Location], format: Literal["json", "markdown"]) -> bool:
-    """All that can be read; False if one could not."""
+    """Print all sessions that can be read; False if one could not."""
     fine = True
     for location in selected:
         render = store.exports.render_line if format == "json" else store.exports.render_markdown
@@ -234,7 +238,7 @@ def _write(store: Store, selected: list[Location], format: Literal["json", "mark
 
 
 class _ExportLine:
-    """The files of an export."""
+    """The files written by an export."""
 
     kept = ()
 
@@ -249,4 +253,4 @@ class _ExportLine:
             return
         for problem in self.problems:
             echo(f"problem: {problem}", err=True)
-        echo(f"{len(self.files)} session{'' if len(self.files) == 1 else 's'} written to {self.dest}")
+        echo(f"{plural(len(self.files), 'session')} written to {self.dest}")

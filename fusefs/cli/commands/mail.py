@@ -13,15 +13,14 @@ from fusefs.cli.terminal import echo
 from store import Delivered, InboxMessage, Mailbox, NotFound, Store, layout
 
 mail = typer.Typer(
-    help="""Send messages to sessions, and take them in.
+    help="""Send messages to sessions and receive them.
 
-    Every session has a mailbox. A message waits in `mailbox/new/` until it is drained, then in `mailbox/cur/` until
-    it is acknowledged: so it arrives at least once, whoever is killed, and what was drained and never acknowledged is
-    there for `drain --again`. One that cannot be read ends in `mailbox/corrupt/`. A file may also be copied or moved
-    into `new/` by hand.
+    Every session has a mailbox. A message is in `mailbox/new/` until it is drained, then in `mailbox/cur/` until it is
+    acknowledged. Delivery is therefore at least once, even if the receiver is killed: `drain --again` returns messages
+    that were drained but not acknowledged. Unreadable messages are moved to `mailbox/corrupt/`. You may also copy or
+    move a file into `new/`.
 
-    SESSION is an id, a unique beginning of it, a title, or the path of a project's session:
-    projects/<key>/sessions/<id>.
+    SESSION is an id, a unique prefix of an id, a title, or the path of a project session: projects/KEY/sessions/ID.
 
     Example: grovefs mail send fix-login "please test it on Firefox too" --kind steer --from reviewer""",
     no_args_is_help=True,
@@ -29,25 +28,25 @@ mail = typer.Typer(
 app.add_typer(mail, name="mail")
 
 Session = Annotated[
-    str, typer.Argument(metavar="SESSION", help="Whose mailbox: an id, a unique beginning of it, or a title.")
+    str, typer.Argument(metavar="SESSION", help="Owner of the mailbox: id, unique prefix of an id, or title.")
 ]
-# What a plain text is to these kinds, as their readers expect it.
+# The body member that readers of these kinds expect a plain text in.
 _TEXT_MEMBER = {"ask": "question", "reply": "answer", "steer": "text"}
 
 
 @mail.command()
 def send(
     session: Session,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say; - reads it from standard input.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Text of the message; - reads standard input.")],
     home: Home,
-    kind: Annotated[str, typer.Option(help="task, ask, reply, steer, event …")] = "task",
-    sender: Annotated[str, typer.Option("--from", help="The session it comes from.")] = "grovefs",
-    role: Annotated[str | None, typer.Option(help="The sender's role.")] = None,
-    reply_to: Annotated[str | None, typer.Option(help="The id of the message this one answers.")] = None,
-    is_json: Annotated[bool, typer.Option("--body-json", help="TEXT is JSON, and the body as it is.")] = False,
+    kind: Annotated[str, typer.Option(help="Kind of message: task, ask, reply, steer, event, …")] = "task",
+    sender: Annotated[str, typer.Option("--from", help="Session id of the sender.")] = "grovefs",
+    role: Annotated[str | None, typer.Option(help="Role of the sender.")] = None,
+    reply_to: Annotated[str | None, typer.Option(help="Id of the message this one answers.")] = None,
+    is_json: Annotated[bool, typer.Option("--body-json", help="TEXT is JSON and used as the body unchanged.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Put a message into a session's mailbox."""
+    """Send a message to a session and print its id."""
     content = sys.stdin.read() if text == "-" else text
     message = InboxMessage.new(sender, kind, _body(content, kind, is_json=is_json), role=role, correlation_id=reply_to)
     with open_store(home) as store:
@@ -71,7 +70,7 @@ def _body(content: str, kind: str, *, is_json: bool) -> Any:
 
 @mail.command("list")
 def list_mail(session: Session, home: Home, as_json: Json = False) -> None:
-    """Show what waits in a mailbox, without taking it."""
+    """List the messages waiting in a mailbox without draining them."""
     with open_store(home) as store:
         _print(_box(store, session).pending(), as_json=as_json)
 
@@ -80,19 +79,21 @@ def list_mail(session: Session, home: Home, as_json: Json = False) -> None:
 def drain(
     session: Session,
     home: Home,
-    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge what was printed: it is gone then.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Also what was drained before and not acknowledged.")] = False,
-    wait: Annotated[float, typer.Option("--wait", help="Wait up to so many seconds for something.")] = 0.0,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="At most so many new ones.")] = None,
+    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge the printed messages, which deletes them.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Include messages drained before but not acknowledged.")
+    ] = False,
+    wait: Annotated[float, typer.Option("--wait", help="Wait up to N seconds for a message.")] = 0.0,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Maximum number of new messages.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Take in what waits in a mailbox, the oldest first. Exit code 1 if there is nothing."""
+    """Drain a mailbox: print its messages, oldest first. Exits with 1 if there are none."""
     with open_store(home) as store:
         box = _box(store, session)
         found = box.recover() if again else []
         found += box.receive(wait, limit) if wait > 0 and not found else box.drain(limit)
         _print(found, as_json=as_json)
-        sys.stdout.flush()  # before they are gone: if nobody reads any more, they stay
+        sys.stdout.flush()  # before acknowledging: if the pipe is closed, the messages must stay
         for delivered in found if ack else []:
             box.ack_delivered(delivered)
     if not found:
@@ -101,9 +102,12 @@ def drain(
 
 @mail.command("ack")
 def acknowledge(
-    session: Session, message: Annotated[str, typer.Argument(help="Its id.")], home: Home, as_json: Json = False
+    session: Session,
+    message: Annotated[str, typer.Argument(help="Id of the message.")],
+    home: Home,
+    as_json: Json = False,
 ) -> None:
-    """A drained message is done with: take it away."""
+    """Acknowledge a drained message, which deletes it."""
     with open_store(home) as store:
         if not _box(store, session).ack(message):
             raise NotFound(f"no message {message!r} is waiting to be acknowledged in the mailbox of {session}")

@@ -1,4 +1,4 @@
-"""The manual page grovefs(1), from the very texts that --help shows: man."""
+"""The manual page grovefs(1), generated from the help texts: man."""
 
 from __future__ import annotations
 
@@ -22,29 +22,28 @@ from fusefs.cli.terminal import echo
 _OPENING = re.compile(r"^[.']", re.MULTILINE)
 
 EXIT_STATUS = """\
-0: all is well. 1: refused, not found, or something was left as it was; the text says what. 2: the command line is
-wrong. `grep` answers as grep(1) does, `check` as fsck(8) does: 0 clean, 1 mended, 4 damage left, 8 could not run.
-130: interrupted."""
+0: success. 1: rejected, not found, or incomplete; the message says what. 2: usage error. 130: interrupted. `grep` uses
+the codes of grep(1), `check` those of fsck(8): 0 clean, 1 all damage repaired, 4 damage left, 8 could not run."""
 ENVIRONMENT = {
-    "GROVEFS_HOME": "The directory that holds the sessions, where --home is not given.",
-    "BAMBOO_DATA_DIR": "The same, where GROVEFS_HOME is not set. Without either it is ~/.grovefs.",
-    "VISUAL, EDITOR": "What `grovefs edit` opens.",
-    "NO_COLOR": "If set, no colours.",
+    "GROVEFS_HOME": "Directory that holds the sessions, if --home is not given.",
+    "BAMBOO_DATA_DIR": "The same, if GROVEFS_HOME is not set. The default is ~/.grovefs.",
+    "VISUAL, EDITOR": "Editor run by `grovefs edit`.",
+    "NO_COLOR": "Disables colours.",
 }
 FILES = {
-    "HOME/sessions/ID/session.json": "A conversation.",
-    "HOME/.grovefs/": "The index, the trash, and the log of the mount.",
-    "~/.config/systemd/user/grovefs-*.service": "What `grovefs mount --install-unit` wrote.",
+    "HOME/sessions/ID/session.json": "A session: its messages and metadata.",
+    "HOME/.grovefs/": "Index, trash, rejected documents, and the log of the mount.",
+    "~/.config/systemd/user/grovefs-*.service": "Units written by `grovefs mount --install-unit`.",
 }
 
 
 @app.command()
 def man(
     install: Annotated[
-        bool, typer.Option("--install", help="Put it into ~/.local/share/man, where man(1) finds it.")
+        bool, typer.Option("--install", help="Install it in ~/.local/share/man, where man(1) finds it.")
     ] = False,
 ) -> None:
-    """Show the manual page; piped, print it for man(1) to format.
+    """Show the manual page; when piped, print its roff source.
 
     Example: grovefs man --install && man grovefs
     """
@@ -62,7 +61,7 @@ def man(
 
 
 def render() -> str:
-    """The page in roff, in plain ASCII: every formatter takes that."""
+    """The page in roff, in plain ASCII, which every formatter accepts."""
     command = typer.main.get_command(load())
     root: Any = command.make_context("grovefs", [], resilient_parsing=True)
     lines = [
@@ -92,7 +91,7 @@ def render() -> str:
 
 
 def _commands(group: Any, context: Any) -> Iterator[str]:
-    """Every command, those of a group (`mail send`) behind it."""
+    """All commands; those of a group as `mail send`."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         if command.hidden:
@@ -112,13 +111,13 @@ def _plain_help(command: Any) -> str:
 
 
 def _parameters(command: Any, context: Any) -> Iterator[str]:
-    """Arguments, then options; what is said of every command, --help, is said once."""
+    """Arguments, then options. --help, which every command has, is listed once."""
     found = sorted(command.get_params(context), key=lambda parameter: parameter.param_type_name != "argument")
     for parameter in found:
         if parameter.name == "help" and context.parent is not None:
             continue
         record = parameter.get_help_record(context)
-        if record is not None and record[1]:  # an argument that speaks for itself has none, a hidden option neither
+        if record is not None and record[1]:  # hidden options and arguments without a help text have none
             yield from _terms({record[0]: record[1]})
 
 
@@ -136,7 +135,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Text that means nothing to the formatter."""
+    """Escape text so that the formatter prints it literally."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     safe = "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in escaped)
     return _OPENING.sub(lambda match: f"\\&{match[0]}", safe)

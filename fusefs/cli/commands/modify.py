@@ -1,4 +1,4 @@
-"""Change what a session is called and how it is kept: mv, fork, pin, unpin, clear."""
+"""Rename, copy, pin and clear sessions: mv, fork, pin, unpin, clear."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from store import NotFound, Session, Store
 def mv(
     session: SessionName,
     home: Home,
-    target: Annotated[str | None, typer.Argument(help="Its new id; root/child makes it a child.")] = None,
-    title: Annotated[str | None, typer.Option("--title", "-t", help="Give it this title.")] = None,
-    project: Annotated[str | None, typer.Option(help="File it under this project; '' under none.")] = None,
+    target: Annotated[str | None, typer.Argument(help="New id; ROOT/CHILD makes it a child session.")] = None,
+    title: Annotated[str | None, typer.Option("--title", "-t", help="New title.")] = None,
+    project: Annotated[str | None, typer.Option(help="Assign it to this project; '' to none.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Give a session another id, title or project. All that refers to its id follows, children too.
+    """Change the id, title or project of a session. References to the id are updated, also in children.
 
     Example: grovefs mv 3f2a fix-login --title "Fix the login"
     """
     if target is None and title is None and project is None:
-        raise typer.BadParameter("say what it shall be called: an id, --title, or --project")
+        raise typer.BadParameter("pass a new id, --title or --project")
     with open_store(home) as store:
         place = store.resolve(session)
         if target is not None:
@@ -40,12 +40,12 @@ def mv(
 @app.command()
 def fork(
     session: SessionName,
-    target: Annotated[str, typer.Argument(help="The id of the copy; root/child makes it a child.")],
+    target: Annotated[str, typer.Argument(help="Id of the copy; ROOT/CHILD makes it a child session.")],
     home: Home,
-    title: Annotated[str | None, typer.Option("--title", "-t", help="Give the copy this title.")] = None,
+    title: Annotated[str | None, typer.Option("--title", "-t", help="Title of the copy.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Copy a session, with its children and attachments, to go on from there under another id.
+    """Copy a session with its children and attachments, to continue it under another id.
 
     Example: grovefs fork fix-login second-try
     """
@@ -61,12 +61,12 @@ def _set_title(store: Store, place: str, title: str) -> None:
         session.title = title
 
     if store.update(place, change) is None:
-        raise NotFound(f"session {place} is gone")
+        raise NotFound(f"session {place} was deleted")
 
 
 @app.command()
 def pin(sessions: SessionNames, home: Home, as_json: Json = False) -> None:
-    """Protect sessions from being deleted.
+    """Protect sessions from deletion.
 
     Example: grovefs pin fix-login
     """
@@ -76,7 +76,7 @@ def pin(sessions: SessionNames, home: Home, as_json: Json = False) -> None:
 
 @app.command()
 def unpin(sessions: SessionNames, home: Home, as_json: Json = False) -> None:
-    """Allow sessions to be deleted again.
+    """Allow the deletion of pinned sessions again.
 
     Example: grovefs ls --pinned | cut -f2 | grovefs unpin -
     """
@@ -91,7 +91,7 @@ def _set_pinned(store: Store, names: list[str], *, pinned: bool, as_json: bool) 
     places = list(map(str, resolve_all(store, names)))
     for place in places:
         if store.update(place, change) is None:
-            raise NotFound(f"session {place} is gone")
+            raise NotFound(f"session {place} was deleted")
     if as_json:
         print_json({"sessions": places, "pinned": pinned})
     else:
@@ -103,23 +103,25 @@ def _set_pinned(store: Store, names: list[str], *, pinned: bool, as_json: bool) 
 def clear(
     session: SessionName,
     home: Home,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Take all messages out of a session but its first system message, and its attachments.
+    """Remove all messages of a session, except the first system message, and its attachments.
 
-    What goes is in the trash for seven days.
+    They stay in the trash for seven days.
 
     Example: grovefs clear scratchpad --yes
     """
     with open_store(home) as store:
         place = str(store.resolve(session))
         entry = store.entry(place)
-        if not yes and not confirm(f"Clear {place} ({entry.message_count if entry else 'unread'} messages)?", "--yes"):
+        if not yes and not confirm(
+            f"Clear {place} ({entry.message_count if entry else 'unknown number of'} messages)?", "--yes"
+        ):
             raise typer.Exit(1)
         if not store.clear(place):
-            raise NotFound(f"session {place} is gone")
+            raise NotFound(f"session {place} was deleted")
     if as_json:
         print_json({"session": place, "cleared": True})
     else:
-        echo(f"{place} is cleared; `grovefs undelete {place}` brings it back within seven days")
+        echo(f"{place} is cleared; `grovefs undelete {place}` restores it within seven days")

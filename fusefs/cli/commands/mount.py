@@ -1,4 +1,4 @@
-"""Mount and unmount."""
+"""Mount a home as a filesystem: mount, umount."""
 
 from __future__ import annotations
 
@@ -35,60 +35,60 @@ def mount(
     mountpoint: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="An empty directory; made if there is none.", autocompletion=files, parser=Path
+            metavar="DIR", help="An empty directory; created if missing.", autocompletion=files, parser=Path
         ),
     ],
     home: Home,
-    foreground: Annotated[
-        bool, typer.Option("--foreground", "-f", help="Stay; do not go into the background.")
-    ] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Nothing can be changed.")] = False,
+    foreground: Annotated[bool, typer.Option("--foreground", "-f", help="Stay in the foreground.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Mount read-only.")] = False,
     allow_other: Annotated[
         bool,
         typer.Option(
             "--allow-other",
-            help="Let other users in, as far as the modes of the home's files allow (0700 and 0600, unless you change "
-            "them). Without it only you can look in, not even root. Who is not root needs user_allow_other in "
-            "/etc/fuse.conf for this.",
+            help="Give other users access, as far as the file modes in the home allow (0700 and 0600 by default). By "
+            "default only the mounting user has access (not even root). Non-root users need user_allow_other in "
+            "/etc/fuse.conf to pass this option.",
         ),
     ] = False,
     durability: Annotated[
-        Durability, typer.Option(help="full: a save survives a power cut; normal: only a crash.")
+        Durability, typer.Option(help="full: a save survives power loss; normal: only a crash of GroveFS.")
     ] = "full",
     on_conflict: Annotated[
-        Literal["reject", "overwrite"], typer.Option(help="What to do with a document older than the one it replaces.")
+        Literal["reject", "overwrite"], typer.Option(help="When a document older than the one it replaces is written.")
     ] = "reject",
     beside_bamboo: Annotated[
-        bool, typer.Option("--beside-bamboo", help="Write though a Bamboo server is at work.")
+        bool, typer.Option("--beside-bamboo", help="Allow writes while a Bamboo server uses the home.")
     ] = False,
     limbo_seconds: Annotated[float, typer.Option(hidden=True, min=0.01)] = LIMBO_S,  # for tests
-    log_file: Annotated[
-        Path | None, typer.Option(help="Where the log goes; by default .grovefs/mount.log in the home.")
-    ] = None,
+    log_file: Annotated[Path | None, typer.Option(help="Log file; default: .grovefs/mount.log in the home.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Log every request.")] = False,
     profile: Annotated[
-        Path | None, typer.Option(help="Write there, at the end, what the daemon's time went into; slows it down.")
+        Path | None, typer.Option(help="Write a profile of the daemon to this file at exit; slows it down.")
     ] = None,
-    kernel_options: Annotated[list[str] | None, typer.Option("--kernel-option", hidden=True)] = None,  # of mount(8)
+    kernel_options: Annotated[
+        list[str] | None, typer.Option("--kernel-option", hidden=True)
+    ] = None,  # passed on by mount(8)
     install_unit: Annotated[
-        bool, typer.Option("--install-unit", help="Mount nothing now: write a systemd unit that mounts at each login.")
+        bool,
+        typer.Option("--install-unit", help="Instead of mounting, write a systemd user unit that mounts at login."),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="With --install-unit: replace a unit that was changed by hand.")
+        bool, typer.Option("--force", help="With --install-unit: replace a unit that was edited by hand.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show a home as a filesystem. Returns when it is ready, and goes on in the background.
+    """Mount a home as a filesystem. Returns when the mount is ready; the daemon runs in the background.
 
-    DIR is made if it is not there, and stays when the mount has ended. DIR/README.md in the mount says what is where.
-    `grovefs umount DIR` ends it, and so does SIGTERM; after a kill -9 the next mount clears the dead mountpoint.
-    .grovefs/stats.json in the mount counts and times the requests, and
-    GROVEFS_WITHOUT=loop,companion,timeouts,pages,listings turns off what makes it fast, to measure it or to doubt it.
+    DIR is created if missing, and not removed at unmount. DIR/README.md describes the tree. To unmount, run
+    `grovefs umount DIR` or send SIGTERM. After kill -9 the next mount replaces the dead one. .grovefs/stats.json in the
+    mount has request counts and times. GROVEFS_WITHOUT=loop,companion,timeouts,pages,listings disables individual
+    optimisations, for benchmarking and debugging.
 
-    With --install-unit it is mounted at each login and unmounted at each
-    logout, with the home and the options that are given along with it.
+    --install-unit writes a systemd user unit that mounts at login and unmounts at logout, with the given home and
+    options.
 
-    With grovefs in /usr/local/bin, a line in /etc/fstab does it too:
+    With grovefs in /usr/local/bin, a line in /etc/fstab works too:
+
     /home/ada/.grovefs /home/ada/grove fuse.grovefs setuid=ada,nofail 0 0
 
     Example: grovefs mount ~/grove
@@ -120,13 +120,13 @@ def mount(
 
 
 def _mount(options: MountOptions, log_file: Path | None, *, foreground: bool) -> int:
-    """Until it is unmounted, or in the background; 0 if all went well."""
+    """Mount and serve in the foreground or background; returns the exit code."""
     from fusefs.daemon.mount import check_place, serve
 
     check_place(options)
     if foreground:
         _log_to(log_file, debug=options.debug)
-        serve(options, _tell_systemd)
+        serve(options, _notify_systemd)
         return 0
 
     def work(ready: Callable[[], None]) -> None:
@@ -148,18 +148,17 @@ def _install_unit(options: MountOptions, log_file: Path | None, *, force: bool) 
     quoted = shlex.quote(name)
     echo(f"{path}: {state}")
     echo("")
-    echo("Mount it now, and at each login from now on:")
+    echo("To mount now and at each login:")
     echo(f"  systemctl --user daemon-reload && systemctl --user enable --now {quoted}")
-    echo("At logout it is unmounted, because then your services end. To have it from boot on, and when you are")
-    echo("logged out, let them linger:")
+    echo("systemd stops user services at logout, which unmounts it. To mount at boot and stay mounted after logout:")
     echo("  loginctl enable-linger")
-    echo("What it logs, and how to be rid of it:")
+    echo("Logs and removal:")
     echo(f"  journalctl --user -u {quoted}")
     echo(f"  systemctl --user disable --now {quoted} && rm {shlex.quote(str(path))}")
 
 
 def _as_flags(options: MountOptions, log_file: Path | None) -> list[str]:
-    """The options of `mount` that say the same."""
+    """The command-line options for these settings."""
     flags = {
         "--read-only": options.read_only,
         "--allow-other": options.allow_other,
@@ -171,36 +170,36 @@ def _as_flags(options: MountOptions, log_file: Path | None) -> list[str]:
         "--on-conflict": "overwrite" if options.overwrite else None,
         "--log-file": str(log_file.expanduser().absolute()) if log_file else None,
     }
-    said = [flag for flag, is_set in flags.items() if is_set]
-    return [*said, *(word for name, value in values.items() if value is not None for word in (name, value))]
+    set_flags = [flag for flag, is_set in flags.items() if is_set]
+    return [*set_flags, *(word for name, value in values.items() if value is not None for word in (name, value))]
 
 
 def present_command() -> list[str]:
-    """How this very program is started, from wherever: the script, or Python with our module."""
+    """Command that starts this program from any directory: the installed script, or Python with the module."""
     script = which(sys.argv[0])
     if script is not None and Path(script).name == "grovefs":
         return [os.path.abspath(script)]
     return [sys.executable, "-m", "fusefs.cli"]
 
 
-def _tell_systemd() -> None:
-    """That all is ready, where a unit of type notify has started us; see sd_notify(3)."""
+def _notify_systemd() -> None:
+    """Report readiness to a systemd unit of type notify; see sd_notify(3)."""
     address = os.environ.pop("NOTIFY_SOCKET", None)
     if address is None:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as door:
-        door.connect("\0" + address[1:] if address.startswith("@") else address)
-        door.send(b"READY=1")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify_socket:
+        notify_socket.connect("\0" + address[1:] if address.startswith("@") else address)
+        notify_socket.send(b"READY=1")
 
 
 @app.command()
 def umount(
-    mountpoint: Annotated[  # by a parser that asks the mount nothing: its daemon may never answer
-        Path, typer.Argument(metavar="DIR", help="Where it is mounted.", autocompletion=files, parser=Path)
+    mountpoint: Annotated[  # the parser must not stat the mountpoint: the daemon may hang
+        Path, typer.Argument(metavar="DIR", help="Mountpoint.", autocompletion=files, parser=Path)
     ],
     as_json: Json = False,
 ) -> None:
-    """End a mount, a dead one too. `grovefs status` lists them.
+    """Unmount, also a dead mount. `grovefs status` lists mounts.
 
     Example: grovefs umount ~/grove
     """
@@ -208,7 +207,7 @@ def umount(
 
     place = mountpoint.expanduser().absolute()
     if fuse_connection.find_number(place) is None:
-        raise NotFound(f"there is no mount of GroveFS at {place}; `grovefs status` lists them")
+        raise NotFound(f"no GroveFS mount at {place}; `grovefs status` lists mounts")
     if is_dead(place):
         unmount_dead(place)
     else:
@@ -218,7 +217,7 @@ def umount(
 
 
 class _OwnLog(logging.FileHandler):
-    """In the home, for its owner alone; what is planted in its place is neither followed nor waited for."""
+    """The log in the home, readable by its owner only. Does not follow a symlink or block on a FIFO in its place."""
 
     def _open(self) -> TextIOWrapper:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -226,7 +225,7 @@ class _OwnLog(logging.FileHandler):
 
 
 def _log_to(path: Path | None, *, debug: bool, is_ours: bool = False) -> None:
-    """In a home that is yet to be made, ours is opened with the first line."""
+    """Set up logging. If the home does not exist yet, its log is opened at the first line."""
     kind = _OwnLog if is_ours else logging.FileHandler
     handler = kind(path, delay=is_ours and not path.parent.exists()) if path else logging.StreamHandler()
     logging.basicConfig(
@@ -237,7 +236,7 @@ def _log_to(path: Path | None, *, debug: bool, is_ours: bool = False) -> None:
 
 
 def _in_background(work: Callable[[Callable[[], None]], None]) -> int:
-    """Run `work` in a daemon; 0 once it says that it is ready, else what went wrong on stderr and 1."""
+    """Run `work` in a daemon. Returns 0 once it is ready; otherwise prints the error and returns 1."""
     reads, writes = os.pipe()
     if os.fork():
         os.close(writes)
@@ -245,7 +244,7 @@ def _in_background(work: Callable[[Callable[[], None]], None]) -> int:
             answer = answers.read().decode(errors="replace")
         if answer == "ready":
             return 0
-        echo(f"grovefs: {answer or 'the mount ended before it was ready'}", err=True)
+        echo(f"grovefs: {answer or 'the daemon exited before the mount was ready'}", err=True)
         return 1
     os.setsid()
     os.close(reads)
@@ -254,7 +253,7 @@ def _in_background(work: Callable[[Callable[[], None]], None]) -> int:
         def ready() -> None:
             pipe.write(b"ready")
             pipe.close()
-            _let_go_of_terminal()
+            _detach_from_terminal()
 
         try:
             work(ready)
@@ -265,17 +264,17 @@ def _in_background(work: Callable[[Callable[[], None]], None]) -> int:
 
 
 def _report(error: Exception, pipe: RawIOBase) -> None:
-    """Who waits is told in one line. The log keeps what that would miss: a bug, or an end after the beginning."""
+    """Send the error to the waiting parent. Bugs, and errors after the mount was ready, go to the log."""
     is_refusal = isinstance(error, (StoreError, OSError))
     if not is_refusal or pipe.closed:
         logging.getLogger("grovefs.mount").error("the mount failed", exc_info=error)
     if not pipe.closed:
-        text = str(error) if is_refusal else f"{type(error).__name__}: {error} (more is in the log)"
+        text = str(error) if is_refusal else f"{type(error).__name__}: {error} (see the log)"
         pipe.write(" ".join(text.split()).encode())
 
 
-def _let_go_of_terminal() -> None:
-    os.chdir("/")  # the directory it was started in may be unmounted one day
+def _detach_from_terminal() -> None:
+    os.chdir("/")  # do not keep the starting directory busy
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)

@@ -1,4 +1,4 @@
-"""Projects by key: projects list, show, key, rebuild."""
+"""Project sessions, grouped by workspace: projects list, show, key, rebuild."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from store import NotFound, ProjectSession, Store
 from store.workspace.projects import project_key
 
 projects = typer.Typer(
-    help="""Look into projects: sessions kept by the workspace they belong to.
+    help="""Show projects: sessions grouped by workspace.
 
-    PROJECT is a key, or the path of a workspace, which a key is made from: `grovefs projects key .` prints it. (Keys
-    mostly begin with a dash: put -- before one.) Each session has a payload, any JSON object. index.json and
-    children.json list them and are derived: every write, by API or by hand, keeps them in step, lost ones come back,
-    and nobody else can write them. To restore with rsync leave them out: --exclude index.json --exclude children.json.
+    PROJECT is a key or the path of a workspace; `grovefs projects key .` prints the key of a path. Keys usually begin
+    with a dash: put -- before them. Each session has a payload, any JSON object. index.json and children.json list the
+    sessions. They are derived: every write updates them, missing ones are created again, and they are read-only. When
+    restoring with rsync, exclude them: --exclude index.json --exclude children.json.
 
     Example: grovefs projects list ~/src/shop""",
     no_args_is_help=True,
 )
 app.add_typer(projects, name="projects")
 
-Project = Annotated[str, typer.Argument(metavar="PROJECT", help="Its key, or the path of its workspace.")]
-Session = Annotated[str, typer.Argument(help="parent, or parent/child; a child's id alone will do.")]
+Project = Annotated[str, typer.Argument(metavar="PROJECT", help="Key of the project, or path of its workspace.")]
+Session = Annotated[str, typer.Argument(help="PARENT, PARENT/CHILD, or the id of a child.")]
 
 
 @projects.command("list")
 def list_projects(
     home: Home,
-    project: Annotated[str | None, typer.Argument(help="List the sessions of this one: a key or a path.")] = None,
+    project: Annotated[str | None, typer.Argument(help="List the sessions of this project (key or path).")] = None,
     as_json: Json = False,
 ) -> None:
-    """List projects; or the sessions of one, each with its children."""
+    """List all projects, or the sessions of one with their children."""
     with open_store(home) as store:
         rows = _projects(store) if project is None else _sessions(store, _key(store, project))
     if as_json:
@@ -57,14 +57,14 @@ def _sessions(store: Store, key: str) -> list[dict[str, object]]:
         root = roots.get(parent)
         rows.append({"session": parent, "type": "", "status": "", "title": root.title if root else ""})
         for entry in store.projects.children(key, parent):
-            said = {"type": entry.subagent_type, "status": entry.status, "title": entry.title}
-            rows.append({"session": f"{parent}/{entry.child_id}", **said})
+            fields = {"type": entry.subagent_type, "status": entry.status, "title": entry.title}
+            rows.append({"session": f"{parent}/{entry.child_id}", **fields})
     return rows
 
 
 @projects.command()
-def show(project: Project, session: Session, home: Home, as_json: Json = True) -> None:  # it is JSON anyway
-    """Print the payload of a session."""
+def show(project: Project, session: Session, home: Home, as_json: Json = True) -> None:  # always JSON
+    """Print the payload of a session as JSON."""
     with open_store(home) as store:
         payload = _payload(store, _key(store, project), session)
     if payload is None:
@@ -80,9 +80,7 @@ def _payload(store: Store, key: str, session: str) -> dict[str, Any] | None:
 
 
 @projects.command("key")
-def print_key(
-    workspace: Annotated[Path, typer.Argument(help="The directory someone works in.")], as_json: Json = False
-) -> None:
+def print_key(workspace: Annotated[Path, typer.Argument(help="Working directory.")], as_json: Json = False) -> None:
     """Print the key of a workspace."""
     key = project_key(workspace)
     print_json({"key": key}) if as_json else echo(key)
@@ -90,7 +88,7 @@ def print_key(
 
 @projects.command("rebuild")
 def rebuild_indices(project: Project, home: Home, as_json: Json = False) -> None:
-    """Make index.json and every children.json of a project anew, from the payloads alone."""
+    """Rebuild index.json and every children.json of a project from the payloads."""
     with open_store(home) as store:
         key = _key(store, project)
         store.projects.rebuild(key)
@@ -98,7 +96,7 @@ def rebuild_indices(project: Project, home: Home, as_json: Json = False) -> None
 
 
 def _key(store: Store, project: str) -> str:
-    """The key that someone means, of a project that exists."""
+    """The key of an existing project, given its key or the path of its workspace."""
     key = project_key(project) if "/" in project or project in (".", "..") else project
     if key not in store.projects.all_keys():
         raise NotFound(f"there is no project {key!r}; `grovefs projects list` lists them")

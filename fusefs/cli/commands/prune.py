@@ -1,4 +1,4 @@
-"""Let go of what is old: prune."""
+"""Delete old sessions: prune."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from store.workspace.agent_records import BATCH
 def prune(
     home: Home,
     days: Annotated[
-        float | None, typer.Option("--days", help="Keep what was changed within so many days.", min=0.001)
+        float | None, typer.Option("--days", help="Keep sessions changed within the last N days.", min=0.001)
     ] = None,
-    newest: Annotated[int | None, typer.Option("--keep", help="Keep the newest so many, no more.", min=1)] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would go.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    newest: Annotated[int | None, typer.Option("--keep", help="Keep at most N newest.", min=1)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Dry run: list what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     every: Annotated[
         float | None,
-        typer.Option(help="For timers: at most once in so many seconds, without asking, and never everything.", min=0),
+        typer.Option(
+            help="For timers: run at most once in N seconds, without asking; never deletes all sessions.", min=0
+        ),
     ] = None,
     agents: Annotated[
-        bool, typer.Option("--agents", help="Prune agent records (state/agents) instead, by when they were made.")
+        bool, typer.Option("--agents", help="Prune agent records (state/agents) by creation time instead.")
     ] = False,
-    batch: Annotated[int, typer.Option(help="So many agent records in one step.", min=1)] = BATCH,
+    batch: Annotated[int, typer.Option(help="Number of agent records deleted in one step.", min=1)] = BATCH,
     as_json: Json = False,
 ) -> None:
-    """Delete old sessions: not changed for some days, or beyond the newest.
+    """Delete old sessions: those not changed for some days, or all but the newest.
 
-    A root goes with all its children, and is as young as the youngest of
-    them. What has a pinned session in it stays, and so does what cannot be
-    read. What goes can be had back for seven days: `grovefs undelete`.
+    A root is deleted with all its children; its age is that of the most recently changed one. Trees with a pinned or
+    unreadable session are protected. Deleted sessions stay in the trash for seven days (`grovefs trash`).
 
-    Nothing is ever pruned by itself, unless someone runs this from a timer
-    (--every) or opens a store with auto_prune.
+    Sessions are pruned automatically only if you run this from a timer (--every) or open a store with auto_prune.
 
     Example: grovefs prune --days 90 --keep 500 --dry-run
     """
     if days is None and newest is None:
-        raise typer.BadParameter("say what to keep: --days, --keep, or both")
+        raise typer.BadParameter("pass --days, --keep or both")
     if agents and every is not None:
-        raise typer.BadParameter("--every is for sessions; agent records are pruned when you say so")
+        raise typer.BadParameter("--every cannot be combined with --agents")
     keep = Keep(days, newest)
     with open_store(home) as store:
         if agents:
             _prune_agents(store, keep, batch, dry_run=dry_run, yes=yes, as_json=as_json)
             return
         if every is not None and not dry_run:
-            _automatically(store, keep, every, as_json=as_json)
+            _prune_if_due(store, keep, every, as_json=as_json)
             return
         plan = store.prune.plan(keep)
         if not as_json:
@@ -64,11 +64,11 @@ def prune(
                 result = store.prune.apply(plan, progress=progress)
             if not as_json:
                 for tree in result.left:
-                    echo(f"left alone: {tree.root}: {tree.reason}")
+                    echo(f"not deleted: {tree.root}: {tree.reason}")
             _print_outcome(plan, [str(location) for location in result.deleted], as_json=as_json)
 
 
-def _automatically(store: Store, keep: Keep, every_s: float, *, as_json: bool) -> None:
+def _prune_if_due(store: Store, keep: Keep, every_s: float, *, as_json: bool) -> None:
     from store import AutoPrune
 
     result = store.prune.run_if_due(AutoPrune(keep, every_s))
@@ -76,9 +76,9 @@ def _automatically(store: Store, keep: Keep, every_s: float, *, as_json: bool) -
     if as_json:
         print_json({"ran": result is not None, "deleted": deleted})
     elif result is None:
-        echo("not now: the last run was too short ago, or nothing would be left")
+        echo("skipped: the last run was too recent, or no session would be left")
     else:
-        echo(f"{plural(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
+        echo(f"deleted {plural(len(deleted), 'session')}; `grovefs trash` lists what can be restored")
 
 
 def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: bool, as_json: bool) -> None:
@@ -87,21 +87,21 @@ def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: b
         for record, reason in plan.to_delete:
             echo(f"{record.created_at[:10]}\t{record.name}\t{reason}")
         for name in plan.unreadable:
-            echo(f"spared: {name}: it cannot be read, or does not say when it was made")
+            echo(f"protected: {name}: unreadable or without a creation time")
     records = plural(len(plan.to_delete), "agent record")
-    gone: list[str] | None = None
+    deleted: list[str] | None = None
     if plan.to_delete and not dry_run and (yes or confirm(f"Delete {records}?")):
         with progress_bar("pruning") as progress:
-            gone = store.prune.apply(plan, batch=batch, progress=progress)
+            deleted = store.prune.apply(plan, batch=batch, progress=progress)
     if as_json:
-        doomed = [
+        to_delete = [
             {"name": record.name, "created_at": record.created_at, "reason": why} for record, why in plan.to_delete
         ]
-        print_json({"doomed": doomed, "spared": list(plan.unreadable), "kept": plan.kept, "deleted": gone})
-    elif gone is None:
-        echo(f"{records} would go, {len(plan.unreadable)} spared, {plan.kept} kept")
+        print_json({"to_delete": to_delete, "protected": list(plan.unreadable), "kept": plan.kept, "deleted": deleted})
+    elif deleted is None:
+        echo(f"would delete {records}, {len(plan.unreadable)} protected, {plan.kept} kept")
     else:
-        echo(f"{plural(len(gone), 'agent record')} deleted; `grovefs undelete` has them back for seven days")
+        echo(f"deleted {plural(len(deleted), 'agent record')}; `grovefs trash` lists what can be restored")
 
 
 def _print_plan(plan: PrunePlan) -> None:
@@ -109,17 +109,17 @@ def _print_plan(plan: PrunePlan) -> None:
         row = (tree.updated_at[:10], str(tree.root), plural(len(tree.sessions), "session"), tree.reason, tree.title)
         echo("\t".join(row))
     for tree in plan.protected:
-        echo(f"spared: {tree.root}: {tree.reason}")
+        echo(f"protected: {tree.root}: {tree.reason}")
 
 
 def _print_outcome(plan: PrunePlan, deleted: list[str] | None, *, as_json: bool) -> None:
     if as_json:
         print_json(_as_dict(plan, deleted))
     elif deleted is None:
-        going, spared = plural(plan.session_count, "session"), plural(len(plan.protected), "root")
-        echo(f"{going} would go, {spared} spared, {plan.kept} kept")
+        to_delete, protected = plural(plan.session_count, "session"), plural(len(plan.protected), "root")
+        echo(f"would delete {to_delete}, {protected} protected, {plan.kept} kept")
     else:
-        echo(f"{plural(len(deleted), 'session')} deleted; `grovefs undelete` has them back for seven days")
+        echo(f"deleted {plural(len(deleted), 'session')}; `grovefs trash` lists what can be restored")
 
 
 def _as_dict(plan: PrunePlan, deleted: list[str] | None) -> dict[str, Any]:
@@ -135,4 +135,9 @@ def _as_dict(plan: PrunePlan, deleted: list[str] | None) -> dict[str, Any]:
             for tree in trees
         ]
 
-    return {"doomed": shown(plan.to_delete), "spared": shown(plan.protected), "kept": plan.kept, "deleted": deleted}
+    return {
+        "to_delete": shown(plan.to_delete),
+        "protected": shown(plan.protected),
+        "kept": plan.kept,
+        "deleted": deleted,
+    }

@@ -1,4 +1,4 @@
-"""What a document must look like, for editors and validators: schema."""
+"""JSON Schemas for editors and validators: schema."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ Kind = Literal["session", "message", "entry"]
 def schema(
     kind: Annotated[
         Kind,
-        typer.Argument(help="session: session.json, runtime.json; message: one of it; entry: of sessions.json."),
+        typer.Argument(
+            help="session: session.json and runtime.json; message: one message; entry: an entry of sessions.json."
+        ),
     ] = "session",
-    as_json: Json = True,  # it is JSON anyway
+    as_json: Json = True,  # always JSON
 ) -> None:
-    """Print the JSON Schema of a document; editors use it to complete and to check while you type.
+    """Print the JSON Schema of a document, for completion and validation in editors.
 
-    The mount has the one of sessions in .grovefs/schema/. Members it does not name are allowed everywhere, and kept.
+    A mount has the schema of sessions in .grovefs/schema/. Unknown members are allowed everywhere and preserved.
 
     Example: grovefs schema message > message.schema.json
     """

@@ -1,4 +1,4 @@
-"""Find things: search."""
+"""Full-text search: search."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from store.search.query import parse_query
 
 @app.command()
 def search(
-    query: Annotated[list[str], typer.Argument(help="What to look for; quote it as one word for your shell.")],
+    query: Annotated[list[str], typer.Argument(help="Search query; quote it for the shell.")],
     home: Home,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 20,
-    sessions: Annotated[bool, typer.Option("--sessions", help="One line for each session: its best match.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of results.")] = 20,
+    sessions: Annotated[bool, typer.Option("--sessions", help="Print one line per session: its best match.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Find messages, titles, summaries and state documents, the best first.
+    """Search messages, titles, summaries and state documents, best match first.
 
-    All words must occur, in any order: login blank. A "phrase" in that order; a prefix* of two letters or more;
-    this OR that; -not; (groups). Text, reasoning, tool calls and their results are searched, and text in
-    pictures. Chinese, Japanese and Korean text is found by any two characters or more, emoji as words. Any text is a
-    query; what was probably meant otherwise is said on standard error. One that begins with a minus stands behind --,
-    as in grovefs search -- -deploy. The best come first, then the newest; of a word that is in more than 1,000
-    messages the newest 1,000 are ranked.
+    Query syntax: words match in any order (login blank); "a phrase" matches exactly; prefix* needs two letters or
+    more; a OR b; -word excludes; (groups) nest. Text, reasoning, tool calls, tool results and text in images are
+    searched. Chinese, Japanese and Korean text is found by any two consecutive characters, and emoji as words.
+    Every text is a valid query; hints about likely mistakes go to standard error. A query that begins with a minus
+    needs -- before it: grovefs search -- -deploy. Equal matches are ordered newest first. For a word in more than
+    1,000 messages the newest 1,000 are ranked.
 
     Filters: role:user model:gpt title:plan kind:root pinned:yes status:error project:ID before:2026-02
-    after:2026-01-31; each can be negated, as in -role:tool.
+    after:2026-01-31. Each can be negated: -role:tool.
 
-    A line says session#message, role, and the text around the match. Exit code 1 if nothing was found. In a mount,
-    search/<query>/ links to the sessions found and results.md has the places; a slash is written %2F, a percent sign
-    %25; up to 1,000 sessions are linked.
+    Each line has session#message, role, and the text around the match. Exits with 1 if nothing is found. In a mount,
+    search/QUERY/ links to up to 1,000 matching sessions, and results.md in it lists the matches; write a slash as %2F
+    and a percent sign as %25.
 
     Example: grovefs search 'condition role:assistant -deploy'
     """
@@ -50,8 +50,8 @@ def search(
         heads = ("updated", "session", "title", "match") if sessions else ("where", "role", "match")
         print_table(heads, [_session_line(hit) if sessions else _line(hit) for hit in hits])
     if not hits:
-        if sys.stdout.isatty():  # a program looks at the exit code
-            echo("nothing was found", err=True)
+        if sys.stdout.isatty():  # programs check the exit code
+            echo("nothing found", err=True)
         raise typer.Exit(1)
 
 

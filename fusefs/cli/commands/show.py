@@ -1,4 +1,4 @@
-"""Read a conversation: show."""
+"""Print a conversation or its tool calls: show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusefs.cli.terminal import clean
 from store import NotFound, Session, Store, TrajectoryStep
 from store.search.transcripts import pick
 
-# How a line of a transcript looks on a terminal, by how it begins.
+# Terminal styles of transcript lines by prefix.
 _STYLES = {
     "# ": "bold underline",
     "## ": "bold",
@@ -34,18 +34,19 @@ def show(
     home: Home,
     message: Annotated[
         int | None,
-        typer.Option("--message", "-m", help="Only this one: 0 is the first, as search counts, -1 the last."),
+        typer.Option("--message", "-m", help="Only message N: 0 is the first, as in search results, -1 the last."),
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Plain Markdown, on a terminal too.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print plain Markdown on a terminal too.")] = False,
     steps: Annotated[
-        bool, typer.Option("--steps", help="What the agent did instead of what was said: trajectory.jsonl as a table.")
+        bool,
+        typer.Option("--steps", help="Print the tool calls (trajectory.jsonl) as a table instead of the conversation."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print a conversation, to read. Piped, or with --markdown, it is the text that the mount has in transcripts/.
+    """Print a conversation as Markdown, styled on a terminal.
 
-    With --steps it is a line for each call of a tool: its number, when, which, how it ended, how long it took, what it
-    was given and what came of it.
+    Piped, or with --markdown, the output is the file that a mount has in transcripts/. With --steps each tool call
+    is one line: number, start time, tool, status, duration, arguments and result.
 
     Example: grovefs show fix-login -m -1
     """
@@ -56,7 +57,7 @@ def show(
             return
         found = store.load(place) if as_json else store.transcript(place, message)
     if found is None:
-        raise NotFound(f"session {place} is gone")
+        raise NotFound(f"session {place} was deleted")
     if isinstance(found, Session):
         print_json(found.model_dump() if message is None else pick(found.messages, message).model_dump())
     elif markdown or not sys.stdout.isatty():
@@ -67,33 +68,41 @@ def show(
 
 def _print_steps(store: Store, place: str, message: int | None, *, as_json: bool) -> None:
     if message is not None:
-        raise typer.BadParameter("--steps are those of the whole session; --message is for what was said")
+        raise typer.BadParameter("--steps and --message cannot be combined")
     steps = store.trajectory.read(place) or []
     if as_json:
         print_json([step.model_dump() for step in steps])
     else:
-        heads = ("step", "began", "tool", "status", "took", "given", "came of it")
+        heads = ("step", "started", "tool", "status", "duration", "arguments", "result")
         print_table(heads, [_step_row(number, step) for number, step in enumerate(steps)])
 
 
 def _step_row(number: int, step: TrajectoryStep) -> tuple[str, ...]:
-    status, took = "error" if step.is_error else "ok", f"{step.duration_ms} ms"
-    given = orjson.dumps(step.tool_args).decode()
-    return str(number), step.timestamp[:19], step.tool_name, status, took, given, " ".join(step.output_summary.split())
+    status, duration = "error" if step.is_error else "ok", f"{step.duration_ms} ms"
+    arguments = orjson.dumps(step.tool_args).decode()
+    return (
+        str(number),
+        step.timestamp[:19],
+        step.tool_name,
+        status,
+        duration,
+        arguments,
+        " ".join(step.output_summary.split()),
+    )
 
 
 def print_styled(text: str) -> None:
-    """Markdown on a terminal, in colours, every line as it is."""
+    """Print Markdown on a terminal in colours, with every line unchanged."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
     for line, style, is_code in styled_lines(text):
-        console.print(Text(clean(line), style), soft_wrap=is_code)  # code keeps its lines, prose is wrapped at words
+        console.print(Text(clean(line), style), soft_wrap=is_code)  # prose is wrapped at words, code is not
 
 
 def styled_lines(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Every line as it is, how it shall look, and whether it is code."""
+    """Each line, its style, and whether it is code."""
     fence = ""
     for line in text.removesuffix("\n").split("\n"):
         if fence:

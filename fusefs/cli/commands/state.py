@@ -1,4 +1,4 @@
-"""Plain documents by category and name: state list, show, save, delete."""
+"""State documents by category and name: state list, show, save, delete."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from store.path_kinds import classify_path
 from store.workspace.state import JSON, MARKDOWN, document_path
 
 state = typer.Typer(
-    help="""Keep plain documents beside the sessions: notes, facts, configuration.
+    help="""Store documents that belong to no session: notes, facts, configuration.
 
-    DOCUMENT is category/name.json or category/name.md; a category may be nested, as in memory/facts/f1.json. JSON is
-    checked, markdown is any text. `grovefs search` finds both, a mount has them in state/, and deleted ones are in the
-    trash for seven days.
+    DOCUMENT is CATEGORY/NAME.json or CATEGORY/NAME.md. Categories may be nested: memory/facts/f1.json. JSON is
+    validated, Markdown may be any text. `grovefs search` finds both, and a mount has them in state/. Deleted
+    documents stay in the trash for seven days.
 
     Example: echo '{"prefers": "short answers"}' | grovefs state save memory/facts/style.json""",
     no_args_is_help=True,
 )
 app.add_typer(state, name="state")
 
-Document = Annotated[str, typer.Argument(metavar="DOCUMENT", help="category/name.json or category/name.md")]
+Document = Annotated[str, typer.Argument(metavar="DOCUMENT", help="CATEGORY/NAME.json or CATEGORY/NAME.md.")]
 
 
 @state.command("list")
 def list_documents(
     home: Home,
-    category: Annotated[str | None, typer.Argument(help="Only this one, and those nested in it.")] = None,
+    category: Annotated[str | None, typer.Argument(help="Only this category and those nested in it.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List documents, by category and name."""
+    """List documents by category and name."""
     with open_store(home) as store:
         found = [path.partition("/")[2] for path in store.state.paths(f"state/{category}" if category else "state")]
     if as_json:
@@ -47,7 +47,7 @@ def list_documents(
 
 @state.command()
 def show(document: Document, home: Home, as_json: Json = False) -> None:
-    """Print a document as it is; with --json, one that is Markdown as a JSON text."""
+    """Print a document unchanged; with --json, a Markdown document as a JSON string."""
     with open_store(home) as store:
         raw = store.names.read(classify_path(_path(document)))
     if raw is None:
@@ -62,7 +62,7 @@ def show(document: Document, home: Home, as_json: Json = False) -> None:
 
 @state.command()
 def save(document: Document, home: Home, as_json: Json = False) -> None:
-    """Save standard input as a document: whole, or not at all."""
+    """Save standard input as a document, atomically."""
     path, raw = _path(document), sys.stdin.buffer.read()
     with open_store(home) as store:
         changed = store.names.commit(WriteRequest(classify_path(path), raw)).is_changed
@@ -72,7 +72,7 @@ def save(document: Document, home: Home, as_json: Json = False) -> None:
 
 @state.command()
 def delete(document: Document, home: Home, as_json: Json = False) -> None:
-    """Delete a document. It is kept in the trash for seven days."""
+    """Delete a document. It stays in the trash for seven days."""
     path = _path(document)
     with open_store(home) as store:
         _require(store, path, document)
@@ -87,9 +87,9 @@ def _require(store: Store, path: str, document: str) -> None:
 
 
 def _path(document: str) -> str:
-    """Its path in the home, if it can be one."""
+    """The path of a document in the home; a usage error if the name is not valid."""
     category, _, name = document.rpartition("/")
     for ending in (JSON, MARKDOWN):
         if name.endswith(ending):
             return document_path(category, name.removesuffix(ending), ending)
-    raise typer.BadParameter(f"{document!r} is neither category/name.json nor category/name.md")
+    raise typer.BadParameter(f"{document!r} is neither CATEGORY/NAME.json nor CATEGORY/NAME.md")

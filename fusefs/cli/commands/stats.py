@@ -1,4 +1,4 @@
-"""What was used, in numbers and as a chart: stats."""
+"""Usage statistics and charts: stats."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ What = Literal["tokens", "messages", "sessions"]
 @app.command()
 def stats(
     home: Home,
-    days: Annotated[int, typer.Option("--days", "-d", min=1, help="So many days back, today included.")] = 30,
-    everything: Annotated[bool, typer.Option("--all", help="Ever since, also what has no date.")] = False,
-    what: Annotated[What, typer.Option("--chart", help="What the chart shows.")] = "tokens",
+    days: Annotated[int, typer.Option("--days", "-d", min=1, help="Number of days, including today.")] = 30,
+    everything: Annotated[bool, typer.Option("--all", help="Include all history, including undated records.")] = False,
+    what: Annotated[What, typer.Option("--chart", help="Quantity shown in the chart.")] = "tokens",
     prices: Annotated[
         Path | None,
-        typer.Option(help='A JSON file: {"MODEL": {"input_tokens": 3, "output_tokens": 15}}, for a million tokens.'),
+        typer.Option(help='Prices per million tokens, as JSON: {"MODEL": {"input_tokens": 3, "output_tokens": 15}}.'),
     ] = None,
-    picture: Annotated[Path | None, typer.Option("--svg", help="Write the chart there, as a picture.")] = None,
-    png_picture: Annotated[Path | None, typer.Option("--png", help="The same as PNG.")] = None,
+    svg_path: Annotated[Path | None, typer.Option("--svg", help="Write the chart to this file as SVG.")] = None,
+    png_path: Annotated[Path | None, typer.Option("--png", help="Write the chart to this file as PNG.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Count sessions begun, messages, and tokens by day and by model.
+    """Count new sessions, messages and tokens by day and model.
 
-    Tokens are those in token-usage.jsonl; what a fork copied counts once. A cost is shown only where records carry one,
-    or your price file covers all that a call used: nothing is guessed. Days are those of UTC. Piped, it is two tables
-    with tabs and a line of heads each, and an empty line between them: by model, then by day.
+    Tokens are read from token-usage.jsonl; records copied by a fork count once. Costs are never estimated: one is
+    shown only if the record has it, or if the price file covers everything a call used. Days are in UTC. When
+    piped, the output is two tab-separated tables with headings, by model and by day, with an empty line between
+    them.
 
     Example: grovefs stats --days 7 --prices prices.json --svg week.svg
     """
@@ -46,12 +47,12 @@ def stats(
     with open_store(home) as store:
         usage = store.usage.totals(since=since, prices=table)
     by_day = {day: _value(used, what) for day, used in usage.by_day().items()}
-    if picture is not None:
-        picture.write_text(svg(by_day, f"{what} per day"))
-    if png_picture is not None:
+    if svg_path is not None:
+        svg_path.write_text(svg(by_day, f"{what} per day"))
+    if png_path is not None:
         from fusefs.cli.png import png
 
-        png_picture.write_bytes(png(by_day, f"{what} per day"))
+        png_path.write_bytes(png(by_day, f"{what} per day"))
     if as_json:
         print_json(_as_dict(usage))
     else:
@@ -66,7 +67,7 @@ _HEADS = ("model", "sessions", "messages", "calls", "tokens in", "out", "cached"
 
 
 def _print(usage: Usage, by_day: dict[str, int], what: What) -> None:
-    """Two tables; on a terminal the second is a chart. Piped, each says what its columns are: there are two."""
+    """Print usage by model and by day: a table and a chart on a terminal, two tables with headings when piped."""
     rows = [_row(model or "(no model)", used) for model, used in usage.by_model().items()]
     is_piped = not sys.stdout.isatty()
     print_table(_HEADS, [*([_HEADS] if is_piped else []), *rows, _row("total", usage.total())])
@@ -86,9 +87,9 @@ def _row(name: str, used: UsageTotals) -> tuple[str, ...]:
 def _notes(usage: Usage) -> list[str]:
     notes = []
     if usage.unpriced:
-        notes.append(f"{plural(usage.unpriced, 'call')} without a cost: neither the record nor a price file says")
+        notes.append(f"{plural(usage.unpriced, 'call')} without a cost in the record or the price file")
     if usage.unread:
-        notes.append(f"{plural(usage.unread, 'line')} of token-usage.jsonl could not be read")
+        notes.append(f"{plural(usage.unread, 'line')} of token-usage.jsonl unreadable")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""What is mounted here, and how the home stands: status."""
+"""Mounts on this machine and the state of the home: status."""
 
 from __future__ import annotations
 
@@ -25,38 +25,40 @@ class Mount(NamedTuple):
 
 @app.command()
 def status(home: Home, as_json: Json = False) -> None:
-    """List the mounts of GroveFS on this machine, dead ones too, and say how the home stands.
+    """Show the GroveFS mounts on this machine and the state of the home.
 
-    A dead one has lost its daemon: `grovefs umount DIR` clears it away. Exit code 1 if one is dead or does not answer,
-    or if the home cannot be opened, or has damage or unfinished commits.
+    A dead mount has lost its daemon; `grovefs umount DIR` removes it. Exits with 1 if a mount is dead or does not
+    respond, or if the home cannot be opened, is damaged, or has pending commits.
 
     Example: grovefs status --json
     """
     mounts = list(iter_mounts(MOUNTINFO.read_bytes()))
-    stands = _home(home)
+    state = _home(home)
     if as_json:
         shown = [{**mount._asdict(), "mountpoint": os.fsdecode(mount.mountpoint)} for mount in mounts]
-        print_json({"mounts": shown, "home": stands})
+        print_json({"mounts": shown, "home": state})
     else:
-        for line in [*map(_line, mounts), *_lines(stands)]:
+        for line in [*map(_line, mounts), *_lines(state)]:
             echo(line)
     if any(mount.state != "mounted" for mount in mounts) or any(
-        stands.get(k) for k in ("error", "damaged", "unfinished")
+        state.get(k) for k in ("error", "damaged", "unfinished")
     ):
         raise typer.Exit(1)
 
 
 def iter_mounts(mountinfo: bytes) -> Iterator[Mount]:
-    """Those of ours in the text of a mountinfo, and how each answers."""
+    """The GroveFS mounts in the text of /proc/self/mountinfo, with their state."""
     for place, _, read_only in iter_mounted(mountinfo):
         yield Mount(place, read_only, state_of(place))
 
 
 def _line(mount: Mount) -> str:
     if mount.state == "dead":
-        return f"DEAD     {mount.mountpoint}: its daemon is gone; `grovefs umount {mount.mountpoint}` clears it away"
+        return (
+            f"DEAD     {mount.mountpoint}: the daemon has exited; `grovefs umount {mount.mountpoint}` removes the mount"
+        )
     if mount.state == "silent":
-        return f"SILENT   {mount.mountpoint}: its daemon does not answer; .grovefs/mount.log in its home may say why"
+        return f"SILENT   {mount.mountpoint}: the daemon does not respond; see .grovefs/mount.log in its home"
     return f"mounted  {mount.mountpoint}{' (read-only)' if mount.read_only else ''}"
 
 
@@ -68,15 +70,15 @@ def _home(home: Path) -> dict[str, Any]:
         return {"home": str(home), "error": str(error)}
 
 
-def _lines(stands: dict[str, Any]) -> Iterator[str]:
-    yield f"home     {stands['home']}"
-    if "error" in stands:
-        yield f"         {stands['error']}"
+def _lines(state: dict[str, Any]) -> Iterator[str]:
+    yield f"home     {state['home']}"
+    if "error" in state:
+        yield f"         {state['error']}"
         return
-    yield f"         {plural(stands['sessions'], 'session')}, {plural(stands['in_trash'], 'deletion')} in the trash"
-    for place, reason in stands["damaged"].items():
+    yield f"         {plural(state['sessions'], 'session')}, {plural(state['in_trash'], 'deletion')} in the trash"
+    for place, reason in state["damaged"].items():
         yield f"DAMAGED  {place}: {reason}"
-    for place, reason in stands["unfinished"].items():
-        yield f"WAITS    {place}: {reason}; the next opening finishes it"
-    if stands["bamboo"]:
-        yield f"         a Bamboo server is at work here, so nothing is written: {stands['bamboo']}"
+    for place, reason in state["unfinished"].items():
+        yield f"PENDING  {place}: {reason}; will be completed when the home is next opened"
+    if state["bamboo"]:
+        yield f"         read-only: a Bamboo server is using this home ({state['bamboo']})"

@@ -1,4 +1,4 @@
-"""Read the end of a conversation, and go on as it grows: tail."""
+"""Print the end of a conversation and follow it: tail."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ from fusefs.cli.terminal import echo
 from store import Corrupt, Location, NotFound, Session, Store
 from store.documents.transcript import render_message
 
-WAIT_S = 1.0  # an edit made straight on the files is in no feed, and is looked for so often
+WAIT_S = 1.0  # polling interval: direct edits of the files are not in the change feed
 
 
 @app.command()
 def tail(
     session: SessionName,
     home: Home,
-    lines: Annotated[int, typer.Option("--messages", "-n", min=0, help="So many messages from the end.")] = 10,
+    lines: Annotated[int, typer.Option("--messages", "-n", min=0, help="Number of messages to print.")] = 10,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C or the session is gone.")
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Print new messages as they arrive, until Ctrl-C or the session is deleted."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print the last messages of a session as text; with -f go on as the agent does.
+    """Print the last messages of a session; with -f follow it.
 
     With --json each message is one line.
 
@@ -45,18 +48,18 @@ def tail(
                 reader.wait()
         except KeyboardInterrupt:
             return
-        except BrokenPipeError:  # `| head` has enough
+        except BrokenPipeError:  # the reader, such as `| head`, has exited
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @dataclass
 class _TailReader:
-    """Knows which messages were shown, and shows the others."""
+    """Tracks which messages were printed and prints new ones."""
 
     store: Store
     location: Location
     as_json: bool
-    shown: list[bytes] = field(default_factory=list)  # a digest for each message, shown or before those that were
+    shown: list[bytes] = field(default_factory=list)  # digests of the messages printed or skipped so far
     status: str | None = None
 
     def begin(self, count: int) -> None:
@@ -70,32 +73,32 @@ class _TailReader:
         self._show(messages)
 
     def wait(self) -> None:
-        """Until something happens, or a moment has passed; then show what is new."""
+        """Wait for a change or the polling interval, then print new messages."""
         self.cursor = self.store.feed.wait(self.cursor, WAIT_S).cursor
         version = self.store.version(self.location)
         if version == self.version:
             return
         try:
             session = self._load()
-        except Corrupt:  # someone writes it in place: it is read again when it is whole
+        except Corrupt:  # being written in place: retried when it is complete
             return
         self.version = version
         self._show(_dumped(session))
         if session.last_run_status != self.status:
             self.status = session.last_run_status
-            self._note(f"the run is now: {self.status or 'unknown'}")
+            self._note(f"run status: {self.status or 'unknown'}")
 
     def _load(self) -> Session:
         session = self.store.load(str(self.location))
         if session is None:
-            raise NotFound(f"session {self.location} is gone; `grovefs undelete` lists what was deleted")
+            raise NotFound(f"session {self.location} was deleted; `grovefs trash` lists deletions")
         return session
 
     def _show(self, messages: Sequence[dict[str, Any]]) -> None:
         digests = list(map(_digest, messages))
         known = len(self.shown)
         if digests[:known] != self.shown:
-            self._note("what came before was edited")
+            self._note("earlier messages were edited")
             known = next(
                 (i for i, pair in enumerate(zip(digests, self.shown, strict=False)) if pair[0] != pair[1]), len(digests)
             )
@@ -115,7 +118,7 @@ class _TailReader:
             sys.stdout.buffer.write(f"{text}\n".encode(errors="replace"))
 
     def _note(self, text: str) -> None:
-        """Beside the conversation, not in it."""
+        """Print a note on standard error, apart from the conversation."""
         echo(f"-- {text} --", err=True)
 
 

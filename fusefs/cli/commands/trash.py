@@ -1,4 +1,4 @@
-"""What was deleted lately, and how to have it back: trash, undelete."""
+"""List, restore and erase deletions: trash, undelete."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from store.sessions.deletions import DeletionGroup, find_deletion, group_deletio
 @app.command()
 def trash(
     home: Home,
-    empty: Annotated[bool, typer.Option("--empty", help="Erase it all for good: that makes room on the disk.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --empty: do not ask.")] = False,
+    empty: Annotated[
+        bool, typer.Option("--empty", help="Erase everything in the trash permanently, to free disk space.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --empty: do not ask for confirmation.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List what was deleted in the last seven days, the newest first; what went in one go is one line.
+    """List deletions of the last seven days, newest first. Files deleted together are one line.
 
-    `grovefs undelete` has it back, by the name in the first column, the id of
-    the session, a unique beginning of it, or its title. After seven days it
-    is gone for good; until then it takes as much of the disk as before.
+    `grovefs undelete` restores one by the name in the first column, the id of the session, a unique prefix of the
+    id, or the title. After seven days a deletion is erased; until then it uses as much disk space as before.
 
     Example: grovefs trash
     """
@@ -41,50 +42,50 @@ def trash(
         heads = ("name", "deleted", "bytes", "session", "what", "title")
         print_table(heads, [_row(deletion, home) for deletion in found])
     else:
-        echo(f"nothing was deleted in the last {KEPT_DAYS} days")
+        echo(f"no deletions in the last {KEPT_DAYS} days")
 
 
 def _empty(store: Store, *, yes: bool, as_json: bool) -> None:
     count = len(group_deletions(store.trash.deleted()))
-    if count and not yes and not confirm(f"Erase {plural(count, 'deletion')} for good?", "--yes"):
+    if count and not yes and not confirm(f"Erase {plural(count, 'deletion')} permanently?", "--yes"):
         raise typer.Exit(1)
     store.trash.empty()
-    print_json({"erased": count}) if as_json else echo(f"erased: {plural(count, 'deletion')}")
+    print_json({"erased": count}) if as_json else echo(f"erased {plural(count, 'deletion')}")
 
 
 @app.command()
 def undelete(
     name: Annotated[
         str,
-        typer.Argument(help="As `grovefs trash` lists it: name, session, its unique beginning, title, or path."),
+        typer.Argument(help="Name, session id or unique prefix, or title as listed by `grovefs trash`; or a path."),
     ],
     home: Home,
     as_json: Json = False,
 ) -> None:
-    """Have a deletion back: a session with its children and files, a single file, pruned agent records.
+    """Restore a deleted session with its children and files, a single file, or pruned agent records.
 
-    Of several deletions of one session the latest is taken, and with it what went in the same go: children, documents,
-    attachments and logs that `rm -r` in a mount took away one after the other. A single file of them is had back by its
-    path, as `grovefs trash --json` shows it. What has its place now goes to the trash in turn, if it is a file;
-    for a session that exists again it is refused, and nothing is changed. Foreign files that `rm` took are not kept.
+    If a session was deleted several times, the latest deletion is restored, with everything deleted together with it:
+    children, documents, attachments and logs that `rm -r` in a mount deleted one by one. To restore a single file, pass
+    its path as shown by `grovefs trash --json`. A file at that path is moved to the trash. If the session exists again,
+    nothing is changed and the command fails. Other files deleted by `rm` in a mount are not kept in the trash.
 
     Example: grovefs undelete second-try
     """
     with open_store(home) as store:
         chosen = find_deletion(group_deletions(store.trash.deleted()), name)
-        restored, refused = _put_back(store, chosen)
+        restored, refused = _restore(store, chosen)
     if as_json:
         print_json({"restored": restored, "refused": refused})
     elif restored:
         echo(f"restored: {', '.join(restored)}{_files(chosen) if not refused else ''}")
     for path, reason in refused.items():
-        print_error(f"{path} stays in the trash: {reason}")
+        print_error(f"{path} was not restored and stays in the trash: {reason}")
     if refused:
         raise typer.Exit(1)
 
 
-def _put_back(store: Store, deletion: DeletionGroup) -> tuple[list[str], dict[str, str]]:
-    """The session first, then what belongs into it; if that is refused, of the rest nothing is tried."""
+def _restore(store: Store, deletion: DeletionGroup) -> tuple[list[str], dict[str, str]]:
+    """Restore the session first, then its files. If the session cannot be restored, its files are not tried."""
     restored = [str(place) for place in store.trash.undelete(deletion.last.name)]
     refused: dict[str, str] = {}
     for slot in deletion.slots[1:]:
@@ -96,7 +97,7 @@ def _put_back(store: Store, deletion: DeletionGroup) -> tuple[list[str], dict[st
 
 
 def _files(deletion: DeletionGroup) -> str:
-    """What came back besides the conversations: who deleted a tree wants to know that its pictures are there."""
+    """The restored files, for the summary: attachments and logs are not listed as sessions."""
     files = [path for slot in deletion.slots if slot.what in FILE_DELETIONS for path, _ in slot.moves]
     return f" ({files[0] if len(files) == 1 else plural(len(files), 'file')})" if files else ""
 

@@ -1,4 +1,4 @@
-"""The command line: what people and programs see, and the exit codes they rely on."""
+"""The command line: output for people and programs, and exit codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def filled(home: Path) -> Path:
 
 
 def grovefs(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The real command, in a process of its own."""
+    """Run the real command in a new process."""
     code = "from fusefs.cli import main; main()"
     environment = {**os.environ, "GROVEFS_HOME": str(home)}
     return subprocess.run(
@@ -41,14 +41,14 @@ def grovefs(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def on_a_terminal(home: Path, *arguments: str) -> str:
-    """What a person sees, colours and all."""
+    """Output on a terminal, with colours."""
     leader, follower = pty.openpty()
     code = "from fusefs.cli import main; main()"
     environment = {**os.environ, "GROVEFS_HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "200"}
     process = subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, stdout=follower)
     os.close(follower)
     shown = b""
-    with contextlib.suppress(OSError):  # EIO: the other end is closed
+    with contextlib.suppress(OSError):  # EIO: the terminal was closed
         while chunk := os.read(leader, 65536):
             shown += chunk
     os.close(leader)
@@ -63,23 +63,23 @@ def test_ls_lists_newest_first_and_filters(filled: Path) -> None:
     assert [e["id"] for e in json.loads(grovefs(filled, "ls", "--status", "error", "--json").stdout)] == ["second"]
 
 
-def test_a_status_that_nothing_ever_has_is_mistyped(filled: Path) -> None:
-    """Not silence, and exit code 0; but one that merely no session has now is a fair question."""
+def test_unknown_status_is_rejected(filled: Path) -> None:
+    """A typo is a usage error, not an empty list; a known status that no session has now is valid."""
     result = grovefs(filled, "ls", "--status", "eror")
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert "no run ends with 'eror'; there are error, completed" in result.stderr
+    assert "unknown status 'eror'; known: error, completed" in result.stderr
     assert grovefs(filled, "ls", "--status", "suspended").returncode == 0
 
 
-def test_what_begins_with_a_minus_is_told_how_to_be_a_word(filled: Path) -> None:
+def test_unknown_option_hints_at_double_dash(filled: Path) -> None:
     result = grovefs(filled, "search", "--sessions", "-race", "x y")
     assert result.returncode == 2
     assert "put -- before it: `grovefs search --sessions -- -race 'x y'`" in result.stderr
-    assert "put --" not in grovefs(filled, "ls", "-race").stderr  # takes no words
+    assert "put --" not in grovefs(filled, "ls", "-race").stderr  # takes no arguments
     assert grovefs(filled, "search", "--", "-race").returncode == 0
 
 
-def test_what_a_query_was_probably_meant_to_be_is_said(filled: Path) -> None:
+def test_search_prints_hints_about_likely_mistakes(filled: Path) -> None:
     result = grovefs(filled, "search", "role:bogus", "trees")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == "grovefs: unknown role 'bogus'; expected one of system, user, assistant, tool\n"
@@ -88,7 +88,7 @@ def test_what_a_query_was_probably_meant_to_be_is_said(filled: Path) -> None:
     assert result.stderr == "grovefs: unclosed quote before 'trees'; everything after it is read as one phrase\n"
 
 
-def test_ls_names_a_session_without_a_title_by_its_first_words(filled: Path) -> None:
+def test_ls_shows_first_words_of_untitled_sessions(filled: Path) -> None:
     with Store.open(filled, background=False) as store:
         store.get_or_create("third", user_id="ada")
         store.append("third", [Message.user("Why is the sky blue?\nIn short.")])
@@ -96,7 +96,7 @@ def test_ls_names_a_session_without_a_title_by_its_first_words(filled: Path) -> 
     assert [line.split("\t")[1:] for line in lines] == [["third", "1", "", "Why is the sky blue?"]]
 
 
-def test_check_lists_likely_keys_without_printing_them(filled: Path) -> None:
+def test_check_lists_likely_secrets_without_printing_them(filled: Path) -> None:
     token = "ghp_" + "a1B2c3D4e5F6" * 3
     with Store.open(filled, background=False) as store:
         store.append("first", [Message.user(f"push with {token}")])
@@ -108,15 +108,15 @@ def test_check_lists_likely_keys_without_printing_them(filled: Path) -> None:
     assert token not in result.stdout + grovefs(filled, "check", "--secrets", "--json").stdout
 
 
-def test_check_says_what_to_do_about_the_damage_that_is_left(filled: Path) -> None:
+def test_check_suggests_remedies_for_remaining_damage(filled: Path) -> None:
     (filled / "sessions/first/session.json").write_text("{ broken")
     (filled / "sessions/second/runtime.json").write_text("{ broken")
     advice = (
-        "grovefs: `grovefs edit first` opens what cannot be read; `grovefs restore BACKUP first` has it as it was\n"
+        "grovefs: `grovefs edit first` opens the damaged file; `grovefs restore BACKUP first` restores the session\n"
     )
     result = grovefs(filled, "check")
     assert result.returncode == 4
-    assert result.stderr.endswith(f"grovefs: `grovefs check --repair` mends what is derived\n{advice}")
+    assert result.stderr.endswith(f"grovefs: `grovefs check --repair` repairs derived files and the index\n{advice}")
     result = grovefs(filled, "check", "--repair")
     assert (result.returncode, "--repair" in result.stderr) == (4, False)
     assert result.stderr.endswith(advice)
@@ -130,7 +130,7 @@ def test_show_prints_a_conversation(filled: Path) -> None:
 
 
 def test_show_piped_is_the_transcript(filled: Path) -> None:
-    """The same text as the mount has in transcripts/, and as the API gives."""
+    """The same text as in transcripts/ of a mount and from the API."""
     with Store.open(filled, background=False) as store:
         text = store.transcript("second")
     assert text is not None
@@ -138,7 +138,7 @@ def test_show_piped_is_the_transcript(filled: Path) -> None:
     assert grovefs(filled, "show", "second", "--markdown").stdout == text
 
 
-def test_show_picks_a_message_as_search_counts(filled: Path) -> None:
+def test_show_numbers_messages_like_search(filled: Path) -> None:
     found = grovefs(filled, "search", "foo-bar").stdout
     assert found.startswith("first#2\t")
     shown = grovefs(filled, "show", "first", "--message", "2").stdout
@@ -149,8 +149,8 @@ def test_show_picks_a_message_as_search_counts(filled: Path) -> None:
     assert grovefs(filled, "show", "first", "-m", "3").stderr == "grovefs: no message 3: the session has 3 messages\n"
 
 
-def test_show_on_a_terminal_has_the_same_lines(filled: Path) -> None:
-    """With colours around them: nothing is left out, joined or interpreted."""
+def test_show_on_a_terminal_prints_the_same_lines(filled: Path) -> None:
+    """Colours are added; no line is dropped, joined or interpreted as markup."""
     with Store.open(filled, background=False) as store:
         store.append("first", [Message.user("[red]not a style[/red]\nnext line\n```\n  # code\n```")])
         text = store.transcript("first")
@@ -161,13 +161,13 @@ def test_show_on_a_terminal_has_the_same_lines(filled: Path) -> None:
     assert [line.rstrip() for line in plain.split("\n")] == [line.rstrip() for line in text.split("\n")]
 
 
-def test_a_missing_session_is_one_line_with_the_remedy(filled: Path) -> None:
+def test_missing_session_is_a_one_line_error_with_a_hint(filled: Path) -> None:
     result = grovefs(filled, "show", "third")
     assert result.returncode == 1
     assert result.stderr == "grovefs: there is no session 'third'; `grovefs ls` lists them\n"
 
 
-def test_search_finds_and_says_where(filled: Path) -> None:
+def test_search_prints_place_role_and_match(filled: Path) -> None:
     result = grovefs(filled, "search", "foo-bar")
     assert result.stdout == "first#2\tuser\twhere is [foo-bar]?\n"
     assert json.loads(grovefs(filled, "search", "漢字", "--json").stdout)[0]["location"] == "second"
@@ -183,8 +183,8 @@ def test_search_finds_and_says_where(filled: Path) -> None:
     assert "nothing to search for" in empty.stderr
 
 
-def test_check_exits_as_fsck_does(filled: Path) -> None:
-    """0 clean, 4 damage left, 1 mended, 8 could not run."""
+def test_check_uses_the_exit_codes_of_fsck(filled: Path) -> None:
+    """0 clean, 4 damage left, 1 repaired, 8 could not run."""
     assert grovefs(filled, "check").returncode == 0
     side = filled / "sessions/first/runtime.json"
     side.write_text("{")
@@ -198,15 +198,15 @@ def test_check_exits_as_fsck_does(filled: Path) -> None:
     assert grovefs(filled, "check").returncode == 8
 
 
-def test_rebuild_makes_the_index_anew(filled: Path) -> None:
+def test_rebuild_recreates_the_index(filled: Path) -> None:
     for leftover in (filled / ".grovefs").glob("index.db*"):
         leftover.unlink()
     assert grovefs(filled, "rebuild").stdout == "2 sessions indexed\n"
 
 
 @pytest.mark.parametrize(("command", "label"), [(["rebuild"], b"rebuilding"), (["search", "about"], b"indexing")])
-def test_what_takes_long_shows_its_progress_on_a_terminal(filled: Path, command: list[str], label: bytes) -> None:
-    """Making the index, be it asked for or found missing: a bar, gone afterwards, and nothing of it in the output."""
+def test_long_operations_show_a_progress_bar_on_a_terminal(filled: Path, command: list[str], label: bytes) -> None:
+    """Rebuilding the index, on request or because it is missing, shows a bar on standard error only."""
     for leftover in (filled / ".grovefs").glob("index.db*"):
         leftover.unlink()
     terminal, end = pty.openpty()
@@ -218,7 +218,7 @@ def test_what_takes_long_shows_its_progress_on_a_terminal(filled: Path, command:
     )
     os.close(end)
     shown = b""
-    with suppress(OSError):  # EIO: the other end is closed
+    with suppress(OSError):  # EIO: the terminal was closed
         while data := os.read(terminal, 65536):
             shown += data
     os.close(terminal)
@@ -229,28 +229,28 @@ def test_what_takes_long_shows_its_progress_on_a_terminal(filled: Path, command:
     assert label not in output
 
 
-def test_a_home_is_not_made_by_looking_for_it(tmp_path: Path) -> None:
+def test_reading_commands_do_not_create_a_home(tmp_path: Path) -> None:
     result = grovefs(tmp_path / "nowhere", "ls")
     assert result.returncode == 1
     assert "there is no home" in result.stderr
     assert not (tmp_path / "nowhere").exists()
     assert grovefs(tmp_path / "nowhere", "check").returncode == 8
-    assert grovefs(tmp_path, "ls").returncode == 1  # a directory, but no home
+    assert grovefs(tmp_path, "ls").returncode == 1  # a directory, but not a home
     assert list(tmp_path.iterdir()) == []
 
 
 WRONG = {
-    "no-such-command": "no such command 'no-such-command'; `grovefs --help` explains",
-    "show": "missing argument 'SESSION'; `grovefs show --help` explains",
+    "no-such-command": "no such command 'no-such-command'; see `grovefs --help`",
+    "show": "missing argument 'SESSION'; see `grovefs show --help`",
     "ls --limit many": "invalid value for '--limit' / '-n': ",
     "ls --colour": "no such option: --colour",
-    "mail send first": "missing argument 'TEXT'; `grovefs mail send --help` explains",
-    "mv first": "say what it shall be called: an id, --title, or --project; `grovefs mv --help` explains",
+    "mail send first": "missing argument 'TEXT'; see `grovefs mail send --help`",
+    "mv first": "pass a new id, --title or --project; see `grovefs mv --help`",
 }
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_wrong_usage_is_one_line_and_exits_with_2(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_are_one_line_and_exit_with_2(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert here(*line.split()) == 2
     shown = capsys.readouterr()
     assert (shown.out, shown.err.count("\n")) == ("", 1)
@@ -258,12 +258,12 @@ def test_wrong_usage_is_one_line_and_exits_with_2(line: str, capsys: pytest.Capt
 
 
 def here(*arguments: str) -> int:
-    """The command without a process of its own, which takes a while to start."""
+    """Run the command in this process, which is faster."""
     app = load()
     return errors.run(lambda: app(list(arguments), prog_name="grovefs", standalone_mode=False))
 
 
-def test_the_home_may_stand_before_or_behind_the_command(
+def test_home_option_may_precede_or_follow_the_command(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for line in (["ls", "--home", str(filled)], ["--home", str(filled), "ls"]):
@@ -274,8 +274,8 @@ def test_the_home_may_stand_before_or_behind_the_command(
     assert found == "sessions/first/session.json\n"
 
 
-def test_who_reads_no_more_is_not_told_of_it(filled: Path) -> None:
-    """`grovefs ls | head -1` is quiet, whatever was still to come."""
+def test_closed_pipe_is_not_an_error_message(filled: Path) -> None:
+    """`grovefs ls | head -1` prints no error."""
     command = [sys.executable, "-c", "from fusefs.cli import main; main()", "ls", "--home", str(filled)]
     reads, writes = os.pipe()
     os.close(reads)
@@ -292,8 +292,8 @@ def commands(group: Any, *names: str) -> Iterator[tuple[str, Any]]:
             yield " ".join((*names, name)), command
 
 
-def test_every_command_is_of_one_kind() -> None:
-    """It has an example in its help, or its group has, and speaks JSON to programs; not grep, nor man."""
+def test_every_command_has_an_example_and_json_output() -> None:
+    """The example may be in the help of its group. Exceptions: commands that print foreign or formatted text."""
     group: Any = get_command(load())
     for name, command in commands(group):
         above = group.commands[name.split()[0]]
@@ -302,8 +302,8 @@ def test_every_command_is_of_one_kind() -> None:
             assert "--json" in {option for parameter in command.params for option in parameter.opts}, name
 
 
-def test_steps_are_shown_and_counted(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the agent did, a line for each call of a tool."""
+def test_show_steps_lists_tool_calls(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line per tool call."""
     step = {"tool_name": "Bash", "tool_args": {"command": "make"}, "output_summary": "made\nit", "duration_ms": 7}
     with Store.open(filled, background=False) as store:
         more = {"is_error": True, "tool_call_id": "c1", "timestamp": Timestamp.now()}
@@ -311,7 +311,7 @@ def test_steps_are_shown_and_counted(filled: Path, capsys: pytest.CaptureFixture
     assert here("show", "--home", str(filled), "first", "--steps") == 0
     [line] = capsys.readouterr().out.splitlines()
     assert line.split("\t")[2:] == ["Bash", "error", "7 ms", '{"command":"make"}', "made it"]
-    [told] = json.loads(grovefs(filled, "show", "first", "--steps", "--json").stdout)
-    assert told["tool_args"] == {"command": "make"}
+    [printed] = json.loads(grovefs(filled, "show", "first", "--steps", "--json").stdout)
+    assert printed["tool_args"] == {"command": "make"}
     assert here("show", "--home", str(filled), "second", "--steps") == 0
     assert capsys.readouterr().out == ""

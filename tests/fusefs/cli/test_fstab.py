@@ -1,4 +1,4 @@
-"""Being called by mount(8): its words become ours, and none is guessed at."""
+"""Invocation by mount(8): options are translated, unknown ones rejected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from fusefs.cli import fstab
 
 
-def test_the_words_of_mount_become_ours() -> None:
+def test_mount_options_are_translated() -> None:
     words = ["/home/ada/.grovefs", "/mnt", "-o", "rw,nosuid,noatime,allow_other,durability=normal,x-systemd.automount"]
     assert fstab.translate(words) == [
         *["mount", "--home", "/home/ada/.grovefs", "--kernel-option", "nosuid", "--kernel-option", "noatime"],
@@ -19,17 +19,17 @@ def test_the_words_of_mount_become_ours() -> None:
 
 
 @pytest.mark.parametrize("words", ["/h /m -o r0", "/h /m -o durability=", "/h", "/h /m /x"])
-def test_what_is_not_known_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A wrong spelling of `ro` must not become a mount that can be written to."""
+def test_unknown_options_are_rejected(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelled `ro` must not become a writable mount."""
     with pytest.raises(SystemExit) as ended:
         fstab.run(words.split())
     assert ended.value.code == 1
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_call_of_mount_is_told_from_a_command() -> None:
+def test_calls_by_mount_are_recognised() -> None:
     assert fstab.is_call(["grovefs", "/home/ada/.grovefs", "/mnt", "-o", "rw"])
     assert fstab.is_call(["/sbin/mount.grovefs", "home", "/mnt"])
     assert not fstab.is_call(["grovefs", "show", "root/child"])
-    assert not fstab.is_call(["grovefs", "root/child", "show"])  # a slip, which must not make a home
+    assert not fstab.is_call(["grovefs", "root/child", "show"])  # a typo must not create a home
     assert not fstab.is_call(["grovefs", "--home=/x", "ls", "-o"])

@@ -1,4 +1,4 @@
-"""grovefs mount --install-unit: a systemd user unit that systemd itself finds nothing wrong with."""
+"""grovefs mount --install-unit: a valid systemd user unit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusefs.cli import systemd_unit
-from fusefs.cli.commands.mount import _tell_systemd
+from fusefs.cli.commands.mount import _notify_systemd
 from store import Conflict, InvalidName
 from store.errors import StoreError
 
@@ -34,31 +34,33 @@ def grovefs(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def unquoted(line: str) -> list[str]:
-    """As systemd.service(5) takes a command line apart: quotes and C escapes, then % and $ written twice."""
+    """Parse a command line as in systemd.service(5): quotes and C escapes, then %% and $$."""
     words = shlex.split(line.replace("\\n", "\n").replace("\\t", "\t"))
     return [word.replace("$$", "$").replace("%%", "%") for word in words]
 
 
 @given(WORDS)
-def test_a_word_survives_being_quoted(word: str) -> None:
+def test_quoted_words_are_parsed_back(word: str) -> None:
     assert unquoted(systemd_unit.quote(word)) == [word]
 
 
 @given(st.lists(WORDS.filter(lambda name: "/" not in name and name not in (".", "..")), max_size=4))
-def test_no_two_paths_have_one_name(names: list[str]) -> None:
-    """The name can be read back, as systemd-escape --unescape does it."""
+def test_unit_names_are_unique(names: list[str]) -> None:
+    """A name can be unescaped to its path, as by systemd-escape --unescape."""
     path = Path("/", *names)
     plain = systemd_unit.escape_path(path).encode().replace(b"-", b"/").decode("unicode_escape").encode("latin-1")
     assert plain.decode().strip("/") == str(path).strip("/")
 
 
 @pytest.mark.parametrize("path", ["/", "/mnt", "/home/ada/my grove", "/a-b/.c/d.e", "/漢字/x:y_z"])
-def test_names_are_those_of_systemd_escape(path: str) -> None:
-    said = subprocess.run(["systemd-escape", "--path", path], capture_output=True, text=True, check=True).stdout.strip()
-    assert systemd_unit.escape_path(Path(path)) == said
+def test_names_match_systemd_escape(path: str) -> None:
+    expected = subprocess.run(
+        ["systemd-escape", "--path", path], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert systemd_unit.escape_path(Path(path)) == expected
 
 
-def test_the_unit_says_what_was_asked_for(tmp_path: Path, config: Path) -> None:
+def test_unit_has_the_given_home_and_options(tmp_path: Path, config: Path) -> None:
     home, mountpoint = tmp_path / f"home {ODD}", tmp_path / ODD
     mountpoint.mkdir()
     result = grovefs("mount", "--install-unit", "--read-only", "--durability", "normal", "--home", home, mountpoint)
@@ -78,7 +80,7 @@ def test_the_unit_says_what_was_asked_for(tmp_path: Path, config: Path) -> None:
     assert not home.exists()
 
 
-def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path, config: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path, config: Path) -> None:
     mountpoint = tmp_path / ODD
     mountpoint.mkdir()
     grovefs("mount", "--install-unit", "--home", tmp_path / "home", mountpoint)
@@ -89,10 +91,10 @@ def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path, config: Path) -> No
     assert path.name not in result.stderr, result.stderr
     path.write_text(path.read_text().replace("Type=notify", "Typ=notify"))
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
-    assert path.name in result.stderr  # it would have said so
+    assert path.name in result.stderr  # the check does find errors
 
 
-def test_what_was_changed_by_hand_stays(tmp_path: Path, config: Path) -> None:
+def test_unit_edited_by_hand_is_not_replaced(tmp_path: Path, config: Path) -> None:
     mountpoint = tmp_path / "mnt"
     mountpoint.mkdir()
     first = systemd_unit.render(["/bin/grovefs"], [], tmp_path / "home", mountpoint)
@@ -109,7 +111,7 @@ def test_what_was_changed_by_hand_stays(tmp_path: Path, config: Path) -> None:
     assert [path.name for path in config.iterdir()] == [name]
 
 
-def test_what_cannot_be_a_unit_is_refused(tmp_path: Path) -> None:
+def test_invalid_paths_are_rejected(tmp_path: Path) -> None:
     for word in ("bell\a", os.fsdecode(b"\xff")):
         with pytest.raises(InvalidName):
             systemd_unit.quote(word)
@@ -124,10 +126,10 @@ def test_what_cannot_be_a_unit_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_systemd_is_told_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _tell_systemd()  # by whom nobody waits
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
-        door.bind(str(tmp_path / "notify"))
+def test_readiness_is_reported_to_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _notify_systemd()  # not started by systemd: does nothing
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        _tell_systemd()
-        assert door.recv(100) == b"READY=1"
+        _notify_systemd()
+        assert listener.recv(100) == b"READY=1"

@@ -1,4 +1,4 @@
-"""grovefs backup and restore: what people and programs see, and the exit codes they rely on."""
+"""grovefs backup and restore: output and exit codes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """The command in this very process, which is quicker."""
+    """Run the command in this process, which is faster."""
 
     def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         monkeypatch.setattr(sys, "argv", ["grovefs", *arguments])
@@ -55,19 +55,19 @@ def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
     return run
 
 
-def test_there_and_back(home: Path, dest: Path, tmp_path: Path, here: Run) -> None:
+def test_backup_and_restore_round_trip(home: Path, dest: Path, tmp_path: Path, here: Run) -> None:
     first = grovefs(home, "backup", str(dest))
     assert (first.returncode, first.stderr) == (0, "")
     assert re.fullmatch(
-        rf"{dest}: 3 sessions, 3 of them copied now; 7 files copied \([\d.]+ kB\), 0 unchanged, 0 removed\n",
+        rf"{dest}: 3 sessions, 3 copied; 7 files copied \([\d.]+ kB\), 0 unchanged, 0 removed\n",
         first.stdout,
     )
-    told = json.loads(here(home, "backup", "--verify", "--json", str(dest)).stdout)
-    assert (told["sessions"], told["mended"], told["problems"]) == (3, [], [])
+    printed = json.loads(here(home, "backup", "--verify", "--json", str(dest)).stdout)
+    assert (printed["sessions"], printed["repaired"], printed["problems"]) == (3, [], [])
     assert here(home, "backup", "--check", str(dest)).stdout == f"{dest}: 0 files damaged\n"
     second = tmp_path / "second"
     assert here(second, "restore", "--dry-run", str(dest)).stdout.splitlines()[-1] == (
-        "would be 3 restored, 0 same, 0 kept, 0 skipped"
+        "dry run: 3 restored, 0 same, 0 kept, 0 skipped"
     )
     assert not second.exists()
     result = grovefs(second, "restore", str(dest))
@@ -79,56 +79,56 @@ def test_there_and_back(home: Path, dest: Path, tmp_path: Path, here: Run) -> No
     assert here(second, "restore", str(dest), "fix").stdout.splitlines()[0] == "same\tfix-login"
 
 
-def test_a_backup_says_that_it_followed_a_deletion(home: Path, dest: Path, here: Run) -> None:
-    """And how it had not: who deletes by mistake loses the backup too."""
+def test_backup_reports_sessions_it_removed(home: Path, dest: Path, here: Run) -> None:
+    """And names --keep-deleted: an accidental deletion also removes the copy."""
     here(home, "backup", str(dest))
     with Store.open(home, background=False) as store:
         store.delete("other")
     assert here(home, "backup", "--keep-deleted", str(dest)).stdout.count("\n") == 1
     assert here(home, "backup", str(dest)).stdout.splitlines()[1] == (
-        "1 session removed there too, as deleted here; --keep-deleted keeps such"
+        "1 session deleted here and removed from the backup; --keep-deleted keeps them"
     )
 
 
-def test_what_is_newer_here_is_said_and_kept(home: Path, dest: Path, here: Run) -> None:
+def test_restore_keeps_and_reports_newer_sessions(home: Path, dest: Path, here: Run) -> None:
     here(home, "backup", str(dest))
     with Store.open(home, background=False) as store:
         store.append("other", [Message.user("precious")])
     result = here(home, "restore", str(dest))
     assert result.returncode == 1
-    assert result.stdout.startswith("newer here: kept\tother\tupdated at ")
-    assert result.stdout.endswith("0 restored, 2 same, 1 kept, 0 skipped; --overwrite replaces what was kept\n")
-    told = json.loads(here(home, "restore", "--json", str(dest)).stdout)
-    assert told["counts"] == {"restored": 0, "same": 2, "kept": 1, "skipped": 0}
+    assert result.stdout.startswith("kept (newer here)\tother\tupdated at ")
+    assert result.stdout.endswith("0 restored, 2 same, 1 kept, 0 skipped; pass --overwrite to replace kept sessions\n")
+    printed = json.loads(here(home, "restore", "--json", str(dest)).stdout)
+    assert printed["counts"] == {"restored": 0, "same": 2, "kept": 1, "skipped": 0}
     assert here(home, "restore", "--overwrite", str(dest), "other").returncode == 0
     assert files_below(home) == files_below(dest)
     assert "replaced by a restore" in here(home, "trash").stdout
 
 
-def test_damage_is_named_and_exits_with_1(home: Path, dest: Path, tmp_path: Path, here: Run) -> None:
+def test_damage_is_reported_and_exits_with_1(home: Path, dest: Path, tmp_path: Path, here: Run) -> None:
     here(home, "backup", str(dest))
     corrupt(dest / "sessions/other/session.json")
     result = here(home, "backup", "--check", str(dest))
     assert (result.returncode, result.stdout) == (1, f"{dest}: 1 file damaged\n")
-    said = "damaged: sessions/other/session.json: content differs from what was backed up\n"
-    assert result.stderr == said
+    report = "damaged: sessions/other/session.json: content differs from what was backed up\n"
+    assert result.stderr == report
     result = here(tmp_path / "second", "restore", str(dest))
     assert result.returncode == 1
-    assert result.stderr == said + f"grovefs: {dest}: sessions/other/session.json is damaged; " + (
+    assert result.stderr == report + f"grovefs: {dest}: sessions/other/session.json is damaged; " + (
         "nothing was restored\n"
     )
     result = here(tmp_path / "second", "restore", "--skip-damaged", str(dest))
     assert (result.returncode, result.stdout.splitlines()[-1]) == (1, "2 restored, 0 same, 0 kept, 1 skipped")
 
 
-def test_refusals_are_one_line(home: Path, dest: Path, tmp_path: Path, here: Run) -> None:
+def test_errors_are_one_line(home: Path, dest: Path, tmp_path: Path, here: Run) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos/x").touch()
     here(home, "backup", str(dest))
     with (dest / ".grovefs-backup/lock").open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        refusals = [here(home, "backup", str(dest))]
-    refusals += [
+        errors = [here(home, "backup", str(dest))]
+    errors += [
         here(home, "backup", str(tmp_path / "photos")),
         here(home, "backup", str(home / "sessions/backup")),
         here(home, "backup", str(tmp_path)),
@@ -136,22 +136,22 @@ def test_refusals_are_one_line(home: Path, dest: Path, tmp_path: Path, here: Run
         here(home, "restore", str(dest), "nix"),
         here(tmp_path / "no-home", "backup", str(dest)),
     ]
-    for result in refusals:
+    for result in errors:
         assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1), result
         assert result.stderr.startswith("grovefs: ")
 
 
-def test_a_tree_without_a_manifest_is_said_to_be_one(home: Path, dest: Path, tmp_path: Path, here: Run) -> None:
+def test_restore_without_a_manifest_is_reported_as_not_verified(
+    home: Path, dest: Path, tmp_path: Path, here: Run
+) -> None:
     here(home, "backup", str(dest))
     (dest / "grovefs-backup.json").unlink()
     result = here(tmp_path / "second", "restore", str(dest))
-    assert result.stdout.endswith(
-        "3 restored, 0 same, 0 kept, 0 skipped; there is no manifest, so nothing was checked\n"
-    )
+    assert result.stdout.endswith("3 restored, 0 same, 0 kept, 0 skipped; not verified: the backup has no manifest\n")
     assert here(home, "backup", "--check", str(dest)).returncode == 1
 
 
-def test_ctrl_c_leaves_a_backup_that_goes_on(
+def test_interrupted_backup_is_continued_by_the_next_run(
     home: Path, dest: Path, here: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take = backup._BackupRun._copy_if_changed
@@ -165,9 +165,9 @@ def test_ctrl_c_leaves_a_backup_that_goes_on(
     monkeypatch.setattr(backup._BackupRun, "_copy_if_changed", taken)
     result = here(home, "backup", str(dest))
     assert (result.returncode, result.stdout) == (130, "")
-    assert result.stderr == "interrupted; what was copied stays, and the next run goes on from there\n"
+    assert result.stderr == "interrupted; copied files are kept, and the next run continues from there\n"
     assert here(home, "backup", "--check", str(dest)).returncode == 0
     monkeypatch.setattr(backup._BackupRun, "_copy_if_changed", take)
-    told = json.loads(here(home, "backup", "--json", str(dest)).stdout)
-    assert (told["sessions"], told["copied_sessions"], told["unchanged_files"]) == (3, 1, 4)
+    printed = json.loads(here(home, "backup", "--json", str(dest)).stdout)
+    assert (printed["sessions"], printed["copied_sessions"], printed["unchanged_files"]) == (3, 1, 4)
     assert files_below(dest) == files_below(home)

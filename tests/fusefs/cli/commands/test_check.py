@@ -1,4 +1,4 @@
-"""`grovefs health`: what monitoring relies on."""
+"""`grovefs health`: output and exit codes for monitoring. (`grovefs check` is in test_cli.py.)"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.builders import files_below, make_session
 from tests.fusefs.cli.test_cli import grovefs
 
 
-def test_a_good_home_is_well(home: Path) -> None:
+def test_working_home_passes_all_probes(home: Path) -> None:
     with Store.open(home, background=False) as store:
         store.save(make_session())
     before = files_below(home)
@@ -25,8 +25,8 @@ def test_a_good_home_is_well(home: Path) -> None:
     assert [probe["ok"] for probe in found["probes"]] == [True] * 4
 
 
-def test_too_little_room_is_not_well(home: Path) -> None:
-    """The other probes are shown all the same."""
+def test_low_disk_space_fails(home: Path) -> None:
+    """The other probes are still printed."""
     with Store.open(home, background=False):
         pass
     result = grovefs(home, "health", "--min-free", str(1 << 40))
@@ -35,8 +35,8 @@ def test_too_little_room_is_not_well(home: Path) -> None:
     assert result.stdout.count("ok ") == 3
 
 
-def test_a_home_that_cannot_be_opened_is_not_well(home: Path, tmp_path: Path) -> None:
-    """No home, and one whose index is a directory: one line with the reason, or JSON; no traceback."""
+def test_home_that_cannot_be_opened_fails(home: Path, tmp_path: Path) -> None:
+    """A missing home, or one whose index is a directory, prints one line or JSON, not a traceback."""
     missing = grovefs(tmp_path / "nowhere", "health")
     assert (missing.returncode, missing.stderr) == (1, "")
     assert "there is no home" in missing.stdout

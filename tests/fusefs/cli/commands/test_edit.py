@@ -1,4 +1,4 @@
-"""`grovefs edit`: what is refused is explained, what was typed is kept, and a change made meanwhile is seen."""
+"""`grovefs edit`: rejections are explained, the user's text is kept, and concurrent changes are detected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def filled(home: Path) -> Path:
 
 
 class Editor:
-    """Steps in Python, one for each time the editor is opened; `path` is the file it was given."""
+    """A fake editor: one Python step per invocation; `path` is the edited file."""
 
     def __init__(self, directory: Path, *steps: str) -> None:
         self.directory = directory
@@ -64,7 +64,7 @@ def title(home: Path) -> str:
     return session.title
 
 
-def test_a_good_edit_is_saved(filled: Path, tmp_path: Path) -> None:
+def test_valid_edit_is_saved(filled: Path, tmp_path: Path) -> None:
     editor = Editor(tmp_path, replace("Before", "After"))
     result = editor.edit(filled, "on")
     assert (result.returncode, result.stdout) == (0, "one: saved\n"), result.stderr
@@ -72,43 +72,43 @@ def test_a_good_edit_is_saved(filled: Path, tmp_path: Path) -> None:
     assert editor.left == []
 
 
-def test_nothing_changed_is_nothing_saved(filled: Path, tmp_path: Path) -> None:
+def test_unchanged_document_is_not_saved(filled: Path, tmp_path: Path) -> None:
     before = files_below(filled)
     editor = Editor(tmp_path, "pass")
-    assert editor.edit(filled, "one").stdout == "one: nothing was changed\n"
+    assert editor.edit(filled, "one").stdout == "one: unchanged\n"
     assert files_below(filled) == before
     assert editor.left == []
 
 
-def test_a_refusal_shows_the_line_and_offers_to_go_on(filled: Path, tmp_path: Path) -> None:
-    """What was typed is still there when the editor opens again."""
-    editor = Editor(tmp_path, replace('"Before"', "5"), replace(": 5,", ': "Mended",'))
+def test_rejection_shows_the_line_and_reopens_the_editor(filled: Path, tmp_path: Path) -> None:
+    """The rejected text is still in the file when the editor opens again."""
+    editor = Editor(tmp_path, replace('"Before"', "5"), replace(": 5,", ': "Repaired",'))
     result = editor.edit(filled, "one", answers="y\n")
     assert (result.returncode, result.stdout) == (0, "one: saved\n"), result.stderr
     assert "title: expected a string, got a number" in result.stderr
     assert '"title": 5,' in result.stderr
     assert "^" in result.stderr
-    assert (editor.opened, title(filled), editor.left) == (2, "Mended", [])
+    assert (editor.opened, title(filled), editor.left) == (2, "Repaired", [])
 
 
 @pytest.mark.parametrize("answers", ["n\n", ""])
-def test_who_gives_up_finds_what_was_typed(filled: Path, tmp_path: Path, answers: str) -> None:
-    """Rule 3: the old version stands, and the typed one is kept in the home; the last line says how to go on."""
+def test_rejected_text_is_kept_after_giving_up(filled: Path, tmp_path: Path, answers: str) -> None:
+    """Rule 3: the old version is unchanged, the rejected text is kept, and the last line says how to continue."""
     before = files_below(filled)
-    mended = "assert path.read_text() == '{ half a thought'\n" + (
+    repaired = "assert path.read_text() == '{ half a thought'\n" + (
         f"path.write_text(open({str(filled / 'sessions/one/session.json')!r}).read().replace('Before', 'After'))"
     )
-    editor = Editor(tmp_path, "path.write_text('{ half a thought')", mended)
+    editor = Editor(tmp_path, "path.write_text('{ half a thought')", repaired)
     result = editor.edit(filled, "one", answers=answers)
     assert result.returncode == 1
     assert files_below(filled) == before
     assert editor.left == []
-    again = "`grovefs edit --rejected one` goes on with it"
-    assert result.stderr.endswith(f"grovefs: not saved; what you typed is kept: {again}\n")
+    again = "`grovefs edit --rejected one` continues with it"
+    assert result.stderr.endswith(f"grovefs: not saved; your text is kept: {again}\n")
     assert editor.edit(filled, "one", "--rejected").stdout == "one: saved\n"
     assert title(filled) == "After"
     gone = editor.edit(filled, "one", "--rejected")
-    expected = "grovefs: nothing refused is kept of sessions/one/session.json; nothing was changed\n"
+    expected = "grovefs: there is no rejected version of sessions/one/session.json; nothing was changed\n"
     assert (gone.returncode, gone.stderr) == (1, expected)
     assert editor.left == []
 
@@ -120,8 +120,8 @@ def appended_meanwhile(home: Path) -> str:
     )
 
 
-def test_a_change_made_meanwhile_stands(filled: Path, tmp_path: Path) -> None:
-    """Rule 8. Going on opens the newer version; what was typed before lies beside it."""
+def test_concurrent_change_is_kept(filled: Path, tmp_path: Path) -> None:
+    """Rule 8. Editing again opens the newer version; the user's text is in a file next to it."""
     editor = Editor(
         tmp_path,
         appended_meanwhile(filled) + replace("Before", "Mine"),
@@ -138,14 +138,14 @@ def test_a_change_made_meanwhile_stands(filled: Path, tmp_path: Path) -> None:
 
 
 def given_up(home: Path, tmp_path: Path, *steps: str) -> Editor:
-    """What was typed is refused, for someone said something meanwhile, and given up for now."""
+    """An edit that was rejected because of a concurrent change and given up."""
     editor = Editor(tmp_path, appended_meanwhile(home) + replace("Before", "Mine"), *steps)
     assert editor.edit(home, "one", answers="n\n").returncode == 1
     return editor
 
 
-def test_what_was_refused_for_a_newer_version_can_be_merged(filled: Path, tmp_path: Path) -> None:
-    """Its own updated_at is no reason to refuse it for ever; what it undoes is shown, and kept in a file."""
+def test_text_rejected_for_a_newer_version_can_be_merged(filled: Path, tmp_path: Path) -> None:
+    """Its old updated_at does not block it forever; the version it replaces is shown and kept in a file."""
     editor = given_up(filled, tmp_path, replace("Mine", "Mine, after all"))
     result = editor.edit(filled, "one", "--rejected")
     assert (result.returncode, result.stdout) == (0, "one: saved\n"), result.stderr
@@ -160,15 +160,17 @@ def test_what_was_refused_for_a_newer_version_can_be_merged(filled: Path, tmp_pa
 
 
 @pytest.mark.parametrize(("answers", "expected"), [("y\n", "Mine"), ("\n", "Before"), ("", "Before")])
-def test_saving_it_as_it_is_must_be_said(filled: Path, tmp_path: Path, answers: str, expected: str) -> None:
+def test_replacing_the_newer_version_unchanged_needs_confirmation(
+    filled: Path, tmp_path: Path, answers: str, expected: str
+) -> None:
     editor = given_up(filled, tmp_path, "")
     result = editor.edit(filled, "one", "--rejected", answers=answers)
-    assert "Save it in the place of what stands now? [y/N]" in result.stderr
+    assert "Replace the current version with it? [y/N]" in result.stderr
     assert title(filled) == expected
     assert len(editor.left) == (expected == "Mine")
 
 
-def test_a_session_deleted_meanwhile_does_not_come_back(filled: Path, tmp_path: Path) -> None:
+def test_session_deleted_meanwhile_is_not_recreated(filled: Path, tmp_path: Path) -> None:
     gone = f"from store import Store\nwith Store.open({str(filled)!r}, background=False) as s: s.delete('one')\n"
     editor = Editor(tmp_path, gone + replace("Before", "Mine"))
     result = editor.edit(filled, "one", answers="n\n")
@@ -178,18 +180,18 @@ def test_a_session_deleted_meanwhile_does_not_come_back(filled: Path, tmp_path: 
     assert len(editor.left) == 1
 
 
-def test_an_editor_that_fails_saves_nothing(filled: Path, tmp_path: Path) -> None:
+def test_failing_editor_saves_nothing(filled: Path, tmp_path: Path) -> None:
     editor = Editor(tmp_path, replace("Before", "After") + "\nsys.exit(3)")
     result = editor.edit(filled, "one")
     assert result.returncode == 1
-    assert "ended with code 3" in result.stderr
+    assert "exited with code 3" in result.stderr
     assert str(editor.left[0]) in result.stderr
     assert title(filled) == "Before"
 
 
-def test_an_editor_that_does_not_start_leaves_nothing_behind(filled: Path, tmp_path: Path) -> None:
+def test_editor_that_does_not_start_leaves_no_files(filled: Path, tmp_path: Path) -> None:
     editor = Editor(tmp_path, "sys.exit(1)")
-    assert editor.edit(filled, "one").stderr == "grovefs: the editor ended with code 1; nothing was changed\n"
+    assert editor.edit(filled, "one").stderr == "grovefs: the editor exited with code 1; nothing was changed\n"
     editor.command = "/nowhere/editor"
     missing = editor.edit(filled, "one")
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
@@ -197,7 +199,7 @@ def test_an_editor_that_does_not_start_leaves_nothing_behind(filled: Path, tmp_p
     assert list(editor.tmp.iterdir()) == []
 
 
-def test_the_sidecar_can_be_edited_too(filled: Path, tmp_path: Path) -> None:
+def test_sidecar_can_be_edited(filled: Path, tmp_path: Path) -> None:
     editor = Editor(tmp_path, replace("Before", "Fresher"))
     assert '"document": "runtime.json"' in editor.edit(filled, "one", "--runtime", "--json").stdout
     assert title(filled) == "Fresher"

@@ -1,4 +1,4 @@
-"""grovefs import and export: what people and programs see."""
+"""grovefs import and export: output and exit codes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def claude(tmp_path: Path) -> Path:
     return make_claude(tmp_path / "dot-claude")
 
 
-def test_all_formats_can_be_named(home: Path) -> None:
+def test_all_formats_can_be_selected(home: Path) -> None:
     assert list(get_args(import_export.FormatName)) == [format.name for format in FORMATS]
     result = grovefs(home, "import", "--format", "bogus", str(home))
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "'claude-code', 'codex'" in result.stderr
 
 
-def test_import_says_what_it_did(home: Path, claude: Path) -> None:
-    """Into a home that it makes; a second time nothing happens."""
+def test_import_prints_a_summary(home: Path, claude: Path) -> None:
+    """It creates the home; importing again changes nothing."""
     first = grovefs(home, "import", str(claude))
     assert (first.returncode, first.stdout, first.stderr) == (
         0,
@@ -48,25 +48,25 @@ def test_import_says_what_it_did(home: Path, claude: Path) -> None:
     )
 
 
-def test_a_dry_run_makes_no_home(home: Path, claude: Path) -> None:
+def test_dry_run_does_not_create_a_home(home: Path, claude: Path) -> None:
     result = grovefs(home, "import", "--dry-run", str(claude))
-    assert result.stdout == "claude-code: would be 4 new, 0 updated, 0 unchanged, 0 kept; 0 problems\n"
+    assert result.stdout == "claude-code: dry run: 4 new, 0 updated, 0 unchanged, 0 kept; 0 problems\n"
     assert not home.exists()
 
 
-def test_problems_are_named_and_exit_with_1(home: Path, claude: Path) -> None:
+def test_problems_are_reported_and_exit_with_1(home: Path, claude: Path) -> None:
     path = claude / f"projects/-home-me-shop/{CLAUDE_ID}.jsonl"
     path.write_text(path.read_text() + '{"type": "us')
     number = len(path.read_text().splitlines())
     result = grovefs(home, "import", str(claude))
     assert result.returncode == 1
     assert result.stderr.startswith(f"problem: {path}:{number}: ")
-    told = json.loads(grovefs(home, "import", str(claude), "--json").stdout)
-    assert told["counts"] == {"new": 0, "updated": 0, "unchanged": 4, "kept": 0}
-    assert told["problems"][0]["line"] == number
+    printed = json.loads(grovefs(home, "import", str(claude), "--json").stdout)
+    assert printed["counts"] == {"new": 0, "updated": 0, "unchanged": 4, "kept": 0}
+    assert printed["problems"][0]["line"] == number
 
 
-def test_a_session_edited_here_is_named(home: Path, claude: Path) -> None:
+def test_session_edited_here_is_reported(home: Path, claude: Path) -> None:
     grovefs(home, "import", str(claude))
     with Store.open(home, background=False) as store:
         store.append(CLAUDE_ID, [{"id": "mine", "role": "user", "content": "mine"}])
@@ -77,7 +77,7 @@ def test_a_session_edited_here_is_named(home: Path, claude: Path) -> None:
     assert f"kept: {CLAUDE_ID}: runtime.json was changed here" in result.stderr or "session.json" in result.stderr
 
 
-def test_ctrl_c_says_how_far_it_got_and_leaves_no_half_session(home: Path, tmp_path: Path) -> None:
+def test_interrupted_import_prints_counts_and_leaves_whole_sessions(home: Path, tmp_path: Path) -> None:
     for number in range(400):
         say = [claude_line("user", f"u{i}", {"role": "user", "content": "words " * 200}, "00:00") for i in range(20)]
         write_lines(tmp_path / f"p/s{number:03}.jsonl", say)
@@ -90,27 +90,27 @@ def test_ctrl_c_says_how_far_it_got_and_leaves_no_half_session(home: Path, tmp_p
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.startswith("interrupted; so far: ")
-    told = int(said.split()[3])
+    assert output.startswith("interrupted; so far: ")
+    counted = int(output.split()[3])
     with Store.open(home, background=False) as store:
-        assert 3 <= told <= store.count() <= told + 1  # the last may have been saved and not yet told
+        assert 3 <= counted <= store.count() <= counted + 1  # the last may be saved but not counted
         assert store.check().is_clean
     done = grovefs(home, "import", str(tmp_path / "p"))
     assert done.returncode == 0
     assert sum(int(word) for word in done.stdout.split() if word.isdigit()) == 400
 
 
-def test_an_import_that_a_full_disk_ends_says_how_far_it_got(home: Path, tmp_path: Path) -> None:
-    """As far as it was told, it is there; the rest comes when there is room."""
+def test_import_that_fills_the_disk_prints_counts(home: Path, tmp_path: Path) -> None:
+    """Counted sessions are saved; the next run imports the rest."""
     base = tmp_path / "p"
     for name, size in (("a", 10), ("b", 8_000_000), ("c", 10)):
         say = {"role": "user", "content": "x" * size}
         write_lines(base / f"{name}.jsonl", [claude_line("user", "u", say, "00:00")])
     code = "from fusefs.cli import main; main()"
     command = [sys.executable, "-c", code, "import", str(base), "--home", str(home)]
-    small = (4_000_000, 4_000_000)  # bytes of any one file: writing more fails, as on a full disk
+    small = (4_000_000, 4_000_000)  # maximum file size in bytes: larger writes fail, as on a full disk
     result = subprocess.run(
         command,
         capture_output=True,
@@ -125,7 +125,7 @@ def test_an_import_that_a_full_disk_ends_says_how_far_it_got(home: Path, tmp_pat
     assert grovefs(home, "import", str(base)).stdout.startswith("claude-code: 2 new, 0 updated, 1 unchanged")
 
 
-def test_a_home_that_a_server_works_on_is_one_clear_error(home: Path, claude: Path) -> None:
+def test_import_into_a_home_used_by_a_server_is_one_error(home: Path, claude: Path) -> None:
     grovefs(home, "import", str(claude))
     with (home / ".session-lifecycle.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -134,7 +134,7 @@ def test_a_home_that_a_server_works_on_is_one_clear_error(home: Path, claude: Pa
     assert "a Bamboo server is at work" in result.stderr
 
 
-def test_two_imports_at_once_take_each_session_once(home: Path, claude: Path) -> None:
+def test_concurrent_imports_import_each_session_once(home: Path, claude: Path) -> None:
     code = "from fusefs.cli import main; main()"
     command = [sys.executable, "-c", code, "import", str(claude), "--home", str(home), "--json"]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -144,7 +144,7 @@ def test_two_imports_at_once_take_each_session_once(home: Path, claude: Path) ->
     assert sum(count["unchanged"] for count in counts) == 8
 
 
-def test_what_is_no_source_is_one_clear_error(home: Path, tmp_path: Path) -> None:
+def test_missing_source_is_one_error(home: Path, tmp_path: Path) -> None:
     result = grovefs(home, "import", str(tmp_path / "nowhere"))
     assert result.returncode == 1
     assert result.stderr == f"grovefs: no such file or directory: {tmp_path / 'nowhere'}\n"
@@ -162,7 +162,7 @@ def test_export_writes_files_or_to_standard_output(home: Path, claude: Path, tmp
     assert "# Dig for carts" in page
 
 
-def test_export_to_a_bamboo_home_may_be_repeated(home: Path, claude: Path, tmp_path: Path) -> None:
+def test_exporting_to_a_bamboo_home_again_changes_nothing(home: Path, claude: Path, tmp_path: Path) -> None:
     grovefs(home, "import", str(claude))
     out = str(tmp_path / "bamboo")
     first = grovefs(home, "export", "--all", "--format", "bamboo", out)
@@ -172,7 +172,7 @@ def test_export_to_a_bamboo_home_may_be_repeated(home: Path, claude: Path, tmp_p
     assert "Fix the cart" in grovefs(tmp_path / "bamboo", "ls").stdout
 
 
-def test_export_refuses_what_makes_no_sense(home: Path, claude: Path, tmp_path: Path) -> None:
+def test_export_rejects_contradictory_arguments(home: Path, claude: Path, tmp_path: Path) -> None:
     grovefs(home, "import", str(claude))
     assert grovefs(home, "export", str(tmp_path / "out")).returncode == 2
     assert grovefs(home, "export", "--all", CLAUDE_ID, str(tmp_path / "out")).returncode == 2

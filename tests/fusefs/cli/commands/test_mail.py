@@ -1,4 +1,4 @@
-"""`grovefs mail`: what people and programs see, and the exit codes they rely on."""
+"""`grovefs mail`: output and exit codes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.builders import make_session
 from tests.fusefs.cli.test_cli import grovefs
 
 
-def test_a_message_is_sent_listed_drained_and_acknowledged(home: Path) -> None:
-    """A plain text becomes the body that readers of its kind expect."""
+def test_message_is_sent_listed_drained_and_acknowledged(home: Path) -> None:
+    """A plain text becomes the body that receivers of its kind expect."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
     sent = grovefs(home, "mail", "send", "s1", "how far?", "--kind", "ask", "--from", "boss").stdout.strip()
@@ -19,7 +19,7 @@ def test_a_message_is_sent_listed_drained_and_acknowledged(home: Path) -> None:
     assert line.split("\t")[1:] == [sent, "ask", "boss", '{"question":"how far?"}']
     assert grovefs(home, "mail", "drain", "s1").stdout.startswith(line)
     assert grovefs(home, "mail", "drain", "S").stderr.startswith("grovefs: there is no session 'S'")
-    assert grovefs(home, "mail", "drain", "s").returncode == 1  # the beginning of its id will do
+    assert grovefs(home, "mail", "drain", "s").returncode == 1  # a prefix of the id is enough
     [again] = json.loads(grovefs(home, "mail", "drain", "s1", "--again", "--json").stdout)
     assert again["message"]["body"] == {"question": "how far?"}
     assert (home / again["path"]).exists()
@@ -28,7 +28,7 @@ def test_a_message_is_sent_listed_drained_and_acknowledged(home: Path) -> None:
     assert grovefs(home, "mail", "ack", "s1", sent).stderr.startswith("grovefs: no message")
 
 
-def test_draining_with_ack_takes_them_away(home: Path) -> None:
+def test_drain_with_ack_deletes_messages(home: Path) -> None:
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
     grovefs(home, "mail", "send", "s1", '{"n": 1}', "--body-json", "--kind", "event")
@@ -36,7 +36,7 @@ def test_draining_with_ack_takes_them_away(home: Path) -> None:
     assert grovefs(home, "mail", "drain", "s1", "--again").returncode == 1
 
 
-def test_what_cannot_be_sent_is_one_line(home: Path) -> None:
+def test_send_errors_are_one_line(home: Path) -> None:
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
     nobody = grovefs(home, "mail", "send", "nobody", "x")

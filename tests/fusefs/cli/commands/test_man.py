@@ -1,4 +1,4 @@
-"""grovefs man: the page tells of every command and option there is, and no formatter complains about it."""
+"""grovefs man: the page documents every command and option and formats without warnings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def page() -> str:
 
 @pytest.fixture(scope="module")
 def shown(page: str) -> str:
-    """As a reader sees it, on one line."""
+    """The formatted page, on one line."""
     command = ["groff", "-man", "-Tutf8", "-ww", "-rLL=200n", "-P-cbou"]
     result = subprocess.run(command, input=page, capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stderr) == (0, "")
@@ -49,7 +49,7 @@ def commands() -> Iterator[Any]:
             yield found
 
 
-def test_every_command_and_option_is_told_of(shown: str) -> None:
+def test_every_command_and_option_is_documented(shown: str) -> None:
     for command in commands():
         assert f"grovefs {command.name}" in shown or f" {command.name} " in shown, command.name
         for parameter in command.params:
@@ -58,13 +58,13 @@ def test_every_command_and_option_is_told_of(shown: str) -> None:
                     assert option in shown, (command.name, option)
 
 
-def test_it_says_what_help_says(shown: str) -> None:
+def test_page_contains_the_help_texts(shown: str) -> None:
     for command in commands():
         if not command.hidden:
             assert " ".join((command.help or "").split())[:60].rstrip(".") in shown, command.name
 
 
-def test_it_is_a_page_as_man_wants_it(page: str) -> None:
+def test_page_has_the_sections_of_a_manual_page(page: str) -> None:
     assert page.isascii()
     assert page.startswith('.TH GROVEFS 1 "" "grovefs ')
     sections = re.findall(r"^\.SH (.*)$", page, re.MULTILINE)
@@ -75,14 +75,14 @@ def test_it_is_a_page_as_man_wants_it(page: str) -> None:
 
 
 @pytest.mark.parametrize("text", [".TH evil", "'tis", 'a\n.so "x"', "back\\slash", "漢字"])
-def test_no_text_is_taken_for_a_command_of_the_formatter(text: str) -> None:
+def test_text_is_escaped_for_the_formatter(text: str) -> None:
     escaped = man._text(text)
     assert escaped.isascii()
     assert not re.search(r"^[.']", escaped, re.MULTILINE)
     assert '"' not in escaped
 
 
-def test_it_can_be_installed_for_man(tmp_path: Path, page: str) -> None:
+def test_page_can_be_installed(tmp_path: Path, page: str) -> None:
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
     code = "from fusefs.cli import main; main()"
     command = [sys.executable, "-c", code, "man", "--install"]

@@ -1,4 +1,4 @@
-"""Sessions from the command line: made, added to, renamed, forked, pinned, deleted and had back. No mount is needed."""
+"""Commands that create, change, delete and restore sessions. None needs a mount."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.builders import files_below, make_document, make_session
 
 
 def run(home: Path, *arguments: str, text: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """The real command, in a process of its own, with something on its standard input."""
+    """Run the real command in a new process, with `text` on standard input."""
     return subprocess.run(
         [sys.executable, "-c", "from fusefs.cli import main; main()", *arguments],
         env={**os.environ, "GROVEFS_HOME": str(home), "PYTHONPATH": os.getcwd(), **environment},
@@ -45,7 +45,7 @@ def filled(home: Path) -> Path:
 # -- new, append, attach ---------------------------------------------------------------------------------
 
 
-def test_new_makes_a_session_and_the_home_for_it(home: Path) -> None:
+def test_new_creates_a_session_and_its_home(home: Path) -> None:
     made = run(
         home, "new", "a", "-t", "Title", "--model", "m", "--user", "ada", "--system", "Be kind.", "-m", "-", text="Hi"
     )
@@ -58,7 +58,7 @@ def test_new_makes_a_session_and_the_home_for_it(home: Path) -> None:
     assert load(home, unnamed) is not None
 
 
-def test_new_never_replaces(filled: Path) -> None:
+def test_new_never_replaces_a_session(filled: Path) -> None:
     before = files_below(filled)
     for arguments in (["new", "fix-login"], ["new", "fix-login", "--from", "-"]):
         result = run(filled, *arguments, text=make_document("x").decode())
@@ -68,14 +68,14 @@ def test_new_never_replaces(filled: Path) -> None:
     assert files_below(filled) == before
 
 
-def test_new_makes_a_child(filled: Path) -> None:
+def test_new_creates_a_child(filled: Path) -> None:
     assert run(filled, "new", "second", "--child-of", "work").stdout == "fix-login/second\n"
     child = load(filled, "fix-login/second")
     assert child is not None
     assert (child.parent_session_id, child.spawn_depth) == ("worker", 2)
 
 
-def test_new_takes_a_document_of_another_id(filled: Path) -> None:
+def test_new_copies_a_document_with_another_id(filled: Path) -> None:
     assert run(filled, "new", "copy", "--from", "-", text=make_document("origin").decode()).stdout == "copy\n"
     copy = load(filled, "copy")
     assert copy is not None
@@ -85,15 +85,15 @@ def test_new_takes_a_document_of_another_id(filled: Path) -> None:
     assert run(filled, "new", "x", "--from", "-", "--title", "T").returncode == 2
 
 
-def test_a_directory_with_something_in_it_does_not_become_a_home(tmp_path: Path) -> None:
+def test_directory_with_other_files_does_not_become_a_home(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
     result = run(tmp_path, "new", "a")
     assert result.returncode == 1
-    assert "is no home" in result.stderr
+    assert "is not a home" in result.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["letter.txt"]
 
 
-def test_append_says_where_it_went(filled: Path) -> None:
+def test_append_prints_the_message_number(filled: Path) -> None:
     assert run(filled, "append", "fix-logi", "-", text="from a pipe").stdout == "fix-login#2\n"
     assert run(filled, "append", "fix the login", "done", "--role", "assistant").stdout == "fix-login#3\n"
     message = {**Message.tool_result("call-1", "output").model_dump(), "unknown": 1}
@@ -107,7 +107,7 @@ def test_append_says_where_it_went(filled: Path) -> None:
     assert run(filled, "append", "fix-login", '{"role": 1}', "--messages-json").returncode == 1
 
 
-def test_attach_prints_the_reference(filled: Path, tmp_path: Path) -> None:
+def test_attach_prints_the_url(filled: Path, tmp_path: Path) -> None:
     picture = tmp_path / "screen.png"
     picture.write_bytes(b"\x89PNG")
     url = run(filled, "attach", "fix-login", str(picture)).stdout.strip()
@@ -122,7 +122,7 @@ def test_attach_prints_the_reference(filled: Path, tmp_path: Path) -> None:
 # -- mv, fork, pin, clear ----------------------------------------------------------------------------------
 
 
-def test_mv_gives_id_title_and_project(filled: Path) -> None:
+def test_mv_changes_id_title_and_project(filled: Path) -> None:
     assert (
         run(filled, "mv", "fix-login", "signing-in", "--title", "Signing in", "--project", "web").stdout
         == "signing-in\n"
@@ -140,7 +140,7 @@ def test_mv_gives_id_title_and_project(filled: Path) -> None:
     assert (taken.returncode, taken.stderr.count("\n")) == (1, 1)
 
 
-def test_fork_prints_all_that_came_to_be(filled: Path) -> None:
+def test_fork_prints_all_new_sessions(filled: Path) -> None:
     assert run(filled, "fork", "fix-login", "again", "-t", "Again").stdout == "again\nagain/worker\n"
     copy, original = load(filled, "again"), load(filled, "fix-login")
     assert copy is not None
@@ -170,9 +170,9 @@ def test_pin_protects_until_unpin(filled: Path) -> None:
 
 
 def test_clear_asks_and_can_be_undone(filled: Path) -> None:
-    assert run(filled, "clear", "fix-login").returncode == 2  # nobody to ask
+    assert run(filled, "clear", "fix-login").returncode == 2  # not a terminal
     done = run(filled, "clear", "fix-login", "--yes")
-    assert done.stdout == "fix-login is cleared; `grovefs undelete fix-login` brings it back within seven days\n"
+    assert done.stdout == "fix-login is cleared; `grovefs undelete fix-login` restores it within seven days\n"
     session = load(filled, "fix-login")
     assert session is not None
     assert session.messages == []
@@ -185,12 +185,12 @@ def test_clear_asks_and_can_be_undone(filled: Path) -> None:
 # -- rm, undelete, cleanup -----------------------------------------------------------------------------------
 
 
-def test_rm_says_how_to_have_it_back(filled: Path) -> None:
-    """And that way works, to the last byte."""
+def test_rm_prints_the_command_that_restores_it(filled: Path) -> None:
+    """And that command restores every byte."""
     before = files_below(filled)
     done = run(filled, "rm", "fix-login")
     assert done.stdout == (
-        "deleted fix-login and 1 descendant; `grovefs undelete fix-login` brings it back within seven days\n"
+        "deleted fix-login and 1 descendant; `grovefs undelete fix-login` restores it within seven days\n"
     )
     assert load(filled, "fix-login") is None
     assert run(filled, "undelete", "fix-l").stdout == "restored: fix-login, fix-login/worker\n"
@@ -198,7 +198,7 @@ def test_rm_says_how_to_have_it_back(filled: Path) -> None:
     assert run(filled, "undelete", "fix-login").returncode == 1
 
 
-def test_rm_touches_nothing_if_one_name_is_wrong(filled: Path) -> None:
+def test_rm_deletes_nothing_if_one_name_is_wrong(filled: Path) -> None:
     before = files_below(filled)
     for wrong in ("nobody", "fix"):
         result = run(filled, "rm", "fix-login", wrong)
@@ -207,7 +207,7 @@ def test_rm_touches_nothing_if_one_name_is_wrong(filled: Path) -> None:
     assert files_below(filled) == before
 
 
-def test_rm_goes_on_past_a_pinned_one(filled: Path) -> None:
+def test_rm_skips_pinned_sessions(filled: Path) -> None:
     run(filled, "pin", "worker")
     result = run(filled, "rm", "fix-login", "fix-logout", "--json")
     assert result.returncode == 1
@@ -218,8 +218,8 @@ def test_rm_goes_on_past_a_pinned_one(filled: Path) -> None:
     assert run(filled, "rm", "--force", "fix-login").returncode == 0
 
 
-def test_what_is_not_the_whole_id_is_deleted_only_if_that_is_meant(filled: Path) -> None:
-    """A command that is run again must not go on with the next session of a like name."""
+def test_rm_by_prefix_needs_confirmation(filled: Path) -> None:
+    """Run again, the command must not delete another session with a similar name."""
     result = run(filled, "rm", "fix-logi")
     assert result.returncode == 2
     assert "fix-login" in result.stderr
@@ -228,7 +228,7 @@ def test_what_is_not_the_whole_id_is_deleted_only_if_that_is_meant(filled: Path)
     assert run(filled, "show", "fix-login").returncode == 1
 
 
-def test_the_latest_deletion_is_the_one_had_back(filled: Path) -> None:
+def test_undelete_restores_the_latest_deletion(filled: Path) -> None:
     run(filled, "rm", "fix-logout")
     run(filled, "new", "fix-logout", "--title", "The second")
     run(filled, "rm", "fix-logout")
@@ -243,27 +243,27 @@ def test_the_latest_deletion_is_the_one_had_back(filled: Path) -> None:
     assert "exists again" in there.stderr
 
 
-def test_a_beginning_that_several_deletions_have_is_refused(filled: Path) -> None:
+def test_ambiguous_prefix_of_deletions_is_rejected(filled: Path) -> None:
     run(filled, "rm", "fix-login", "fix-logout")
     result = run(filled, "undelete", "fix")
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
     assert "fix-login, fix-logout" in result.stderr
 
 
-def test_cleanup_shows_first_and_asks(filled: Path) -> None:
-    run(filled, "new", "hollow")
-    assert run(filled, "cleanup", "empty", "--dry-run").stdout.splitlines()[-1].endswith("would go")
+def test_cleanup_lists_sessions_and_asks(filled: Path) -> None:
+    run(filled, "new", "empty-one")
+    assert run(filled, "cleanup", "empty", "--dry-run").stdout.splitlines()[-1].startswith("would delete ")
     assert run(filled, "cleanup", "empty").returncode == 2
     done = json.loads(run(filled, "cleanup", "empty", "--yes", "--json").stdout)
-    assert "hollow" in done["doomed"]
-    assert done["deleted"] == len(done["doomed"])
-    assert load(filled, "hollow") is None
+    assert "empty-one" in done["to_delete"]
+    assert done["deleted"] == len(done["to_delete"])
+    assert load(filled, "empty-one") is None
     assert load(filled, "fix-login") is not None
     assert run(filled, "cleanup", "everything").returncode == 2
 
 
-def test_what_ls_prints_can_be_given_to_the_others(filled: Path) -> None:
-    """Exactly: a child as root/child, for its id may lie under several roots."""
+def test_names_printed_by_ls_are_accepted_by_other_commands(filled: Path) -> None:
+    """A child is printed as root/child, because its id may exist under several roots."""
     run(filled, "fork", "fix-login", "again")
     names = [line.split("\t")[1] for line in run(filled, "ls").stdout.splitlines()]
     assert sorted(names) == ["again", "again/worker", "fix-login", "fix-login/worker", "fix-logout"]

@@ -1,4 +1,4 @@
-"""`grovefs projects`: what people see of them."""
+"""`grovefs projects`: output and exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_projects_are_listed_shown_and_rebuilt(home: Path) -> None:
     assert (home / "projects/k/index.json").exists()
 
 
-def test_a_workspace_has_a_key(home: Path, tmp_path: Path) -> None:
+def test_projects_are_found_by_workspace_path_and_key(home: Path, tmp_path: Path) -> None:
     assert grovefs(home, "projects", "key", str(tmp_path)).stdout == f"{project_key(tmp_path)}\n"
     with Store.open(home, background=False) as store:
         store.projects.save(ProjectSession(project_key(tmp_path), "p"), {"title": "By its path"})
@@ -34,7 +34,7 @@ def test_a_workspace_has_a_key(home: Path, tmp_path: Path) -> None:
     assert "By its path" in grovefs(home, "projects", "list", "--", project_key(tmp_path)).stdout
 
 
-def test_what_is_not_there_is_one_line(home: Path) -> None:
+def test_missing_projects_and_sessions_are_one_line_errors(home: Path) -> None:
     with Store.open(home, background=False) as store:
         store.projects.save(ProjectSession("k", "p"), {})
     for arguments in (("list", "nowhere"), ("show", "k", "nobody"), ("rebuild", "nowhere")):

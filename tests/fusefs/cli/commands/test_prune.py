@@ -1,4 +1,4 @@
-"""`grovefs prune`: the plan first, and nothing without a yes."""
+"""`grovefs prune`: lists the plan and deletes nothing without confirmation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ids(home: Path) -> list[str]:
         return store.ids()
 
 
-def test_a_dry_run_says_what_would_go_and_why(aged: Path) -> None:
+def test_dry_run_lists_what_would_be_deleted_and_why(aged: Path) -> None:
     before = files_below(aged)
     result = grovefs(aged, "prune", "--days", "30", "--dry-run")
     assert result.returncode == 0
@@ -37,51 +37,51 @@ def test_a_dry_run_says_what_would_go_and_why(aged: Path) -> None:
         ["older", "1 session", "not changed for 200 days", "The older one"],
         ["old", "1 session", "not changed for 100 days", "The old one"],
     ]
-    assert lines[2:] == ["spared: pinned: pinned is pinned", "2 sessions would go, 1 root spared, 1 kept"]
+    assert lines[2:] == ["protected: pinned: pinned is pinned", "would delete 2 sessions, 1 root protected, 1 kept"]
     assert files_below(aged) == before
 
 
-def test_nothing_goes_without_a_yes(aged: Path) -> None:
-    """Where nobody can be asked it is a wrong usage."""
+def test_nothing_is_deleted_without_confirmation(aged: Path) -> None:
+    """Without a terminal it is a usage error."""
     result = grovefs(aged, "prune", "--keep", "1")
     assert result.returncode == 2
     assert "--yes" in result.stderr
     assert len(ids(aged)) == 4
 
 
-def test_with_a_yes_it_goes_to_the_trash(aged: Path) -> None:
+def test_pruned_sessions_go_to_the_trash(aged: Path) -> None:
     result = grovefs(aged, "prune", "--keep", "2", "--yes")
-    assert result.stdout.splitlines()[-1] == "1 session deleted; `grovefs undelete` has them back for seven days"
+    assert result.stdout.splitlines()[-1] == "deleted 1 session; `grovefs trash` lists what can be restored"
     assert ids(aged) == ["new", "old", "pinned"]
     with Store.open(aged, background=False) as store:
         assert [d.session_id for d in store.trash.deleted()] == ["older"]
 
 
-def test_programs_get_json(aged: Path) -> None:
+def test_json_output(aged: Path) -> None:
     plan = json.loads(grovefs(aged, "prune", "--days", "150", "--dry-run", "--json").stdout)
-    assert [tree["root"] for tree in plan["doomed"]] == ["older"]
-    assert (plan["spared"][0]["root"], plan["kept"], plan["deleted"]) == ("pinned", 2, None)
+    assert [tree["root"] for tree in plan["to_delete"]] == ["older"]
+    assert (plan["protected"][0]["root"], plan["kept"], plan["deleted"]) == ("pinned", 2, None)
     done = json.loads(grovefs(aged, "prune", "--days", "150", "--yes", "--json").stdout)
     assert done["deleted"] == ["older"]
     none = json.loads(grovefs(aged, "prune", "--days", "150", "--yes", "--json").stdout)
-    assert (none["doomed"], none["deleted"]) == ([], None)
+    assert (none["to_delete"], none["deleted"]) == ([], None)
 
 
-def test_a_timer_runs_it_once_in_a_while(aged: Path) -> None:
+def test_every_limits_how_often_it_runs(aged: Path) -> None:
     first = grovefs(aged, "prune", "--days", "150", "--every", "3600")
-    assert first.stdout == "1 session deleted; `grovefs undelete` has them back for seven days\n"
+    assert first.stdout == "deleted 1 session; `grovefs trash` lists what can be restored\n"
     second = grovefs(aged, "prune", "--days", "50", "--every", "3600", "--json")
     assert json.loads(second.stdout) == {"ran": False, "deleted": []}
     assert ids(aged) == ["new", "old", "pinned"]
 
 
-def test_what_to_keep_must_be_said(aged: Path) -> None:
+def test_days_or_keep_is_required(aged: Path) -> None:
     for wrong in ([], ["--days", "0"], ["--keep", "0"], ["--days", "-1"], ["--days", "nan"]):
         assert grovefs(aged, "prune", *wrong, "--yes").returncode == 2, wrong
     assert len(ids(aged)) == 4
 
 
-def test_agent_records_are_pruned_in_the_same_way(home: Path) -> None:
+def test_agent_records_are_pruned(home: Path) -> None:
     with Store.open(home, background=False) as store:
         for number, days in enumerate([0, 50, 60]):
             moment = Timestamp.from_ns(time.time_ns() - days * DAY_NS)
@@ -92,8 +92,8 @@ def test_agent_records_are_pruned_in_the_same_way(home: Path) -> None:
         ["a2", "created 60 days ago"],
         ["a1", "created 50 days ago"],
     ]
-    assert shown[2].startswith("spared: odd:")
-    assert shown[3] == "2 agent records would go, 1 spared, 1 kept"
+    assert shown[2].startswith("protected: odd:")
+    assert shown[3] == "would delete 2 agent records, 1 protected, 1 kept"
     assert grovefs(home, "prune", "--agents", "--days", "30").returncode == 2
     done = json.loads(grovefs(home, "prune", "--agents", "--days", "30", "--yes", "--batch", "1", "--json").stdout)
     assert done["deleted"] == ["a2", "a1"]

@@ -1,4 +1,4 @@
-"""`grovefs state`: documents from and to the command line."""
+"""`grovefs state`: saving, listing, printing and deleting documents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def save(home: Path, document: str, raw: bytes) -> subprocess.CompletedProcess[b
     return subprocess.run(command, env=environment, input=raw, capture_output=True, timeout=60)
 
 
-def test_a_document_is_saved_listed_shown_found_and_deleted(home: Path) -> None:
+def test_document_is_saved_listed_shown_found_and_deleted(home: Path) -> None:
     with Store.open(home, background=False):
         pass
     assert save(home, "memory/facts/f1.json", b'{"content": "the barn"}').returncode == 0
@@ -33,7 +33,7 @@ def test_a_document_is_saved_listed_shown_found_and_deleted(home: Path) -> None:
     assert (missing.returncode, missing.stderr.startswith("grovefs: there is no state document")) == (1, True)
 
 
-def test_what_cannot_be_saved_is_one_line(home: Path) -> None:
+def test_invalid_documents_are_one_line_errors(home: Path) -> None:
     with Store.open(home, background=False):
         pass
     broken = save(home, "a/x.json", b"{")

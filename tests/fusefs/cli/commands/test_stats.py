@@ -1,4 +1,4 @@
-"""`grovefs stats`: numbers, a chart, a picture."""
+"""`grovefs stats`: tables, charts and images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def used(home: Path) -> Path:
     return home
 
 
-def test_two_tables_with_heads_are_piped(used: Path) -> None:
+def test_piped_output_is_two_tables_with_headings(used: Path) -> None:
     by_model, by_day = run(used, "stats").stdout.split("\n\n")
     rows = [line.split("\t") for line in by_model.splitlines()]
     assert rows[0] == ["model", "sessions", "messages", "calls", "tokens in", "out", "cached", "cost"]
@@ -39,13 +39,13 @@ def test_two_tables_with_heads_are_piped(used: Path) -> None:
     assert "2020-01-01\t7\n" in run(used, "stats", "--all").stdout
 
 
-def test_a_table_and_a_chart_are_shown_to_people(used: Path) -> None:
+def test_terminal_output_is_a_table_and_a_chart(used: Path) -> None:
     shown = on_a_terminal(used, "stats")
     assert "tokens per day" in shown
     assert "█" * 40 in shown
 
 
-def test_programs_get_rows_and_costs_from_prices(used: Path, tmp_path: Path) -> None:
+def test_json_has_rows_and_costs_from_prices(used: Path, tmp_path: Path) -> None:
     prices = tmp_path / "prices.json"
     prices.write_text('{"big": {"input_tokens": 1, "output_tokens": 20}}')
     found = json.loads(run(used, "stats", "--json", "--prices", str(prices)).stdout)
@@ -56,7 +56,7 @@ def test_programs_get_rows_and_costs_from_prices(used: Path, tmp_path: Path) -> 
     assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1)
 
 
-def test_a_picture_is_written(used: Path, tmp_path: Path) -> None:
+def test_chart_images_are_written(used: Path, tmp_path: Path) -> None:
     picture = tmp_path / "chart.svg"
     assert run(used, "stats", "--all", "--svg", str(picture)).returncode == 0
     titles = [
@@ -69,7 +69,7 @@ def test_a_picture_is_written(used: Path, tmp_path: Path) -> None:
 
 
 def pixels(picture: bytes) -> list[bytes]:
-    """The rows of a PNG of ours, three bytes a pixel; checks its sums on the way."""
+    """Decode the rows of a PNG, three bytes per pixel, and verify its checksums."""
     place, found = 8, dict[bytes, bytes]()
     while place < len(picture):
         (size,) = struct.unpack_from(">I", picture, place)
@@ -83,8 +83,8 @@ def pixels(picture: bytes) -> list[bytes]:
     return [raw[y * (1 + 3 * width) + 1 : (y + 1) * (1 + 3 * width)] for y in range(height)]
 
 
-def test_bars_of_a_picture_are_to_scale() -> None:
-    """A viewer can open it; half as much is half as high; every letter that days and counts need is there."""
+def test_bars_of_an_image_are_to_scale() -> None:
+    """The PNG is valid, half the value is half the height, and the font has all characters needed."""
     rows = pixels(png({"2026-11-15": 1_200_000, "2026-11-16": 600_000, "unknown": 0}, "tokens per day"))
     bars = [sum(row[3 * x : 3 * x + 3] == b"\x3a\x7d\x44" for row in rows) for x in (60, 120, 180)]
     assert bars == [320, 160, 0]
@@ -93,7 +93,7 @@ def test_bars_of_a_picture_are_to_scale() -> None:
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["C", "Z"])), st.integers(0, 10**15)))
-def test_bars_are_to_scale_and_pictures_well_formed(values: dict[str, int]) -> None:
+def test_bars_are_to_scale_and_svg_is_well_formed(values: dict[str, int]) -> None:
     drawn = [line.count("█") for line in bars(values)]
     assert len(drawn) == len(values)
     order = sorted(range(len(values)), key=lambda place: list(values.values())[place])

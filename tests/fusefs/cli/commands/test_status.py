@@ -15,8 +15,8 @@ from tests.builders import make_session
 from tests.fusefs.cli.commands.test_modify import run
 
 
-def test_mounts_of_ours_are_found_among_others(tmp_path: Path) -> None:
-    """As proc(5) writes them: spaces and backslashes as octal numbers."""
+def test_grovefs_mounts_are_found_among_others(tmp_path: Path) -> None:
+    """In the format of proc(5): spaces and backslashes are octal escapes."""
     place = tmp_path / "my mount\\x"
     place.mkdir()
     escaped = str(place).replace("\\", "\\134").replace(" ", "\\040")
@@ -29,7 +29,7 @@ def test_mounts_of_ours_are_found_among_others(tmp_path: Path) -> None:
     assert (mount.mountpoint, mount.read_only, mount.state) == (place, True, "mounted")
 
 
-def test_a_dead_mount_is_told_from_a_living_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_mount_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     def stat(place: object) -> None:
         raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
 
@@ -38,17 +38,17 @@ def test_a_dead_mount_is_told_from_a_living_one(monkeypatch: pytest.MonkeyPatch)
     assert mount.state == "dead"
 
 
-def test_the_home_is_described(home: Path) -> None:
+def test_home_is_described(home: Path) -> None:
     with Store.open(home, background=False) as store:
         store.save(make_session("one"))
         store.save(make_session("two"))
         store.delete("two")
-    stands = json.loads(run(home, "status", "--json").stdout)["home"]
-    assert (stands["sessions"], stands["in_trash"], stands["damaged"]) == (1, 1, {})
+    state = json.loads(run(home, "status", "--json").stdout)["home"]
+    assert (state["sessions"], state["in_trash"], state["damaged"]) == (1, 1, {})
     assert "1 session, 1 deletion in the trash" in run(home, "status").stdout
 
 
-def test_trouble_is_an_exit_code(home: Path, tmp_path: Path) -> None:
+def test_damage_sets_the_exit_code(home: Path, tmp_path: Path) -> None:
     with Store.open(home, background=False) as store:
         store.save(make_session("one"))
     (home / "sessions/one/session.json").write_text("{")

@@ -1,4 +1,4 @@
-"""`grovefs tail`: the end of a conversation, and what comes."""
+"""`grovefs tail`: the last messages, and following a session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from store import Message, Session, Store
 from tests.builders import make_session
 from tests.fusefs.cli.commands.test_modify import run
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def filled(home: Path) -> Path:
 
 
 class Following:
-    """A running `tail -f`, and what it has printed so far."""
+    """A running `tail -f` and its output so far."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -48,7 +48,7 @@ class Following:
                 text.extend(chunk)
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not is_so():
             assert time.monotonic() < deadline, (self.out, self.err)
             time.sleep(0.02)
@@ -72,7 +72,7 @@ def following(home: Path, *arguments: str) -> Iterator[Following]:
             reader.join()
 
 
-def test_the_last_messages_are_printed(filled: Path) -> None:
+def test_last_messages_are_printed(filled: Path) -> None:
     shown = run(filled, "tail", "one", "-n", "2").stdout
     assert [line[:5] for line in shown.splitlines() if line.startswith("## ")] == ["## [2", "## [3"]
     assert "msg-2" in shown
@@ -82,7 +82,7 @@ def test_the_last_messages_are_printed(filled: Path) -> None:
     assert run(filled, "tail", "one", "-n", "0").stdout == ""
 
 
-def test_following_shows_what_comes_until_it_is_interrupted(filled: Path) -> None:
+def test_follow_prints_new_messages_until_interrupted(filled: Path) -> None:
     def finish(session: Session) -> None:
         session.last_run_status = "completed"
 
@@ -92,14 +92,14 @@ def test_following_shows_what_comes_until_it_is_interrupted(filled: Path) -> Non
             store.append("one", [Message.assistant("a new thought")])
             tail.until(lambda: b"## [4] assistant" in tail.out and b"a new thought" in tail.out)
             store.update("one", finish)
-            tail.until(lambda: b"the run is now: completed" in tail.err)
+            tail.until(lambda: b"run status: completed" in tail.err)
         tail.process.send_signal(signal.SIGINT)
-        assert tail.process.wait(PATIENCE_S) == 0
+        assert tail.process.wait(TIMEOUT_S) == 0
         assert tail.out.count(b"a new thought") == 1
 
 
-def test_an_edit_on_the_files_themselves_is_seen(filled: Path) -> None:
-    """Also one of what was shown already, which is said beside the conversation."""
+def test_follow_notices_direct_edits_of_the_files(filled: Path) -> None:
+    """An edit of printed messages is noted on standard error."""
     path = filled / "sessions/one/session.json"
     with following(filled, "one") as tail:
         tail.until(lambda: b"msg-3" in tail.out)
@@ -107,14 +107,14 @@ def test_an_edit_on_the_files_themselves_is_seen(filled: Path) -> None:
         new.write_bytes(path.read_bytes().replace(b"msg-3", b"rewritten"))
         new.replace(path)
         tail.until(lambda: b"rewritten" in tail.out)
-        assert b"what came before was edited" in tail.err
+        assert b"earlier messages were edited" in tail.err
         assert tail.out.count(b"msg-2") == 1
 
 
-def test_a_session_that_is_deleted_ends_it(filled: Path) -> None:
+def test_follow_ends_when_the_session_is_deleted(filled: Path) -> None:
     with following(filled, "one") as tail:
         tail.until(lambda: b"msg-3" in tail.out)
         with Store.open(filled, background=False) as store:
             store.delete("one")
-        assert tail.process.wait(PATIENCE_S) == 1
-        tail.until(lambda: b"session one is gone" in tail.err)
+        assert tail.process.wait(TIMEOUT_S) == 1
+        tail.until(lambda: b"session one was deleted; `grovefs trash` lists deletions" in tail.err)

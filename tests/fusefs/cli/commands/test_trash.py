@@ -29,7 +29,7 @@ def ids(home: Path) -> list[str]:
         return store.ids()
 
 
-def test_what_was_deleted_is_listed(emptied: Path) -> None:
+def test_deletions_are_listed(emptied: Path) -> None:
     (line,) = grovefs(emptied, "trash").stdout.splitlines()
     assert line.split("\t")[3:] == ["first", "deleted", "About trees"]
     (found,) = json.loads(grovefs(emptied, "trash", "--json").stdout)
@@ -39,22 +39,22 @@ def test_what_was_deleted_is_listed(emptied: Path) -> None:
 
 
 @pytest.mark.parametrize("called", ["first", "fir", "about TREES", ""])
-def test_it_can_be_had_back(emptied: Path, called: str) -> None:
-    """By its id, a beginning of it, its title, or its name in the trash; children and all."""
+def test_undelete_restores_a_session(emptied: Path, called: str) -> None:
+    """By id, prefix, title, or name in the trash; with its children."""
     name = called or grovefs(emptied, "trash").stdout.split("\t")[0]
     result = grovefs(emptied, "undelete", name)
     assert result.stdout == "restored: first, first/kid\n"
     assert ids(emptied) == ["first", "first/kid", "second"]
-    assert grovefs(emptied, "trash").stdout == "nothing was deleted in the last 7 days\n"
+    assert grovefs(emptied, "trash").stdout == "no deletions in the last 7 days\n"
 
 
-def test_what_is_not_there_is_one_line_with_the_remedy(emptied: Path) -> None:
+def test_unknown_name_is_one_line_with_a_hint(emptied: Path) -> None:
     result = grovefs(emptied, "undelete", "nobody")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == "grovefs: there is no 'nobody' in the trash; `grovefs trash` lists its contents\n"
 
 
-def test_nothing_is_put_over_what_came_since(emptied: Path) -> None:
+def test_undelete_does_not_replace_a_new_session(emptied: Path) -> None:
     with Store.open(emptied, background=False) as store:
         store.save(make_session("first", title="A new one"))
     result = grovefs(emptied, "undelete", "first")
@@ -63,8 +63,8 @@ def test_nothing_is_put_over_what_came_since(emptied: Path) -> None:
     assert ids(emptied) == ["first", "second"]
 
 
-def test_what_went_in_the_same_go_comes_back_with_it(emptied: Path) -> None:
-    """As `rm -r` in a mount deletes, child by child; but not what had been deleted long before."""
+def test_undelete_restores_everything_deleted_together(emptied: Path) -> None:
+    """`rm -r` in a mount deletes child by child. A child deleted long before stays deleted."""
     with Store.open(emptied, background=False) as store:
         for kid in ("old", "young"):
             store.save(Session.new_child(kid, "second", "m", "A child"))
@@ -77,7 +77,7 @@ def test_what_went_in_the_same_go_comes_back_with_it(emptied: Path) -> None:
     assert ids(emptied) == ["second", "second/young"]
 
 
-def test_several_that_begin_so_are_named(emptied: Path) -> None:
+def test_ambiguous_prefix_lists_candidates(emptied: Path) -> None:
     with Store.open(emptied, background=False) as store:
         store.save(make_session("fire"))
         store.delete("fire")
@@ -86,8 +86,8 @@ def test_several_that_begin_so_are_named(emptied: Path) -> None:
     assert ids(emptied) == ["second"]
 
 
-def test_a_tree_taken_name_by_name_is_one_line_and_comes_back_whole(emptied: Path) -> None:
-    """As `rm -r` in a mount does it, pictures and logs too."""
+def test_tree_deleted_file_by_file_is_one_deletion(emptied: Path) -> None:
+    """`rm -r` in a mount deletes file by file; attachments and logs are restored too."""
     with Store.open(emptied, background=False) as store:
         attached = store.attach("second", b"\x89PNG", "image/png")
         store.usage.append("second", {"input_tokens": 1})
@@ -105,10 +105,10 @@ def test_a_tree_taken_name_by_name_is_one_line_and_comes_back_whole(emptied: Pat
         assert store.check().is_clean
 
 
-def test_the_trash_is_emptied_only_when_told(emptied: Path) -> None:
+def test_emptying_the_trash_needs_confirmation(emptied: Path) -> None:
     refused = grovefs(emptied, "trash", "--empty")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert grovefs(emptied, "undelete", "first").returncode == 0
     grovefs(emptied, "rm", "first")
-    assert grovefs(emptied, "trash", "--empty", "--yes").stdout == "erased: 1 deletion\n"
+    assert grovefs(emptied, "trash", "--empty", "--yes").stdout == "erased 1 deletion\n"
     assert grovefs(emptied, "undelete", "first").returncode == 1
