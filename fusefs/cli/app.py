@@ -70,7 +70,13 @@ SessionNames = Annotated[
 def start(
     show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     home: Annotated[
-        Path | None, typer.Option("--home", "-H", help="Directory that holds the sessions. May also follow COMMAND.")
+        Path | None,
+        typer.Option(
+            "--home",
+            "-H",
+            help="Directory that holds the sessions. May also follow COMMAND.",
+            show_default="$GROVEFS_HOME, $BAMBOO_DATA_DIR or ~/.grovefs",
+        ),
     ] = None,
 ) -> None:
     if home is not None:

@@ -17,6 +17,7 @@ import typer
 
 from fusefs.cli import load
 from fusefs.cli.app import app
+from fusefs.cli.commands.grep import HELP as GREP_HELP
 from fusefs.cli.terminal import echo
 
 _OPENING = re.compile(r"^[.']", re.MULTILINE)
@@ -67,7 +68,7 @@ def render() -> str:
     lines = [
         f'.TH GROVEFS 1 "" "grovefs {version("grovefs")}" "User Commands"',
         ".SH NAME",
-        f"grovefs \\- {_text(_plain_help(command).splitlines()[0])}",
+        f"grovefs \\- {_text(_plain_help(command).splitlines()[0].rstrip('.'))}",
         ".SH SYNOPSIS",
         ".B grovefs",
         ".I COMMAND",
@@ -91,19 +92,30 @@ def render() -> str:
 
 
 def _commands(group: Any, context: Any) -> Iterator[str]:
-    """All commands; those of a group as `mail send`."""
+    """All commands. A group such as `mail` is described before its commands."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         if command.hidden:
             continue
-        inner = command.make_context(name, [], parent=context, resilient_parsing=True)
-        if hasattr(command, "list_commands"):
-            yield from _commands(command, inner)
+        if name == "grep":
+            yield from _grep(command)
             continue
+        inner = command.make_context(name, [], parent=context, resilient_parsing=True)
         usage = " ".join([inner.command_path, *command.collect_usage_pieces(inner)])
         yield f".SS {_text(usage)}"
         yield from _paragraphs(_plain_help(command))
-        yield from _parameters(command, inner)
+        if hasattr(command, "list_commands"):
+            yield from _commands(command, inner)
+        else:
+            yield from _parameters(command, inner)
+
+
+def _grep(command: Any) -> Iterator[str]:
+    """`grovefs grep`, whose help is plain text because its options are those of GNU grep."""
+    usage, _, text = GREP_HELP.partition("\n")
+    yield f".SS {_text(usage.removeprefix('Usage: '))}"
+    yield from _paragraphs(_plain_help(command))
+    yield from (".PP", ".nf", _text(text.strip()), ".fi")
 
 
 def _plain_help(command: Any) -> str:
@@ -111,10 +123,10 @@ def _plain_help(command: Any) -> str:
 
 
 def _parameters(command: Any, context: Any) -> Iterator[str]:
-    """Arguments, then options. --help, which every command has, is listed once."""
+    """Arguments, then options. --help and --home, which every command has, are listed once."""
     found = sorted(command.get_params(context), key=lambda parameter: parameter.param_type_name != "argument")
     for parameter in found:
-        if parameter.name == "help" and context.parent is not None:
+        if parameter.name in ("help", "home") and context.parent is not None:
             continue
         record = parameter.get_help_record(context)
         if record is not None and record[1]:  # hidden options and arguments without a help text have none

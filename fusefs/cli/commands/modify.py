@@ -106,7 +106,7 @@ def clear(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove all messages of a session, except the first system message, and its attachments.
+    """Remove the messages and attachments of a session; only its first system message stays.
 
     They stay in the trash for seven days.
 

@@ -45,16 +45,17 @@ def mount(
         bool,
         typer.Option(
             "--allow-other",
-            help="Give other users access, as far as the file modes in the home allow (0700 and 0600 by default). By "
-            "default only the mounting user has access (not even root). Non-root users need user_allow_other in "
-            "/etc/fuse.conf to pass this option.",
+            help="Give other users access, as far as the file modes in the home allow (0700 and 0600 unless changed). "
+            "Without this option only the mounting user has access, not even root. Non-root users need "
+            "user_allow_other in /etc/fuse.conf to use it.",
         ),
     ] = False,
     durability: Annotated[
         Durability, typer.Option(help="full: a save survives power loss; normal: only a crash of GroveFS.")
     ] = "full",
     on_conflict: Annotated[
-        Literal["reject", "overwrite"], typer.Option(help="When a document older than the one it replaces is written.")
+        Literal["reject", "overwrite"],
+        typer.Option(help="How to treat a document that is older than the one it replaces."),
     ] = "reject",
     beside_bamboo: Annotated[
         bool, typer.Option("--beside-bamboo", help="Allow writes while a Bamboo server uses the home.")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fusefs.cli.app import Home, Json, app, confirm, open_store, plural, print_json, progress_bar
+from fusefs.cli.app import Home, Json, app, confirm, open_store, plural, print_json, print_table, progress_bar
 from fusefs.cli.terminal import echo
 from store import Keep, PrunePlan, Store
 from store.workspace.agent_records import BATCH
@@ -84,8 +84,8 @@ def _prune_if_due(store: Store, keep: Keep, every_s: float, *, as_json: bool) ->
 def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     plan = store.prune.plan_agents(keep)
     if not as_json:
-        for record, reason in plan.to_delete:
-            echo(f"{record.created_at[:10]}\t{record.name}\t{reason}")
+        rows = [(record.created_at[:10], record.name, reason) for record, reason in plan.to_delete]
+        print_table(("created", "name", "reason"), rows)
         for name in plan.unreadable:
             echo(f"protected: {name}: unreadable or without a creation time")
     records = plural(len(plan.to_delete), "agent record")
@@ -105,9 +105,11 @@ def _prune_agents(store: Store, keep: Keep, batch: int, *, dry_run: bool, yes: b
 
 
 def _print_plan(plan: PrunePlan) -> None:
-    for tree in plan.to_delete:
-        row = (tree.updated_at[:10], str(tree.root), plural(len(tree.sessions), "session"), tree.reason, tree.title)
-        echo("\t".join(row))
+    rows = [
+        (tree.updated_at[:10], str(tree.root), plural(len(tree.sessions), "session"), tree.reason, tree.title)
+        for tree in plan.to_delete
+    ]
+    print_table(("updated", "root", "size", "reason", "title"), rows)
     for tree in plan.protected:
         echo(f"protected: {tree.root}: {tree.reason}")
 
