@@ -106,31 +106,34 @@ UNWRAPPED_COLUMNS = 40  # cells up to this width are not wrapped
 _STATUS_STYLES = {"completed": "green", "running": "yellow", "suspended": "magenta", "error": "bold red"}
 
 
-def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print columns with headings on a terminal; tab-separated lines without headings when piped."""
     lines = [list(map(clean_cell, row)) for row in rows]
     if not sys.stdout.isatty():
         sys.stdout.write("".join("\t".join(line) + "\n" for line in lines))
         sys.stdout.flush()
-        return
-    if not lines:  # no headings above nothing
-        return
+    elif lines:  # no headings above nothing
+        _print_columns(headings, lines)
+
+
+def _print_columns(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for place, head in enumerate(heads):  # ids and times must be easy to copy: only the last column may wrap
-        longest = max((cell_len(row[place]) for row in lines), default=0)
-        table.add_column(head, min_width=longest if longest <= UNWRAPPED_COLUMNS and place < len(heads) - 1 else None)
-    for row in lines:  # as Text: brackets in a title are not rich markup
-        table.add_row(*(Text(cell, _style(head, cell)) for head, cell in zip(heads, row, strict=True)))
+    for place, heading in enumerate(headings):  # ids and times must be easy to copy: only the last column may wrap
+        longest = max(cell_len(line[place]) for line in lines)
+        is_wrapped = longest > UNWRAPPED_COLUMNS or place == len(headings) - 1
+        table.add_column(heading, min_width=None if is_wrapped else longest)
+    for line in lines:  # as Text: brackets in a title are not rich markup
+        table.add_row(*(Text(cell, _style(heading, cell)) for heading, cell in zip(headings, line, strict=True)))
     Console().print(table)
 
 
-def _style(head: str, cell: str) -> str:
-    return _STATUS_STYLES.get(cell, "") if head == "status" else ""
+def _style(heading: str, cell: str) -> str:
+    return _STATUS_STYLES.get(cell, "") if heading == "status" else ""
 
 
 def confirm(question: str, instead: str = "--yes, or --dry-run to preview") -> bool:

@@ -10,7 +10,7 @@ import re
 import sys
 
 # C0 and C1 controls (escape sequences begin with one), bidirectional embeddings, overrides and isolates, which make
-# text look different from what it is, and surrogates (bytes of a file name that are not UTF-8).
+# text look different from its content, and surrogates (bytes of a file name that are not UTF-8).
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LINE_BREAKS = re.compile(r"[\t\n]+")
 

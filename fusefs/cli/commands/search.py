@@ -47,8 +47,8 @@ def search(
     if as_json:
         print_json([_record(hit) for hit in hits])
     else:
-        heads = ("updated", "session", "title", "match") if sessions else ("where", "role", "match")
-        print_table(heads, [_session_line(hit) if sessions else _line(hit) for hit in hits])
+        headings = ("updated", "session", "title", "match") if sessions else ("where", "role", "match")
+        print_table(headings, [_session_line(hit) if sessions else _line(hit) for hit in hits])
     if not hits:
         if sys.stdout.isatty():  # programs check the exit code
             echo("nothing found", err=True)

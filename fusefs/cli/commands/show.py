@@ -73,8 +73,8 @@ def _print_steps(store: Store, place: str, message: int | None, *, as_json: bool
     if as_json:
         print_json([step.model_dump() for step in steps])
     else:
-        heads = ("step", "started", "tool", "status", "duration", "arguments", "result")
-        print_table(heads, [_step_row(number, step) for number, step in enumerate(steps)])
+        headings = ("step", "started", "tool", "status", "duration", "arguments", "result")
+        print_table(headings, [_step_row(number, step) for number, step in enumerate(steps)])
 
 
 def _step_row(number: int, step: TrajectoryStep) -> tuple[str, ...]:

@@ -63,14 +63,14 @@ def _value(used: UsageTotals, what: What) -> int:
     return {"tokens": used.total, "messages": used.messages, "sessions": used.sessions}[what]
 
 
-_HEADS = ("model", "sessions", "messages", "calls", "tokens in", "out", "cached", "cost")
+_HEADINGS = ("model", "sessions", "messages", "calls", "tokens in", "out", "cached", "cost")
 
 
 def _print(usage: Usage, by_day: dict[str, int], what: What) -> None:
     """Print usage by model and by day: a table and a chart on a terminal, two tables with headings when piped."""
     rows = [_row(model or "(no model)", used) for model, used in usage.by_model().items()]
     is_piped = not sys.stdout.isatty()
-    print_table(_HEADS, [*([_HEADS] if is_piped else []), *rows, _row("total", usage.total())])
+    print_table(_HEADINGS, [*([_HEADINGS] if is_piped else []), *rows, _row("total", usage.total())])
     if by_day:
         days = [f"{day}\t{value}" for day, value in by_day.items()] if is_piped else bars(by_day)
         echo("\n".join(["", f"day\t{what}" if is_piped else f"{what} per day", *days]))

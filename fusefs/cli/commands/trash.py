@@ -39,8 +39,8 @@ def trash(
     if as_json:
         print_json([_as_dict(deletion, home) for deletion in found])
     elif found:
-        heads = ("name", "deleted", "bytes", "session", "what", "title")
-        print_table(heads, [_row(deletion, home) for deletion in found])
+        headings = ("name", "deleted", "bytes", "session", "event", "title")
+        print_table(headings, [_row(deletion, home) for deletion in found])
     else:
         echo(f"no deletions in the last {KEPT_DAYS} days")
 
