@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from fusefs.cli import FAMILIES
-from fusefs.cli.app import app, print_table
+from fusefs.cli.app import Json, app, print_json, print_table
 
 PAGES = Path(__file__).parent.parent / "topics"
 MAX_COLUMNS = 100  # longer lines are hard to read
@@ -28,6 +28,7 @@ def show_help(
     topic: Annotated[
         str | None, typer.Argument(metavar="TOPIC", help="Omit it to list the topics.", autocompletion=topic_names)
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Show a page of the documentation: layout, promises, search, recipes, limits and more.
 
@@ -36,9 +37,10 @@ def show_help(
     Example: grovefs help recipes
     """
     if topic is None:
-        print_table(("topic", "about"), [(name, _about(name)) for name in topic_names()])
+        topics = {name: _about(name) for name in topic_names()}
+        print_json(topics) if as_json else print_table(("topic", "about"), topics.items())
     elif topic in topic_names():
-        _show(_read(topic))
+        print_json({"topic": topic, "markdown": _read(topic)}) if as_json else _show(_read(topic))
     else:
         raise typer.BadParameter(_unknown(topic))
 

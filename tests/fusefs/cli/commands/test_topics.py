@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -78,3 +79,12 @@ def test_an_unknown_topic_names_the_topics_or_the_command() -> None:
     command = help_page("tail")
     assert command.returncode == 2
     assert "`grovefs tail --help` describes the command" in command.stderr
+
+
+def test_json_output() -> None:
+    listed = json.loads(help_page("--json").stdout)
+    assert set(listed) >= REQUIRED
+    assert json.loads(help_page("limits", "--json").stdout) == {
+        "topic": "limits",
+        "markdown": help_page("limits").stdout,
+    }
