@@ -21,7 +21,7 @@ Functions of the seed without tests there, and where ours are tested:
 |---|---|
 | save_session_with_prune, PruneConfig::default | `Store.open(auto_prune=…)`, without a default: 100 sessions and seven days would silently delete work (test_prune) |
 | PruneThrottle | the interval between automatic runs, shared by all processes (test_prune) |
-| prune_agents_by_config | `store.agents`; a batch limits one commit, not one call (test_agent_records) |
+| prune_agents_by_config | `store.prune.plan_agents`; a batch limits one commit, not one call (test_agent_records) |
 | update_session_with, update_session | `update` and `save`; `save` rejects a stale copy instead of overwriting (test_store) |
 | move_session_to_project | `move_to_project` (test_ownership); also `mv` in views/projects/ |
 | extend_trajectory, trajectory | `store.trajectory`: a log, so a step does not rewrite the session; `updated_at` is unchanged (test_logs) |
