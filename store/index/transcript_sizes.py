@@ -1,4 +1,4 @@
-"""Sizes of the parts of transcripts, so that the size of a transcript is read from one row.
+"""Sizes of the parts of transcripts, which make the size of a transcript a read of one row.
 
 A commit updates the sizes of changed messages in its own transaction; `fulltext` determines which ones changed. The
 row of a session has the sum, and an append adds to it without reading earlier messages.

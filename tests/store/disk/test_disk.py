@@ -1,0 +1,187 @@
+"""Disk: paths stay inside the home, and writes are made whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from store import Corrupt, InvalidName
+from store.disk.disk import Disk
+from store.disk.file import RACY_NS, NewFile, Stamp
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    home = tmp_path / "home"
+    (home / ".grovefs/tmp").mkdir(parents=True)
+    (home / "sessions").mkdir()
+    opened = Disk(home)
+    yield opened
+    opened.close()
+
+
+def temp_files(disk: Disk) -> list[str]:
+    return os.listdir(disk.home / ".grovefs/tmp")
+
+
+CALLS: dict[str, Callable[[Disk, str], object]] = {
+    "read": Disk.read,
+    "stat": Disk.stat,
+    "open_to_read": Disk.open_to_read,
+    "entries": Disk.entries,
+    "make_dirs": Disk.make_dirs,
+    "remove": Disk.remove,
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_dot_dot_is_rejected(disk: Disk, call: Callable[[Disk, str], object]) -> None:
+    (disk.home.parent / "outside").mkdir()
+    with pytest.raises(InvalidName, match=r"'\.\.' is not allowed"):
+        call(disk, "../outside/file")
+
+
+def test_symbolic_links_are_not_followed(disk: Disk) -> None:
+    """Neither as the last component nor on the way."""
+    outside = disk.home.parent / "outside"
+    outside.mkdir()
+    (outside / "file").write_bytes(b"secret")
+    (disk.home / "directory").symlink_to(outside)
+    (disk.home / "link").symlink_to(outside / "file")
+    for path in ("link", "directory/file"):
+        with pytest.raises(Corrupt, match="links are not followed"):
+            disk.read(path)
+    with pytest.raises(Corrupt, match="links are not followed"):
+        disk.make_dirs("directory/new")
+    assert disk.stat("directory/file") is None
+    assert os.listdir(outside) == ["file"]
+
+
+def test_read_returns_none_for_a_missing_file_and_rejects_other_types(disk: Disk) -> None:
+    assert disk.read("missing") is disk.read("missing/file") is None
+    os.mkfifo(disk.home / "fifo")
+    for path in ("fifo", "sessions"):
+        with pytest.raises(Corrupt, match="not a regular file"):
+            disk.read(path)
+
+
+def test_read_is_limited_in_size(disk: Disk) -> None:
+    (disk.home / "file").write_bytes(b"12345")
+    file = disk.read("file", limit=5)
+    assert file is not None
+    assert file.data == b"12345"
+    with pytest.raises(Corrupt, match="5 bytes are over the limit of 4"):
+        disk.read("file", limit=4)
+
+
+@pytest.mark.parametrize("failing", ["write-temp", "sync-temp"])
+def test_failed_write_leaves_no_temp_file(disk: Disk, failing: str) -> None:
+    """The second of two files fails; the first is removed too."""
+    seen: list[str] = []
+
+    def step(name: str) -> None:
+        seen.append(name)
+        if seen.count(failing) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    disk.step = step
+    with pytest.raises(OSError, match="No space left"):
+        disk.write_temps([NewFile("a", [b"a"]), NewFile("b", [b"b"])])
+    assert temp_files(disk) == []
+
+
+def test_files_are_all_written_before_the_first_sync(disk: Disk) -> None:
+    seen: list[str] = []
+    disk.step = seen.append
+    disk.write_temps([NewFile("a", [b"a"]), NewFile("b", [b"b"])])
+    assert seen == ["write-temp", "write-temp", "sync-temp", "sync-temp"]
+
+
+def test_normal_durability_does_not_sync(disk: Disk) -> None:
+    seen: list[str] = []
+    disk.step, disk.durability = seen.append, "normal"
+    disk.put(NewFile("file", [b"x"]))
+    disk.sync_dirs([""])
+    assert seen == ["write-temp", "move"]
+
+
+def test_put_takes_mode_and_time(disk: Disk) -> None:
+    """The mode of the replaced file, unless another one is given."""
+    (disk.home / "file").write_bytes(b"old")
+    (disk.home / "file").chmod(0o640)
+    disk.put(NewFile("file", [b"n", b"ew"], like=disk.stat_file("file"), mtime_ns=10**18))
+    info = (disk.home / "file").stat()
+    assert ((disk.home / "file").read_bytes(), stat.S_IMODE(info.st_mode)) == (b"new", 0o640)
+    assert info.st_mtime_ns == 10**18
+    disk.put(NewFile("file", [b"x"], like=disk.stat_file("file"), mode=0o604))
+    assert stat.S_IMODE((disk.home / "file").stat().st_mode) == 0o604
+    assert temp_files(disk) == []
+
+
+def test_make_dirs_removes_what_it_created_when_it_fails(disk: Disk) -> None:
+    seen: list[str] = []
+
+    def step(name: str) -> None:
+        seen.append(name)
+        if len(seen) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    disk.step = step
+    with pytest.raises(OSError, match="No space left"):
+        disk.make_dirs("a/b/c")
+    assert not (disk.home / "a").exists()
+    assert disk.make_dirs("a/b") == ["a", "a/b"]
+    assert disk.make_dirs("a/b") == []
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])
+def test_link_renames_where_hard_links_are_not_supported(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    (disk.home / "file").write_bytes(b"x")
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", fail)
+    disk.link("file", "other")
+    assert not (disk.home / "file").exists()
+    assert (disk.home / "other").read_bytes() == b"x"
+
+
+def test_exchange_swaps_two_names(disk: Disk) -> None:
+    (disk.home / "file").write_bytes(b"x")
+    disk.exchange("file", "sessions")
+    assert (disk.home / "sessions").read_bytes() == b"x"
+    assert (disk.home / "file").is_dir()
+
+
+def test_error_of_a_sync_says_that_the_change_was_made(disk: Disk) -> None:
+    def step(name: str) -> None:
+        if name == "sync-dir":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    disk.step = step
+    with pytest.raises(OSError, match="new version is in place") as raised:
+        disk.sync_after_change(["sessions"])
+    assert raised.value.errno == errno.EIO
+
+
+def test_rename_check_leaves_no_trace(disk: Disk) -> None:
+    """Neither a file nor a new time of sessions/, which a backup tool would notice."""
+    before = (disk.home / "sessions").stat().st_mtime_ns
+    disk.check_rename_works()
+    assert (disk.home / "sessions").stat().st_mtime_ns == before
+    assert os.listdir(disk.home / "sessions") == temp_files(disk) == []
+
+
+def test_stamp_of_a_recently_changed_file_matches_nothing() -> None:
+    """It may change again within the resolution of its timestamps."""
+    stamp = Stamp(1, 2, 10**18, 10**18)
+    assert stamp.if_settled(10**18 + RACY_NS + 1) == stamp
+    assert stamp.if_settled(10**18 + RACY_NS) != stamp
