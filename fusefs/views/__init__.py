@@ -1,4 +1,4 @@
 """Virtual directories and files: transcripts/, search/, views/, status files.
 
-Each view answers lookup, list and read from the store and knows nothing of FUSE.
+Each view serves lookup, list and read from the store and does not depend on FUSE.
 """
