@@ -303,7 +303,7 @@ def location_of(session: Session) -> Location:
     if session.kind == "root":
         return Location(session.id)
     if session.kind != "child":
-        raise InvalidContent(layout.SESSION, Problem("'root' or 'child' is expected", field="kind"))
+        raise InvalidContent(layout.SESSION, Problem(f"expected 'root' or 'child', got {session.kind!r}", field="kind"))
     root, parent = session.root_session_id, session.parent_session_id or ""
     if not root.strip() or not parent.strip():
         raise InvalidContent(layout.SESSION, Problem("a child needs root_session_id and parent_session_id"))
