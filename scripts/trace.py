@@ -1,8 +1,8 @@
-"""Count the function calls behind common operations: how long is the way of a write?
+"""Count the function calls that common operations make, such as a write through the mount.
 
 Each operation runs in this process, against the real store and the real request handlers, without a mount: the
-kernel's requests are made by hand, and cache invalidations go nowhere. A profile hook counts calls of functions in
-store/ and fusefs/. A comprehension counts as a call, a generator that goes on does not.
+kernel's requests are simulated, and cache invalidations are discarded. A profile hook counts calls of functions in
+store/ and fusefs/. A comprehension counts as a call; resuming a generator does not.
 
     calls      function calls
     functions  different functions
@@ -10,7 +10,7 @@ store/ and fusefs/. A comprehension counts as a call, a generator that goes on d
     hops       calls from one file into another
     depth      deepest stack of our own frames, across the hop into a worker thread
 
-Usage: scripts/trace [--calls OPERATION]   (with --calls: every call, indented)
+Usage: .venv/bin/python scripts/trace.py [--calls OPERATION]   (with --calls: every call, indented)
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CALLER = SimpleNamespace(pid=4711, uid=0, gid=0, umask=0o022)
 
 @dataclass
 class Trace:
-    """What the profile hook saw while it was on."""
+    """Counts of the profile hook while it is on."""
 
     is_on: bool = False
     show: bool = False
@@ -68,7 +68,7 @@ class Trace:
             stack.pop()
 
     def _base(self) -> list[str]:
-        """A worker thread goes on where the handler handed its work over."""
+        """The stack to start from: a worker thread continues the handler that gave it the work."""
         return self._handed_over if threading.current_thread() is not threading.main_thread() else []
 
     def _enter(self, frame: FrameType, code: CodeType, stack: list[str]) -> None:
@@ -77,7 +77,7 @@ class Trace:
         self.depth = max(self.depth, len(stack))
         if code.co_filename.endswith("requests/threads.py") and code.co_name == "run":
             self._handed_over = list(stack)
-        if frame in self._resumed:  # a generator or coroutine that goes on: not another call
+        if frame in self._resumed:  # resumed, not called again
             return
         if code.co_flags & 0x2A0:  # generator, coroutine, async generator
             self._resumed.add(frame)

@@ -23,14 +23,14 @@ from tests.torture.attacks import ATTACKS
 from tests.torture.places import places_of, scratch, small_disk
 
 
-def _fall() -> None:
+def _fail() -> None:
     raise AssertionError("torn")
 
 
 def _cases(seed: int) -> Iterator[Case]:
-    yield Case(f"stands-{seed}", lambda: None)
-    yield Case(f"falls-{seed}", _fall)
-    yield Case(f"stands-too-{seed}", lambda: None)
+    yield Case(f"passes-{seed}", lambda: None)
+    yield Case(f"fails-{seed}", _fail)
+    yield Case(f"passes-too-{seed}", lambda: None)
 
 
 def _endless(seed: int) -> Iterator[Case]:
@@ -47,7 +47,7 @@ def _stuck(seed: int) -> Iterator[Case]:
 
 
 def _broken(seed: int) -> Iterator[Case]:
-    yield Case("stands", lambda: None)
+    yield Case("passes", lambda: None)
     raise AssertionError("not cleaned up")
 
 
@@ -63,17 +63,17 @@ def _run(*attacks: Attack, only: str | None = None, seconds: float = 60.0) -> tu
 
 def test_a_failure_is_counted_and_reported_with_its_command() -> None:
     (tally,), said = _run(TOY)
-    assert (tally.cases, tally.failures, tally.is_complete) == (3, ["falls-7"], True)
+    assert (tally.cases, tally.failures, tally.is_complete) == (3, ["fails-7"], True)
     assert "AssertionError: torn" in said
-    assert "scripts/torture toy --seed 7 --case 'falls-7'" in said
+    assert "scripts/torture toy --seed 7 --case 'fails-7'" in said
 
 
 def test_one_case_can_be_run_alone() -> None:
-    (tally,), _ = _run(TOY, only="falls-7")
-    assert (tally.cases, tally.failures, tally.is_complete) == (1, ["falls-7"], True)
-    (tally,), said = _run(TOY, only="nobody")
+    (tally,), _ = _run(TOY, only="fails-7")
+    assert (tally.cases, tally.failures, tally.is_complete) == (1, ["fails-7"], True)
+    (tally,), said = _run(TOY, only="missing")
     assert (tally.cases, tally.failures, tally.is_complete) == (0, [AROUND], False)
-    assert "no case is named nobody" in said
+    assert "no case is named missing" in said
 
 
 def test_endless_attacks_use_the_remaining_time() -> None:
@@ -116,7 +116,7 @@ def _hold_a_mount(mark: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_sigterm_removes_all_mounts(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_removes_all_mounts(tmp_path: Path, number: signal.Signals) -> None:
     mark = tmp_path / "mark"
     run = runner.processes.Process(target=_hold_a_mount, args=(str(mark),))
     run.start()
