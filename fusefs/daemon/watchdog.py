@@ -31,7 +31,7 @@ class Watchdog:
     """The daemon's side. To be made by the thread whose death counts: the first."""
 
     def __init__(self, mountpoint: Path) -> None:
-        packages, number = Path(__file__).parent.parent, fuse_connection.find_number(mountpoint)
+        packages, number = Path(__file__).parents[2], fuse_connection.find_number(mountpoint)
         words = [sys.executable, "-I", "-S", "-c", _PROGRAM, packages, os.getpid(), mountpoint, number]
         self._process: subprocess.Popen[bytes] | None = None
         if number is None:
