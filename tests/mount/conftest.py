@@ -1,4 +1,4 @@
-"""Real mounts of the real command, in a process of its own. Where FUSE is missing these tests fail, saying so."""
+"""Fixtures: real mounts by the real command, in a separate process. Without FUSE these tests fail and say so."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CODE = "from fusefs.cli import main; main()"
 
 
 def grovefs(*arguments: str | Path, program: str = CODE, **options: object) -> subprocess.CompletedProcess[str]:
-    """The command as a user would run it."""
+    """Run the command as a user would."""
     command = [sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload, no-any-return]
 
@@ -58,13 +58,13 @@ class Mount:
         return self.path / "sessions"
 
     def store(self) -> Store:
-        """A second process's view would be the same: the API beside the mount, on one home."""
+        """The API on the same home. Another process would see the same."""
         return Store.open(self.home, background=False)
 
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory outside /tmp: vim, Emacs and others make no backups below /tmp, and so save in other ways."""
+    """A directory outside /tmp: below /tmp, vim, Emacs and others make no backups and save differently."""
     base = Path(tempfile.mkdtemp(prefix="grovefs-test-", dir="/var/tmp"))
     yield base
     shutil.rmtree(base)
@@ -72,7 +72,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def mount_home(place: Path) -> Iterator[Callable[..., Mount]]:
-    """Mount a home; unmounted at the end, whatever happened. The log may hold no traceback."""
+    """Mount a home and unmount it at the end in any case. The log must not contain a traceback."""
     mounts: list[Mount] = []
 
     def mount(home: Path, *options: str) -> Mount:
@@ -110,7 +110,7 @@ def filled(place: Path) -> Path:
 
 @pytest.fixture
 def mounted(filled: Path, mount_home: Callable[..., Mount]) -> Iterator[Mount]:
-    """The filled home, mounted; at the end the store's own check must be clean."""
+    """The filled home, mounted; at the end `store.check` must be clean."""
     made = mount_home(filled)
     yield made
     with made.store() as store:

@@ -1,4 +1,4 @@
-"""What a sceptical reader broke, each as a test: caches outlived by what they hold, writers in each other's way."""
+"""Regression tests for races: stale caches, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.mount.test_caches import SOON_S, run
 MountHome = Callable[..., Mount]
 
 
-def test_lines_appended_by_many_children_are_all_there(mounted: Mount) -> None:
-    """Each child's exit commits what there is, while others go on writing through the same descriptor."""
+def test_lines_appended_by_many_children_are_all_kept(mounted: Mount) -> None:
+    """Each child commits when it exits, while others write through the same descriptor."""
     path = mounted.sessions / "root/attachments/out.txt"
     script = 'for i in $(seq 300); do /bin/echo "line number $i" & done >> "$0"; wait'
     for _ in range(3):
@@ -33,8 +33,8 @@ def test_lines_appended_by_many_children_are_all_there(mounted: Mount) -> None:
         path.unlink()
 
 
-def test_two_mounts_keep_and_drop_what_was_refused(filled: Path, mount_home: MountHome) -> None:
-    """Rule 3: a good save is answered 0, a bad one EBADMSG, whatever the other mount does to the rejects."""
+def test_two_mounts_store_and_clear_rejects_concurrently(filled: Path, mount_home: MountHome) -> None:
+    """Rule 3: a valid save returns 0 and an invalid one EBADMSG, whatever the other mount does to the rejects."""
     one, other = mount_home(filled), mount_home(filled)
     bad, good = one.sessions / "root/session.json", other.sessions / "root/session.json"
     answers: list[int] = []
@@ -61,8 +61,8 @@ def test_two_mounts_keep_and_drop_what_was_refused(filled: Path, mount_home: Mou
     assert title(good) == "Good 59"
 
 
-def test_a_file_begun_before_a_rival_is_outdated_though_the_kernel_forgot_it(mounted: Mount) -> None:
-    """Rule 8, without the node that knew when it was created: the disk knows it too."""
+def test_temp_file_older_than_a_commit_is_stale_after_dropped_caches(mounted: Mount) -> None:
+    """Rule 8 holds even if the kernel forgot the node: the creation time is on disk too."""
     path = mounted.sessions / "root/session.json"
     temporary = path.with_name(".begun")
     temporary.write_text(path.read_text().replace("The root", "From an old copy"))
@@ -75,8 +75,8 @@ def test_a_file_begun_before_a_rival_is_outdated_though_the_kernel_forgot_it(mou
     temporary.unlink()
 
 
-def test_what_a_rival_saved_in_limbo_is_not_deleted(filled: Path, mount_home: MountHome) -> None:
-    """Rule 8: rmdir deletes the version that was taken away, and no other."""
+def test_version_saved_while_hidden_is_not_deleted_by_rmdir(filled: Path, mount_home: MountHome) -> None:
+    """Rule 8: rmdir deletes only the version that was unlinked."""
     one, other = mount_home(filled), mount_home(filled)
     directory = one.sessions / "root/children/grandchild"
     (directory / "session.json").unlink()
@@ -88,8 +88,8 @@ def test_what_a_rival_saved_in_limbo_is_not_deleted(filled: Path, mount_home: Mo
     assert title(directory / "session.json") == "By a rival"
 
 
-def test_who_renamed_it_away_is_told_of_a_rival(filled: Path, mount_home: MountHome) -> None:
-    """As vim saves: renamed away, written anew. What the rival saved in between stands."""
+def test_save_after_rename_away_is_stale_if_another_writer_committed(filled: Path, mount_home: MountHome) -> None:
+    """vim renames the old file away and writes a new one. A version committed in between is kept."""
     one, other = mount_home(filled), mount_home(filled)
     path = one.sessions / "root/session.json"
     text = path.read_text()
@@ -101,8 +101,8 @@ def test_who_renamed_it_away_is_told_of_a_rival(filled: Path, mount_home: MountH
     path.with_name("session.json~").unlink()
 
 
-def test_readers_beside_a_busy_agent_are_never_turned_away(mounted: Mount) -> None:
-    """Several readers of one document, each held the version it was promised, and not its neighbour's."""
+def test_readers_never_fail_while_an_agent_writes(mounted: Mount) -> None:
+    """Each of several readers of one document gets the version reported at its own open."""
     path = mounted.sessions / "root/session.json"
     command: list[str | Path] = [sys.executable, "-c", "import sys\nwhile True: open(sys.argv[1]).read()", path]
     readers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(5)]
@@ -117,8 +117,8 @@ def test_readers_beside_a_busy_agent_are_never_turned_away(mounted: Mount) -> No
             reader.communicate()
 
 
-def test_what_comes_while_a_large_directory_is_listed_is_seen(mounted: Mount) -> None:
-    """The listing is made in a thread; what changed meanwhile makes it unfit to be remembered."""
+def test_change_during_a_large_listing_is_not_cached_away(mounted: Mount) -> None:
+    """The listing is built in a thread; a concurrent change must keep it out of the cache."""
     raw = mounted.home / "sessions/root/big"
     raw.mkdir()
     for number in range(4000):
@@ -135,8 +135,8 @@ def test_what_comes_while_a_large_directory_is_listed_is_seen(mounted: Mount) ->
     subprocess.run(["rm", "-r", big], check=True)
 
 
-def test_a_directory_made_again_is_watched_again(mounted: Mount) -> None:
-    """Removed and made anew behind our back, often with the very same number."""
+def test_recreated_directory_is_watched_again(mounted: Mount) -> None:
+    """It is removed and recreated directly in the home, often with the same inode number."""
     raw, shown = mounted.home / "sessions/root/d", mounted.sessions / "root/d"
     raw.mkdir()
     wait_until(shown.exists, SOON_S)
@@ -152,8 +152,8 @@ def test_a_directory_made_again_is_watched_again(mounted: Mount) -> None:
     subprocess.run(["rm", "-r", raw], check=True)
 
 
-def test_a_locked_session_holds_up_no_other(mounted: Mount) -> None:
-    """The one that changed on disk is indexed when its lock is free; what others changed is told at once."""
+def test_locked_session_does_not_delay_others(mounted: Mount) -> None:
+    """It is indexed when its lock is released; changes of other sessions are announced at once."""
     run("ls", "-lR", mounted.sessions)
     with mounted.store() as store:
         location = store.location("root")
@@ -166,8 +166,8 @@ def test_a_locked_session_holds_up_no_other(mounted: Mount) -> None:
     (mounted.home / "sessions/pinned/late.txt").unlink()
 
 
-def test_names_that_come_and_go_behind_our_back_can_be_written(mounted: Mount) -> None:
-    """O_CREAT opens what someone made since we looked, and makes what someone removed."""
+def test_names_created_or_removed_outside_can_be_opened(mounted: Mount) -> None:
+    """O_CREAT opens a file created since the lookup, and creates one removed since."""
     shown, raw = mounted.sessions / "root/notes", mounted.home / "sessions/root/notes"
     assert not shown.exists()
     raw.write_text("theirs")
@@ -181,7 +181,7 @@ def test_names_that_come_and_go_behind_our_back_can_be_written(mounted: Mount) -
     shown.unlink()
 
 
-def test_a_directory_read_again_from_the_beginning_shows_what_came(mounted: Mount) -> None:
+def test_rewinddir_shows_new_entries(mounted: Mount) -> None:
     """rewinddir(3)."""
     directory = mounted.sessions / "root"
     fd = os.open(directory, os.O_RDONLY)
@@ -194,25 +194,25 @@ def test_a_directory_read_again_from_the_beginning_shows_what_came(mounted: Moun
         (directory / "came").unlink()
 
 
-def test_a_deletion_survives_an_unmount_before_limbo_ends(filled: Path, mount_home: MountHome) -> None:
-    """Rule 2: rm returned 0."""
+def test_deletion_survives_unmount_while_hidden(filled: Path, mount_home: MountHome) -> None:
+    """Rule 2: rm has reported success."""
     mount = mount_home(filled)
     (mount.sessions / "root/session.json").unlink()
     subprocess.run(["fusermount3", "-u", mount.path], check=True)
-    wait_until(lambda: not daemons_of(mount.path), SOON_S)  # it returns before the daemon has done its last
+    wait_until(lambda: not daemons_of(mount.path), SOON_S)  # umount returns before the daemon has exited
     assert not (filled / "sessions/root/session.json").exists()
     with Store.open(filled, background=False) as store:
         assert store.entry("root") is None
 
 
-def test_what_is_hidden_stays_hidden_in_a_renamed_directory(mounted: Mount) -> None:
+def test_hidden_name_stays_hidden_in_a_renamed_directory(mounted: Mount) -> None:
     (mounted.sessions / "root/session.json").unlink()
     (mounted.sessions / "root").rename(mounted.sessions / "other")
     assert "session.json" not in os.listdir(mounted.sessions / "other")
 
 
 @pytest.mark.parametrize("name", [b"\xff\xfe.bin", "naïve 漢字\n.bin".encode()])
-def test_an_attachment_may_have_any_name(mounted: Mount, name: bytes) -> None:
+def test_attachment_can_have_any_name(mounted: Mount, name: bytes) -> None:
     path = os.path.join(os.fsencode(mounted.sessions), b"root/attachments", name)
     with open(path, "wb") as file:
         file.write(b"bytes")
@@ -222,7 +222,7 @@ def test_an_attachment_may_have_any_name(mounted: Mount, name: bytes) -> None:
     os.unlink(path + b"2")
 
 
-def test_no_view_has_a_name_that_is_no_text(mounted: Mount) -> None:
+def test_views_have_no_non_unicode_names(mounted: Mount) -> None:
     for view in ("views/by-title", "views/pinned", "transcripts", "search"):
         with pytest.raises(FileNotFoundError):
             os.stat(os.path.join(os.fsencode(mounted.path), view.encode(), b"\xe9"))

@@ -1,4 +1,4 @@
-"""The mount as a user meets it: look, edit, be refused, fork, rename, delete."""
+"""Basic operations on a mount: list, edit, rejected edits, fork, rename, delete."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def title(path: Path) -> str:
 
 
 def edit(path: Path, old: str, new: str) -> None:
-    """In place, as many editors do."""
+    """Rewrite a file in place, as many editors do."""
     text = path.read_text()
     assert old in text
     with path.open("w") as file:
         file.write(text.replace(old, new))
 
 
-def test_the_tree_is_there(mounted: Mount) -> None:
+def test_tree_is_listed(mounted: Mount) -> None:
     shown = {".grovefs", "README.md", "projects", "sessions", "sessions.json", "state", "transcripts", "views"}
     assert shown <= set(os.listdir(mounted.path))
     assert sorted(os.listdir(mounted.sessions / "root")) == ["attachments", "children", "runtime.json", "session.json"]
@@ -38,14 +38,14 @@ def test_the_tree_is_there(mounted: Mount) -> None:
     assert "sessions/" in (mounted.path / "README.md").read_text()
 
 
-def test_sizes_are_exact_before_a_file_is_opened(mounted: Mount) -> None:
+def test_sizes_are_exact_before_open(mounted: Mount) -> None:
     for name in ("sessions.json", "README.md", ".grovefs/status.json", "sessions/root/session.json"):
         path = mounted.path / name
         assert path.stat().st_size == len(path.read_bytes())
 
 
-def test_a_good_edit_lands_with_index_and_search(mounted: Mount) -> None:
-    """Rule 7: in the index before close returns; and the sidecar follows."""
+def test_valid_edit_updates_index_and_search(mounted: Mount) -> None:
+    """Rule 7: index and sidecar are updated before close returns."""
     edit(mounted.sessions / "root/session.json", '"The root"', '"Edited"')
     assert title(mounted.sessions / "root/session.json") == "Edited"
     assert title(mounted.sessions / "root/runtime.json") == "Edited"
@@ -57,8 +57,8 @@ def test_a_good_edit_lands_with_index_and_search(mounted: Mount) -> None:
         assert store.search("Edited")
 
 
-def test_a_bad_edit_is_refused_and_changes_nothing(mounted: Mount) -> None:
-    """Bytes, size and mtime as before; the text and the reason are there; the next good save clears them."""
+def test_invalid_edit_is_rejected_and_changes_nothing(mounted: Mount) -> None:
+    """Bytes, size and mtime are unchanged. The rejected text and the reason are shown until the next valid save."""
     path = mounted.sessions / "root/session.json"
     before, info = path.read_bytes(), path.stat()
     with pytest.raises(OSError, match="Bad message") as refused:
@@ -79,7 +79,7 @@ def test_a_bad_edit_is_refused_and_changes_nothing(mounted: Mount) -> None:
     assert sorted(os.listdir(path.parent)) == ["attachments", "children", "runtime.json", "session.json"]
 
 
-def test_a_reader_keeps_its_version_to_the_end(mounted: Mount) -> None:
+def test_reader_keeps_its_version_until_close(mounted: Mount) -> None:
     """Rule 4."""
     path = mounted.sessions / "root/session.json"
     before = path.read_bytes()
@@ -90,8 +90,8 @@ def test_a_reader_keeps_its_version_to_the_end(mounted: Mount) -> None:
     assert title(path) == "Something much longer than it was"
 
 
-def test_nothing_written_is_nothing_committed(mounted: Mount) -> None:
-    """A shell that truncates, an editor that reopens and closes: the session survives."""
+def test_open_without_write_commits_nothing(mounted: Mount) -> None:
+    """The session survives a shell that truncates it, and an editor that opens and closes it."""
     path = mounted.sessions / "root/session.json"
     before = path.read_bytes()
     subprocess.run(["sh", "-c", ": > session.json"], cwd=path.parent, check=True)
@@ -101,8 +101,8 @@ def test_nothing_written_is_nothing_committed(mounted: Mount) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_document_may_be_filtered_onto_itself(mounted: Mount) -> None:
-    """`jq . f > f` empties a file anywhere else; here the reader still sees the committed version."""
+def test_document_can_be_filtered_onto_itself(mounted: Mount) -> None:
+    """`jq . f > f` empties a file on other filesystems; here the reader still gets the committed version."""
     path = mounted.sessions / "root/session.json"
     subprocess.run(["sh", "-c", "jq '.title = \"new\"' session.json > session.json"], cwd=path.parent, check=True)
     assert title(path) == "new"
@@ -115,8 +115,8 @@ def test_identical_bytes_change_nothing(mounted: Mount) -> None:
     assert path.stat().st_mtime_ns == info.st_mtime_ns
 
 
-def test_a_group_of_commands_may_write_one_document(mounted: Mount) -> None:
-    """Each child's exit flushes what is there so far; the last one counts."""
+def test_several_commands_can_write_one_document(mounted: Mount) -> None:
+    """Each child flushes incomplete content when it exits; only the last flush counts."""
     path = mounted.sessions / "root/session.json"
     text = path.read_text().replace("The root", "By a group")
     (mounted.sessions / "root/half1").write_text(text[:100])
@@ -127,7 +127,7 @@ def test_a_group_of_commands_may_write_one_document(mounted: Mount) -> None:
     (mounted.sessions / "root/half2").unlink()
 
 
-def test_written_then_synced_then_spoiled_the_synced_version_stands(mounted: Mount) -> None:
+def test_synced_version_stays_after_a_later_invalid_write(mounted: Mount) -> None:
     path = mounted.sessions / "root/session.json"
     text = path.read_text().replace("The root", "Synced")
     fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
@@ -168,8 +168,8 @@ def test_deleting_a_directory_deletes_the_session(mounted: Mount) -> None:
         assert {d.session_id for d in store.trash.deleted()} >= {"root"}
 
 
-def test_a_pinned_session_is_not_deleted(mounted: Mount) -> None:
-    """Refused with nothing gone; editing it works."""
+def test_pinned_session_is_not_deleted(mounted: Mount) -> None:
+    """Nothing of it is removed; editing it works."""
     result = subprocess.run(["rm", "-r", "pinned"], cwd=mounted.sessions, capture_output=True, text=True)
     assert result.returncode != 0
     assert "Operation not permitted" in result.stderr
@@ -178,7 +178,7 @@ def test_a_pinned_session_is_not_deleted(mounted: Mount) -> None:
     edit(mounted.sessions / "pinned/session.json", '"Pinned"', '"Still pinned"')
 
 
-def test_a_session_is_made_by_hand(mounted: Mount) -> None:
+def test_session_can_be_created_by_hand(mounted: Mount) -> None:
     directory = mounted.sessions / "by-hand"
     directory.mkdir()
     with mounted.store() as store:
@@ -195,7 +195,7 @@ def test_a_session_is_made_by_hand(mounted: Mount) -> None:
         assert store.entry("by-hand") is not None
 
 
-def test_changes_by_the_api_are_seen_within_a_second(mounted: Mount) -> None:
+def test_api_changes_are_visible_within_a_second(mounted: Mount) -> None:
     path = mounted.sessions / "root/session.json"
     title(path)
     with mounted.store() as store:
@@ -222,8 +222,8 @@ def test_links_and_attributes(mounted: Mount) -> None:
         os.setxattr(mounted.sessions / "root/session.json", "user.x", b"y")
 
 
-def test_lines_are_appended_by_mount_and_api_alike(mounted: Mount) -> None:
-    """O_APPEND goes to the file itself: nothing is overwritten."""
+def test_mount_and_api_append_to_one_log(mounted: Mount) -> None:
+    """O_APPEND writes to the file itself: nothing is overwritten."""
     path = mounted.sessions / "root/token-usage.jsonl"
     with mounted.store() as store:
         for i in range(20):
@@ -235,8 +235,8 @@ def test_lines_are_appended_by_mount_and_api_alike(mounted: Mount) -> None:
     assert all(json.loads(line) for line in lines)
 
 
-def test_a_document_far_too_large_is_refused_at_once(mounted: Mount) -> None:
-    """Neither by truncate nor through a descriptor is it read into memory first."""
+def test_oversized_document_is_rejected_at_once(mounted: Mount) -> None:
+    """Neither truncate nor ftruncate reads it into memory first."""
     path = mounted.sessions / "root/session.json"
     before = path.read_bytes()
     with pytest.raises(OSError, match="File too large"):
@@ -248,8 +248,8 @@ def test_a_document_far_too_large_is_refused_at_once(mounted: Mount) -> None:
     assert path.read_bytes() == before
 
 
-def test_an_attachment_over_two_gigabytes_arrives_whole(mounted: Mount) -> None:
-    """A single read gives at most 2 GiB; a sparse file shows that all of it was copied."""
+def test_attachment_over_two_gigabytes_is_stored_completely(mounted: Mount) -> None:
+    """One read(2) returns at most 2 GiB; a sparse file shows that all of it was copied."""
     path = mounted.sessions / "root/attachments/large.bin"
     size = (1 << 31) + 12_345
     with path.open("wb") as file:
@@ -264,8 +264,8 @@ def test_an_attachment_over_two_gigabytes_arrives_whole(mounted: Mount) -> None:
     path.unlink()
 
 
-def test_rm_r_takes_nothing_that_cannot_be_had_back(mounted: Mount) -> None:
-    """Conversations, pictures and logs of a whole tree; one name at a time, and back at once."""
+def test_tree_removed_with_rm_r_can_be_restored(mounted: Mount) -> None:
+    """rm removes documents, attachments and logs one by one; undelete restores them all at once."""
     with mounted.store() as store:
         store.usage.append("root", {"input_tokens": 1})
     root = mounted.sessions / "root"

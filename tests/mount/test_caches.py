@@ -1,4 +1,4 @@
-"""What the kernel may remember, and that it is told of every change: caching is tested by counting requests."""
+"""Kernel caching and invalidation, tested by counting requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.mount.test_basics import edit, title
 
 MountHome = Callable[..., Mount]
 
-SOON_S = 20.0  # a second on a quiet machine; what counts here is that it comes without anybody asking twice
+SOON_S = 20.0  # a second on an idle machine; the point is that no second request is needed
 
 
 def requests(mount: Mount) -> Counter[str]:
@@ -28,14 +28,14 @@ def requests(mount: Mount) -> Counter[str]:
 
 
 def counted(mount: Mount, work: Callable[[], object]) -> Counter[str]:
-    """The requests that some work caused; those of asking for the number are left out."""
+    """The requests caused by `work`, without those for reading the counters."""
     requests(mount)
     before = requests(mount)
     own = requests(mount) - before
     before = requests(mount)
     work()
     spent = requests(mount) - before - own
-    del spent["forget"]  # the kernel's own housekeeping
+    del spent["forget"]  # sent by the kernel on its own
     return spent
 
 
@@ -43,13 +43,13 @@ def run(*command: str | Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-# -- what the kernel answers by itself -----------------------------------------------------------------------------
+# -- requests the kernel answers from its cache ----------------------------------------------------------------
 
 
-def test_a_second_listing_asks_only_for_the_directories(mounted: Mount) -> None:
-    """What stays for each directory is opening, reading and closing it; no name and no attribute is asked for.
+def test_second_listing_requests_only_directories(mounted: Mount) -> None:
+    """Each directory is opened, read and closed; no names or attributes are requested.
 
-    But for the one named on the command line: reading a directory makes the kernel doubt its access time.
+    Except for the one on the command line: reading a directory invalidates its access time in the kernel.
     """
     first = run("ls", "-lR", mounted.sessions)
     again = counted(mounted, lambda: run("ls", "-lR", mounted.sessions))
@@ -59,22 +59,22 @@ def test_a_second_listing_asks_only_for_the_directories(mounted: Mount) -> None:
     assert again["readdir"] <= 2 * again["opendir"]
 
 
-def test_a_second_reading_asks_for_no_byte(mounted: Mount) -> None:
-    """What stays for each file is opening and closing it; the access time too is known after the second look."""
+def test_second_read_requests_no_data(mounted: Mount) -> None:
+    """Each file is opened and closed; after the second access its access time is cached too."""
     files = [mounted.sessions / "root/session.json", mounted.sessions / "root/runtime.json"]
     run("cat", *files)
     assert not counted(mounted, lambda: run("cat", *files))["read"]
     assert counted(mounted, lambda: run("cat", *files)) == Counter(open=2, flush=2, release=2)
 
 
-def test_a_second_stat_asks_for_nothing(mounted: Mount) -> None:
+def test_second_stat_requests_nothing(mounted: Mount) -> None:
     path = mounted.sessions / "root/children/child/session.json"
     path.stat()
     assert not counted(mounted, path.stat)
 
 
-def test_a_name_that_is_not_there_is_asked_for_once(mounted: Mount) -> None:
-    """git, vim and shells look for many; who makes one is seen at once."""
+def test_missing_name_is_looked_up_once(mounted: Mount) -> None:
+    """git, vim and shells look up many missing names. A name that is created is visible at once."""
     path = mounted.sessions / "root/.git"
     assert not path.exists()
     assert not counted(mounted, path.exists)
@@ -84,7 +84,7 @@ def test_a_name_that_is_not_there_is_asked_for_once(mounted: Mount) -> None:
     assert not path.exists()
 
 
-def test_absent_names_made_elsewhere_appear(mounted: Mount) -> None:
+def test_missing_name_created_elsewhere_appears(mounted: Mount) -> None:
     names = ["notes.txt", "session.json.bak", "deeper"]
     assert not any((mounted.sessions / "root" / name).exists() for name in names)
     (mounted.home / "sessions/root/notes.txt").write_text("by hand")
@@ -94,8 +94,8 @@ def test_absent_names_made_elsewhere_appear(mounted: Mount) -> None:
         wait_until((mounted.sessions / "root" / name).exists, SOON_S)
 
 
-def test_the_switches_turn_the_caches_off(filled: Path, mount_home: MountHome, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that each can be measured, and doubted: the same work then costs requests."""
+def test_switches_disable_the_caches(filled: Path, mount_home: MountHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a cache off, the same work causes requests; this allows measuring each cache."""
     monkeypatch.setenv("GROVEFS_WITHOUT", "timeouts,listings,pages,loop,companion")
     mount = mount_home(filled)
     path = mount.sessions / "root/session.json"
@@ -105,11 +105,11 @@ def test_the_switches_turn_the_caches_off(filled: Path, mount_home: MountHome, m
     assert title(path) == "The root"
 
 
-# -- no stale byte -------------------------------------------------------------------------------------------------
+# -- no stale data ---------------------------------------------------------------------------------------------
 
 
-def test_no_stale_byte_after_a_commit_through_the_mount(mounted: Mount) -> None:
-    """Size, bytes, mtime and the sidecar's are new when close or rename returns, however warm the caches are."""
+def test_no_stale_data_after_a_commit_through_the_mount(mounted: Mount) -> None:
+    """Size, content and mtime of document and sidecar are current when close or rename returns."""
     path, side = mounted.sessions / "root/session.json", mounted.sessions / "root/runtime.json"
     for number in range(100):
         before = path.read_text(), path.stat(), side.read_text(), side.stat()
@@ -126,8 +126,8 @@ def test_no_stale_byte_after_a_commit_through_the_mount(mounted: Mount) -> None:
         assert json.loads(run("cat", side))["title"] == json.loads(text)["title"]
 
 
-def test_bytes_committed_by_the_api_are_read_at_once(mounted: Mount) -> None:
-    """Opening a document asks the disk which version it is, so that reading is never late; only stat may be."""
+def test_api_commits_are_read_at_once(mounted: Mount) -> None:
+    """Opening a document checks its version on disk, so reads are never stale; only stat may be."""
     path = mounted.sessions / "root/session.json"
     with mounted.store() as store:
         for number in range(30):
@@ -136,7 +136,7 @@ def test_bytes_committed_by_the_api_are_read_at_once(mounted: Mount) -> None:
             assert f"message {number}" in path.read_text()
 
 
-def test_what_the_api_does_is_seen_by_ls(mounted: Mount) -> None:
+def test_api_changes_are_visible_to_ls(mounted: Mount) -> None:
     path = mounted.sessions / "root/session.json"
     before = path.stat()
     with mounted.store() as store:
@@ -154,8 +154,8 @@ def test_what_the_api_does_is_seen_by_ls(mounted: Mount) -> None:
     wait_until(lambda: not (mounted.sessions / "brand-new").exists(), SOON_S)
 
 
-def test_an_editor_straight_on_the_home_is_seen_and_indexed(mounted: Mount) -> None:
-    """By cat, ls -l and the index, in a session that nobody has touched through the mount but by looking."""
+def test_direct_edit_of_the_home_is_visible_and_indexed(mounted: Mount) -> None:
+    """Visible to cat, ls -l and the index, in a session that was only read through the mount."""
     path, raw = mounted.sessions / "root/session.json", mounted.home / "sessions/root/session.json"
     side = mounted.home / "sessions/root/runtime.json"
     assert title(path) == "The root"
@@ -181,8 +181,8 @@ def test_two_mounts_of_one_home_see_each_other(filled: Path, mount_home: MountHo
     assert "expected a string, got a number" in (other.sessions / "root/session.json.error").read_text()
 
 
-def test_tail_follows_what_the_api_appends(mounted: Mount, place: Path) -> None:
-    """`tail -F` polls on such filesystems, and finds the new size."""
+def test_tail_follows_api_appends(mounted: Mount, place: Path) -> None:
+    """`tail -F` polls on FUSE filesystems and finds the new size."""
     log = mounted.sessions / "root/token-usage.jsonl"
     with mounted.store() as store:
         store.usage.append("root", {"n": 0})
@@ -200,8 +200,8 @@ def test_tail_follows_what_the_api_appends(mounted: Mount, place: Path) -> None:
             tail.wait()
 
 
-def test_a_renamed_session_shows_its_new_self(mounted: Mount) -> None:
-    """Everything below was warm in the kernel's cache, and every document says another root now."""
+def test_renamed_session_shows_its_new_content(mounted: Mount) -> None:
+    """All its files were cached by the kernel, and every document has another root id now."""
     run("sh", "-c", f"cat {mounted.sessions}/root/session.json {mounted.sessions}/root/children/*/*.json")
     (mounted.sessions / "root").rename(mounted.sessions / "moved")
     data = json.loads((mounted.sessions / "moved/children/child/session.json").read_bytes())
@@ -211,8 +211,8 @@ def test_a_renamed_session_shows_its_new_self(mounted: Mount) -> None:
     assert not (mounted.sessions / "root").exists()
 
 
-def test_more_changes_than_can_be_followed(mounted: Mount) -> None:
-    """The kernel's queue of events overflows: everything is looked at again."""
+def test_event_queue_overflow_is_handled(mounted: Mount) -> None:
+    """When the inotify queue overflows, everything is checked again."""
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     run("ls", "-lR", mounted.sessions)
     raw = mounted.home / "sessions/root"
@@ -232,11 +232,11 @@ open({str(raw)!r} + "/last", "w").close()
     wait_until(lambda: len(os.listdir(mounted.sessions / "root")) == len(os.listdir(raw)), SOON_S)
 
 
-# -- the loop ------------------------------------------------------------------------------------------------------
+# -- the request loop ------------------------------------------------------------------------------------------
 
 
-def test_a_slow_handler_does_not_hold_up_others(mounted: Mount) -> None:
-    """While another process has a session's lock, a save through the mount waits, and everything else goes on."""
+def test_slow_handler_does_not_delay_others(mounted: Mount) -> None:
+    """While another process holds a session's lock, a save waits, and other requests are served."""
     with mounted.store() as store, store.names.core.locked(store.location("root")):  # type: ignore[arg-type]
         text = (mounted.sessions / "root/session.json").read_text().replace("The root", "Waited")
         writer = subprocess.Popen(
@@ -253,8 +253,8 @@ def test_a_slow_handler_does_not_hold_up_others(mounted: Mount) -> None:
     assert title(mounted.sessions / "root/session.json") == "Waited"
 
 
-def test_timers_go_on_under_full_load(filled: Path, mount_home: MountHome) -> None:
-    """Limbo ends by a timer, also while requests come without a pause."""
+def test_timers_run_under_full_load(filled: Path, mount_home: MountHome) -> None:
+    """Hidden names expire by a timer even under continuous requests."""
     mount = mount_home(filled, "--limbo-seconds", "0.5")
     program = f"import os\nwhile True: os.path.exists({str(mount.sessions / 'root/session.json.error')!r})"
     loads = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Many at once: readers beside writers, writers beside writers, and much of everything."""
+"""Concurrency: readers with writers, writers with writers, and load."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.mount.test_basics import edit, title
 
 MountHome = Callable[..., Mount]
 
-# Every version says its number first and last: a torn one would say two, or not be JSON at all.
+# Every version contains its number in its title and its last message: a torn one would differ, or not be JSON.
 COMMON = """
 import errno, json, os, sys, time
 from datetime import datetime, timezone
@@ -96,16 +96,16 @@ while is_needed():
     check(open(path).read())
     done += 1
 """
-HANG_S = 800.0  # a watchdog for what hangs; no measure of speed
+HANG_S = 800.0  # detects hangs; not a speed limit
 
 
 @dataclass
 class Company:
-    """Processes at work on one session at the same time: writers so often, all others until those are done."""
+    """Concurrent processes on one session: writers run a fixed number of times, others until those end."""
 
     mount: Mount
     path: Path
-    stop: Path  # once this file is there, nobody is needed any more
+    stop: Path  # the processes end once this file exists
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, program: str, wanted: int = 10) -> subprocess.Popen[str]:
@@ -119,14 +119,14 @@ class Company:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Whatever failed, nobody stays behind."""
+        """End all processes in any case."""
         for process in self.started:
             process.kill()
             process.communicate()
 
 
 def result_of(process: subprocess.Popen[str]) -> tuple[int, int]:
-    """How often it did its work, and how many versions it saw."""
+    """The number of iterations, and of distinct versions seen."""
     out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     done, seen = map(int, out.split())
@@ -134,10 +134,10 @@ def result_of(process: subprocess.Popen[str]) -> tuple[int, int]:
 
 
 @pytest.mark.timeout(900)
-def test_readers_see_only_whole_versions(filled: Path, mount_home: MountHome, place: Path) -> None:
-    """Rule 4, a thousand commits of a megabyte: in place, by rename, by the API; and one is refused all the while.
+def test_readers_see_only_complete_versions(filled: Path, mount_home: MountHome, place: Path) -> None:
+    """Rule 4, over a thousand commits of a megabyte: in place, by rename, by the API, and with rejected writes.
 
-    Conflicts are not looked for, so that every writer gets through, however much faster another one is.
+    Conflict checks are off, so every writer succeeds, however fast the others are.
     """
     mounted = mount_home(filled, "--on-conflict", "overwrite")
     with mounted.store() as store:
@@ -155,15 +155,15 @@ def test_readers_see_only_whole_versions(filled: Path, mount_home: MountHome, pl
         assert [result_of(writer)[0] for writer in writers] == list(counts.values())
         stop.touch()
         results = [result_of(other) for other in others]
-    assert all(seen > 1 for _, seen in results[1:]), results  # else nobody looked while they wrote
+    assert all(seen > 1 for _, seen in results[1:]), results  # otherwise no reader ran during the writes
     with mounted.store() as store:
         committed = [change for change in store.feed.since(cursor).items if change.location == Location("big")]
         assert len(committed) >= sum(counts.values())
         assert store.check().is_clean
 
 
-def test_who_closes_and_reads_again_sees_what_it_wrote(mounted: Mount, place: Path) -> None:
-    """In place and by rename, also in size and by stat, while another process reads all the time."""
+def test_writer_reads_its_own_write_after_close(mounted: Mount, place: Path) -> None:
+    """In place and by rename, by content and by stat, while another process reads continuously."""
     path = mounted.sessions / "root/session.json"
     first = json.loads(path.read_text())
     with Company(mounted, path, place / "stop") as company:
@@ -184,11 +184,11 @@ def test_who_closes_and_reads_again_sees_what_it_wrote(mounted: Mount, place: Pa
         assert result_of(reader)[0] >= 10
 
 
-# -- writers beside writers ------------------------------------------------------------------------------------
+# -- concurrent writers ------------------------------------------------------------------------------------
 
 
 def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """All of them at the same moment; a hang fails after a minute instead of standing for ever."""
+    """Run all of them at once; a hang fails after a minute."""
     barrier = threading.Barrier(count)
 
     def run(number: int) -> Any:
@@ -200,7 +200,7 @@ def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
 
 
 def test_fifty_writers_of_fifty_sessions(mounted: Mount) -> None:
-    """All commit, several times each; the index knows all of them."""
+    """All commit several times; the index has all of them."""
 
     def write(number: int) -> None:
         directory = mounted.sessions / f"s{number}"
@@ -217,7 +217,7 @@ def test_fifty_writers_of_fifty_sessions(mounted: Mount) -> None:
 
 
 def test_fifty_writers_of_one_session(mounted: Mount) -> None:
-    """Each commits or is told that it was outdated; what stands is one that was told it had committed."""
+    """Each commits or gets ESTALE; the final version is one whose writer got success."""
     path = mounted.sessions / "root/session.json"
     text = path.read_text()
 
@@ -238,8 +238,8 @@ def test_fifty_writers_of_one_session(mounted: Mount) -> None:
     assert title(path.with_name("runtime.json")) == f"By {winner}"
 
 
-def test_writers_that_try_again_lose_nothing(mounted: Mount) -> None:
-    """Open, read, change, write, and again if outdated: every change arrives."""
+def test_writers_that_retry_lose_nothing(mounted: Mount) -> None:
+    """Open, read, change, write, and retry on ESTALE: every change is saved."""
     path = mounted.sessions / "root/session.json"
 
     def add(number: int) -> None:
@@ -260,11 +260,11 @@ def test_writers_that_try_again_lose_nothing(mounted: Mount) -> None:
     assert len([key for key in json.loads(path.read_text())["metadata"] if key.startswith("writer-")]) == 12
 
 
-# -- much of everything --------------------------------------------------------------------------------------------
+# -- load --------------------------------------------------------------------------------------------
 
 
 def test_five_hundred_open_files(mounted: Mount) -> None:
-    """Readers and writers; all of them still good when the last one is open."""
+    """Readers and writers; all are still valid when the last one is open."""
     with Store.open(mounted.home, background=False, durability="normal") as store:
         for number in range(250):
             store.save(make_session(f"s{number}", messages=1, title="Before"))
@@ -292,12 +292,12 @@ def memory_kb(mount: Mount) -> int:
 
 
 def drop_caches() -> None:
-    """Make the kernel forget names and inodes that nobody uses."""
+    """Make the kernel drop unused dentries and inodes."""
     Path("/proc/sys/vm/drop_caches").write_text("2")
 
 
-def test_memory_stays_flat_when_everything_is_looked_at(filled: Path, mount_home: MountHome) -> None:
-    """forget is honoured: nodes go when the kernel lets go of them, and a repeated find adds none."""
+def test_memory_stays_flat_when_everything_is_listed(filled: Path, mount_home: MountHome) -> None:
+    """forget frees nodes, and a repeated find adds none."""
     for number in range(2000):
         directory = filled / f"sessions/s{number}"
         directory.mkdir()
@@ -316,8 +316,8 @@ def test_memory_stays_flat_when_everything_is_looked_at(filled: Path, mount_home
     wait_until(lambda: stats(mount)["nodes"] < 100)
 
 
-def test_nothing_is_left_of_writers(mounted: Mount) -> None:
-    """No node, no descriptor and no shadow stays behind after many edits, good and bad."""
+def test_writers_leave_no_nodes_or_descriptors(mounted: Mount) -> None:
+    """No node, descriptor or write buffer is left after many valid and invalid edits."""
     path = mounted.sessions / "root/session.json"
     (pid,) = daemons_of(mounted.path)
 
@@ -338,11 +338,11 @@ def test_nothing_is_left_of_writers(mounted: Mount) -> None:
     for number in range(1, 100):
         turn(number)
     wait_until(lambda: left()[0] <= nodes + 3)
-    assert left()[1] <= descriptors + 40  # each of up to sixteen threads has a connection of its own
+    assert left()[1] <= descriptors + 40  # each of up to sixteen threads has its own database connection
     assert not list((mounted.home / ".grovefs/tmp").iterdir())
 
 
-# -- names -----------------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------------------
 
 
 def entry_ids(mount: Mount) -> set[str]:
@@ -350,8 +350,8 @@ def entry_ids(mount: Mount) -> set[str]:
         return {entry.id for entry in store.entries(limit=-1)}
 
 
-def test_a_renamed_session_is_the_same_under_its_new_name(mounted: Mount) -> None:
-    """A file held open across the rename can still be read and saved; names follow at once, in both directions."""
+def test_renamed_session_keeps_its_open_files(mounted: Mount) -> None:
+    """A file open during the rename can still be read and saved; old and new name are current at once."""
     path = mounted.sessions / "root/session.json"
     with path.open() as reader:
         os.rename(mounted.sessions / "root", mounted.sessions / "renamed")
@@ -368,7 +368,7 @@ def test_a_renamed_session_is_the_same_under_its_new_name(mounted: Mount) -> Non
     assert entry_ids(mounted) == {"root", "child", "grandchild", "pinned"}
 
 
-def test_a_child_moves_to_another_root(mounted: Mount) -> None:
+def test_child_can_move_to_another_root(mounted: Mount) -> None:
     """It gets that root as parent, depth 1; its own descendants stay and become children of the old root."""
     (mounted.sessions / "other/children").mkdir(parents=True)
     (mounted.sessions / "other/session.json").write_bytes(make_document("other"))
@@ -383,7 +383,7 @@ def test_a_child_moves_to_another_root(mounted: Mount) -> None:
     assert os.listdir(mounted.sessions / "root/children") == ["grandchild"]
 
 
-def test_a_child_becomes_a_root_and_a_root_a_child(mounted: Mount) -> None:
+def test_child_becomes_a_root_and_a_root_a_child(mounted: Mount) -> None:
     subprocess.run(["mv", "root/children/grandchild", "free"], cwd=mounted.sessions, check=True)
     assert json.loads((mounted.sessions / "free/session.json").read_text())["kind"] == "root"
     subprocess.run(["mv", "free", "root/children/back"], cwd=mounted.sessions, check=True)
@@ -392,8 +392,8 @@ def test_a_child_becomes_a_root_and_a_root_a_child(mounted: Mount) -> None:
     assert entry_ids(mounted) == {"root", "child", "back", "pinned"}
 
 
-def test_moves_that_make_no_sense_are_refused(mounted: Mount) -> None:
-    """Nothing is changed by any of them, and what bears the name is still there."""
+def test_invalid_moves_are_rejected(mounted: Mount) -> None:
+    """None of them changes anything; source and target still exist."""
     sessions = mounted.sessions
     (sessions / "other/children").mkdir(parents=True)
     (sessions / "other/session.json").write_bytes(make_document("other"))
@@ -417,8 +417,8 @@ def test_moves_that_make_no_sense_are_refused(mounted: Mount) -> None:
     (sessions / "other/children").rmdir()
 
 
-def test_odd_names_are_names(mounted: Mount) -> None:
-    """Made, listed, found in the index, renamed and deleted like any other."""
+def test_unusual_names_are_valid(mounted: Mount) -> None:
+    """They can be created, listed, indexed, renamed and deleted."""
     for name in ("-rf", "mit Leerzeichen", "żółć", "文字", "🌳", "a" * 255, "semi;colon", "$(x)", "#x", "~"):
         directory = mounted.sessions / name
         directory.mkdir()
@@ -432,8 +432,8 @@ def test_odd_names_are_names(mounted: Mount) -> None:
         assert name not in entry_ids(mounted)
 
 
-def test_names_that_cannot_be(mounted: Mount) -> None:
-    """Too long, with control characters, hidden, not Unicode: one clear errno each, as a foreign file they may do."""
+def test_invalid_names_are_rejected(mounted: Mount) -> None:
+    """Too long, control characters, hidden, not Unicode: each has its errno; some are valid for foreign files."""
     with pytest.raises(OSError, match="File name too long"):
         (mounted.sessions / ("a" * 256)).mkdir()
     with pytest.raises(OSError, match="File name too long"):
@@ -456,8 +456,8 @@ def test_names_that_cannot_be(mounted: Mount) -> None:
     assert title(mounted.sessions / "root/session.json") == "The root"
 
 
-def test_a_rename_beside_or_to_a_name_that_is_no_text_works_or_says_why(mounted: Mount) -> None:
-    """Such a directory among children is nobody's child; a session cannot take such a name, and no project has one."""
+def test_rename_with_non_unicode_names_works_or_fails_clearly(mounted: Mount) -> None:
+    """Such a directory in children/ is not a child; neither a session nor a project can have such a name."""
     children = os.fsencode(mounted.sessions) + b"/root/children"
     os.mkdir(children + b"/\xff")
     os.rename(children + b"/child", children + b"/renamed")

@@ -1,4 +1,4 @@
-"""What a mount needs and may not have, and what may happen to the disk below it: a clear word, no hang, no loss."""
+"""Missing prerequisites and failing disks: a clear error, no hang, no data loss."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.torture.places import FailingDisk, failing_disk
 MountHome = Callable[..., Mount]
 
 
-# -- what is missing -------------------------------------------------------------------------------------------
+# -- missing prerequisites -------------------------------------------------------------------------------------
 
 
 def command(*arguments: str | Path) -> str:
@@ -30,7 +30,7 @@ def command(*arguments: str | Path) -> str:
 
 
 def one_line(result: subprocess.CompletedProcess[str]) -> str:
-    """The one line with which it says no."""
+    """The one-line error of a mount that fails."""
     assert result.returncode == 1, result
     assert result.stdout == ""
     assert result.stderr.startswith("grovefs: ")
@@ -39,12 +39,12 @@ def one_line(result: subprocess.CompletedProcess[str]) -> str:
 
 
 def with_own_dev(prepare: str, work: str) -> subprocess.CompletedProcess[str]:
-    """Run a command where /dev holds nothing but what was prepared."""
+    """Run a command in a mount namespace with a prepared /dev."""
     script = f"mount -t tmpfs tmpfs /dev && mknod -m 666 /dev/null c 1 3 && {prepare} && {work}"
     return subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=60)
 
 
-def test_a_missing_dev_fuse_is_one_line(filled: Path, place: Path) -> None:
+def test_missing_dev_fuse_is_a_one_line_error(filled: Path, place: Path) -> None:
     (place / "mnt").mkdir()
     result = with_own_dev("true", command("mount", "--home", filled, place / "mnt"))
     assert "there is no /dev/fuse" in one_line(result)
@@ -52,8 +52,8 @@ def test_a_missing_dev_fuse_is_one_line(filled: Path, place: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--foreground",)])
-def test_a_mount_that_the_kernel_does_not_grant_is_one_line(filled: Path, place: Path, options: tuple[str]) -> None:
-    """libfuse's own words are in it, instead of beside it."""
+def test_mount_denied_by_the_kernel_is_a_one_line_error(filled: Path, place: Path, options: tuple[str]) -> None:
+    """libfuse's message is part of the error, not printed separately."""
     (place / "mnt").mkdir()
     result = with_own_dev("touch /dev/fuse", command("mount", *options, "--home", filled, place / "mnt"))
     assert "mnt could not be mounted: " in one_line(result)
@@ -63,7 +63,7 @@ def test_a_mount_that_the_kernel_does_not_grant_is_one_line(filled: Path, place:
         assert store.check().is_clean
 
 
-def test_a_missing_fusermount_is_one_line(filled: Path, place: Path, mount_home: MountHome) -> None:
+def test_missing_fusermount_is_a_one_line_error(filled: Path, place: Path, mount_home: MountHome) -> None:
     (place / "mnt").mkdir()
     made = mount_home(filled)
     commands: list[list[str | Path]] = [["mount", "--home", filled, place / "mnt"], ["umount", made.path]]
@@ -72,7 +72,7 @@ def test_a_missing_fusermount_is_one_line(filled: Path, place: Path, mount_home:
         assert one_line(result) == "grovefs: fusermount3 is missing: install the package fuse3\n"
 
 
-def test_a_mountpoint_that_something_else_is_mounted_on_is_one_line(filled: Path, place: Path) -> None:
+def test_mountpoint_in_use_by_another_mount_is_a_one_line_error(filled: Path, place: Path) -> None:
     (place / "mnt").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place / "mnt"], check=True)
     try:
@@ -81,7 +81,7 @@ def test_a_mountpoint_that_something_else_is_mounted_on_is_one_line(filled: Path
         subprocess.run(["umount", place / "mnt"], check=True)
 
 
-# -- a disk that fails -----------------------------------------------------------------------------------------
+# -- failing disks -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -95,8 +95,8 @@ def ended(mount: Mount) -> None:
     wait_until(lambda: not daemons_of(mount.path))
 
 
-def refusals(sessions: Path) -> dict[str, int | None]:
-    """What each way to change something is answered."""
+def change_errnos(sessions: Path) -> dict[str, int | None]:
+    """The errno of each kind of change; None for success."""
     path = sessions / "one/session.json"
     changes: dict[str, Callable[[], object]] = {
         "save": lambda: path.write_bytes(path.read_bytes().replace(b"Before", b"After!")),
@@ -118,8 +118,8 @@ def refusals(sessions: Path) -> dict[str, int | None]:
     return answers
 
 
-def test_a_home_that_becomes_read_only(disk: FailingDisk, mount_home: MountHome) -> None:
-    """Every change is EROFS and changes nothing, reading goes on, the daemon lives; mended, all works again."""
+def test_home_that_becomes_read_only(disk: FailingDisk, mount_home: MountHome) -> None:
+    """Every change fails with EROFS, reading works, the daemon survives, and writing works again afterwards."""
     with Store.open(disk.path / "home", background=False) as store:
         store.save(make_session("one", messages=3, title="Before"))
         store.attach("one", b"bytes", "text/plain")
@@ -129,7 +129,7 @@ def test_a_home_that_becomes_read_only(disk: FailingDisk, mount_home: MountHome)
         path = mount.sessions / "one/session.json"
         before, info = path.read_bytes(), path.stat()
         disk.fail()
-        assert set(refusals(mount.sessions).values()) == {errno.EROFS}, refusals(mount.sessions)
+        assert set(change_errnos(mount.sessions).values()) == {errno.EROFS}, change_errnos(mount.sessions)
         assert path.read_bytes() == before
         assert (path.stat().st_size, path.stat().st_mtime_ns) == (info.st_size, info.st_mtime_ns)
         assert title(path) == "Before"
@@ -150,15 +150,15 @@ def test_a_home_that_becomes_read_only(disk: FailingDisk, mount_home: MountHome)
         ended(again)
 
 
-def test_a_home_that_is_removed(mount_home: MountHome, filled: Path) -> None:
-    """Errors and no hang; the daemon lives, and can be unmounted."""
+def test_home_that_is_removed(mount_home: MountHome, filled: Path) -> None:
+    """Operations fail without hanging; the daemon survives and can be unmounted."""
     mount = mount_home(filled)
     path = mount.sessions / "root/session.json"
     with path.open() as reader:
         subprocess.run(["rm", "-r", filled], check=True)
-        assert '"The root"' in reader.read()  # what is open stays
+        assert '"The root"' in reader.read()  # open files stay readable
     wait_until(lambda: not path.exists())
-    assert set(refusals(mount.sessions).values()) <= {errno.ENOENT, errno.EIO}
+    assert set(change_errnos(mount.sessions).values()) <= {errno.ENOENT, errno.EIO}
     for file in ("sessions.json", ".grovefs/status.json", "README.md", "views/by-title", "transcripts"):
         with suppress(OSError):
             (mount.path / file).read_bytes()

@@ -1,7 +1,7 @@
-"""A daemon that is killed while it tells the kernel something leaves nobody waiting for its answer.
+"""A daemon killed while it notifies the kernel leaves no process waiting for its answer.
 
-To forget a name the kernel takes the lock of its directory, and a rename there holds that lock until it is answered. A
-thread that waits for it cannot be killed, keeps the connection open, and so keeps the rename waiting for the dead.
+To invalidate a name the kernel takes the lock of its directory. A rename there holds that lock until it is answered. A
+thread waiting for the lock cannot be killed and keeps the connection open, so the rename waits for a dead daemon.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import pytest
 from fusefs.daemon import fuse_connection
 from tests.mount.conftest import Mount, daemons_of, grovefs, wait_until
 
-# The command, but a rename that comes to its durable step stays there as long as a file says so.
+# The command, but a rename blocks at its durable step as long as a file exists.
 HELD = """
 import os, sys, time
-from fusefs import mount
+from fusefs.daemon import mount
 from fusefs.cli import main
 from store import Store
 hold, held = sys.argv.pop(1), sys.argv.pop(1)
@@ -45,7 +45,7 @@ SOON_S = 30.0
 
 @dataclass
 class Stuck:
-    """A rename that waits for a daemon of which a thread waits for the rename."""
+    """A deadlock: a rename waits for a daemon, and a thread of that daemon waits for the rename."""
 
     home: Path
     mountpoint: Path
@@ -57,7 +57,7 @@ class Stuck:
         return self.rename.poll() is not None
 
 
-def guards_of(daemon: int) -> list[int]:
+def watchdogs_of(daemon: int) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split()]
 
 
@@ -96,10 +96,10 @@ def stuck(filled: Path, place: Path) -> Iterator[Stuck]:
         (filled / "sessions/root/other").write_text("behind its back")
         os.replace(filled / "sessions/root/other", filled / "sessions/root/known")
         wait_until(lambda: "D" in states_of(daemon), SOON_S)
-        yield Stuck(filled, mountpoint, daemon, guards_of(daemon), rename)
+        yield Stuck(filled, mountpoint, daemon, watchdogs_of(daemon), rename)
     finally:
         hold.unlink()
-        if rename.poll() is None:  # else nobody ever ends it
+        if rename.poll() is None:  # otherwise it never ends
             subprocess.run(["umount", "-f", mountpoint], capture_output=True)
         rename.communicate(timeout=SOON_S)
         if fuse_connection.find_number(mountpoint) is not None:
@@ -107,16 +107,16 @@ def stuck(filled: Path, place: Path) -> Iterator[Stuck]:
         wait_until(lambda: not daemons_of(mountpoint), SOON_S)
 
 
-def left_behind(stuck: Stuck) -> None:
-    """The daemon is killed, and nobody is there to let go of who waits for it."""
+def orphaned(stuck: Stuck) -> None:
+    """The daemon is killed without a watchdog, so nothing releases the waiting rename."""
     for pid in (*stuck.guards, stuck.daemon):
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: fuse_connection.daemon_is_dead(stuck.mountpoint), SOON_S)
     assert not stuck.is_free()
 
 
-def test_who_waits_is_let_go(stuck: Stuck) -> None:
-    """And the mountpoint is not open to what is meant for the mount."""
+def test_waiting_rename_is_released(stuck: Stuck) -> None:
+    """Afterwards the mountpoint does not accept writes meant for the mount."""
     assert len(stuck.guards) == 1
     os.kill(stuck.daemon, signal.SIGKILL)
     wait_until(stuck.is_free, SOON_S)
@@ -126,8 +126,8 @@ def test_who_waits_is_let_go(stuck: Stuck) -> None:
     wait_until(lambda: fuse_connection.is_gone(stuck.guards[0]), SOON_S)
 
 
-def test_umount_lets_go_of_who_waits(stuck: Stuck) -> None:
-    left_behind(stuck)
+def test_umount_releases_a_waiting_rename(stuck: Stuck) -> None:
+    orphaned(stuck)
     assert f"DEAD     {stuck.mountpoint}: " in grovefs("status", "--home", stuck.home).stdout
     result = grovefs("umount", stuck.mountpoint)
     assert (result.returncode, result.stderr) == (0, "")
@@ -135,16 +135,16 @@ def test_umount_lets_go_of_who_waits(stuck: Stuck) -> None:
     assert fuse_connection.find_number(stuck.mountpoint) is None
 
 
-def test_the_next_mount_lets_go_of_who_waits(stuck: Stuck) -> None:
-    left_behind(stuck)
+def test_next_mount_releases_a_waiting_rename(stuck: Stuck) -> None:
+    orphaned(stuck)
     result = grovefs("mount", "--home", stuck.home, stuck.mountpoint)
     assert (result.returncode, result.stderr) == (0, "")
     wait_until(stuck.is_free, SOON_S)
     assert (stuck.mountpoint / "sessions/root/known").read_text() == "behind its back"
 
 
-def test_a_guard_ends_with_its_daemon(mounted: Mount) -> None:
+def test_watchdog_ends_with_its_daemon(mounted: Mount) -> None:
     (daemon,) = daemons_of(mounted.path)
-    (guard,) = guards_of(daemon)
+    (guard,) = watchdogs_of(daemon)
     assert grovefs("umount", mounted.path).returncode == 0
     wait_until(lambda: fuse_connection.is_gone(guard), SOON_S)

@@ -1,4 +1,4 @@
-"""The daemon's life: it comes up, goes down, is killed, is refused, and outlives what happens to it."""
+"""Lifecycle of the daemon: start, stop, kill, rejected mounts, and survival of errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MountHome = Callable[..., Mount]
 
 
 def is_clean(home: Path) -> bool:
-    """Whether the last one who had the home open left it as it should be."""
+    """Whether the last process that had the home open closed it cleanly."""
     database = Database(home / ".grovefs/index.db")
     try:
         return bool(database.get_meta("clean", 0) == 1)
@@ -32,14 +32,14 @@ def is_clean(home: Path) -> bool:
         database.close()
 
 
-def the_daemon_of(mount: Mount) -> int:
+def daemon_of(mount: Mount) -> int:
     (pid,) = daemons_of(mount.path)
     return pid
 
 
 def signal_daemon(mount: Mount, number: signal.Signals) -> None:
-    """Send a signal to the one daemon of a mount, and wait until it is gone."""
-    os.kill(the_daemon_of(mount), number)
+    """Send a signal to the daemon of a mount and wait until it has exited."""
+    os.kill(daemon_of(mount), number)
     wait_until(lambda: not daemons_of(mount.path))
 
 
@@ -47,7 +47,7 @@ def signal_daemon(mount: Mount, number: signal.Signals) -> None:
 def in_foreground(
     home: Path, mountpoint: Path, *options: str, program: str = CODE
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`grovefs mount --foreground`, ready; ended at the end if it still runs."""
+    """`grovefs mount --foreground`, ready; terminated at the end if it still runs."""
     arguments = ["mount", "--foreground", "--home", str(home), *options, str(mountpoint)]
     process = subprocess.Popen([sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE)
     try:
@@ -59,20 +59,20 @@ def in_foreground(
         process.communicate(timeout=10)
 
 
-# -- up and down -------------------------------------------------------------------------------------------
+# -- start and stop -------------------------------------------------------------------------------------------
 
 
-def test_mount_returns_when_ready_and_goes_on_in_the_background(filled: Path, mount_home: MountHome) -> None:
-    """The first look right after the command works; the daemon has no terminal, and a session of its own."""
+def test_mount_returns_when_ready_and_continues_in_the_background(filled: Path, mount_home: MountHome) -> None:
+    """The mount is usable when the command returns; the daemon has its own process session and no terminal."""
     mount = mount_home(filled)
     assert title(mount.sessions / "root/session.json") == "The root"
-    pid = the_daemon_of(mount)
+    pid = daemon_of(mount)
     assert os.getsid(pid) == pid
     assert os.readlink(f"/proc/{pid}/fd/0") == os.devnull
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
 
 
-def test_umount_ends_the_daemon_and_leaves_the_home_clean(filled: Path, mount_home: MountHome) -> None:
+def test_umount_ends_the_daemon_and_leaves_a_clean_home(filled: Path, mount_home: MountHome) -> None:
     mount = mount_home(filled)
     edit(mount.sessions / "root/session.json", '"The root"', '"Edited"')
     result = grovefs("umount", mount.path)
@@ -83,14 +83,14 @@ def test_umount_ends_the_daemon_and_leaves_the_home_clean(filled: Path, mount_ho
     assert json.loads((filled / "sessions.json").read_bytes())["sessions"]["root"]["title"] == "Edited"
 
 
-def test_umount_of_what_is_not_mounted_says_so(place: Path) -> None:
+def test_umount_of_an_unmounted_directory_fails(place: Path) -> None:
     result = grovefs("umount", place)
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
     assert str(place) in result.stderr
 
 
-def test_umount_of_a_busy_mount_says_so_and_leaves_it(mounted: Mount) -> None:
+def test_umount_of_a_busy_mount_fails(mounted: Mount) -> None:
     with (mounted.sessions / "root/session.json").open():
         result = grovefs("umount", mounted.path)
     assert result.returncode == 1
@@ -100,7 +100,7 @@ def test_umount_of_a_busy_mount_says_so_and_leaves_it(mounted: Mount) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_unmounts_in_the_background(filled: Path, mount_home: MountHome, number: signal.Signals) -> None:
+def test_signal_unmounts_in_the_background(filled: Path, mount_home: MountHome, number: signal.Signals) -> None:
     mount = mount_home(filled)
     edit(mount.sessions / "root/session.json", '"The root"', '"Edited"')
     signal_daemon(mount, number)
@@ -109,8 +109,8 @@ def test_a_signal_unmounts_in_the_background(filled: Path, mount_home: MountHome
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_foreground_with_0(filled: Path, place: Path, number: signal.Signals) -> None:
-    """Also while somebody has a file open, and a write not yet closed: that one is simply not committed."""
+def test_signal_ends_the_foreground_with_exit_code_0(filled: Path, place: Path, number: signal.Signals) -> None:
+    """Also with open files; a write that was not closed is not committed."""
     mountpoint = place / "mnt"
     mountpoint.mkdir()
     with in_foreground(filled, mountpoint) as process:
@@ -129,8 +129,8 @@ def test_a_signal_ends_the_foreground_with_0(filled: Path, place: Path, number: 
         assert store.check().is_clean
 
 
-def test_after_kill_the_next_mount_clears_the_dead_one_and_recovers(filled: Path, mount_home: MountHome) -> None:
-    """Rule 2: what was closed is there; what was not closed is not, and leaves nothing behind."""
+def test_next_mount_clears_a_killed_mount_and_recovers(filled: Path, mount_home: MountHome) -> None:
+    """Rule 2: closed writes are saved; unclosed ones are not and leave nothing."""
     mount = mount_home(filled)
     edit(mount.sessions / "root/session.json", '"The root"', '"Closed in time"')
     fd = os.open(mount.sessions / "root/session.json", os.O_WRONLY | os.O_TRUNC)
@@ -149,7 +149,7 @@ def test_after_kill_the_next_mount_clears_the_dead_one_and_recovers(filled: Path
         assert store.check().is_clean
 
 
-def test_umount_of_a_dead_mount_clears_it(filled: Path, mount_home: MountHome) -> None:
+def test_umount_clears_a_dead_mount(filled: Path, mount_home: MountHome) -> None:
     mount = mount_home(filled)
     signal_daemon(mount, signal.SIGKILL)
     result = grovefs("umount", mount.path)
@@ -157,11 +157,11 @@ def test_umount_of_a_dead_mount_clears_it(filled: Path, mount_home: MountHome) -
     assert not os.path.ismount(mount.path)
 
 
-# -- refusals ------------------------------------------------------------------------------------------------
+# -- rejected mounts -------------------------------------------------------------------------------------------
 
 
 def refused(*arguments: str | Path) -> str:
-    """The one line with which `grovefs mount` says no."""
+    """The one-line error of `grovefs mount`."""
     result = grovefs("mount", *arguments)
     assert result.returncode == 1, result
     assert result.stdout == ""
@@ -174,34 +174,34 @@ def refused(*arguments: str | Path) -> str:
     return lines[0]
 
 
-def test_a_missing_mountpoint_is_made_but_not_its_parents(filled: Path, place: Path) -> None:
+def test_missing_mountpoint_is_created_but_not_its_parents(filled: Path, place: Path) -> None:
     assert "is not there either" in refused("--home", filled, place / "no/where")
     assert not (place / "no").exists()
     assert grovefs("mount", "--home", filled, place / "new").returncode == 0
     assert (place / "new/sessions/root").is_dir()
     assert grovefs("umount", place / "new").returncode == 0
     wait_until(lambda: not daemons_of(place / "new"))
-    assert (place / "new").is_dir()  # it stays
+    assert (place / "new").is_dir()  # it is kept
 
 
-def test_a_mountpoint_that_was_made_in_vain_goes_again(place: Path) -> None:
+def test_created_mountpoint_is_removed_if_mounting_fails(place: Path) -> None:
     (place / "file").touch()
     refused("--home", place / "file", place / "new")
     assert not (place / "new").exists()
 
 
-def test_a_mountpoint_that_is_a_file_is_refused(filled: Path, place: Path) -> None:
+def test_mountpoint_that_is_a_file_is_rejected(filled: Path, place: Path) -> None:
     (place / "file").touch()
     assert "is not a directory" in refused("--home", filled, place / "file")
 
 
-def test_a_filled_mountpoint_is_refused(filled: Path, place: Path) -> None:
+def test_nonempty_mountpoint_is_rejected(filled: Path, place: Path) -> None:
     (place / "mnt").mkdir()
     (place / "mnt/something").touch()
     assert "not empty" in refused("--home", filled, place / "mnt")
 
 
-def test_a_used_mountpoint_is_refused(mounted: Mount, place: Path) -> None:
+def test_used_mountpoint_is_rejected(mounted: Mount, place: Path) -> None:
     result = grovefs("mount", "--home", mounted.home, mounted.path)
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
@@ -211,8 +211,8 @@ def test_a_used_mountpoint_is_refused(mounted: Mount, place: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [".", "sessions/mnt", "link"])
-def test_a_mountpoint_inside_the_home_is_refused(filled: Path, place: Path, where: str) -> None:
-    """It would wait for itself; also by a link, and when it is the home itself."""
+def test_mountpoint_inside_the_home_is_rejected(filled: Path, place: Path, where: str) -> None:
+    """It would deadlock; also through a link, and for the home itself."""
     (filled / "inside").mkdir()
     (place / "link").symlink_to(filled / "inside")
     mountpoint = place / "link" if where == "link" else filled / where
@@ -220,20 +220,20 @@ def test_a_mountpoint_inside_the_home_is_refused(filled: Path, place: Path, wher
     assert "inside the home" in refused("--home", filled, mountpoint)
 
 
-def test_a_home_that_is_no_directory_is_refused(place: Path) -> None:
+def test_home_that_is_not_a_directory_is_rejected(place: Path) -> None:
     (place / "mnt").mkdir()
     (place / "home").touch()
     assert str(place / "home") in refused("--home", place / "home", place / "mnt")
 
 
-def test_a_log_that_cannot_be_written_is_refused(filled: Path, place: Path) -> None:
+def test_unwritable_log_is_rejected(filled: Path, place: Path) -> None:
     (place / "mnt").mkdir()
     assert "nowhere/log" in refused("--home", filled, "--log-file", place / "nowhere/log", place / "mnt")
 
 
 @contextmanager
-def bamboo_at_work(home: Path) -> Iterator[None]:
-    """Another process that holds the lock a Bamboo server holds."""
+def running_bamboo(home: Path) -> Iterator[None]:
+    """A process that holds the lock of a Bamboo server."""
     program = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print(flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", program, str(home / ".session-lifecycle.lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
@@ -243,27 +243,27 @@ def bamboo_at_work(home: Path) -> Iterator[None]:
         holder.communicate()
 
 
-def test_a_bamboo_at_work_is_refused(filled: Path, place: Path) -> None:
-    """Unless one says so, or only wants to look."""
+def test_home_in_use_by_bamboo_is_rejected(filled: Path, place: Path) -> None:
+    """Except with --beside-bamboo or --read-only."""
     (place / "mnt").mkdir()
-    with bamboo_at_work(filled):
-        assert "Bamboo server is at work" in refused("--home", filled, place / "mnt")
+    with running_bamboo(filled):
+        assert "Bamboo server is using" in refused("--home", filled, place / "mnt")
         for option in ("--read-only", "--beside-bamboo"):
             with in_foreground(filled, place / "mnt", option):
                 assert title(place / "mnt/sessions/root/session.json") == "The root"
 
 
-def test_a_bamboo_that_comes_later_makes_writing_fail(mounted: Mount) -> None:
-    """EROFS while it is there; nothing is lost, and afterwards all works again."""
+def test_bamboo_started_later_makes_writes_fail(mounted: Mount) -> None:
+    """EROFS while it runs; nothing is lost, and writing works again afterwards."""
     path = mounted.sessions / "root/session.json"
-    with bamboo_at_work(mounted.home):
+    with running_bamboo(mounted.home):
         with pytest.raises(OSError, match="Read-only file system"):
             edit(path, '"The root"', '"Lost?"')
         assert title(path) == "The root"
     edit(path, '"The root"', '"Again"')
 
 
-def test_wrong_usage_is_2(filled: Path, place: Path) -> None:
+def test_usage_error_exits_with_2(filled: Path, place: Path) -> None:
     assert grovefs("mount", "--home", filled, "--no-such-option", place).returncode == 2
     assert grovefs("mount", "--home", filled, "--durability", "none", place).returncode == 2
 
@@ -271,7 +271,7 @@ def test_wrong_usage_is_2(filled: Path, place: Path) -> None:
 # -- options -------------------------------------------------------------------------------------------------
 
 
-def test_read_only_shows_all_and_changes_nothing(filled: Path, mount_home: MountHome) -> None:
+def test_read_only_mount_changes_nothing(filled: Path, mount_home: MountHome) -> None:
     mount = mount_home(filled, "--read-only")
     path = mount.sessions / "root/session.json"
     assert title(path) == "The root"
@@ -290,7 +290,7 @@ def test_read_only_shows_all_and_changes_nothing(filled: Path, mount_home: Mount
 
 
 @pytest.mark.parametrize("variables", [["GROVEFS_HOME", "BAMBOO_DATA_DIR"], ["BAMBOO_DATA_DIR"], []])
-def test_the_home_comes_from_the_environment(filled: Path, place: Path, variables: list[str]) -> None:
+def test_home_is_read_from_the_environment(filled: Path, place: Path, variables: list[str]) -> None:
     """$GROVEFS_HOME, else $BAMBOO_DATA_DIR, else ~/.grovefs."""
     mountpoint = place / "mnt"
     mountpoint.mkdir()
@@ -314,27 +314,27 @@ def test_the_home_comes_from_the_environment(filled: Path, place: Path, variable
         wait_until(lambda: not daemons_of(mountpoint))
 
 
-# -- what the daemon outlives ----------------------------------------------------------------------------------
+# -- errors the daemon survives --------------------------------------------------------------------------------
 
 BROKEN = """
-from fusefs.operations import Operations
+from fusefs.requests.operations import Operations
 
 async def readlink(self, inode, ctx):
     raise ZeroDivisionError("a bug of ours")
 
-async def end_limbo(*arguments):
+async def expire_hidden(*arguments):
     raise ZeroDivisionError("a bug in the background")
 
-from fusefs import errors
-Operations.readlink = errors._guard("readlink", readlink, is_request=True)
-Operations.end_limbo = errors._guard("end_limbo", end_limbo, is_request=False)
+from fusefs.requests import errnos
+Operations.readlink = errnos._guard("readlink", readlink, is_request=True)
+Operations.expire_hidden = errnos._guard("expire_hidden", expire_hidden, is_request=False)
 from fusefs.cli import main
 main()
 """
 
 
-def test_a_bug_in_a_handler_is_eio_and_the_mount_lives_on(filled: Path, place: Path) -> None:
-    """The traceback is in the log; a bug in what goes on in the background does not end the mount either."""
+def test_exception_in_a_handler_is_eio_and_the_mount_survives(filled: Path, place: Path) -> None:
+    """The traceback is in the log. An exception in a background task does not end the mount either."""
     mountpoint = place / "mnt"
     mountpoint.mkdir()
     (filled / "sessions/root/link").symlink_to("session.json")
@@ -350,8 +350,8 @@ def test_a_bug_in_a_handler_is_eio_and_the_mount_lives_on(filled: Path, place: P
         assert process.poll() is None
 
 
-def test_odd_things_in_the_home_do_no_harm(filled: Path, mount_home: MountHome) -> None:
-    """A FIFO, a directory, a link or garbage where a document should be: an error for it, all else works."""
+def test_unexpected_files_in_the_home_do_no_harm(filled: Path, mount_home: MountHome) -> None:
+    """A FIFO, directory, link or garbage in place of a document is an error for that document only."""
     sessions = filled / "sessions"
     for name in ("fifo", "directory", "link", "garbage"):
         (sessions / name).mkdir()
@@ -373,7 +373,7 @@ def test_odd_things_in_the_home_do_no_harm(filled: Path, mount_home: MountHome) 
     assert title(mount.sessions / "garbage/session.json") == "Fine"
 
 
-# -- seen by others ----------------------------------------------------------------------------------------------
+# -- visibility ----------------------------------------------------------------------------------------------
 
 
 def test_two_mounts_see_each_other_within_a_second(filled: Path, mount_home: MountHome) -> None:
@@ -392,8 +392,8 @@ def test_two_mounts_see_each_other_within_a_second(filled: Path, mount_home: Mou
     assert "new" not in json.loads((there.path / "sessions.json").read_bytes())["sessions"]
 
 
-def test_an_edit_straight_on_the_home_is_seen_within_a_second(mounted: Mount) -> None:
-    """By rename and in place, in content, size and time."""
+def test_direct_edit_of_the_home_is_visible_within_a_second(mounted: Mount) -> None:
+    """By rename and in place; content, size and time."""
     seen, real = mounted.sessions / "root/session.json", mounted.home / "sessions/root/session.json"
     assert title(seen) == "The root"
     temporary = real.with_name("temporary")
@@ -408,7 +408,7 @@ def test_an_edit_straight_on_the_home_is_seen_within_a_second(mounted: Mount) ->
         store.maintenance.sweep()
 
 
-# -- no room -----------------------------------------------------------------------------------------------------
+# -- full disk -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -422,7 +422,7 @@ def small_disk(place: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path, left_bytes: int) -> Path:
-    """Take all room on a disk but a little."""
+    """Fill a disk, leaving a little space."""
     ballast = disk / "ballast"
     fd = os.open(ballast, os.O_WRONLY | os.O_CREAT)
     with suppress(OSError):  # ENOSPC, sooner or later
@@ -434,10 +434,10 @@ def fill(disk: Path, left_bytes: int) -> Path:
 
 
 @pytest.mark.parametrize("left_bytes", [0, 200_000])
-def test_a_full_disk_is_enospc_and_costs_nothing(
+def test_full_disk_is_enospc_and_loses_nothing(
     small_disk: Path, place: Path, left_bytes: int, request: pytest.FixtureRequest
 ) -> None:
-    """The writer is told, the old version stands, and once there is room again all works."""
+    """The writer gets ENOSPC, the old version is unchanged, and writing works once there is space."""
     home = small_disk / "home"
     with Store.open(home, background=False) as store:
         store.save(make_session("one", messages=4, title="Before"))

@@ -1,4 +1,4 @@
-"""Attachments that are renamed, removed and looked at while they are written; and attributes after a refusal."""
+"""Attachments renamed, removed and read while they are written; and attributes after a rejected write."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def has_attachments(mount: Mount, session_id: str) -> bool:
         return entry.has_attachments
 
 
-def test_a_new_attachment_has_its_name_while_it_is_open(attached: Path) -> None:
-    """As on any disk: stat and ls find it, it can be read, and nobody else can create it."""
+def test_new_attachment_is_visible_while_open(attached: Path) -> None:
+    """As on any filesystem: stat and ls find it, it can be read, and O_EXCL fails."""
     path = attached / "new.txt"
     with path.open("w") as file:
         file.write("first")
@@ -42,8 +42,8 @@ def test_a_new_attachment_has_its_name_while_it_is_open(attached: Path) -> None:
     assert path.read_text() == "first and more"
 
 
-def test_renamed_while_open(attached: Path, mounted: Mount) -> None:
-    """What was written before and after is under the new name, and nothing under the old one."""
+def test_attachment_renamed_while_open(attached: Path, mounted: Mount) -> None:
+    """Data written before and after is under the new name, and the old name does not exist."""
     old, new = attached / "video.part", attached / "video.mp4"
     with old.open("w") as file:
         file.write("before")
@@ -57,7 +57,7 @@ def test_renamed_while_open(attached: Path, mounted: Mount) -> None:
     assert "video.part" not in os.listdir(mounted.home / "sessions/root/attachments")
 
 
-def test_an_old_one_renamed_while_it_is_rewritten(attached: Path) -> None:
+def test_existing_attachment_renamed_while_rewritten(attached: Path) -> None:
     old, new = attached / "old.txt", attached / "new.txt"
     old.write_text("committed")
     with old.open("r+") as file:
@@ -68,8 +68,8 @@ def test_an_old_one_renamed_while_it_is_rewritten(attached: Path) -> None:
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_removed_while_open(attached: Path, mounted: Mount, *, is_new: bool) -> None:
-    """A temporary without a name: its owner reads and writes it, and closing leaves nothing."""
+def test_attachment_removed_while_open(attached: Path, mounted: Mount, *, is_new: bool) -> None:
+    """An unnamed temporary file: its owner can read and write it, and closing it leaves nothing."""
     path = attached / "temporary"
     if not is_new:
         path.write_text("committed")
@@ -87,8 +87,8 @@ def test_removed_while_open(attached: Path, mounted: Mount, *, is_new: bool) -> 
     assert path.read_text() == "another"
 
 
-def test_removed_and_made_again_while_open(attached: Path) -> None:
-    """The first writer's bytes do not come back over the second's."""
+def test_attachment_removed_and_recreated_while_open(attached: Path) -> None:
+    """The first writer's bytes do not replace the second's."""
     path = attached / "twice"
     with path.open("w") as first:
         first.write("first")
@@ -98,7 +98,7 @@ def test_removed_and_made_again_while_open(attached: Path) -> None:
     assert path.read_text() == "second"
 
 
-def test_a_new_one_leaves_only_as_an_attachment(attached: Path) -> None:
+def test_open_attachment_can_only_be_renamed_to_an_attachment(attached: Path) -> None:
     path = attached / "new.txt"
     with path.open("w") as file:
         file.write("text")
@@ -109,7 +109,7 @@ def test_a_new_one_leaves_only_as_an_attachment(attached: Path) -> None:
     assert (attached.parent / "notes").read_text() == "text"
 
 
-def test_the_last_one_removed_is_known_to_the_index(mounted: Mount, attached: Path) -> None:
+def test_removing_the_last_attachment_updates_the_index(mounted: Mount, attached: Path) -> None:
     (only,) = os.listdir(attached)
     assert has_attachments(mounted, "root")
     with (attached / only).open():
@@ -123,8 +123,8 @@ def insert(database: sqlite3.Connection) -> None:
         database.commit()
 
 
-def test_a_database_can_be_read_where_it_lies_but_not_written(attached: Path, place: Path) -> None:
-    """SQLite sees that each version is a file of its own, and says so instead of writing to one that is replaced."""
+def test_sqlite_database_can_be_read_but_not_written(attached: Path, place: Path) -> None:
+    """SQLite detects that each version is a separate file, and fails instead of writing to a replaced one."""
     with closing(sqlite3.connect(place / "data.db")) as database, database:
         database.execute("CREATE TABLE t (x)")
         database.execute("INSERT INTO t VALUES (1)")
@@ -137,8 +137,8 @@ def test_a_database_can_be_read_where_it_lies_but_not_written(attached: Path, pl
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_downloads_and_temporaries_of_tools(attached: Path, place: Path) -> None:
-    """curl -o, sort -o over itself, rsync --inplace, git: each leaves what it should."""
+def test_downloads_and_temporary_files_of_tools(attached: Path, place: Path) -> None:
+    """curl -o, sort -o onto its input, rsync --inplace and git work as usual."""
     (place / "source").write_text("b\na\n")
     subprocess.run(["curl", "-s", "-o", attached / "got", f"file://{place / 'source'}"], check=True)
     assert (attached / "got").read_text() == "b\na\n"
@@ -154,11 +154,11 @@ def test_downloads_and_temporaries_of_tools(attached: Path, place: Path) -> None
     subprocess.run(["rm", "-rf", attached / ".git"], check=True)
 
 
-# -- attributes after a refusal --------------------------------------------------------------------------------
+# -- attributes after a rejected write -------------------------------------------------------------------------
 
 
-def test_unzip_does_not_touch_the_session_that_stands(mounted: Mount, place: Path) -> None:
-    """It overlooks that its bytes were refused, and sets their time; the session keeps its own, and it is told."""
+def test_unzip_after_a_rejected_write_keeps_the_session_mtime(mounted: Mount, place: Path) -> None:
+    """unzip ignores the rejected close and sets the time. That fails, and the session keeps its mtime."""
     path = mounted.sessions / "root/session.json"
     before = path.stat()
     with zipfile.ZipFile(place / "bad.zip", "w") as archive:
@@ -167,16 +167,16 @@ def test_unzip_does_not_touch_the_session_that_stands(mounted: Mount, place: Pat
     assert "Bad message" in done.stderr, done
     assert (path.stat().st_mtime_ns, path.stat().st_mode) == (before.st_mtime_ns, before.st_mode)
     assert title(path) == "The root"
-    subprocess.run(["touch", "-d", "@1000000000", path], check=True)  # another process means what it says
+    subprocess.run(["touch", "-d", "@1000000000", path], check=True)  # another process sets it on purpose
     assert path.stat().st_mtime_ns == 10**18
 
 
-def test_whoever_was_refused_may_set_times_after_the_next_success(mounted: Mount) -> None:
+def test_times_can_be_set_after_the_next_successful_save(mounted: Mount) -> None:
     path = mounted.sessions / "root/session.json"
     with pytest.raises(OSError, match="Bad message"):
         path.write_text("{")
     with pytest.raises(OSError, match="Bad message"):
         os.utime(path, ns=(1, 1))
-    path.write_text(path.read_text().replace("The root", "Mended"))
+    path.write_text(path.read_text().replace("The root", "Corrected"))
     os.utime(path, ns=(10**18, 10**18))
     wait_until(lambda: path.stat().st_mtime_ns == 10**18)

@@ -1,4 +1,4 @@
-"""Another user on the machine: what he may see, and that he may mount what is his."""
+"""Other users of the machine: what they can access, and that they can mount their own homes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ USER = "grovefs-test"
 
 @pytest.fixture
 def user() -> Iterator[int]:
-    """A user made for the test, without a home or a password."""
+    """A user created for the test, without home directory and password."""
     if os.geteuid() != 0:
         pytest.fail("to make a user for this test takes root")
     done = subprocess.run(["useradd", "--no-create-home", "--system", USER], capture_output=True, text=True)
-    assert done.returncode in (0, 9), done.stderr  # 9: left behind by a test that was killed
+    assert done.returncode in (0, 9), done.stderr  # 9: the user exists, left by a killed test
     uid = int(subprocess.run(["id", "-u", USER], check=True, capture_output=True, text=True).stdout)
     yield uid
     subprocess.run(["userdel", USER], check=True, capture_output=True)
@@ -38,8 +38,8 @@ def as_user(uid: int, *command: str | Path, **options: object) -> subprocess.Com
     return subprocess.run(line, capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload, no-any-return]
 
 
-def test_a_home_is_for_its_owner_alone(filled: Path) -> None:
-    """Directories are 0700, files 0600, also those of ours."""
+def test_home_is_accessible_only_to_its_owner(filled: Path) -> None:
+    """Directories are 0700 and files 0600, including those in .grovefs."""
     with Store.open(filled, background=False) as store:
         store.usage.append("root", {"n": 1})
         store.state.save_json("facts", "f", 1)
@@ -50,8 +50,8 @@ def test_a_home_is_for_its_owner_alone(filled: Path) -> None:
         assert mode == (0o700 if path.is_dir() else 0o600), f"{path} is {mode:o}"
 
 
-def test_a_mount_is_for_its_owner_alone(mounted: Mount, user: int) -> None:
-    """Without --allow-other not even the names are seen, by the kernel's own rule."""
+def test_mount_is_accessible_only_to_its_owner(mounted: Mount, user: int) -> None:
+    """Without --allow-other the kernel denies even listing names."""
     mounted.path.parent.chmod(0o755)
     options = subprocess.run(
         ["findmnt", "-no", "OPTIONS", mounted.path], check=True, capture_output=True, text=True
@@ -67,8 +67,8 @@ def test_a_mount_is_for_its_owner_alone(mounted: Mount, user: int) -> None:
 SHOWN = ("README.md", "sessions.json", "transcripts/root.md", "search/child/results.md", ".grovefs/status.json")
 
 
-def test_with_allow_other_the_modes_of_the_home_decide(filled: Path, mount_home: MountHome, user: int) -> None:
-    """Transcripts, views and sessions.json say what is in files that only their owner may read: so may those."""
+def test_allow_other_applies_the_modes_of_the_home(filled: Path, mount_home: MountHome, user: int) -> None:
+    """Transcripts, views and sessions.json are as private as the documents they are derived from."""
     mount = mount_home(filled, "--allow-other")
     mount.path.parent.chmod(0o755)
     for path in SHOWN:
@@ -80,8 +80,8 @@ def test_with_allow_other_the_modes_of_the_home_decide(filled: Path, mount_home:
         assert as_user(user, program, mount.path / name).returncode != 0, program
 
 
-def test_a_home_that_others_may_read_is_shown_to_them(filled: Path, mount_home: MountHome, user: int) -> None:
-    """And no more than that: they can change nothing."""
+def test_world_readable_home_is_readable_by_others(filled: Path, mount_home: MountHome, user: int) -> None:
+    """They cannot change anything."""
     subprocess.run(["chmod", "-R", "go+rX", filled / "sessions"], check=True)
     mount = mount_home(filled, "--allow-other")
     mount.path.parent.chmod(0o755)
@@ -93,8 +93,8 @@ def test_a_home_that_others_may_read_is_shown_to_them(filled: Path, mount_home: 
     assert os.listdir(mount.sessions) == ["pinned", "root"]
 
 
-def test_the_log_in_the_home_is_for_its_owner_alone(filled: Path, place: Path) -> None:
-    """And a link or a FIFO in its place is no log: said in one line, not followed, not waited for."""
+def test_log_is_accessible_only_to_its_owner(filled: Path, place: Path) -> None:
+    """A link or FIFO in its place is a one-line error: the link is not followed, the FIFO does not block."""
     log, mountpoint, outside = filled / ".grovefs/mount.log", place / "mnt", place / "outside"
     mountpoint.mkdir()
     assert grovefs("mount", "--home", filled, mountpoint).returncode == 0
@@ -112,13 +112,13 @@ def test_the_log_in_the_home_is_for_its_owner_alone(filled: Path, place: Path) -
         assert not outside.exists()
 
 
-def test_help_says_what_allow_other_means() -> None:
+def test_help_explains_allow_other() -> None:
     said = " ".join(grovefs("mount", "--help", env={**os.environ, "COLUMNS": "200"}).stdout.replace("│", " ").split())
     assert "--allow-other" in said
     assert "only you" in said.lower()
 
 
-# Run as the other user, in a mount namespace of its own where /dev/fuse is for everybody, as on most machines.
+# Run as the other user, in a mount namespace where /dev/fuse is accessible to all, as on most machines.
 SCRIPT = """
 import json, os, subprocess, sys
 from pathlib import Path
@@ -140,8 +140,8 @@ print(grovefs("check", "--home", place / "home"))
 """
 
 
-def test_who_is_not_root_may_mount_too(place: Path, user: int) -> None:
-    """By way of fusermount3, which is set-uid for that."""
+def test_unprivileged_user_can_mount(place: Path, user: int) -> None:
+    """Through fusermount3, which is set-user-ID root."""
     with Store.open(place / "home", background=False) as store:
         store.save(make_session("mine"))
     (place / "mnt").mkdir()
@@ -158,7 +158,7 @@ def test_who_is_not_root_may_mount_too(place: Path, user: int) -> None:
         "mknod -m 666 /dev/urandom c 1 9",
         "mknod -m 666 /dev/fuse c 10 229",
         f"mount --bind {sysconfig.get_path('purelib')} {packages}",
-        f"mount --bind {sys.base_prefix} {prefix}",  # it may be where only root can go
+        f"mount --bind {sys.base_prefix} {prefix}",  # it may be in a directory that only root can access
         f"chmod 755 {place} {place}/code",
     ]
     python = f"{prefix}/bin/{os.path.basename(os.path.realpath(sys.executable))}"

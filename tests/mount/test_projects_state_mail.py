@@ -26,17 +26,17 @@ def number_of(call: Callable[[], object]) -> int | None:
 
 
 def letter(place: Path, name: str = "letter.json") -> Path:
-    """A message in a file outside of the mount."""
+    """A message in a file outside the mount."""
     path = place / name
     path.write_bytes(InboxMessage.new("me", "task", {"do": "it"}).render())
     return path
 
 
-# -- mail --------------------------------------------------------------------------------------------------------------
+# -- mail ------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_is_delivered_by_cp_and_by_mv(mounted: Mount, place: Path) -> None:
-    """It is there whole, and the session's owner takes it in."""
+def test_message_is_delivered_by_cp_and_by_mv(mounted: Mount, place: Path) -> None:
+    """It is delivered complete, and the session's owner receives it."""
     new = mounted.sessions / "root/mailbox/new"
     new.mkdir(parents=True)
     assert run("cp", letter(place), new / "a.json").returncode == 0
@@ -47,12 +47,12 @@ def test_a_message_is_delivered_by_cp_and_by_mv(mounted: Mount, place: Path) -> 
         claimed = box.drain()
         assert [delivered.message.body for delivered in claimed] == [{"do": "it"}] * 2
         wait_until(lambda: os.listdir(new) == [])
-        assert run("rm", mounted.sessions / "root/mailbox/cur/a.json").returncode == 0  # to acknowledge it
+        assert run("rm", mounted.sessions / "root/mailbox/cur/a.json").returncode == 0  # acknowledges it
         assert [delivered.path for delivered in box.recover()] == ["sessions/root/mailbox/cur/b.json"]
 
 
-def test_what_is_no_message_is_refused_and_kept(mounted: Mount, place: Path) -> None:
-    """By cp and by mv; the reason lies beside where it should have been, and nothing is delivered."""
+def test_invalid_message_is_rejected_and_kept(mounted: Mount, place: Path) -> None:
+    """By cp and by mv; the reason is shown next to the intended path, and nothing is delivered."""
     new = mounted.sessions / "root/mailbox/new"
     new.mkdir(parents=True)
     (place / "bad.json").write_text('{"id": "m1"}')
@@ -69,8 +69,8 @@ def test_what_is_no_message_is_refused_and_kept(mounted: Mount, place: Path) -> 
     assert not (new / "bad.json.rejected").exists()
 
 
-def test_a_message_appears_whole_to_who_waits_for_it(mounted: Mount, place: Path) -> None:
-    """Written piece by piece, it is delivered when it is closed, and not before."""
+def test_message_is_delivered_on_close(mounted: Mount, place: Path) -> None:
+    """A message written in parts is delivered complete when it is closed, not before."""
     new = mounted.sessions / "root/mailbox/new"
     new.mkdir(parents=True)
     raw = letter(place).read_bytes()
@@ -84,11 +84,11 @@ def test_a_message_appears_whole_to_who_waits_for_it(mounted: Mount, place: Path
         assert len(box.receive(10)) == 1
 
 
-# -- state -------------------------------------------------------------------------------------------------------------
+# -- state -----------------------------------------------------------------------------------------------------
 
 
 def test_state_is_written_with_plain_tools(mounted: Mount) -> None:
-    """JSON is checked, markdown is free, and search follows."""
+    """JSON is validated, Markdown is not, and both are indexed."""
     facts = mounted.path / "state/memory/facts"
     facts.mkdir(parents=True)
     (facts / "f.json").write_text('["a needle"]\n')
@@ -109,8 +109,8 @@ def test_state_is_written_with_plain_tools(mounted: Mount) -> None:
         assert store.search("needle") == []
 
 
-def test_an_older_document_moved_onto_a_newer_one_replaces_it(mounted: Mount) -> None:
-    """It is no edit of the one it replaces, so there is nothing it could have missed."""
+def test_older_document_moved_onto_a_newer_one_replaces_it(mounted: Mount) -> None:
+    """It is not an edit of the document it replaces, so it cannot be stale."""
     facts = mounted.path / "state/facts"
     facts.mkdir(parents=True)
     (facts / "older.json").write_text('["older"]\n')
@@ -120,8 +120,8 @@ def test_an_older_document_moved_onto_a_newer_one_replaces_it(mounted: Mount) ->
     assert not (facts / "older.json").exists()
 
 
-def test_an_editor_replaces_state_as_vim_does(mounted: Mount) -> None:
-    """The old one to a backup, a new one written, the backup removed; or a temporary renamed onto it."""
+def test_state_can_be_saved_the_way_vim_does(mounted: Mount) -> None:
+    """Rename the old file to a backup, write a new one, remove the backup; or rename a temporary file onto it."""
     directory = mounted.path / "state/config"
     directory.mkdir(parents=True)
     document = directory / "x.json"
@@ -152,8 +152,8 @@ def test_vim_saves_a_state_document(mounted: Mount) -> None:
     assert (directory / "x.json").read_text() == '{"a": 2}\n'
 
 
-def test_state_saved_elsewhere_shows(mounted: Mount) -> None:
-    """Within a second, in a file that was read before."""
+def test_state_saved_elsewhere_is_visible(mounted: Mount) -> None:
+    """Within a second, even if the file is cached."""
     with mounted.store() as store:
         store.state.save_json("config", "x", 1)
         document = mounted.path / "state/config/x.json"
@@ -164,7 +164,7 @@ def test_state_saved_elsewhere_shows(mounted: Mount) -> None:
         wait_until(lambda: not document.exists())
 
 
-# -- projects ----------------------------------------------------------------------------------------------------------
+# -- projects --------------------------------------------------------------------------------------------------
 
 
 def titles(mounted: Mount) -> dict[str, str]:
@@ -177,8 +177,8 @@ def index(mounted: Mount) -> tuple[list[str], dict[str, str]]:
     return [entry["session_id"] for entry in said["roots"]], said["child_lookup"]
 
 
-def test_a_payload_written_by_hand_is_in_the_indices(mounted: Mount) -> None:
-    """At once: they are read right after."""
+def test_payload_written_by_hand_is_indexed(mounted: Mount) -> None:
+    """The index files are current immediately after the write."""
     child = mounted.path / "projects/k/sessions/p/children/c"
     child.mkdir(parents=True)
     (child / "session.json").write_text('{"title": "one"}')
@@ -196,7 +196,7 @@ def test_a_payload_written_by_hand_is_in_the_indices(mounted: Mount) -> None:
 
 
 def test_derived_files_are_read_only(mounted: Mount) -> None:
-    """EROFS, whatever is tried."""
+    """EROFS for every operation."""
     with mounted.store() as store:
         store.projects.save(ProjectSession("k", "p", "c"), {"title": "C"})
     base = mounted.path / "projects/k"
@@ -217,8 +217,8 @@ def test_derived_files_are_read_only(mounted: Mount) -> None:
     assert number_of(lambda: (fresh / "index.json").write_text("{}")) == errno.EROFS
 
 
-def test_sessions_of_a_project_move_and_go(mounted: Mount) -> None:
-    """mv of a child and of a parent, rm -r of a child, of a parent, of the project."""
+def test_project_sessions_can_be_moved_and_removed(mounted: Mount) -> None:
+    """mv of a child and of a parent; rm -r of a child, a parent and the project."""
     with mounted.store() as store:
         for child in ("a", "b"):
             store.projects.save(ProjectSession("k", "p", child), {"title": child})
@@ -230,7 +230,10 @@ def test_sessions_of_a_project_move_and_go(mounted: Mount) -> None:
     assert titles(mounted) == {"z": "a"}
     assert run("mv", base / "p", base / "q").returncode == 0
     assert index(mounted) == (["q"], {"z": "q"})
-    assert run("cp", "-r", base / "q", base / "p").returncode in (0, 1)  # all but children.json, which is derived
+    assert run("cp", "-r", base / "q", base / "p").returncode in (
+        0,
+        1,
+    )  # 1: children.json is derived and cannot be copied
     assert titles(mounted) == {"z": "a"}
     result = run("rm", "-r", base / "q")
     assert (result.returncode, result.stderr) == (0, "")
@@ -240,10 +243,8 @@ def test_sessions_of_a_project_move_and_go(mounted: Mount) -> None:
     assert os.listdir(mounted.path / "projects") == []
 
 
-def test_rsync_takes_projects_out_and_brings_them_into_an_empty_home(
-    mounted: Mount, place: Path, mount_home: Callable[..., Mount]
-) -> None:
-    """Without the derived files, which the other home makes for itself: byte for byte the same."""
+def test_rsync_copies_projects_to_another_home(mounted: Mount, place: Path, mount_home: Callable[..., Mount]) -> None:
+    """Byte for byte, without the derived files, which the other home generates itself."""
     with mounted.store() as store:
         store.projects.save(ProjectSession("k", "p"), {"title": "P"})
         store.projects.save(ProjectSession("k", "p", "c"), {"title": "C", "status": "running"})
@@ -272,8 +273,8 @@ def test_rsync_takes_projects_out_and_brings_them_into_an_empty_home(
     assert [line for line in again.stdout.splitlines() if line.startswith(">f")] == []
 
 
-def test_a_payload_edited_straight_on_the_home_is_followed(mounted: Mount) -> None:
-    """Behind the mount's back; within a second or two."""
+def test_direct_edit_of_a_payload_is_indexed(mounted: Mount) -> None:
+    """Directly in the home; within two seconds."""
     with mounted.store() as store:
         store.projects.save(ProjectSession("k", "p", "c"), {"title": "C"})
     assert titles(mounted) == {"c": "C"}

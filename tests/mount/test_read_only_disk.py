@@ -1,7 +1,7 @@
-"""A disk that takes nothing for a while, below a mount that lives on.
+"""A disk that rejects writes temporarily, under a running mount.
 
-No filesystem turns read-only and back again below files that are open for writing, as a mount's are: `mount -o remount`
-is refused, and who found itself damaged stays read-only until it is unmounted. So strace answers in its place.
+A filesystem with files open for writing, as a mount has, cannot be made read-only and writable again. `mount -o
+remount` fails, and a damaged filesystem stays read-only until it is unmounted. The test injects errors with strace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.mount.conftest import Mount, daemons_of
 from tests.mount.test_basics import edit, title
 from tests.torture.traced import attached
 
-# What changes the disk. Not write and writev: by those the kernel is answered.
+# System calls that change the disk. Not write and writev: the daemon answers the kernel with those.
 _CALLS = (
     *("rename", "renameat", "renameat2", "link", "linkat", "unlink", "unlinkat", "rmdir", "mkdir", "mkdirat"),
     *("pwrite64", "pwritev", "ftruncate", "fsync", "fdatasync"),
@@ -32,8 +32,8 @@ def read_only_below(daemon: int) -> Iterator[None]:
         yield
 
 
-def test_a_mount_outlives_a_spell_in_which_its_disk_takes_nothing(mounted: Mount) -> None:
-    """Reading goes on, every save is told EROFS and changes nothing; and the next one after it works."""
+def test_mount_survives_a_temporarily_read_only_disk(mounted: Mount) -> None:
+    """Reading works, every save fails with EROFS and changes nothing, and saving works again afterwards."""
     (daemon,) = daemons_of(mounted.path)
     session = mounted.sessions / "root"
     (mounted.path / "state/facts").mkdir()
@@ -47,9 +47,9 @@ def test_a_mount_outlives_a_spell_in_which_its_disk_takes_nothing(mounted: Mount
     }
     with read_only_below(daemon):
         for name, change in changes.items():
-            with pytest.raises(OSError, match=r".") as told:
+            with pytest.raises(OSError, match=r".") as raised:
                 change()
-            assert told.value.errno == errno.EROFS, name
+            assert raised.value.errno == errno.EROFS, name
         assert (session / "session.json").read_bytes() == before
         assert "The root" in (mounted.path / "sessions.json").read_text()
         assert "The root" in (mounted.path / "transcripts/root.md").read_text()

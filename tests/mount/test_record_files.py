@@ -13,8 +13,8 @@ from tests.mount.conftest import Mount
 from tests.records import make_artifact, make_check, make_event, make_report
 
 
-def test_records_are_seen_edited_and_checked(mounted: Mount) -> None:
-    """What the API saved can be edited with sed; a false claim is refused with the reason, and nothing changed."""
+def test_records_can_be_read_and_edited_and_are_validated(mounted: Mount) -> None:
+    """A record saved by the API can be edited with sed; an invalid edit is rejected with the reason."""
     with mounted.store() as store:
         store.records.save_verification("root", [make_report("login", make_check("failed"))])
     path = mounted.sessions / "root/verification.json"
@@ -31,8 +31,8 @@ def test_records_are_seen_edited_and_checked(mounted: Mount) -> None:
     assert not (mounted.sessions / "root/verification.json.error").exists()
 
 
-def test_a_record_is_committed_on_close_or_refused(mounted: Mount) -> None:
-    """A new one too; an unfinished text never becomes a version."""
+def test_record_is_committed_on_close_or_rejected(mounted: Mount) -> None:
+    """Also for a new record; incomplete content is never committed."""
     path = mounted.sessions / "root/children/child/traces.json"
     path.write_text(json.dumps([make_event().model_dump()]))
     with mounted.store() as store:
@@ -43,7 +43,7 @@ def test_a_record_is_committed_on_close_or_refused(mounted: Mount) -> None:
     assert json.loads(path.read_bytes()) == [make_event().model_dump()]
 
 
-def test_a_reader_keeps_the_version_it_opened(mounted: Mount) -> None:
+def test_reader_keeps_the_version_it_opened(mounted: Mount) -> None:
     """Rule 4."""
     path = mounted.sessions / "root/traces.json"
     path.write_text("[]")
@@ -53,8 +53,8 @@ def test_a_reader_keeps_the_version_it_opened(mounted: Mount) -> None:
     assert len(json.loads(path.read_bytes())) == 1
 
 
-def test_records_go_with_a_fork_and_with_rm(mounted: Mount) -> None:
-    """`cp -r` takes them along; `rm -r` leaves nothing."""
+def test_records_are_copied_by_fork_and_removed_by_rm(mounted: Mount) -> None:
+    """`cp -r` copies them; `rm -r` removes them."""
     (mounted.sessions / "root/artifacts.json").write_text(json.dumps({"artifacts": [make_artifact().model_dump()]}))
     subprocess.run(["cp", "-r", mounted.sessions / "root", mounted.sessions / "fork"], check=True)
     with mounted.store() as store:
@@ -65,8 +65,8 @@ def test_records_go_with_a_fork_and_with_rm(mounted: Mount) -> None:
     assert not (mounted.home / "sessions/fork").exists()
 
 
-def test_who_is_late_is_told(mounted: Mount) -> None:
-    """Rule 8: a copy opened before the agent added to it does not win; what was typed is kept."""
+def test_stale_record_is_rejected(mounted: Mount) -> None:
+    """Rule 8: a copy opened before the agent's change gets ESTALE; the rejected content is kept."""
     path = mounted.sessions / "root/traces.json"
     path.write_text("[]")
     late = os.open(path, os.O_RDWR)

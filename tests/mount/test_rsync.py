@@ -1,4 +1,4 @@
-"""Backup and restore with the tools people have: rsync in both directions, cp -a and tar."""
+"""Backup and restore with common tools: rsync in both directions, cp -a and tar."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ EXACT = ("-a", "--modify-window=-1")
 
 
 def rsync(*arguments: str | Path, expected: int = 0) -> subprocess.CompletedProcess[str]:
-    """rsync, itemizing what it moves; its exit code must be the expected one."""
+    """Run rsync and return its itemized changes; the exit code must be the expected one."""
     result = subprocess.run(["rsync", "-i", *map(str, arguments)], capture_output=True, text=True, timeout=60)
     assert result.returncode == expected, result
     return result
 
 
 def inside(directory: Path) -> str:
-    """rsync's way to say: what is in it, not itself."""
+    """The path with a trailing slash: for rsync, the contents of the directory."""
     return f"{directory}/"
 
 
@@ -43,7 +43,7 @@ def facts(base: Path) -> dict[str, tuple[bytes, int, int]]:
 
 
 def entries(home: Path) -> list[IndexEntry]:
-    """All that the index says; the store's check must be clean."""
+    """All index entries; `store.check` must be clean."""
     with Store.open(home, background=False) as store:
         report = store.check()
         assert report.is_clean, report.findings
@@ -58,7 +58,7 @@ def backup(place: Path) -> Path:
 
 @pytest.fixture
 def empty(place: Path, mount_home: MountHome) -> Mount:
-    """A mount of a home in which there is nothing yet."""
+    """A mount of an empty home."""
     return mount_home(place / "empty")
 
 
@@ -72,10 +72,10 @@ def copied(filled: Path, backup: Path) -> Path:
     return backup
 
 
-# -- out ---------------------------------------------------------------------------------------------------------
+# -- backup ----------------------------------------------------------------------------------------------------
 
 
-def test_a_backup_is_exact_and_the_second_moves_nothing(mounted: Mount, backup: Path) -> None:
+def test_rsync_backup_is_exact_and_repeats_idle(mounted: Mount, backup: Path) -> None:
     """Bytes, times to the nanosecond, modes; also with -HAX and --numeric-ids."""
     rsync(*EXACT, inside(mounted.sessions), backup)
     assert facts(backup) == facts(mounted.home / "sessions")
@@ -84,7 +84,7 @@ def test_a_backup_is_exact_and_the_second_moves_nothing(mounted: Mount, backup: 
     assert rsync(*EXACT, "-c", inside(mounted.sessions), backup).stdout == ""
 
 
-def test_a_backup_follows_one_change(mounted: Mount, backup: Path) -> None:
+def test_rsync_backup_copies_one_change(mounted: Mount, backup: Path) -> None:
     rsync(*EXACT, inside(mounted.sessions), backup)
     edit(mounted.sessions / "root/session.json", '"The root"', '"Changed."')
     moved = rsync(*EXACT, inside(mounted.sessions), backup).stdout.splitlines()
@@ -93,7 +93,7 @@ def test_a_backup_follows_one_change(mounted: Mount, backup: Path) -> None:
 
 
 def test_the_whole_mount_can_be_copied(mounted: Mount, backup: Path) -> None:
-    """Nothing endless, nothing that changes its size while it is read."""
+    """No endless file, and no file that changes its size while it is read."""
     rsync("-a", inside(mounted.path), backup)
     assert json.loads((backup / "sessions.json").read_bytes())["sessions"].keys() >= {"root", "child"}
     assert (backup / ".grovefs/status.json").exists()
@@ -111,7 +111,7 @@ with Store.open(sys.argv[1], background=False, durability="normal") as store:
 """
 
 
-def test_a_live_writer_leaves_each_copied_file_whole(mounted: Mount, backup: Path) -> None:
+def test_copied_files_are_consistent_while_a_process_writes(mounted: Mount, backup: Path) -> None:
     with mounted.store() as store:
         store.save(make_session("busy", messages=400))
     with subprocess.Popen([sys.executable, "-c", WRITER, str(mounted.home)], stdout=subprocess.PIPE) as writer:
@@ -129,7 +129,7 @@ def test_a_live_writer_leaves_each_copied_file_whole(mounted: Mount, backup: Pat
     assert lengths[-1] > lengths[0] >= 400
 
 
-# -- in ----------------------------------------------------------------------------------------------------------
+# -- restore ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,7 @@ def test_a_live_writer_leaves_each_copied_file_whole(mounted: Mount, backup: Pat
     ],
     ids=" ".join,
 )
-def test_a_restore_into_an_empty_home_gives_all_back(
-    filled: Path, copied: Path, empty: Mount, options: list[str]
-) -> None:
+def test_restore_into_an_empty_home_is_complete(filled: Path, copied: Path, empty: Mount, options: list[str]) -> None:
     """The same files, the same index; a second run moves nothing in either direction."""
     rsync(*EXACT, *options, inside(copied), empty.sessions)
     assert facts(empty.home / "sessions") == facts(copied)
@@ -175,7 +173,7 @@ def test_a_restore_into_an_empty_home_gives_all_back(
         "tar --format=posix -cf - -C {copied} --sort=name . | tar xpf - --unlink-first -C {sessions}",
     ],
 )
-def test_copies_arrive_in_any_order(filled: Path, copied: Path, empty: Mount, command: str) -> None:
+def test_files_can_be_copied_in_any_order(filled: Path, copied: Path, empty: Mount, command: str) -> None:
     """Children before their root, the sidecar before or after its session: the index is the same at the end."""
     line = command.format(copied=copied, sessions=empty.sessions)
     result = subprocess.run(["sh", "-c", line], cwd=empty.sessions, capture_output=True, text=True)
@@ -184,13 +182,13 @@ def test_copies_arrive_in_any_order(filled: Path, copied: Path, empty: Mount, co
     assert {path: data for path, (data, _, _) in now.items()} == {path: data for path, (data, _, _) in was.items()}
     if "cp -r" not in command:
         assert now == was
-        unset = ["-O"] if "--unlink-first" in command else []  # tar leaves the topmost directory's time alone then
+        unset = ["-O"] if "--unlink-first" in command else []  # then tar does not set the time of the topmost directory
         assert rsync(*EXACT, *unset, inside(copied), empty.sessions).stdout == ""
     assert entries(empty.home) == entries(filled)
 
 
-def test_a_file_touched_in_the_backup_is_moved_once(mounted: Mount, backup: Path) -> None:
-    """Equal bytes with another time: the time is taken over, so that the next run is idle again."""
+def test_file_touched_in_the_backup_is_copied_once(mounted: Mount, backup: Path) -> None:
+    """The same bytes with another mtime: the mtime is set, so the next run copies nothing."""
     rsync(*EXACT, inside(mounted.sessions), backup)
     for name in ("session.json", "runtime.json"):
         os.utime(backup / "root" / name, ns=(0, 1_800_000_000_000_000_123))
@@ -202,8 +200,8 @@ def test_a_file_touched_in_the_backup_is_moved_once(mounted: Mount, backup: Path
     assert entries(mounted.home) == before
 
 
-def test_delete_takes_away_what_the_backup_has_not(mounted: Mount, backup: Path) -> None:
-    """Whole sessions, to the trash; a pinned one stays, and rsync says so."""
+def test_delete_removes_sessions_missing_from_the_backup(mounted: Mount, backup: Path) -> None:
+    """Whole sessions go to the trash; a pinned one is kept, and rsync reports the error."""
     rsync(*EXACT, inside(mounted.sessions), backup)
     with mounted.store() as store:
         store.save(make_session("later", messages=2))
@@ -223,11 +221,11 @@ def test_delete_takes_away_what_the_backup_has_not(mounted: Mount, backup: Path)
     assert rsync(*EXACT, "--delete", inside(backup), mounted.sessions).stdout == ""
 
 
-# -- an older copy over a newer session -------------------------------------------------------------------------
+# -- an older copy over a newer session ------------------------------------------------------------------------
 
 
-def spoil(mount: Mount) -> bytes:
-    """The session goes on after the backup; returns what it is then."""
+def continue_session(mount: Mount) -> bytes:
+    """Change the session after the backup; return its new content."""
     with mount.store() as store:
         session = store.load("root")
         assert session is not None
@@ -240,10 +238,10 @@ def spoil(mount: Mount) -> bytes:
 
 
 @pytest.mark.parametrize("options", [[], ["--delay-updates"], ["-b"], ["--partial"]], ids=" ".join)
-def test_an_older_copy_is_refused_with_the_reason(mounted: Mount, backup: Path, options: list[str]) -> None:
-    """Exit 23, the newer version stands, the reason beside it; all other files are restored."""
+def test_older_copy_is_rejected_with_the_reason(mounted: Mount, backup: Path, options: list[str]) -> None:
+    """Exit code 23; the newer version is kept, with the reason next to it. All other files are restored."""
     rsync(*EXACT, inside(mounted.sessions), backup)
-    newer = spoil(mounted)
+    newer = continue_session(mounted)
     subprocess.run(["rm", "-r", mounted.sessions / "root/children/grandchild"], check=True)
     result = rsync(*EXACT, *options, inside(backup), mounted.sessions, expected=23)
     assert "Stale file handle" in result.stderr
@@ -255,10 +253,10 @@ def test_an_older_copy_is_refused_with_the_reason(mounted: Mount, backup: Path, 
 
 
 @pytest.mark.parametrize("options", [["--inplace"], ["--append-verify"]], ids=" ".join)
-def test_an_older_copy_in_place_is_refused_too(mounted: Mount, backup: Path, options: list[str]) -> None:
-    """rsync then ends at once (exit 11), or reports 23; the newer session is whole in either case."""
+def test_older_copy_written_in_place_is_rejected(mounted: Mount, backup: Path, options: list[str]) -> None:
+    """rsync exits at once with 11, or with 23; the newer session is intact in both cases."""
     rsync(*EXACT, inside(mounted.sessions), backup)
-    newer = spoil(mounted)
+    newer = continue_session(mounted)
     command = ["rsync", *EXACT, *options, inside(backup), str(mounted.sessions)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if options == ["--inplace"]:
@@ -268,22 +266,22 @@ def test_an_older_copy_in_place_is_refused_too(mounted: Mount, backup: Path, opt
 
 
 @pytest.mark.parametrize("options", [[], ["--inplace"], ["--delay-updates"]], ids=" ".join)
-def test_an_older_copy_is_restored_on_purpose(
+def test_older_copy_is_restored_with_overwrite(
     filled: Path, mount_home: MountHome, backup: Path, options: list[str]
 ) -> None:
-    """`--on-conflict overwrite`: all is as it was at the backup, and a second run is idle."""
+    """`--on-conflict overwrite` restores the state of the backup, and a second run copies nothing."""
     before = entries(filled)
     mount = mount_home(filled, "--on-conflict", "overwrite")
     rsync(*EXACT, inside(mount.sessions), backup)
-    spoil(mount)
+    continue_session(mount)
     rsync(*EXACT, *options, inside(backup), mount.sessions)
     assert facts(mount.sessions) == facts(backup)
     assert rsync(*EXACT, *options, inside(backup), mount.sessions).stdout == ""
     assert entries(filled) == before
 
 
-def test_a_restore_under_another_name_is_a_fork(mounted: Mount, backup: Path) -> None:
-    """The document is spliced to say its new id; what is read afterwards is what was committed."""
+def test_restore_under_another_name_is_a_fork(mounted: Mount, backup: Path) -> None:
+    """The document gets its new id, and reading it returns the committed bytes."""
     rsync(*EXACT, inside(mounted.sessions), backup)
     for name in ("a-longer-name", "toor"):
         rsync(*EXACT, inside(backup / "root"), mounted.sessions / name)

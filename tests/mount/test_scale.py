@@ -1,4 +1,4 @@
-"""Twenty thousand sessions: the mount is there at once, everything can be looked at, and memory stays small."""
+"""Twenty thousand sessions: mounting is fast, everything can be listed, and memory stays small."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROUNDS = 4
 
 
 def make_home(home: Path, roots: int) -> Path:
-    """A home made as plain files, which a store has looked at once, for grep too: nothing is left to be done later."""
+    """A home written as plain files and indexed once, for grep too, so no background work remains."""
     (home / "sessions").mkdir(parents=True)
     write_tree(home / "sessions", Shape(roots=roots, with_child=0.0, median_bytes=1_000, rare_every=roots // 10))
     with Store.open(home, background=False, durability="normal") as store:
@@ -35,14 +35,14 @@ def make_home(home: Path, roots: int) -> Path:
 
 @pytest.fixture(scope="module")
 def homes() -> Iterator[tuple[Path, Path]]:
-    """Two homes that nobody changes: one of many sessions, one of few."""
+    """Two homes that no test changes: one with many sessions, one with few."""
     base = Path(tempfile.mkdtemp(prefix="grovefs-scale-", dir="/var/tmp"))
     yield make_home(base / "many", MANY), make_home(base / "few", FEW)
     rmtree(base)
 
 
 def ready_s(home: Path, mountpoint: Path) -> float:
-    """How long it takes until a mount is there and its sessions can be reached."""
+    """Seconds until a home is mounted and its sessions can be listed."""
     began = time.perf_counter()
     assert grovefs("mount", "--home", home, mountpoint).returncode == 0
     assert (mountpoint / "sessions").is_dir()
@@ -53,8 +53,8 @@ def ready_s(home: Path, mountpoint: Path) -> float:
 
 
 @pytest.mark.timeout(900)
-def test_a_hundred_times_the_sessions_are_mounted_as_fast(homes: tuple[Path, Path], place: Path) -> None:
-    """At most three times what a small home takes, measured in turn: nothing is scanned at the start."""
+def test_mount_time_does_not_grow_with_sessions(homes: tuple[Path, Path], place: Path) -> None:
+    """At most three times the time of a small home, measured alternately: nothing is scanned at start."""
     (place / "mnt").mkdir()
     times = [(ready_s(homes[0], place / "mnt"), ready_s(homes[1], place / "mnt")) for _ in range(ROUNDS)]
     many, few = (min(column) for column in zip(*times, strict=True))
@@ -62,22 +62,22 @@ def test_a_hundred_times_the_sessions_are_mounted_as_fast(homes: tuple[Path, Pat
 
 
 def memory_kb(mount: Mount) -> tuple[int, int]:
-    """What the daemon uses, and the most it ever used."""
+    """The current and the peak memory of the daemon."""
     (pid,) = daemons_of(mount.path)
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return int(lines["VmRSS"].split()[0]), int(lines["VmHWM"].split()[0])
 
 
 def lines_of(command: str, directory: Path) -> int:
-    """How many lines a command says."""
+    """The number of lines a command prints."""
     done = subprocess.run(["sh", "-c", f"{command} | wc -l"], cwd=directory, capture_output=True, text=True, check=True)
     assert not done.stderr
     return int(done.stdout)
 
 
 @pytest.mark.timeout(900)
-def test_everything_can_be_looked_at_in_little_memory(homes: tuple[Path, Path], mount_home: MountHome) -> None:
-    """find, ls -lR and grep -r over all of it, and again: the right numbers, and no more memory the second time."""
+def test_listing_everything_uses_little_memory(homes: tuple[Path, Path], mount_home: MountHome) -> None:
+    """find, ls -lR and grep -r over everything, twice: correct counts, and no more memory the second time."""
     mount = mount_home(homes[0])
     assert lines_of("ls", mount.sessions) == MANY
     measured = []
@@ -91,8 +91,8 @@ def test_everything_can_be_looked_at_in_little_memory(homes: tuple[Path, Path], 
 
 
 @pytest.mark.timeout(900)
-def test_views_of_everything_in_little_memory(homes: tuple[Path, Path], mount_home: MountHome) -> None:
-    """A line for each session in transcripts/ and views/by-title, with sizes and targets, again and again."""
+def test_listing_all_views_uses_little_memory(homes: tuple[Path, Path], mount_home: MountHome) -> None:
+    """Repeated listings of transcripts/ and views/by-title show every session, with sizes and targets."""
     mount = mount_home(homes[0])
     measured = []
     for _ in range(3):
@@ -100,4 +100,4 @@ def test_views_of_everything_in_little_memory(homes: tuple[Path, Path], mount_ho
         assert lines_of("ls -l | grep '^l'", mount.path / "views/by-title") == MANY
         measured.append(memory_kb(mount))
     assert max(high for _, high in measured) < LIMIT_KB, measured
-    assert measured[-1][0] < measured[-2][0] * 1.05 + 4096, measured  # what the first two rounds made stays
+    assert measured[-1][0] < measured[-2][0] * 1.05 + 4096, measured  # memory of the first two rounds stays allocated

@@ -1,4 +1,4 @@
-"""search/ in a real mount: with ls, cat and find, and while others write."""
+"""search/ on a real mount: with ls, cat and find, and during concurrent writes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def sh(command: str, cwd: Path) -> str:
     return subprocess.run(["bash", "-c", command], cwd=cwd, capture_output=True, text=True, timeout=60).stdout
 
 
-def test_query_is_a_directory_of_links_that_lead_somewhere(mounted: Mount) -> None:
-    """ls shows the best first, every link resolves, and the page has exactly the size it states."""
+def test_query_directory_lists_resolving_links(mounted: Mount) -> None:
+    """ls lists the best match first, every link resolves, and the page has the size reported by stat."""
     assert os.listdir(mounted.path / "search") == []
     assert "search" in os.listdir(mounted.path)
     folder = mounted.path / "search/msg"
@@ -39,14 +39,14 @@ def test_query_is_a_directory_of_links_that_lead_somewhere(mounted: Mount) -> No
     assert sh("cd search/'from the child' && cat 01-*/session.json | head -c1", mounted.path) == "{"
 
 
-def test_walks_through_the_mount_end(mounted: Mount) -> None:
-    """Queries that were asked for are not listed: find and rsync see an empty directory."""
+def test_walks_through_the_mount_terminate(mounted: Mount) -> None:
+    """Previous queries are not listed: find and rsync see an empty directory."""
     sh("ls search/msg search/child", mounted.path)
     assert sh("find search", mounted.path).split() == ["search"]
 
 
-def test_reading_again_shows_what_changed(mounted: Mount) -> None:
-    """By the mount itself at once, by another process too."""
+def test_repeated_query_shows_changes(mounted: Mount) -> None:
+    """Changes through the mount and by another process are visible at once."""
     page = mounted.path / "search/novelty/results.md"
     assert "No matches" in page.read_text()
     with mounted.store() as store:
@@ -67,8 +67,8 @@ def test_reading_again_shows_what_changed(mounted: Mount) -> None:
         ("msg/03-nobody", errno.ENOENT),
     ],
 )
-def test_bad_names_get_a_clear_error(mounted: Mount, name: str, number: int) -> None:
-    """And the mount goes on."""
+def test_invalid_queries_fail_clearly(mounted: Mount, name: str, number: int) -> None:
+    """The mount stays usable."""
     with pytest.raises(OSError, match=os.strerror(number)) as refused:
         os.stat(mounted.path / "search" / name)
     assert refused.value.errno == number
@@ -78,15 +78,15 @@ def test_bad_names_get_a_clear_error(mounted: Mount, name: str, number: int) -> 
 @pytest.mark.parametrize(
     "change", ["mkdir search/new", "rm search/msg/results.md", "echo x > search/msg/results.md", "rmdir search/msg"]
 )
-def test_nothing_in_it_can_be_changed(mounted: Mount, change: str) -> None:
-    """It is made up: read-only, whatever one tries."""
+def test_search_is_read_only(mounted: Mount, change: str) -> None:
+    """It is virtual: every change fails with EROFS."""
     result = subprocess.run(["bash", "-c", change], cwd=mounted.path, capture_output=True, text=True, timeout=60)
     assert result.returncode != 0
     assert "Read-only" in result.stderr or "Permission denied" in result.stderr or "exists" in result.stderr
 
 
-def test_slow_queries_do_not_keep_others_waiting(mounted: Mount) -> None:
-    """Searching is done in a thread: whoever reads a file meanwhile gets it."""
+def test_slow_query_does_not_delay_others(mounted: Mount) -> None:
+    """Searches run in a thread; reads are served meanwhile."""
     with mounted.store() as store:
         for i in range(40):
             store.save(make_session(f"s{i}", messages=0, title=" ".join(f"word{k}{i}" for k in range(200))))

@@ -1,4 +1,4 @@
-"""A mount as the system makes it, from /etc/fstab or a unit; and a backup of a home that is mounted."""
+"""Mounts by the system, from /etc/fstab or a systemd unit; and backups of a mounted home."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can call mo
 
 @pytest.fixture
 def command(place: Path) -> Path:
-    """The command, where mount(8) does not look by itself."""
+    """The command, at a path where mount(8) does not search."""
     script = place / "bin/grovefs"
     script.parent.mkdir()
     script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -c "{CODE}" "$@"\n')
@@ -41,7 +41,7 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def is_served(mountpoint: Path) -> bool:
-    """Whether a daemon is left, however it was called: mount(8) does not say `mount`."""
+    """Whether a daemon is running, by any command line: mount(8) does not pass `mount`."""
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             if entry.name.isdigit() and os.fsencode(mountpoint) in (entry / "cmdline").read_bytes().split(b"\0"):
@@ -50,14 +50,14 @@ def is_served(mountpoint: Path) -> bool:
 
 
 def check_mounted(mountpoint: Path, mounts: str) -> None:
-    """Read-only, and with the kernel's own options."""
+    """Check that it is mounted read-only and with the kernel's mount options."""
     [line] = [line for line in mounts.splitlines() if f" {mountpoint} " in line]
     assert line.split()[2] == "fuse.grovefs"
     assert {"ro", "nosuid", "noatime"} <= {*line.split()[3].split(",")}
 
 
 @needs_root
-def test_a_line_in_fstab_mounts_it(filled: Path, place: Path, command: Path) -> None:
+def test_fstab_line_mounts_the_home(filled: Path, place: Path, command: Path) -> None:
     mountpoint = place / "mnt"
     mountpoint.mkdir()
     (place / "fstab").write_text(f"{command}#{filled} {mountpoint} fuse {OPTIONS} 0 0\n")
@@ -74,8 +74,8 @@ def test_a_line_in_fstab_mounts_it(filled: Path, place: Path, command: Path) -> 
 
 
 @needs_root
-def test_mount_knows_the_type_fuse_grovefs(filled: Path, place: Path, command: Path) -> None:
-    """With the command in a place where mount(8) looks: here one that only this test can see."""
+def test_mount_supports_the_type_fuse_grovefs(filled: Path, place: Path, command: Path) -> None:
+    """With the command in mount(8)'s search path, in a mount namespace of this test."""
     mountpoint = place / "mnt"
     mountpoint.mkdir()
     program = f"""
@@ -94,8 +94,8 @@ def test_mount_knows_the_type_fuse_grovefs(filled: Path, place: Path, command: P
     wait_until(lambda: not is_served(mountpoint), timeout_s=60)
 
 
-def test_a_unit_of_type_notify_hears_when_it_is_mounted_and_is_ended_by_a_signal(filled: Path, place: Path) -> None:
-    """As systemd does it: started in the foreground, told that it is ready, ended with SIGTERM."""
+def test_notify_unit_is_ready_when_mounted_and_stops_on_sigterm(filled: Path, place: Path) -> None:
+    """As systemd does: start in the foreground, wait for readiness, end with SIGTERM."""
     mountpoint = place / "mnt"
     mountpoint.mkdir()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
@@ -114,7 +114,7 @@ def test_a_unit_of_type_notify_hears_when_it_is_mounted_and_is_ended_by_a_signal
     assert not os.path.ismount(mountpoint)
 
 
-def test_a_home_that_is_mounted_is_backed_up_and_restored_beside_the_mount(mounted: Mount, place: Path) -> None:
+def test_mounted_home_can_be_backed_up_and_restored(mounted: Mount, place: Path) -> None:
     dest = place / "backup"
     (mounted.sessions / "root/note").write_text("through the mount")
     result = grovefs("backup", "--home", mounted.home, dest)
@@ -133,8 +133,8 @@ def test_a_home_that_is_mounted_is_backed_up_and_restored_beside_the_mount(mount
     assert "is inside a GroveFS mount" in refused.stderr
 
 
-def test_a_tree_that_rsync_made_of_a_mount_can_be_restored(mounted: Mount, place: Path) -> None:
-    """With all that a mount shows beside the sessions, which is left out."""
+def test_rsync_copy_of_a_mount_can_be_restored(mounted: Mount, place: Path) -> None:
+    """The virtual files that a mount adds are left out."""
     dest, second = place / "copy", place / "second"
     subprocess.run(["rsync", "-a", f"{mounted.path}/", f"{dest}/"], check=True, timeout=60)
     with Store.open(second, background=False) as store:

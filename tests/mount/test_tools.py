@@ -1,6 +1,6 @@
-"""Every tool people edit with, on a real mount: a good edit lands, a bad one is refused and nothing is lost.
+"""Common editing tools on a real mount: a valid edit is saved, an invalid one is rejected, and nothing is lost.
 
-The rows share one mount, each with a session of its own; so what one leaves behind in the daemon meets the next.
+All tests share one mount, each with its own session, so state left in the daemon by one affects the next.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tests.mount.conftest import Mount, daemons_of, grovefs, wait_until
 FRESH = {"attachments", "children", "runtime.json", "session.json"}
 
 
-# -- one mount for all, a session for each ----------------------------------------------------------------
+# -- shared mount ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Mount]:
-    """One mount for the whole module; at the end its log holds no traceback and the store is clean."""
-    base = Path(tempfile.mkdtemp(prefix="grovefs-tools-", dir="/var/tmp"))  # below /tmp editors make no backups
+    """One mount for the whole module; at the end its log has no traceback and the store is clean."""
+    base = Path(tempfile.mkdtemp(prefix="grovefs-tools-", dir="/var/tmp"))  # editors make no backups below /tmp
     made = Mount(base / "home", base / "mnt", base / "log")
     made.path.mkdir()
     Store.open(made.home, background=False).close()
@@ -49,7 +49,7 @@ def shared() -> Iterator[Mount]:
         yield made
     finally:
         if os.path.ismount(made.path):
-            subprocess.run(["fusermount3", "-uz", str(made.path)], check=True)  # a failed test may hold files open
+            subprocess.run(["fusermount3", "-uz", str(made.path)], check=True)  # a failed test may have files open
         wait_until(lambda: not daemons_of(made.path))
     said = made.log.read_text() if made.log.exists() else ""
     assert "Traceback" not in said, said
@@ -61,7 +61,7 @@ def shared() -> Iterator[Mount]:
 
 @dataclass(frozen=True)
 class Bench:
-    """A session in the mount, and a place beside the mount for what a tool brings along."""
+    """A session in the mount, and a directory outside the mount for files of the tool."""
 
     mount: Mount
     id: str
@@ -81,12 +81,12 @@ class Bench:
         return self.path.read_bytes(), info.st_size, info.st_mtime_ns
 
     def text_with(self, new: str) -> str:
-        """The document with another title, given as JSON."""
+        """The document with another title, which is given as JSON."""
         text = self.path.read_text()
         return text.replace(json.dumps(json.loads(text)["title"]), new)
 
-    def check_landed(self, title: str, *, also: frozenset[str] = frozenset()) -> None:
-        """File, sidecar, index, rendered index and search all say the new title, and nothing lies about."""
+    def check_saved(self, title: str, *, also: frozenset[str] = frozenset()) -> None:
+        """File, sidecar, index, sessions.json and search have the new title, and no extra file is left."""
         assert json.loads(self.path.read_bytes())["title"] == title
         assert json.loads((self.dir / "runtime.json").read_bytes())["title"] == title
         assert json.loads((self.mount.path / "sessions.json").read_bytes())["sessions"][self.id]["title"] == title
@@ -94,8 +94,8 @@ class Bench:
             assert self.id in {location_of(hit).id for hit in store.search(f'"{title}"', limit=100)}
         assert {n for n in os.listdir(self.dir) if not any(fnmatch(n, pattern) for pattern in also)} == FRESH
 
-    def check_refused(self, before: tuple[bytes, int, int], new: str) -> None:
-        """Everything is as it was, and what was typed is kept with the reason."""
+    def check_rejected(self, before: tuple[bytes, int, int], new: str) -> None:
+        """Nothing has changed, and the rejected text is kept with the reason."""
         assert self.state == before
         assert f'"title": {new}' in (self.dir / "session.json.rejected").read_text()
         assert "was rejected" in (self.dir / "session.json.error").read_text()
@@ -103,7 +103,7 @@ class Bench:
 
 @pytest.fixture
 def bench(shared: Mount, request: pytest.FixtureRequest) -> Iterator[Bench]:
-    """A session of its own for a test, in the shared mount."""
+    """A separate session for each test, in the shared mount."""
     name = "".join(c if c.isalnum() else "-" for c in request.node.name.removeprefix("test_"))[:60].strip("-")
     with shared.store() as store:
         session = make_session(name, messages=3, title="The root", run_id="run-1")
@@ -120,17 +120,17 @@ def bench(shared: Mount, request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 @dataclass(frozen=True)
 class Tool:
-    """A shell script that turns $OLD into $NEW in ./session.json, or puts $WANTED in its place."""
+    """A shell script that replaces $OLD by $NEW in ./session.json, or the file by $WANTED."""
 
     name: str
     script: str
-    leaves: frozenset[str] = frozenset()  # names the tool itself leaves
-    says_so: bool = True  # whether a refusal reaches the exit code (FINDINGS 4.2)
-    touches: bool = False  # whether it sets the time of whatever bears the name after it was refused
+    leaves: frozenset[str] = frozenset()  # names of files the tool leaves
+    reports_failure: bool = True  # whether a rejected write reaches the exit code
+    sets_mtime: bool = False  # whether it sets the mtime by path after a rejected write
 
 
-def _tool(name: str, script: str, *leaves: str, says_so: bool = True, touches: bool = False) -> Tool:
-    return Tool(name, script, frozenset(leaves), says_so, touches)
+def _tool(name: str, script: str, *leaves: str, reports_failure: bool = True, sets_mtime: bool = False) -> Tool:
+    return Tool(name, script, frozenset(leaves), reports_failure, sets_mtime)
 
 
 _SED = 'sed "s/$OLD/$NEW/"'
@@ -159,7 +159,7 @@ TOOLS = [
     _tool("dd", 'dd if="$WANTED" of=session.json status=none'),
     _tool("dd conv=fsync", 'dd if="$WANTED" of=session.json bs=100 conv=fsync status=none'),
     _tool("cat", 'cat "$WANTED" > session.json'),
-    _tool("printf", 'printf "%s\\n" "$(cat "$WANTED")" > session.json', says_so=False),
+    _tool("printf", 'printf "%s\\n" "$(cat "$WANTED")" > session.json', reports_failure=False),
     _tool("cp", 'cp "$WANTED" session.json'),
     _tool("cp -a", 'cp -a "$WANTED" session.json'),
     _tool("cp -b", 'cp -b "$WANTED" session.json', "session.json~"),
@@ -174,7 +174,10 @@ TOOLS = [
     ),
     _tool("tar", 'tar -C "$ASIDE" -cf "$ASIDE/t.tar" session.json && tar -xf "$ASIDE/t.tar"'),
     _tool(
-        "unzip", 'zip -qj "$ASIDE/t" "$WANTED" && unzip -qo "$ASIDE/t"; rm "$ASIDE/t.zip"', says_so=False, touches=True
+        "unzip",
+        'zip -qj "$ASIDE/t" "$WANTED" && unzip -qo "$ASIDE/t"; rm "$ASIDE/t.zip"',
+        reports_failure=False,
+        sets_mtime=True,
     ),
     _tool("python w", _PYTHON.format('with open("session.json", "w") as f: f.write(new)')),
     _tool("python r+", _PYTHON.format('with open("session.json", "r+") as f: f.write(new); f.truncate()')),
@@ -185,7 +188,7 @@ TOOLS = [
 
 
 def run(tool: Tool, directory: Path, bench: Bench, new: str) -> subprocess.CompletedProcess[str]:
-    """Let a tool set the title, given as JSON, of the document in a directory."""
+    """Run a tool that sets the title, given as JSON, of the document in a directory."""
     wanted = bench.aside / "session.json"
     text = (directory / "session.json").read_text()
     old = json.dumps(json.loads(text)["title"])
@@ -203,8 +206,8 @@ def run(tool: Tool, directory: Path, bench: Bench, new: str) -> subprocess.Compl
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-def test_a_tool(bench: Bench, tool: Tool) -> None:
-    """On a plain directory the bad edit replaces the file; here it is refused, and the next good one lands."""
+def test_tool_saves_valid_edits_and_reports_rejected_ones(bench: Bench, tool: Tool) -> None:
+    """On a plain directory the invalid edit replaces the file; here it is rejected, and the next valid one is saved."""
     plain = bench.aside / "plain"
     plain.mkdir()
     shutil.copy(bench.path, plain)
@@ -215,14 +218,14 @@ def test_a_tool(bench: Bench, tool: Tool) -> None:
     for number, bad in enumerate(["Broken", "5"]):
         before = bench.state
         result = run(tool, bench.dir, bench, bad)
-        assert (result.returncode != 0) is tool.says_so, result.stderr
-        if tool.touches:
+        assert (result.returncode != 0) is tool.reports_failure, result.stderr
+        if tool.sets_mtime:
             os.utime(bench.path, ns=(before[2], before[2]))
-        bench.check_refused(before, bad)
+        bench.check_rejected(before, bad)
         title = f"Number {number} by {tool.name.replace('-', ' ')}"
         result = run(tool, bench.dir, bench, json.dumps(title))
         assert result.returncode == 0, result.stderr
-        bench.check_landed(title, also=tool.leaves)
+        bench.check_saved(title, also=tool.leaves)
 
 
 # -- editors on a terminal ----------------------------------------------------------------------------------
@@ -230,7 +233,7 @@ def test_a_tool(bench: Bench, tool: Tool) -> None:
 
 @dataclass(frozen=True)
 class Terminal:
-    """A tmux of its own: what is typed, and what is to be seen."""
+    """A separate tmux server: keyboard input and screen content."""
 
     socket: Path
 
@@ -253,7 +256,7 @@ class Terminal:
 
 @contextmanager
 def terminal(bench: Bench, command: str) -> Iterator[Terminal]:
-    """Run a command in the session's directory until it ends by itself; in any case it is gone afterwards."""
+    """Run a command in the session's directory until it exits; it is killed if it does not."""
     made = Terminal(bench.aside / "tmux")
     made.tmux("new-session", "-d", "-x", "120", "-y", "40", "-c", str(bench.dir), f"env HOME={bench.aside} {command}")
     try:
@@ -270,38 +273,38 @@ def _is_running(terminal: Terminal) -> bool:
 
 
 def test_vim_on_a_terminal(bench: Bench) -> None:
-    """The refusal is said, the text stays in the buffer, and the mended text is saved without a question."""
+    """The editor shows the error and keeps the buffer; the corrected text is saved without a question."""
     before = bench.state
     with terminal(bench, "vim -N -u NONE -i NONE session.json") as vim:
         vim.wait_for('"The root"')
         vim.type(':%s/"The root"/Broken/', "Enter", ":w", "Enter")
         vim.wait_for("E512: Close failed")
-        bench.check_refused(before, "Broken")
+        bench.check_rejected(before, "Broken")
         vim.type("Enter", ':%s/Broken/"By vim"/', "Enter", ":w", "Enter")
         vim.wait_for("written")
-        bench.check_landed("By vim", also=frozenset({".session.json.swp"}))
+        bench.check_saved("By vim", also=frozenset({".session.json.swp"}))
         vim.type(':%s/"By vim"/"By vim again"/', "Enter", ":wq", "Enter")
-    bench.check_landed("By vim again")
+    bench.check_saved("By vim again")
 
 
 def test_nano_on_a_terminal(bench: Bench) -> None:
-    """The refusal is said, the text stays in the buffer, and the mended text is saved without a question."""
+    """The editor shows the error and keeps the buffer; the corrected text is saved without a question."""
     before = bench.state
     with terminal(bench, "nano --ignorercfiles session.json") as nano:
         nano.wait_for('"The root"')
         _replace_in_nano(nano, '"The root"', "Broken")
         nano.type("C-s")
         nano.wait_for("Error writing session.json: Bad message")
-        bench.check_refused(before, "Broken")
+        bench.check_rejected(before, "Broken")
         _replace_in_nano(nano, "Broken", '"By nano"')
         nano.type("C-s")
         nano.wait_for("Wrote")
-        bench.check_landed("By nano")
+        bench.check_saved("By nano")
         _replace_in_nano(nano, "By nano", "By nano again")
         nano.type("C-s")
         wait_until(lambda: b"By nano again" in bench.path.read_bytes())
         nano.type("C-x")
-    bench.check_landed("By nano again")
+    bench.check_saved("By nano again")
 
 
 def _replace_in_nano(nano: Terminal, old: str, new: str) -> None:
@@ -316,14 +319,14 @@ def _replace_in_nano(nano: Terminal, old: str, new: str) -> None:
 
 
 def test_emacs_on_a_terminal(bench: Bench) -> None:
-    """The refusal is said, the text stays in the buffer, and the mended text is saved without a question."""
+    """The editor shows the error and keeps the buffer; the corrected text is saved without a question."""
     before = bench.state
     with terminal(bench, "emacs -Q -nw session.json") as emacs:
         emacs.wait_for('"The root"')
         _replace_in_emacs(emacs, '"The root"', "Broken")
         emacs.type("C-x", "C-s")
         emacs.wait_for("Bad message")
-        bench.check_refused(before, "Broken")
+        bench.check_rejected(before, "Broken")
         _replace_in_emacs(emacs, "Broken", '"By emacs"')
         emacs.type("C-x", "C-s")
         emacs.wait_for("Wrote")
@@ -331,7 +334,7 @@ def test_emacs_on_a_terminal(bench: Bench) -> None:
         emacs.type("C-x", "C-s")
         wait_until(lambda: b"By emacs again" in bench.path.read_bytes())
         emacs.type("C-x", "C-c")
-    bench.check_landed("By emacs again", also=frozenset({"session.json~"}))
+    bench.check_saved("By emacs again", also=frozenset({"session.json~"}))
 
 
 def _replace_in_emacs(emacs: Terminal, old: str, new: str) -> None:
@@ -339,11 +342,11 @@ def _replace_in_emacs(emacs: Terminal, old: str, new: str) -> None:
     emacs.wait_for("Replaced 1 occurrence")
 
 
-# -- trees ----------------------------------------------------------------------------------------------------
+# -- directory trees -------------------------------------------------------------------------------------------
 
 
 def sh(script: str, cwd: Path, **environment: str) -> str:
-    """A script that must succeed; what it printed."""
+    """Run a script that must succeed; return its output."""
     result = subprocess.run(
         ["bash", "-ec", script], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=60
     )
@@ -354,24 +357,24 @@ def sh(script: str, cwd: Path, **environment: str) -> str:
 GIT = "git -c user.name=me -c user.email=me@example.org -c init.defaultBranch=main"
 
 
-def test_git_in_a_session_goes_back_to_an_older_version(bench: Bench) -> None:
-    """git unlinks before it writes: who does that means it, though updated_at is older."""
+def test_git_checkout_restores_an_older_version(bench: Bench) -> None:
+    """git unlinks before it writes, which is taken as intended even if updated_at is older."""
     sh(f"{GIT} init -q; {GIT} add session.json runtime.json; {GIT} commit -qm one", bench.dir)
     with bench.mount.store() as store:
         store.update(bench.id, lambda s: setattr(s, "title", "Newer"))
     on_disk = bench.mount.home / "sessions" / bench.id
-    for name in ("session.json", "runtime.json"):  # another process's change is seen within a second
+    for name in ("session.json", "runtime.json"):  # a change by another process is visible within a second
         wait_until(lambda name=name: (bench.dir / name).stat().st_mtime_ns == (on_disk / name).stat().st_mtime_ns)  # type: ignore[misc]
     sh(f"{GIT} commit -qam two", bench.dir)
     sh(f"{GIT} checkout -q HEAD~1", bench.dir)
-    bench.check_landed("The root", also=frozenset({".git"}))
+    bench.check_saved("The root", also=frozenset({".git"}))
     sh(f'{GIT} checkout -q main; {GIT} fsck --strict; test -z "$({GIT} status --porcelain -uno)"', bench.dir)
-    bench.check_landed("Newer", also=frozenset({".git"}))
+    bench.check_saved("Newer", also=frozenset({".git"}))
     sh("rm -rf .git", bench.dir)
 
 
-def test_git_among_the_attachments(bench: Bench) -> None:
-    """A repository beside the attachments it keeps."""
+def test_git_repository_in_attachments(bench: Bench) -> None:
+    """A repository inside attachments/, next to the files it tracks."""
     attachments = bench.dir / "attachments"
     sh(f"{GIT} init -q; echo one > note; {GIT} add .; {GIT} commit -qm one", attachments)
     sh(f"echo two > note; {GIT} commit -qam two; {GIT} checkout -q HEAD~1", attachments)
@@ -379,18 +382,18 @@ def test_git_among_the_attachments(bench: Bench) -> None:
     sh(f'{GIT} fsck --strict; test -z "$({GIT} status --porcelain)"; rm -rf .git note', attachments)
 
 
-def test_tar_out_and_in(bench: Bench) -> None:
-    """A session put away, deleted and taken out again is the same, to the byte and the nanosecond."""
+def test_tar_round_trip(bench: Bench) -> None:
+    """A session archived, deleted and extracted again is identical, to the byte and the nanosecond."""
     before, where = bench.state, bench.mount.sessions
     sh('tar --posix -cf "$OUT" "$ID"; rm -r "$ID"', where, OUT=str(bench.aside / "t"), ID=bench.id)
     assert not bench.dir.exists()
     sh('tar -xf "$OUT"; tar -df "$OUT"', where, OUT=str(bench.aside / "t"))
     assert bench.state == before
-    bench.check_landed("The root")
+    bench.check_saved("The root")
 
 
-def test_copied_out_and_back_nothing_differs(bench: Bench) -> None:
-    """cp -a, diff -r, find and du agree on what is there."""
+def test_copy_round_trip(bench: Bench) -> None:
+    """cp -a, diff -r, find and du agree."""
     out = bench.aside / "out"
     sh('cp -a . "$OUT"; diff -r . "$OUT"', bench.dir, OUT=str(out))
     listing = r"find . -printf '%P %y %m %s %T@\n' | grep -v ' d ' | sort"
@@ -402,8 +405,8 @@ def test_copied_out_and_back_nothing_differs(bench: Bench) -> None:
     assert bench.state == before
 
 
-def test_an_empty_attachment_is_an_attachment(bench: Bench) -> None:
-    """Any bytes may be attached, also none: touch, cp, and emptying an old one."""
+def test_empty_attachment_is_stored(bench: Bench) -> None:
+    """Attachments may be empty: by touch, by cp, and by truncating one."""
     attachments = bench.dir / "attachments"
     (bench.aside / "empty").touch()
     sh('touch one; cp "$EMPTY" two; : > three', attachments, EMPTY=str(bench.aside / "empty"))
@@ -415,7 +418,7 @@ def test_an_empty_attachment_is_an_attachment(bench: Bench) -> None:
     assert (attachments / "one").read_bytes() == b"\0\0\0"
 
 
-# -- calls that tools make seldom ----------------------------------------------------------------------------
+# -- rare system calls ----------------------------------------------------------------------------
 
 
 def renameat2(source: Path, target: Path, flags: int) -> None:
@@ -424,8 +427,8 @@ def renameat2(source: Path, target: Path, flags: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def test_rename_without_replacing(bench: Bench) -> None:
-    """RENAME_NOREPLACE is EEXIST where something is, and a commit where nothing is."""
+def test_rename_noreplace(bench: Bench) -> None:
+    """RENAME_NOREPLACE fails with EEXIST if the target exists, and commits otherwise."""
     before, temporary = bench.state, bench.dir / "t"
     temporary.write_text(bench.text_with('"By rename"'))
     with pytest.raises(FileExistsError):
@@ -433,16 +436,16 @@ def test_rename_without_replacing(bench: Bench) -> None:
     assert bench.state == before
     bench.path.rename(bench.dir / "away")
     renameat2(temporary, bench.path, 1)
-    bench.check_landed("By rename", also=frozenset({"away"}))
+    bench.check_saved("By rename", also=frozenset({"away"}))
 
 
-def test_exchanging_a_document_and_a_file(bench: Bench) -> None:
-    """RENAME_EXCHANGE: the file's bytes are committed, the file has the old ones; refused, both are as before."""
+def test_rename_exchange_of_a_document_and_a_file(bench: Bench) -> None:
+    """RENAME_EXCHANGE commits the file's bytes, and the file gets the old ones; if rejected, both are unchanged."""
     old, temporary = bench.path.read_text(), bench.dir / "t"
     temporary.write_text(bench.text_with('"Exchanged"'))
     renameat2(temporary, bench.path, 2)
     assert temporary.read_text() == old
-    bench.check_landed("Exchanged", also=frozenset({"t"}))
+    bench.check_saved("Exchanged", also=frozenset({"t"}))
     before = bench.state
     temporary.write_text("{")
     with pytest.raises(OSError, match="Bad message"):
@@ -451,7 +454,7 @@ def test_exchanging_a_document_and_a_file(bench: Bench) -> None:
     assert temporary.read_text() == "{"
 
 
-def test_exchanging_foreign_files(bench: Bench) -> None:
+def test_rename_exchange_of_foreign_files(bench: Bench) -> None:
     (bench.dir / "a").write_text("a")
     (bench.dir / "b").write_text("b")
     renameat2(bench.dir / "a", bench.dir / "b", 2)
@@ -461,7 +464,7 @@ def test_exchanging_foreign_files(bench: Bench) -> None:
 
 
 def test_truncate_by_path(bench: Bench) -> None:
-    """truncate(2) is a commit of its own: valid or refused."""
+    """truncate(2) is a separate commit: valid or rejected."""
     text = bench.text_with('"Cut"')
     bench.path.write_text(text + "\n\n\n")
     os.truncate(bench.path, len(text))
@@ -474,14 +477,14 @@ def test_truncate_by_path(bench: Bench) -> None:
     result = subprocess.run(["truncate", "-s", "100", bench.path], capture_output=True, text=True)
     assert "Bad message" in result.stderr
     assert bench.state == before
-    sh("truncate -s 0 session.json", bench.dir)  # nothing was written: nothing is committed
+    sh("truncate -s 0 session.json", bench.dir)  # truncation to zero without a write commits nothing
     assert bench.state == before
-    bench.path.write_text(bench.text_with('"Mended"'))
-    bench.check_landed("Mended")
+    bench.path.write_text(bench.text_with('"Corrected"'))
+    bench.check_saved("Corrected")
 
 
-def test_truncate_by_path_after_a_refusal_is_judged_by_itself(bench: Bench) -> None:
-    """Only modes and times that go with a refused text are refused too."""
+def test_truncate_after_a_rejected_write_is_validated_separately(bench: Bench) -> None:
+    """Only modes and times set for rejected content are rejected with it."""
     text = bench.path.read_text()
     bench.path.write_text(text + "\n\n")
     with pytest.raises(OSError, match="Bad message"):
@@ -495,27 +498,27 @@ def test_truncate_by_path_after_a_refusal_is_judged_by_itself(bench: Bench) -> N
     assert (bench.dir / "session.json.rejected").read_text() == text[:10]
 
 
-def test_a_document_opened_through_its_descriptor(bench: Bench) -> None:
-    """/proc/self/fd leads to the node, with no lookup that could lead elsewhere."""
+def test_document_can_be_opened_through_proc_self_fd(bench: Bench) -> None:
+    """/proc/self/fd resolves to the node itself, without a lookup."""
     text = bench.text_with('"Through proc"')
     fd = os.open(bench.path, os.O_RDONLY)
     with open(f"/proc/self/fd/{fd}", "w") as file:
         file.write(text)
     os.close(fd)
-    bench.check_landed("Through proc")
+    bench.check_saved("Through proc")
 
 
-def test_a_mapped_document_stays_what_it_was(bench: Bench) -> None:
+def test_mapped_document_keeps_its_version(bench: Bench) -> None:
     """Rule 4, for readers by mmap."""
     before = bench.path.read_bytes()
     with bench.path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
         bench.path.write_text(bench.text_with('"Mapped, and longer than before"'))
         assert mapped[:] == before
-    bench.check_landed("Mapped, and longer than before")
+    bench.check_saved("Mapped, and longer than before")
 
 
 def write_slowly(path: Path, text: str) -> int:
-    """A descriptor through which all is written, but which is not closed yet."""
+    """A descriptor to which the whole content is written, not yet closed."""
     fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
     os.write(fd, text.encode())
     return fd
@@ -526,20 +529,20 @@ def close_stale(fd: int) -> None:
         os.close(fd)
 
 
-def test_of_two_writers_the_second_to_close_is_refused(bench: Bench) -> None:
-    """Rule 8: its text is kept as rejected, and neither sees a byte of the other."""
+def test_second_of_two_writers_is_stale(bench: Bench) -> None:
+    """Rule 8: its content is kept as rejected, and neither writer sees a byte of the other."""
     first = write_slowly(bench.path, bench.text_with('"First"'))
     second = write_slowly(bench.path, bench.text_with('"Second"'))
     os.close(first)
     before = bench.state
     close_stale(second)
-    bench.check_refused(before, '"Second"')
+    bench.check_rejected(before, '"Second"')
     bench.path.write_text(bench.text_with('"Third"'))
-    bench.check_landed("Third")
+    bench.check_saved("Third")
 
 
-def test_a_writer_overtaken_by_the_api_is_refused(bench: Bench) -> None:
-    """Rule 8, in place and by rename; so is a text whose updated_at is older."""
+def test_writer_overtaken_by_the_api_is_stale(bench: Bench) -> None:
+    """Rule 8, in place and by rename; content with an older updated_at is stale too."""
     old, temporary = bench.text_with('"Old"'), bench.dir / "t"
     fd = write_slowly(bench.path, old)
     temporary.write_text(old)
@@ -548,19 +551,19 @@ def test_a_writer_overtaken_by_the_api_is_refused(bench: Bench) -> None:
     wait_until(lambda: "By the API" in bench.path.read_text())
     before = bench.state
     close_stale(fd)
-    bench.check_refused(before, '"Old"')
+    bench.check_rejected(before, '"Old"')
     with pytest.raises(OSError, match="Stale file handle"):
         temporary.rename(bench.path)
     assert temporary.read_text() == old
     close_stale(write_slowly(bench.path, old))
-    bench.check_refused(before, '"Old"')
+    bench.check_rejected(before, '"Old"')
     temporary.unlink()
     bench.path.write_text(bench.text_with('"Newer"'))
-    bench.check_landed("Newer")
+    bench.check_saved("Newer")
 
 
-def test_a_rename_that_waits_does_not_replace_what_it_waited_for(bench: Bench) -> None:
-    """Rule 8: whoever has the session's lock meanwhile commits a version that the renamed file cannot know."""
+def test_rename_waiting_for_the_lock_is_stale(bench: Bench) -> None:
+    """Rule 8: the holder of the session's lock commits a version that the renamed file was not based on."""
     temporary, theirs = bench.dir / "t", bench.text_with('"Theirs"').encode()
     temporary.write_text(bench.text_with('"Ours"'))
     with bench.mount.store() as store, ThreadPoolExecutor(1) as pool:
@@ -568,7 +571,7 @@ def test_a_rename_that_waits_does_not_replace_what_it_waited_for(bench: Bench) -
         assert location is not None
         with store.names.core.locked(location):
             ours = pool.submit(temporary.rename, bench.path)
-            time.sleep(0.5)  # long enough for it to look, and to wait for the lock
+            time.sleep(0.5)  # long enough for the rename to reach the lock
             store.put_document(location, "session.json", theirs)
         with pytest.raises(OSError, match="Stale file handle"):
             ours.result(timeout=30)
@@ -576,8 +579,8 @@ def test_a_rename_that_waits_does_not_replace_what_it_waited_for(bench: Bench) -
     temporary.unlink()
 
 
-def test_who_reads_and_writes_reads_one_version(bench: Bench) -> None:
-    """Rule 4 holds for a descriptor that may write, too; and what it then writes is outdated."""
+def test_read_write_descriptor_reads_one_version(bench: Bench) -> None:
+    """Rule 4 holds for a read-write descriptor too; what it then writes is stale."""
     before = bench.path.read_bytes()
     fd = os.open(bench.path, os.O_RDWR)
     first = os.pread(fd, 100, 0)
@@ -587,12 +590,12 @@ def test_who_reads_and_writes_reads_one_version(bench: Bench) -> None:
     os.pwrite(fd, b" ", len(before))
     close_stale(fd)
     wait_until(lambda: b"Replaced under" in bench.path.read_bytes())
-    bench.path.write_text(bench.text_with('"Mended"'))
-    bench.check_landed("Mended")
+    bench.path.write_text(bench.text_with('"Corrected"'))
+    bench.check_saved("Corrected")
 
 
-def test_no_directory_takes_the_name_of_a_document(bench: Bench) -> None:
-    """Neither by mkdir nor by rename, not even while the document is away."""
+def test_directory_cannot_take_the_name_of_a_document(bench: Bench) -> None:
+    """Neither by mkdir nor by rename, not even while the document is unlinked."""
     (bench.dir / "foreign").mkdir()
     before = bench.state
     bench.path.rename(bench.dir / "away")
@@ -606,11 +609,11 @@ def test_no_directory_takes_the_name_of_a_document(bench: Bench) -> None:
     (bench.dir / "away").rename(bench.path)
     (bench.dir / "away2").rename(bench.dir / "runtime.json")
     assert bench.state == before
-    bench.check_landed("The root")
+    bench.check_saved("The root")
 
 
-def test_appending_goes_to_the_end_also_after_a_refusal(bench: Bench) -> None:
-    """fsync refuses half a text; what is appended then completes it."""
+def test_append_after_a_rejected_fsync_continues_at_the_end(bench: Bench) -> None:
+    """fsync rejects incomplete content; the following append completes it."""
     text = bench.text_with('"By halves, and longer than it was"')
     fd = os.open(bench.path, os.O_WRONLY | os.O_TRUNC | os.O_APPEND)
     os.write(fd, text[:700].encode())
@@ -621,13 +624,13 @@ def test_appending_goes_to_the_end_also_after_a_refusal(bench: Bench) -> None:
     assert os.fstat(fd).st_size == len(text)
     os.close(fd)
     assert bench.path.read_text() == text
-    bench.check_landed("By halves, and longer than it was")
+    bench.check_saved("By halves, and longer than it was")
     sh("{ printf '\\n'; printf ' '; printf '\\n'; } >> session.json", bench.dir)
     assert bench.path.read_text() == text + "\n \n"
 
 
 def test_modes_times_and_owner(bench: Bench) -> None:
-    """They are kept to the nanosecond, across edits too, and make no new version; the owner stays."""
+    """They are stored to the nanosecond, survive edits, and create no new version; the owner cannot change."""
     ns = 1_700_000_000_123_456_789
     os.chmod(bench.path, 0o640)
     os.utime(bench.path, ns=(ns, ns))
@@ -644,11 +647,11 @@ def test_modes_times_and_owner(bench: Bench) -> None:
     assert (info.st_mode & 0o7777, info.st_mtime_ns) == (0o600, ns + 1)
     sh("touch -d @1600000000.5 session.json", bench.dir)
     assert bench.path.stat().st_mtime_ns == 1_600_000_000_500_000_000
-    bench.check_landed("With times")
+    bench.check_saved("With times")
 
 
 def test_times_of_directories(bench: Bench) -> None:
-    """A directory's time changes with what is in it, and can be set."""
+    """The mtime of a directory changes with its entries, and can be set."""
     os.utime(bench.dir, ns=(5, 1_600_000_000_000_000_005))
     assert bench.dir.stat().st_mtime_ns == 1_600_000_000_000_000_005
     (bench.dir / "foreign").write_text("x")
@@ -675,11 +678,11 @@ def test_symlinks(bench: Bench) -> None:
         link.rename(bench.dir / "attachments/link")
     assert bench.state == before
     link.unlink()
-    bench.check_landed("Through a link")
+    bench.check_saved("Through a link")
 
 
-def test_a_scratch_file_made_anew_does_not_show_the_old_bytes(bench: Bench) -> None:
-    """As vim does with 4913 and its swap file: unlink and create again while the first is still open."""
+def test_recreated_scratch_file_does_not_show_old_bytes(bench: Bench) -> None:
+    """vim unlinks its test file 4913 and its swap file and recreates them while the first is still open."""
     for name in ("4913", ".session.json.swp"):
         path = bench.dir / name
         first = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -703,21 +706,21 @@ def test_a_scratch_file_made_anew_does_not_show_the_old_bytes(bench: Bench) -> N
     assert set(os.listdir(bench.dir)) == FRESH
 
 
-def test_a_text_renamed_into_a_new_session_is_seen_as_committed(bench: Bench) -> None:
-    """It becomes a fork, so its bytes change with the rename; nobody may see the brought ones under the name."""
+def test_document_renamed_into_a_new_session_is_read_as_committed(bench: Bench) -> None:
+    """It becomes a fork, so the rename changes its bytes; the original bytes must not be visible at the new path."""
     other = bench.mount.sessions / f"{bench.id}-fork"
     other.mkdir()
     temporary = other / "t"
     temporary.write_bytes(bench.path.read_bytes())
-    temporary.read_bytes()  # so that the kernel has its pages
+    temporary.read_bytes()  # fill the page cache
     temporary.rename(other / "session.json")
     text = (other / "session.json").read_bytes()
     assert json.loads(text)["id"] == other.name
     wait_until(lambda: (other / "session.json").stat().st_size == len(text), timeout_s=0.3)
 
 
-def test_a_document_moved_onto_another_session_is_refused(bench: Bench) -> None:
-    """Another session's identity: refused, and the one that was to move is still there."""
+def test_document_moved_onto_another_session_is_rejected(bench: Bench) -> None:
+    """The identity differs, so the move is rejected and the source still exists."""
     with bench.mount.store() as store:
         store.save(make_session(f"{bench.id}-2", title="Other"))
     before, other = bench.state, bench.mount.sessions / f"{bench.id}-2/session.json"
@@ -728,8 +731,8 @@ def test_a_document_moved_onto_another_session_is_refused(bench: Bench) -> None:
     assert other.read_bytes() == kept
 
 
-def test_written_on_after_the_rename_the_document_stays(bench: Bench) -> None:
-    """Who keeps the temporary file open after the rename writes to a file without a name."""
+def test_writes_after_the_rename_do_not_change_the_document(bench: Bench) -> None:
+    """A descriptor of the temporary file that stays open after the rename writes to an unnamed file."""
     text = bench.text_with('"Renamed while open"')
     with (bench.dir / "t").open("w") as file:
         file.write(text)
@@ -740,15 +743,15 @@ def test_written_on_after_the_rename_the_document_stays(bench: Bench) -> None:
         file.write("garbage")
         file.flush()
         assert bench.path.read_text() == text
-    bench.check_landed("Renamed while open")
+    bench.check_saved("Renamed while open")
 
 
-# -- limbo ------------------------------------------------------------------------------------------------------
+# -- hidden names: unlinked documents before they are deleted --------------------------------------------------
 
 
 @pytest.fixture
 def brief(filled: Path, mount_home: Callable[..., Mount]) -> Iterator[Mount]:
-    """A mount in which limbo lasts half a second."""
+    """A mount that deletes hidden documents after half a second."""
     made = mount_home(filled, "--limbo-seconds", "0.5")
     yield made
     with made.store() as store:
@@ -761,8 +764,8 @@ def ids(mount: Mount) -> set[str]:
         return {entry.id for entry in store.entries()}
 
 
-def test_what_is_taken_away_and_not_replaced_is_gone(brief: Mount) -> None:
-    """Hidden at once, deleted after limbo: document and rows go, the rest stays, the trash has it."""
+def test_removed_document_that_is_not_replaced_is_deleted(brief: Mount) -> None:
+    """It is hidden at once and later moved to the trash: its index rows are removed, other files stay."""
     path, on_disk = brief.sessions / "root/session.json", brief.home / "sessions/root/session.json"
     text = path.read_bytes()
     path.unlink()
@@ -782,14 +785,14 @@ def test_what_is_taken_away_and_not_replaced_is_gone(brief: Mount) -> None:
     assert path.read_bytes() == text
 
 
-def test_limbo_waits_for_a_slow_writer(brief: Mount) -> None:
-    """While someone brings a new version nothing is deleted, however long it takes; a refusal brings back the old."""
+def test_hidden_document_waits_for_a_slow_writer(brief: Mount) -> None:
+    """Nothing is deleted while a new version is being written; if that is rejected, the old version is shown again."""
     path, on_disk = brief.sessions / "root/session.json", brief.home / "sessions/root/session.json"
     text = path.read_text()
     for new, outcome in (('"Slowly"', '"Slowly"'), ("Broken", '"Slowly"')):
         path.unlink()
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        time.sleep(0.9)  # longer than limbo: that nothing happens can only be waited for
+        time.sleep(0.9)  # longer than the hiding time; a deletion that does not happen can only be waited for
         assert on_disk.exists()
         os.write(fd, text.replace('"The root"', new).encode())
         if new == "Broken":
@@ -802,62 +805,62 @@ def test_limbo_waits_for_a_slow_writer(brief: Mount) -> None:
     assert '"title": "Slowly"' in path.read_text()
 
 
-def test_a_version_that_comes_in_limbo_is_not_deleted(brief: Mount) -> None:
-    """Only what was taken away may go: an agent's save meanwhile stands, and is shown again."""
+def test_version_saved_while_hidden_is_not_deleted(brief: Mount) -> None:
+    """Only the unlinked version may be deleted; a version an agent saves meanwhile is kept and shown."""
     path = brief.sessions / "root/session.json"
     path.unlink()
     with brief.store() as store:
-        store.append("root", [Message.user("said in limbo")])
+        store.append("root", [Message.user("saved while hidden")])
     wait_until(path.exists, timeout_s=5)
-    assert "said in limbo" in path.read_text()
+    assert "saved while hidden" in path.read_text()
     assert "root" in ids(brief)
 
 
-def test_rmdir_in_limbo_does_not_delete_what_came_meanwhile(bench: Bench) -> None:
-    """It is refused, and says why: the version that came is to be seen at once."""
+def test_rmdir_does_not_delete_a_version_saved_while_hidden(bench: Bench) -> None:
+    """rmdir fails with ENOTEMPTY, and the new version is visible at once."""
     bench.path.unlink()
     for name in ("runtime.json", "attachments", "children"):
         sh(f"rm -r {name}", bench.dir)
     os.listdir(bench.dir)
     with bench.mount.store() as store:
-        store.update(bench.id, lambda s: setattr(s, "title", "In limbo"))
+        store.update(bench.id, lambda s: setattr(s, "title", "While hidden"))
     wait_until(lambda: "runtime.json" in os.listdir(bench.dir))
     with pytest.raises(OSError, match="Directory not empty"):
         bench.dir.rmdir()
     assert "session.json" in os.listdir(bench.dir)
-    bench.check_landed("In limbo")
+    bench.check_saved("While hidden")
 
 
-def test_a_rename_in_limbo_does_not_replace_what_came_meanwhile(bench: Bench) -> None:
-    """Rule 8: who took the document away never saw the agent's save, whatever it brings, and however."""
+def test_rename_does_not_replace_a_version_saved_while_hidden(bench: Bench) -> None:
+    """Rule 8: the program that unlinked the document has not seen the agent's save, so its new version is stale."""
     temporary = bench.dir / "t"
     temporary.write_text(bench.text_with('"From before"'))
     bench.path.unlink()
     with bench.mount.store() as store:
-        store.append(bench.id, [Message.user("said in limbo")])
+        store.append(bench.id, [Message.user("saved while hidden")])
     with pytest.raises(OSError, match="Stale file handle"):
         temporary.rename(bench.path)
     wait_until(bench.path.exists)
-    assert "said in limbo" in bench.path.read_text()
+    assert "saved while hidden" in bench.path.read_text()
     assert "From before" in (bench.dir / "session.json.rejected").read_text()
     temporary.unlink()
 
 
-def test_a_version_that_comes_in_limbo_moves_with_its_session(filled: Path, mount_home: Callable[..., Mount]) -> None:
-    """Only what was taken away goes when the mount ends, also under another name."""
+def test_version_saved_while_hidden_moves_with_its_session(filled: Path, mount_home: Callable[..., Mount]) -> None:
+    """On unmount only the unlinked version is deleted, also after the session was renamed."""
     made = mount_home(filled)
     (made.sessions / "root/session.json").unlink()
     with made.store() as store:
-        store.append("root", [Message.user("said in limbo")])
+        store.append("root", [Message.user("saved while hidden")])
     (made.sessions / "root").rename(made.sessions / "other")
-    assert "said in limbo" in (made.sessions / "other/session.json").read_text()
+    assert "saved while hidden" in (made.sessions / "other/session.json").read_text()
     subprocess.run(["fusermount3", "-u", made.path], check=True)
     wait_until(lambda: not daemons_of(made.path))
-    assert "said in limbo" in (filled / "sessions/other/session.json").read_text()
+    assert "saved while hidden" in (filled / "sessions/other/session.json").read_text()
 
 
-def test_what_was_deleted_in_limbo_can_be_made_again(bench: Bench) -> None:
-    """Nothing is newer than what is brought: the program that deleted the session left nothing to conflict with."""
+def test_document_deleted_while_hidden_can_be_recreated(bench: Bench) -> None:
+    """A document written after the deletion cannot be stale: there is no newer version."""
     text = bench.text_with('"Again"')
     bench.path.unlink()
     with bench.mount.store() as store:
@@ -867,11 +870,11 @@ def test_what_was_deleted_in_limbo_can_be_made_again(bench: Bench) -> None:
         (bench.dir / name).mkdir(parents=True)
     bench.path.write_text(text)
     (bench.dir / "runtime.json").write_text(json.dumps({**json.loads(text), "messages": []}))
-    bench.check_landed("Again")
+    bench.check_saved("Again")
 
 
-def test_a_session_renamed_under_its_writer(brief: Mount) -> None:
-    """The writer is refused, its session has moved; and nobody is thought to be at work there any more."""
+def test_session_renamed_while_being_written(brief: Mount) -> None:
+    """The writer fails because its session has moved, and the old path is no longer marked as being written."""
     path, other = brief.sessions / "root/session.json", brief.sessions / "other"
     fd = write_slowly(path, path.read_text().replace("The root", "Too late"))
     path.parent.rename(other)
@@ -886,8 +889,8 @@ def test_a_session_renamed_under_its_writer(brief: Mount) -> None:
         store.trash.undelete(next(d.name for d in store.trash.deleted() if d.session_id == "root"))
 
 
-def test_a_pinned_session_renamed_away_is_put_back(brief: Mount) -> None:
-    """It cannot be unlinked; renamed away and not replaced, it has its name again after limbo."""
+def test_pinned_session_renamed_away_is_restored(brief: Mount) -> None:
+    """It cannot be unlinked. Renamed away and not replaced, it reappears after the hiding time."""
     path = brief.sessions / "pinned/session.json"
     text = path.read_bytes()
     with pytest.raises(PermissionError):
@@ -900,36 +903,36 @@ def test_a_pinned_session_renamed_away_is_put_back(brief: Mount) -> None:
     assert "stays" in brief.log.read_text()
 
 
-def test_renamed_away_and_back_it_is_the_same(bench: Bench) -> None:
-    """No new version: bytes, size and time are as before."""
+def test_rename_away_and_back_changes_nothing(bench: Bench) -> None:
+    """No new version: bytes, size and time are unchanged."""
     before = bench.state
     bench.path.rename(bench.dir / "away")
     assert sorted(os.listdir(bench.dir)) == ["attachments", "away", "children", "runtime.json"]
     (bench.dir / "away").rename(bench.path)
     assert bench.state == before
-    bench.check_landed("The root")
+    bench.check_saved("The root")
 
 
-def test_a_refusal_in_limbo_brings_the_old_version_back(bench: Bench) -> None:
-    """Whether it was unlinked or renamed away, and whether the new text came by close or by rename."""
+def test_rejected_write_restores_the_hidden_version(bench: Bench) -> None:
+    """After unlink and after rename away; with a new version by close and by rename."""
     before, away, temporary = bench.state, bench.dir / "away", bench.dir / "t"
     broken = bench.text_with("Broken")
     for take_away in (bench.path.unlink, lambda: bench.path.rename(away)):
         take_away()
         with pytest.raises(OSError, match="Bad message"):
             bench.path.write_text(broken)
-        bench.check_refused(before, "Broken")
+        bench.check_rejected(before, "Broken")
         take_away()
         temporary.write_text(broken)
         with pytest.raises(OSError, match="Bad message"):
             temporary.rename(bench.path)
-        bench.check_refused(before, "Broken")
+        bench.check_rejected(before, "Broken")
     away.unlink()
     temporary.unlink()
 
 
-def test_killed_in_limbo_nothing_is_lost(filled: Path, mount_home: Callable[..., Mount]) -> None:
-    """On disk the document never moved; after the crash it is simply there."""
+def test_kill_while_hidden_loses_nothing(filled: Path, mount_home: Callable[..., Mount]) -> None:
+    """The document never moved on disk, so it is visible again after the crash."""
     made = mount_home(filled)
     path = made.sessions / "root/session.json"
     text = path.read_bytes()
@@ -946,11 +949,11 @@ def test_killed_in_limbo_nothing_is_lost(filled: Path, mount_home: Callable[...,
         assert store.check().is_clean
 
 
-# -- other ways to mount ---------------------------------------------------------------------------------------
+# -- mount options ---------------------------------------------------------------------------------------
 
 
-def test_overwriting_on_conflict(filled: Path, mount_home: Callable[..., Mount]) -> None:
-    """For restores: the last to close wins, and an older updated_at is no matter. Nonsense is refused all the same."""
+def test_on_conflict_overwrite(filled: Path, mount_home: Callable[..., Mount]) -> None:
+    """For restores: the last close wins, even with an older updated_at. Invalid content is still rejected."""
     made = mount_home(filled, "--on-conflict", "overwrite")
     path = made.sessions / "root/session.json"
     old = path.read_text()
@@ -972,8 +975,8 @@ def test_overwriting_on_conflict(filled: Path, mount_home: Callable[..., Mount])
         assert store.check().is_clean
 
 
-def test_a_read_only_mount(filled: Path, mount_home: Callable[..., Mount]) -> None:
-    """Everything can be read, nothing changed."""
+def test_read_only_mount_rejects_every_change(filled: Path, mount_home: Callable[..., Mount]) -> None:
+    """Everything can be read, and nothing can be changed."""
     made = mount_home(filled, "--read-only")
     path = made.sessions / "root/session.json"
     text = path.read_bytes()
@@ -998,8 +1001,8 @@ def test_a_read_only_mount(filled: Path, mount_home: Callable[..., Mount]) -> No
     assert sh("cat sessions.json; find . -type f -exec cat {} + | wc -c", made.path)
 
 
-def test_a_foreign_directory_is_checked_when_it_becomes_a_session(bench: Bench) -> None:
-    """`mv` is told to copy: a fork gets its own id, and what is no document is refused and stays where it was."""
+def test_foreign_directory_is_validated_when_it_becomes_a_session(bench: Bench) -> None:
+    """`mv` gets EXDEV and copies: a fork gets its own id; an invalid document is rejected and stays."""
     kept, fork = bench.mount.sessions / f".{bench.id}", bench.mount.sessions / f"{bench.id}-fork"
     shutil.copytree(bench.dir, kept)
     assert subprocess.run(["mv", kept, fork], check=False).returncode == 0

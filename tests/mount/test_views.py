@@ -1,4 +1,4 @@
-"""transcripts/ and views/ on a real mount, with the tools people have: sizes, links, and that they are never stale."""
+"""transcripts/ and views/ on a real mount with common tools: sizes, links, freshness."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(*command: str | Path, cwd: Path | None = None, input: str | None = None)
 
 
 def name_of(text: str, directory: Path) -> str:
-    """The one entry whose name begins so."""
+    """The only entry whose name starts with `text`."""
     found = [name for name in os.listdir(directory) if name.startswith(text)]
     assert len(found) == 1, (text, os.listdir(directory))
     return found[0]
@@ -42,8 +42,8 @@ def with_picture(store: Store, session_id: str) -> None:
 # -- transcripts -----------------------------------------------------------------------------------------------
 
 
-def test_sizes_are_what_wc_counts(mounted: Mount) -> None:
-    """Looked at first, read afterwards."""
+def test_transcript_sizes_match_wc(mounted: Mount) -> None:
+    """stat before read reports the size that read returns."""
     top = mounted.path / "transcripts"
     with mounted.store() as store:
         with_picture(store, "root")
@@ -57,14 +57,14 @@ def test_sizes_are_what_wc_counts(mounted: Mount) -> None:
         assert run("cat", top / name) == (top / name).read_bytes().decode()
 
 
-def test_transcript_is_what_the_api_says(mounted: Mount) -> None:
+def test_transcript_equals_the_api(mounted: Mount) -> None:
     with mounted.store() as store:
         assert (mounted.path / "transcripts/root.md").read_text() == store.transcript("root")
         assert (mounted.path / "transcripts/root/child.md").read_text() == store.transcript("child")
 
 
 def test_links_to_attachments_resolve(mounted: Mount) -> None:
-    """From a root's page and from a child's, which lies one deeper."""
+    """Both in the transcript of a root and of a child, which is one directory deeper."""
     with mounted.store() as store:
         with_picture(store, "root")
         with_picture(store, "root/child")
@@ -75,13 +75,13 @@ def test_links_to_attachments_resolve(mounted: Mount) -> None:
         assert [(page.parent / unquote(link)).read_bytes() for link in links] == [b"\x89PNG not really"]
 
 
-def test_grep_over_transcripts_gives_lines_to_use(mounted: Mount) -> None:
+def test_grep_finds_lines_in_transcripts(mounted: Mount) -> None:
     found = run("grep", "-rn", "from the child", "transcripts", cwd=mounted.path)
     assert re.fullmatch(r"transcripts/root/child\.md:\d+:from the child\n", found)
 
 
-def test_edit_through_the_mount_shows_within_a_moment(mounted: Mount) -> None:
-    """Size and text, and the name in the views."""
+def test_edit_through_the_mount_updates_views(mounted: Mount) -> None:
+    """Size and text of the transcript, and the name in the views."""
     page = mounted.path / "transcripts/root.md"
     before = page.read_text()
     run("sed", "-i", 's/"The root"/"Quite another title"/', mounted.sessions / "root/session.json")
@@ -93,7 +93,7 @@ def test_edit_through_the_mount_shows_within_a_moment(mounted: Mount) -> None:
     wait_until(lambda: not os.path.lexists(titles / "The-root~root"))
 
 
-def test_commits_by_the_api_show_within_a_moment(mounted: Mount) -> None:
+def test_api_commits_update_views(mounted: Mount) -> None:
     page = mounted.path / "transcripts/root.md"
     page.read_bytes()
     with mounted.store() as store:
@@ -109,8 +109,8 @@ def test_commits_by_the_api_show_within_a_moment(mounted: Mount) -> None:
         wait_until(lambda: not (mounted.path / "transcripts/fresh.md").exists())
 
 
-def test_open_page_stays_what_it_was(mounted: Mount) -> None:
-    """Rule 4: who reads sees one version from open to close."""
+def test_open_transcript_keeps_its_version(mounted: Mount) -> None:
+    """Rule 4: a reader gets one version from open to close."""
     page = mounted.path / "transcripts/root.md"
     with page.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -122,8 +122,8 @@ def test_open_page_stays_what_it_was(mounted: Mount) -> None:
     wait_until(lambda: page.read_bytes().startswith(b"# Quite another"))
 
 
-def test_reading_while_an_agent_works(mounted: Mount) -> None:
-    """No torn page, no error, no line that is not there: whoever reads gets a whole transcript."""
+def test_transcript_is_consistent_while_an_agent_writes(mounted: Mount) -> None:
+    """Every reader gets a complete transcript, without errors."""
     page = mounted.path / "transcripts/root.md"
     stop = threading.Event()
 
@@ -149,11 +149,11 @@ def test_reading_while_an_agent_works(mounted: Mount) -> None:
         writer.join()
 
 
-# -- nothing here can be written -----------------------------------------------------------------------------------
+# -- read-only -----------------------------------------------------------------------------------
 
 
 def test_views_are_read_only(mounted: Mount) -> None:
-    """EROFS, for root too."""
+    """EROFS, also for root."""
     link = mounted.path / "views/by-title" / name_of("The-root", mounted.path / "views/by-title")
     page = mounted.path / "transcripts/root.md"
     attempts: list[Callable[[], object]] = [
@@ -181,11 +181,11 @@ def test_views_are_read_only(mounted: Mount) -> None:
     assert os.path.lexists(link)
 
 
-# -- the other views ---------------------------------------------------------------------------------------------
+# -- the other views -------------------------------------------------------------------------------------------
 
 
-def test_every_link_leads_to_its_session(mounted: Mount) -> None:
-    """`find -L` walks through them all, and no link is broken."""
+def test_every_link_resolves_to_its_session(mounted: Mount) -> None:
+    """`find -L` follows them all, and no link is broken."""
     views = mounted.path / "views"
     assert run("find", "-L", views, "-type", "l") == ""
     links = run("find", views, "-type", "l", "-printf", "%P\n").splitlines()
@@ -199,12 +199,12 @@ def test_every_link_leads_to_its_session(mounted: Mount) -> None:
     }
 
 
-def test_mv_between_projects_files_the_session(mounted: Mount) -> None:
+def test_mv_between_projects_changes_the_project(mounted: Mount) -> None:
     projects = mounted.path / "views/projects"
     with mounted.store() as store:
         store.move_to_project("pinned", "shop")
     wait_until(lambda: "shop" in os.listdir(projects))
-    # Only here may the owner write: the kernel looks at the mode before it asks, unless one has the powers of root.
+    # Writable only here: the kernel checks the mode before it sends a request, unless the caller has capabilities.
     writable = run("find", mounted.path / "views", mounted.path / "transcripts", "-type", "d", "-perm", "/222")
     assert sorted(writable.split()) == [f"{projects}/none", f"{projects}/shop"]
     name = name_of("The-root", projects / "none")
@@ -236,8 +236,8 @@ def test_status_moves_a_session_to_another_directory(mounted: Mount) -> None:
     wait_until(lambda: "The-root~root" not in os.listdir(by_status / "none"))
 
 
-def test_tar_and_rsync_of_the_whole_mount_end(mounted: Mount, place: Path) -> None:
-    """Nothing recursive, nothing endless; and links in the copy lead into the copy."""
+def test_tar_and_rsync_of_the_whole_mount_terminate(mounted: Mount, place: Path) -> None:
+    """No recursion and no endless file; links in the copy resolve within the copy."""
     with mounted.store() as store:
         with_picture(store, "root")
     run("tar", "-C", mounted.path, "-cf", place / "all.tar", ".")

@@ -1,7 +1,7 @@
 """The life of a mount: signals, SIGSTOP, kill, unmounting in use, a moved home, a clock set back.
 
 Data of closed files is present, other data is not, and the next mount works. (A disk that turns read-only, and a home
-that is removed: tests/mount/test_surroundings.py.)
+that is removed: tests/mount/test_environment.py.)
 """
 
 from __future__ import annotations
