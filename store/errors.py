@@ -1,4 +1,4 @@
-"""Errors of the store, by meaning. The store never mentions errno; fusefs/requests/errnos.py maps these to one.
+"""Errors of the store, by meaning; fusefs/requests/errnos.py maps them to errno.
 
     StoreError
     ├── NotFound              no such session, document or attachment

@@ -1,7 +1,8 @@
-"""Names of files in a home, and the mapping between paths and session identities. Pure: no I/O, no clock.
+"""File names in a home, and the mapping between paths and sessions. Pure: no I/O, no clock.
 
-Every path is relative to the home and uses "/". A tree is flat: all descendants of a root, at any depth, are
-stored in the root's `children/`, so root id and child id are the full address of a session.
+Every path is relative to the home and uses "/". A tree is flat: all descendants of a root, at any
+depth, are stored in the root's `children/`, so root id and child id are the full address of a
+session.
 
     sessions/<root>/session.json            the conversation, complete
     sessions/<root>/runtime.json            the sidecar: the same record without its messages
@@ -16,9 +17,9 @@ stored in the root's `children/`, so root id and child id are the full address o
     sessions.json                           the index in Bamboo's format: an export
     .grovefs/                               the store's own: index.db, trigrams/, trash/, rejects/, tmp/, locks
 
-Locks, journal entries and the change feed use locations only. Everything else stored in a home has a location too,
-in a form that no session has: a root that starts with "/" is another area of the home, and "//" in a child separates
-a directory inside the session.
+Locks, journal entries and the change feed use locations only. Everything else stored in a home has
+a location too, in a form that no session has: a root that starts with "/" is another area of the
+home, and "//" in a child separates a directory inside the session.
 
     Location("r", "c")                           sessions/r/children/c
     Location("r", "c//mailbox")                  sessions/r/children/c/mailbox
@@ -79,7 +80,8 @@ MAX_NAME_BYTES = 255  # limit of ext4, XFS and btrfs
 
 _SURROGATE = re.compile("[\ud800-\udfff]")  # os.fsdecode of bytes that are not UTF-8
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# Temp files of Bamboo: `<file>.tmp.<uuid>`. A crash leaves them in place and Bamboo never deletes them.
+# Temp files of Bamboo: `<file>.tmp.<uuid>`. A crash leaves them in place and Bamboo never deletes
+# them.
 _LEFTOVER = re.compile(r"\.tmp\.[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
 
 Kind = Literal["root", "child"]
@@ -146,7 +148,8 @@ def is_session_id(text: str) -> bool:
 def is_session_dir(name: str) -> bool:
     """Whether a directory of this name is a session's.
 
-    Bamboo's rule allows ids that start with a dot, but no agent uses them: `.git` or `.~tmp~` are foreign.
+    Bamboo's rule allows ids that start with a dot, but no agent uses them: `.git` or `.~tmp~` are
+    foreign.
     """
     return is_session_id(name) and not name.startswith(".")
 
@@ -163,7 +166,10 @@ def check_id(text: str) -> str:
 
 
 def check_new_id(text: str) -> str:
-    """Raise InvalidName if it must not become a new id. Stricter than `check_id`, for shells and people."""
+    """Raise InvalidName if it must not become a new id.
+
+    Stricter than `check_id`, for shells and people.
+    """
     check_id(text)
     if text.startswith("."):
         raise InvalidName(f"{text!r} cannot be a new session id: it starts with a dot")
@@ -198,7 +204,7 @@ def parse_location(text: str) -> Location | None:
 
 
 def locate_path(path: str) -> tuple[Location, str] | None:
-    """The session that contains a path, and the rest of the path ("" for the session directory itself)."""
+    """The session that contains a path, and the rest of the path ("" for its directory)."""
     parts = path.split("/")
     if len(parts) < 2 or parts[0] != SESSIONS or not is_session_dir(parts[1]):
         return None
@@ -210,7 +216,8 @@ def locate_path(path: str) -> tuple[Location, str] | None:
 def children_among(root: str, names: Iterable[str]) -> list[Location]:
     """The children of a root, from the names in its `children/`.
 
-    Names that cannot be ids are foreign and left out: a location is stored in the index and must be Unicode.
+    Names that cannot be ids are foreign and left out: a location is stored in the index and must be
+    Unicode.
     """
     return [Location(root, name) for name in names if is_session_dir(name)]
 

@@ -23,7 +23,8 @@
     projects/, state/               AREA
     anything else                   FOREIGN           a file or directory of another program, left alone
 
-Classification looks at the path only. A SESSION path that is a file on disk is foreign too: callers check.
+Classification looks at the path only. A SESSION path that is a file on disk is foreign too: callers
+check.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class PathKind(Enum):
     FOREIGN = auto()
 
 
-# Replaced as a whole: each version is a separate file, so an open reader keeps its version (rule 4).
+# Replaced as a whole: each version is a separate file, which an open reader keeps (rule 4).
 VERSIONED = frozenset(
     {
         PathKind.DOCUMENT,
@@ -71,7 +72,8 @@ VERSIONED = frozenset(
 )
 # Versioned files whose content is validated; a rename onto one is a commit.
 CHECKED = frozenset({PathKind.DOCUMENT, PathKind.RECORD, PathKind.MESSAGE, PathKind.PAYLOAD, PathKind.STATE_JSON})
-# Versioned files that may be empty. An empty file of another kind means that its writer has not written yet.
+# Versioned files that may be empty. An empty file of another kind means that its writer has not
+# written yet.
 MAY_BE_EMPTY = frozenset({PathKind.ATTACHMENT, PathKind.STATE_TEXT})
 # Files described by an index, which must be updated after an outside edit.
 INDEXED = frozenset({PathKind.DOCUMENT, PathKind.PAYLOAD, PathKind.STATE_JSON, PathKind.STATE_TEXT})
@@ -156,7 +158,10 @@ def _shared_kind(rest: str) -> PathKind:
 
 
 def is_message_name(name: str) -> bool:
-    """Whether a mailbox reader treats the file as a message. Temp files of editors and rsync start with a dot."""
+    """Whether a mailbox reader treats the file as a message.
+
+    Temp files of editors and rsync start with a dot.
+    """
     return name.endswith(".json") and not name.startswith(".")
 
 

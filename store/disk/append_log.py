@@ -1,9 +1,9 @@
 """Append-only logs: the only files changed in place, by appending whole lines.
 
-A crash may leave an incomplete last line; the next append starts a new line. If the append or the caller's
-block fails, the lines are truncated again. The caller holds the session's lock, but a mount and other programs
-append without it. The end of the file may therefore move at any time, and bytes after our own lines are never
-touched.
+A crash may leave an incomplete last line; the next append starts a new line. If the append or the
+caller's block fails, the lines are truncated again. The caller holds the session's lock, but a
+mount and other programs append without it. The end of the file may therefore move at any time, and
+bytes after our own lines are never touched.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from store.errors import Corrupt, Problem
 
 log = logging.getLogger("grovefs.store")
 
-# The kernel writes a line that crosses a page in two steps, and readers can see the first alone. A writer is
-# hardly ever interrupted there for longer than this; if it is, the log gets one extra empty line.
+# The kernel writes a line that crosses a page in two steps, and readers can see the first alone. A
+# writer is hardly ever interrupted there for longer than this; if it is, the log gets one extra
+# empty line.
 _SETTLED_S = 0.01
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

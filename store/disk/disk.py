@@ -1,9 +1,9 @@
-"""Access to the home directory: reads, durable writes, renames and syncs. All of the store goes through it.
+"""Access to the home directory for all of the store: reads, durable writes, renames and syncs.
 
 Every path is relative to the home and is opened without following symbolic links, so a link in the
-home cannot lead outside it. A file is never changed in place: it is written to `.grovefs/tmp/`, synced,
-and renamed to its path. `step` is called with the name of each change before it happens; tests use it to
-stop or fail the process at every step.
+home cannot lead outside it. A file is never changed in place: it is written to `.grovefs/tmp/`,
+synced, and renamed to its path. `step` is called with the name of each change before it happens;
+tests use it to stop or fail the process at every step.
 """
 
 from __future__ import annotations
@@ -81,7 +81,10 @@ class Disk:
             os.close(fd)
 
     def read(self, path: str, limit: int | None = None) -> File | None:
-        """Read a whole file; None if it does not exist. Raises Corrupt if it is not a regular file."""
+        """Read a whole file; None if it does not exist.
+
+        Raises Corrupt if it is not a regular file.
+        """
         try:
             fd = self.open_to_read(path)
         except FileNotFoundError:
@@ -188,7 +191,10 @@ class Disk:
     # -- writing ----------------------------------------------------------------------------------
 
     def make_dirs(self, path: str) -> list[str]:
-        """Create a directory and its missing parents; returns the created paths, outermost first."""
+        """Create a directory and its missing parents.
+
+        Returns the created paths, outermost first.
+        """
         made: list[str] = []
         with suppress(FileNotFoundError), self.open_dir(path):
             return made
@@ -228,8 +234,9 @@ class Disk:
     def write_temps(self, files: Sequence[NewFile]) -> list[str]:
         """Write and sync new files under tmp/, all of them or none; returns their paths.
 
-        Finished temporary files are synced only: a large attachment is written once. No file is synced before
-        all are written, so that one commit of the filesystem's journal serves them all.
+        Finished temporary files are synced only: a large attachment is written once. No file is
+        synced before all are written, so that one commit of the filesystem's journal serves them
+        all.
         """
         made: list[str] = []
         fds: list[int] = []
@@ -271,7 +278,10 @@ class Disk:
             os.utime(fd, ns=(file.mtime_ns, file.mtime_ns))
 
     def put(self, file: NewFile) -> None:
-        """Write one file atomically, outside of any commit. The caller syncs the directory if needed."""
+        """Write one file atomically, outside of any commit.
+
+        The caller syncs the directory if needed.
+        """
         temp = self.write_temps([file])[0]
         try:
             self.move(temp, file.path)
@@ -346,7 +356,10 @@ class Disk:
             os.unlink(name, dir_fd=fd)
 
     def remove_tree(self, path: str) -> None:
-        """Delete a file, or a directory with its content; symbolic links are deleted, not followed."""
+        """Delete a file, or a directory with its content.
+
+        Symbolic links are deleted, not followed.
+        """
         info = self.stat(path)
         if info is None:
             return
@@ -359,7 +372,7 @@ class Disk:
             self.remove(path)
 
     def check_rename_works(self) -> None:
-        """Rename a probe file from tmp/ to sessions/, as every commit does; raises OSError if that fails.
+        """Rename a probe file from tmp/ to sessions/, as every commit does; OSError if that fails.
 
         The times of sessions/ are reset: the probe must not look like a change to a backup tool.
         """

@@ -41,7 +41,10 @@ class File(NamedTuple):
 
 
 class Temp(NamedTuple):
-    """A finished file under tmp/, still open. It is no longer written; a commit renames it into place."""
+    """A finished file under tmp/, still open.
+
+    It is no longer written; a commit renames it into place.
+    """
 
     fd: int
     path: str

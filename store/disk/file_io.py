@@ -13,7 +13,8 @@ CHUNK_BYTES = 1 << 20
 def iter_chunks(fd: int, size: int | None = None) -> Iterator[bytes]:
     """Yield a regular file from its start to its end, or its first `size` bytes.
 
-    The file offset of `fd` is neither used nor moved. Yields less if the file is shorter than `size`.
+    The file offset of `fd` is neither used nor moved. Yields less if the file is shorter than
+    `size`.
     """
     offset = 0
     while chunk := os.pread(fd, CHUNK_BYTES if size is None else min(CHUNK_BYTES, size - offset), offset):

@@ -1,12 +1,12 @@
 """Session locks across threads and processes, and the lock of an open home.
 
-A session lock is one byte of `.grovefs/locks`, at an offset hashed from the location. It is an open file
-description (OFD) lock: it excludes threads as well as processes, ends with its holder, and needs no file per
-session. Locking a session also takes a shared lock of its tree; operations on a whole tree (delete, rename) take
-that lock exclusively. The order is tree, then session.
+A session lock is one byte of `.grovefs/locks`, at an offset hashed from the location. It is an open
+file description (OFD) lock: it excludes threads as well as processes, ends with its holder, and
+needs no file per session. Locking a session also takes a shared lock of its tree; operations on a
+whole tree (delete, rename) take that lock exclusively. The order is tree, then session.
 
-Fairness: before taking a lock, a caller takes a second lock that marks it as next in the queue. Without it a
-process that saves in a loop would take the lock again before any waiter polls.
+Fairness: before taking a lock, a caller takes a second lock that marks it as next in the queue.
+Without it a process that saves in a loop would take the lock again before any waiter polls.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ class Locks:
 
     @contextmanager
     def tree(self, root: str, *, timeout_s: float | None = None) -> Iterator[None]:
-        """Hold the lock of a root session and all its descendants. Raises Busy after the timeout."""
+        """Hold the lock of a root session and all its descendants.
+
+        Raises Busy after the timeout.
+        """
         deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         with self._tree(root, exclusive=True, deadline=deadline):
             yield
@@ -95,7 +98,8 @@ class Locks:
         mine = self._mine()
         held = mine.get(root)
         if held is None:
-            # Recorded before it is acquired: after an interrupt a lock may be recorded too long, but never leaked.
+            # Recorded before it is acquired: after an interrupt a lock may be recorded too long,
+            # but never leaked.
             held = mine[root] = _HeldLock(os.open(self._path, _FLAGS, 0o600), exclusive)
             try:
                 wanted = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
@@ -157,15 +161,19 @@ def _wait(fd: int, offset: int, kind: int, deadline: float, longest_pause_s: flo
 class HomePresence:
     """The lock of an open home: shared by every process that has it open, exclusive for setting it up.
 
-    The file contains `ready` from the end of the first process's setup until the last process leaves. A process
-    that waited for a setup that crashed finds it missing and does the setup itself.
+    The file contains `ready` from the end of the first process's setup until the last process
+    leaves. A process that waited for a setup that crashed finds it missing and does the setup
+    itself.
     """
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, _FLAGS, 0o600)
 
     def enter(self) -> bool:
-        """True if no other process has the home open; others then wait until `ready`, so only one sets it up."""
+        """True if no other process has the home open.
+
+        Others then wait until `ready`, so only one sets it up.
+        """
         while True:
             if self.try_exclusive():
                 os.ftruncate(self._fd, 0)
@@ -182,7 +190,10 @@ class HomePresence:
         _set(self._fd, 0, fcntl.F_RDLCK)
 
     def is_last(self) -> bool:
-        """Whether no other process has the home open; if so, the next one to enter sets it up again."""
+        """Whether no other process has the home open.
+
+        If so, the next one to enter sets it up again.
+        """
         if not self.try_exclusive():
             return False
         os.ftruncate(self._fd, 0)

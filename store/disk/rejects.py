@@ -1,8 +1,8 @@
 """Rejected writes, kept with the reason until the next successful save.
 
-Rejected bytes are never thrown away (rule 3). They are stored under `.grovefs/rejects/` with a text file that
-explains the reason, until the same document is committed or a user deletes them. Each directory that has
-rejected documents, a session's or any other, has one slot.
+Rejected bytes are never thrown away (rule 3). They are stored under `.grovefs/rejects/` with a text
+file that explains the reason, until the same document is committed or a user deletes them. Each
+directory that has rejected documents, a session's or any other, has one slot.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ _DIRECTORY = "directory"  # file in a slot: the path of its directory
 
 @dataclass(frozen=True)
 class Rejects:
-    """The rejected writes of a home. `where` is a directory: a path relative to the home, or a Location."""
+    """The rejected writes of a home.
+
+    `where` is a directory: a path relative to the home, or a Location.
+    """
 
     disk: Disk
 
@@ -55,7 +58,10 @@ class Rejects:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Exclude other processes: a slot is deleted with its last file. Not re-entrant; only public methods use it."""
+        """Exclude other processes: a slot is deleted with its last file.
+
+        Not re-entrant; only public methods use it.
+        """
         self.disk.make_dirs(layout.REJECTS)
         with self.disk.open_dir(layout.REJECTS) as fd:
             fcntl.flock(fd, fcntl.LOCK_EX)  # released with the descriptor
@@ -88,7 +94,7 @@ class Rejects:
         return {e.name: f"{slot}/{e.name}" for e in self.disk.entries(slot) if e.name.endswith((REJECTED, REASON))}
 
     def path(self, where: Location | str, shown: str) -> str | None:
-        """The stored path of e.g. `session.json.rejected` or `session.json.error`; None if there is none."""
+        """The stored path of `session.json.rejected`, `session.json.error` and the like, or None."""
         if not shown.endswith((REJECTED, REASON)) or "/" in shown:
             return None
         path = f"{_slot(_path(where))}/{shown}"
@@ -123,7 +129,7 @@ class Rejects:
             self.disk.remove_tree(_slot(below))
 
     def rename(self, where: Location | str, target: Location | str) -> None:
-        """Move the files of a renamed directory, and of the directories below it, to the new name."""
+        """Move the files of a renamed directory and of the directories below it."""
         with _log_only():
             if self.disk.directories(layout.REJECTS):
                 with self._exclusive():
@@ -137,7 +143,10 @@ class Rejects:
             self._write(f"{_slot(moved)}/{_DIRECTORY}", moved.encode(errors="surrogateescape"))
 
     def _below(self, directory: str) -> Iterator[str]:
-        """The directories at or below `directory` that have a slot. Scans all slots, which are few."""
+        """The directories at or below `directory` that have a slot.
+
+        Scans all slots, which are few.
+        """
         for name in self.disk.directories(layout.REJECTS):
             file = self.disk.read(f"{layout.REJECTS}/{name}/{_DIRECTORY}")
             path = file.data.decode(errors="surrogateescape") if file else ""
@@ -192,7 +201,10 @@ def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OS
 
 
 def excerpt(raw: bytes, error: InvalidContent) -> list[str]:
-    """The lines around the error with a caret below its position, and a blank line; [] without a position."""
+    """The lines around the error with a caret below its position, and a blank line.
+
+    Empty if the error has no position.
+    """
     if error.problem.line is None or isinstance(error, SecretRefused):  # do not copy a secret into the text
         return []
     return [*_excerpt(raw, error.problem.line, error.problem.column or 1), ""]

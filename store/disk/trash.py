@@ -1,8 +1,8 @@
 """The trash: deleted files, kept for seven days.
 
-A deleted session is moved to a slot under `.grovefs/trash/`. The slot holds its directories, numbered, and
-`info.json` with their original paths. Slots of single attachments, records and logs expire earlier, oldest first,
-once they exceed KEPT_BYTES in total.
+A deleted session is moved to a slot under `.grovefs/trash/`. The slot holds its directories,
+numbered, and `info.json` with their original paths. Slots of single attachments, records and logs
+expire earlier, oldest first, once they exceed KEPT_BYTES in total.
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ def find_slot(disk: Disk, name: str) -> TrashSlot | None:
 
 
 def purge(disk: Disk, kept_days: float = KEPT_DAYS) -> int:
-    """Delete slots older than `kept_days`; returns their number. Requires exclusive use of the home."""
+    """Delete slots older than `kept_days`; returns their number.
+
+    Requires exclusive use of the home.
+    """
     count = 0
     for name in filter(_older_than(kept_days), disk.directories(layout.TRASH)):
         try:

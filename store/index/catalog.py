@@ -1,8 +1,8 @@
 """The catalog: one row per session in index.db, derived from its files only (rule 1).
 
-A row records the versions of the files it was built from. A partial update (append, runtime save) is allowed
-only while the files still have these versions. Otherwise the whole session is read again: a partial update would
-hide an outside edit for good.
+A row records the versions of the files it was built from. A partial update (append, runtime save)
+is allowed only while the files still have these versions. Otherwise the whole session is read
+again: a partial update would hide an outside edit for good.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Catalog:
     def put(self, db: apsw.Connection, *found: SessionFacts) -> None:
         """Store sessions and their search rows; rows of unchanged messages are not touched.
 
-        All sessions are written before all messages: a statement that may need a rollback makes FTS5 flush its
-        buffer, and many small segments cost far more than one large one.
+        All sessions are written before all messages: a statement that may need a rollback makes
+        FTS5 flush its buffer, and many small segments cost far more than one large one.
         """
         keys = [self._put_row(db, f.location, f.entry, f.version, f.append_offsets, f.preview) for f in found]
         for facts in found:
@@ -110,7 +110,7 @@ class Catalog:
         fulltext.put_session(db, row.key, entry.title, summary)
 
     def put_entry(self, db: apsw.Connection, row: CatalogRow, entry: IndexEntry) -> None:
-        """Update the entry after a change outside the documents: an attachment was added or deleted."""
+        """Update the entry after an attachment was added or deleted."""
         self._put_row(db, row.location, entry, row.version, row.append_offsets, row.preview)
 
     def put_version(self, db: apsw.Connection, row: CatalogRow, version: Version) -> None:

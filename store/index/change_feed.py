@@ -1,8 +1,8 @@
 """The change feed: every commit, in order, for mounts and other processes.
 
-Each commit adds its rows in its own transaction, so the feed has the order of the commits. A cursor is an epoch
-and a sequence number. For a cursor of another epoch, or one older than the oldest row, the answer has `resync` set:
-the caller must drop everything it has cached.
+Each commit adds its rows in its own transaction, so the feed has the order of the commits. A cursor
+is an epoch and a sequence number. For a cursor of another epoch, or one older than the oldest row,
+the answer has `resync` set: the caller must drop everything it has cached.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Connections to index.db: one writer, used by one thread at a time, and one reader per thread.
 
-Readers never wait for the writer (WAL). SQLite errors caused by the disk are raised as OSError with its errno.
+Readers never wait for the writer (WAL). SQLite errors caused by the disk are raised as OSError with
+its errno.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ def _fold(*values: Any) -> str:
 
 
 def _create_private(path: Path) -> None:
-    """Create the file with mode 0600. SQLite would use the umask; -wal and -shm take the mode of the database."""
+    """Create the file with mode 0600.
+
+    SQLite would use the umask; -wal and -shm take the mode of the database.
+    """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
@@ -80,7 +84,10 @@ def set_aside(path: Path) -> None:
 
 
 def _disk_error(db: apsw.Connection | None, error: BaseException) -> int | None:
-    """The errno of an error caused by the disk, else None. SQLite reports most of them only as SQLITE_IOERR."""
+    """The errno of an error caused by the disk, else None.
+
+    SQLite reports most of them only as SQLITE_IOERR.
+    """
     number = next((number for kind, number in _DISK_ERRORS.items() if isinstance(error, kind)), None)
     system_errno = db.system_errno if db is not None else 0
     return system_errno if number == errno.EIO and system_errno in _IO_ERRNOS else number
@@ -113,7 +120,8 @@ class Database:
             connection = apsw.Connection(str(self.path))
             connection.set_busy_timeout(BUSY_MS)
             connection.create_scalar_function("fold", _fold, 1, deterministic=True)
-            # Check before any PRAGMA that writes: a database of another application must stay unchanged.
+            # Check before any PRAGMA that writes: a database of another application must stay
+            # unchanged.
             is_ours = connection.execute("PRAGMA application_id").get == schema.APPLICATION_ID
             if not is_ours and connection.execute("SELECT count(*) FROM sqlite_schema").get:
                 raise DatabaseUnusable(f"{self.path} is not a GroveFS index")
@@ -171,7 +179,8 @@ class Database:
             if self._is_writing:
                 yield self._writer
                 return
-            # Not Connection.in_transaction: an interrupt may leave a transaction open that no caller owns.
+            # Not Connection.in_transaction: an interrupt may leave a transaction open that no
+            # caller owns.
             self._is_writing = True
             try:
                 self._begin(durable=durable)
@@ -208,14 +217,17 @@ class Database:
         return connection
 
     def probe_tables(self) -> None:
-        """Read one row of every table and index; raises apsw.CorruptError if the first page of one is damaged."""
+        """Read one row of every table and index.
+
+        Raises apsw.CorruptError if the first page of one is damaged.
+        """
         for table in ("sessions", "damaged", "texts", "state_documents", "pieces", "links", "changes", "marks", "meta"):
             self._writer.execute(f"SELECT * FROM {table} LIMIT 1").fetchall()
         for order in ("root, child", "id", "updated_ns DESC, key"):
             self._writer.execute(f"SELECT 1 FROM sessions ORDER BY {order} LIMIT 1").fetchall()
 
     def integrity_errors(self) -> list[str]:
-        """Errors found by PRAGMA quick_check, which reads the whole database without blocking writers."""
+        """Errors found by PRAGMA quick_check, which reads all pages without blocking writers."""
         return [text for (text,) in self.reader.execute("PRAGMA quick_check(10)") if text != "ok"]
 
     def recreate(self) -> None:
@@ -244,7 +256,10 @@ class Database:
                 log.debug("checkpoint postponed: the database is busy")
 
     def merge_search(self) -> bool:
-        """Run one bounded step of the FTS5 merges that commits leave out; True if more may remain."""
+        """Run one bounded step of the FTS5 merges that commits leave out.
+
+        True if more may remain.
+        """
         with self.write() as db:
             before = db.total_changes()
             db.execute("INSERT INTO search(search, rank) VALUES ('merge', 200)")

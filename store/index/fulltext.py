@@ -1,8 +1,8 @@
 """Full-text rows: one per message, one per session (title and summary), one per state document.
 
-A commit writes the rows of changed texts in its own transaction. The index stores no text: snippets are read from
-the files. A text has a position (`texts.row`) and a rowid in FTS5 (`texts.number`). A message that only moved keeps
-its number; newer texts have higher numbers.
+A commit writes the rows of changed texts in its own transaction. The index stores no text: snippets
+are read from the files. A text has a position (`texts.row`) and a rowid in FTS5 (`texts.number`). A
+message that only moved keeps its number; newer texts have higher numbers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ def last_row(key: int) -> int:
 
 
 def put_document(db: apsw.Connection, path: str, title: str, text: str, updated_ns: int) -> None:
-    """Index the title and text of a state document. If both are unchanged, only its time is updated."""
+    """Index the title and text of a state document.
+
+    If both are unchanged, only its time is updated.
+    """
     key = db.execute(
         "INSERT INTO state_documents (path, title, updated_ns) VALUES (?, ?, ?) ON CONFLICT (path) "
         "DO UPDATE SET title = excluded.title, updated_ns = excluded.updated_ns RETURNING key",
@@ -182,7 +185,8 @@ def _execute_many(db: apsw.Connection, statement: str, values: list[tuple[Any, .
         db.executemany(statement, values)
 
 
-# The maximum of both tables: the number of an orphaned full-text row must not be reused. Both use an index.
+# The maximum of both tables: the number of an orphaned full-text row must not be reused. Both use
+# an index.
 _HIGHEST = "SELECT max(number) FROM texts UNION ALL SELECT max(id) FROM search_docsize"
 _INSERT = "INSERT INTO texts (row, number, role, message_id, created_ns, digest) VALUES (?, ?, ?, ?, ?, ?)"
 

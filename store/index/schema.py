@@ -1,7 +1,7 @@
 """Schema of index.db: the SQL text, its version and the upgrade from older versions.
 
-Every table but `marks` is derived from the files (rule 1). An upgrade therefore drops and recreates the tables,
-keeps the rows of `marks`, and the home re-indexes every session when it is opened.
+Every table but `marks` is derived from the files (rule 1). An upgrade therefore drops and recreates
+the tables, keeps the rows of `marks`, and the home re-indexes every session when it is opened.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from store.documents.transcript import RENDERER_VERSION
 
 VERSION = 2
 APPLICATION_ID = 0x47524F56  # "GROV"
-# Rows of texts, pieces and search are numbered session key << SHIFT plus message index: 16 million messages a session.
+# Rows of texts, pieces and search are numbered session key << SHIFT plus message index: 16 million
+# messages a session.
 SHIFT = 24
 
 TOKENIZER = "unicode61 remove_diacritics 2"
-# FTS5 buffers this much in memory before it writes a segment: a first index makes few large segments.
+# FTS5 buffers this much in memory before it writes a segment: a first index makes few large
+# segments.
 FTS_HASH_BYTES = 32 << 20
 
 SCHEMA = """
@@ -154,14 +156,20 @@ def create(db: apsw.Connection) -> None:
 
 
 def needs_upgrade(db: apsw.Connection, version: int) -> bool:
-    """Whether the tables are older than this code. Transcript sizes of another renderer version are wrong."""
+    """Whether the tables are older than this code.
+
+    Transcript sizes of another renderer version are wrong.
+    """
     if version != VERSION:
         return version < VERSION
     return bool(db.execute("SELECT value FROM meta WHERE key = 'renderer'").get != RENDERER_VERSION)
 
 
 def upgrade(db: apsw.Connection) -> None:
-    """Recreate all tables, empty except for `marks`; opening the home then re-indexes every session."""
+    """Recreate all tables, empty except for `marks`.
+
+    Opening the home then re-indexes every session.
+    """
     marks = db.execute("SELECT root, child, moves, touched FROM marks").fetchall()
     # Virtual tables first: dropping one drops its shadow tables, which cannot be dropped directly.
     for kind in ("CREATE VIRTUAL TABLE", "CREATE TABLE"):

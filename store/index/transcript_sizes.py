@@ -1,7 +1,8 @@
 """Sizes of the parts of transcripts, which make the size of a transcript a read of one row.
 
-A commit updates the sizes of changed messages in its own transaction; `fulltext` determines which ones changed. The
-row of a session has the sum, and an append adds to it without reading earlier messages.
+A commit updates the sizes of changed messages in its own transaction; `fulltext` determines which
+ones changed. The row of a session has the sum, and an append adds to it without reading earlier
+messages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every kind of change, applied to one small home: a change, and a test whether it was made.
 
-`done` uses only files and the public API, and is called on a newly opened store. `change` writes only through the
-store, so that every system call in it is the store's.
+`done` uses only files and the public API, and is called on a newly opened store. `change` writes
+only through the store, so that every system call in it is the store's.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def make_home(home: Path) -> None:
 
 
 def make_home_after_mount(home: Path) -> None:
-    """Like `make_home`, with foreign files and rejected writes as a mount leaves them, and a source to import."""
+    """Like `make_home`, with foreign files, rejected writes, and a source to import."""
     make_home(home)
     with Store.open(home, background=False) as store:
         for id in ("root", "pinned"):  # rejected writes, kept until the next successful save
@@ -71,7 +71,10 @@ def make_home_after_mount(home: Path) -> None:
 
 
 def copy_home(home: Path, target: Path) -> Path:
-    """Copy with times preserved, as after a crash. Inode numbers differ, so every session is read again."""
+    """Copy with times preserved, as after a crash.
+
+    Inode numbers differ, so every session is read again.
+    """
     shutil.copytree(home, target, symlinks=True)
     return target
 
@@ -144,7 +147,10 @@ def _is_deleted(store: Store, *ids: str) -> bool:
 
 
 def _is_in_project(store: Store, parent: str, child: str, title: str) -> bool:
-    """Whether both project index files list it; they must agree with each other and with the payloads."""
+    """Whether both project index files list it.
+
+    They must agree with each other and with the payloads.
+    """
     assert store.maintenance.status()["unfinished"] or not store.projects.stale_files("k")
     listed = [entry for entry in store.projects.children("k", parent) if entry.child_id == child]
     assert bool(listed) == (store.projects.resolve("k", child) == ProjectSession("k", parent, child))
@@ -362,8 +368,8 @@ SCENARIOS = [
     ),
 ]
 
-# For homes made by make_home_after_mount. `step` does not cover all their changes, so tests stop them at every
-# system call.
+# For homes made by make_home_after_mount. `step` does not cover all their changes, so tests stop
+# them at every system call.
 MOUNT_SCENARIOS = [
     Scenario("edit in place", _edit_in_place, lambda s: _title(s, "root") == "new title"),
     Scenario(

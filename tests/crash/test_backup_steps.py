@@ -44,7 +44,10 @@ def home(tmp_path: Path) -> Path:
 
 
 def backup_until(home: Path, dest: Path, at: int) -> tuple[bool, set[str]]:
-    """Run a backup in a child that is killed at step `at`; returns whether it finished, and its steps."""
+    """Run a backup in a child that is killed at step `at`.
+
+    Returns whether it finished, and its steps.
+    """
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

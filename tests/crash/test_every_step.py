@@ -1,7 +1,8 @@
 """Rules 2, 3 and 7 at every durable step: each kind of change is killed, or fails, at every step.
 
-The steps are those that Disk passes to `step`. The process is killed, or an error raised, at the first step, then
-the second, and so on, until the change completes. A test asserts which steps were hit.
+The steps are those that Disk passes to `step`. The process is killed, or an error raised, at the
+first step, then the second, and so on, until the change completes. A test asserts which steps were
+hit.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class FaultAt:
-    """A `step` function that kills the process, or raises an error, at step number `at` once armed."""
+    """A `step` function that kills the process, or raises an error, at step `at` once armed."""
 
     def __init__(self, at: int, error: int | None = None) -> None:
         self.at = at
@@ -85,7 +86,7 @@ def run_and_kill_at(home: Path, scenario: Scenario, at: int) -> bool:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
 def test_change_killed_at_any_step_is_complete_or_absent(scenario: Scenario, origin: Path, tmp_path: Path) -> None:
-    """After kill -9, check is clean without repair, and a change that reported success is present."""
+    """After kill -9, check is clean without repair, and a reported success is present."""
     for at in range(1, MAX_STEPS):
         home = copy_home(origin, tmp_path / str(at))
         reported = run_and_kill_at(home, scenario, at)
@@ -119,8 +120,8 @@ def test_change_failing_at_any_step_reports_it_and_changes_nothing(
 ) -> None:
     """The caller gets the errno, nothing is changed, no temp files remain, and a retry succeeds.
 
-    Two exceptions after the point of no return: if a directory cannot be synced, the error says that the new version
-    is in place; if the index cannot be written, the change still succeeds.
+    Two exceptions after the point of no return: if a directory cannot be synced, the error says
+    that the new version is in place; if the index cannot be written, the change still succeeds.
     """
     for at in range(1, MAX_STEPS):
         home = copy_home(origin, tmp_path / f"{number}-{at}")

@@ -1,4 +1,4 @@
-"""Contents of index.db in a form that can be compared: every table, without database-specific keys."""
+"""Contents of index.db in a comparable form: every table, without database-specific keys."""
 
 from __future__ import annotations
 

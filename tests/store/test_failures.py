@@ -1,4 +1,4 @@
-"""Failures: interrupts, crashes during opening, persistent disk errors, damaged index, nested deletions."""
+"""Failures: interrupts, crashes, persistent disk errors, damaged index, nested deletions."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_recovery_is_done_by_the_next_process_if_the_first_dies(home: Path) -> N
 @pytest.mark.warns
 @pytest.mark.parametrize("from_move", [1, 2])
 def test_persistent_disk_error_is_reported_and_recovered_later(home: Path, from_move: int) -> None:
-    """Rule 3: either nothing was changed, or the error says that the commit will be completed, and it is."""
+    """Rule 3: nothing was changed, or the error says that the commit will be completed."""
     moves = 0
     failing = False
 

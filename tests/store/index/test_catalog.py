@@ -178,7 +178,7 @@ def random_operation(store: Store, rng: random.Random, home: Path) -> None:
 
 
 def test_updated_and_rebuilt_index_are_equal(home: Path, tmp_path: Path) -> None:
-    """Rule 1, after 1,000 random operations: updated, rebuilt in place, and built from the files alone."""
+    """Rule 1, after 1,000 random operations: updated, rebuilt in place, and built from files."""
     rng = random.Random(20260620)
     with Store.open(home, background=False, durability="normal") as store:
         for _ in range(1000):
@@ -307,7 +307,10 @@ def test_one_sweep_handles_new_changed_damaged_and_deleted_sessions(store: Store
 
 
 def test_sweep_holds_no_lock_while_it_waits_for_another(home: Path) -> None:
-    """A writer holds one session and needs others. A sweep that held those while waiting would deadlock."""
+    """A writer holds one session and needs others.
+
+    A sweep that held those while waiting would deadlock.
+    """
     with Store.open(home, background=False) as store, Store.open(home, background=False) as other:
         for i in range(6):
             store.save(make_session(f"s{i}"))
