@@ -31,9 +31,9 @@ from store.workspace.project_records import ProjectSession
 
 log = logging.getLogger("grovefs.store")
 
-# Then check again: inotify may drop events, and deleting the session sends none for new/.
+# Check at least this often: inotify may drop events, and deleting the session sends none for new/.
 MAX_WAIT_S = 2.0
-_ATTEMPTS = 5  # to claim messages while someone deletes them directly on disk
+_ATTEMPTS = 5  # at claiming messages that are being deleted directly on disk
 
 
 class Delivered(NamedTuple):
