@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import orjson
 from rich.progress import Progress
@@ -97,13 +99,14 @@ def _measure_save(store: Store, saves: int) -> Row:
 
 @contextmanager
 def _search(*, enabled: bool) -> Iterator[None]:
-    put = fulltext._put_rows
+    plan, apply = fulltext._plan, fulltext.apply
     if not enabled:
-        fulltext._put_rows = lambda *_, **__: None
+        fulltext._plan = lambda *_: fulltext.NO_TEXTS
+        fulltext.apply = lambda *_: None
     try:
         yield
     finally:
-        fulltext._put_rows = put
+        fulltext._plan, fulltext.apply = plan, apply
 
 
 def _append_times(store: Store, length: int, saves: int, *, cold: bool) -> float:
@@ -114,21 +117,27 @@ def _append_times(store: Store, length: int, saves: int, *, cold: bool) -> float
     """
     session = _conversation(f"{'cold' if cold else 'warm'}-{length}", length)
     store.save(session)
-    times_ms: list[float] = []
-    add = fulltext.add_messages
+    spent: list[float] = []
+    plan, apply = fulltext.plan_append, fulltext.apply
 
-    def timing(*arguments: object) -> None:
+    def timed_plan(*arguments: Any) -> fulltext.TextUpdate:
         if cold:
             _EVICTING.count(b"\1")
-        times_ms.append(timed(lambda: add(*arguments))())  # type: ignore[arg-type]
+        began = time.perf_counter()
+        update = plan(*arguments)
+        spent.append(1000 * (time.perf_counter() - began))
+        return update
 
-    fulltext.add_messages = timing  # type: ignore[assignment]
+    def timed_apply(*arguments: Any) -> None:
+        spent[-1] += timed(lambda: apply(*arguments))()
+
+    fulltext.plan_append, fulltext.apply = timed_plan, timed_apply  # type: ignore[assignment]
     try:
         for i in range(saves):
             store.append(session, [Message.user(f"one more {i} " + "some words " * 30)])
     finally:
-        fulltext.add_messages = add
-    return statistics.median(times_ms)
+        fulltext.plan_append, fulltext.apply = plan, apply
+    return statistics.median(spent)
 
 
 def _conversation(name: str, messages: int) -> Session:

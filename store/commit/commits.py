@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import apsw
 
@@ -22,7 +22,7 @@ from store.commit.to_trash import to_trash
 from store.commit.write_request import WriteRequest, stale_error
 from store.disk.file import File, NewFile
 from store.documents.document import Document
-from store.index.catalog import CatalogRow
+from store.index.catalog import CatalogRow, IndexUpdate
 from store.index.change_feed import What
 from store.layout import Location
 from store.model.session import Session
@@ -63,17 +63,24 @@ class Commits:
             files.append(NewFile(location.path(layout.SESSION), [main.raw], snapshot.main))
         adds_missing = request is None or request.add_missing or snapshot.main is not None
 
-        def follow(db: apsw.Connection) -> None:
-            facts = session_reader.facts(self.core.disk, location, main, record, self.core.version(location))
-            if row is not None:
-                self.core.index.put_control(
-                    db, row, facts.entry, facts.version, facts.summary, facts.preview, facts.append_offsets
-                )
-            else:
-                self.core.index.put(db, facts)
-
         dirs = [*_session_dirs(location), *_dirs_of(files)] if adds_missing else _dirs_of(files)
-        self.run(Commit(location, files, moves, dirs=dirs), follow, what)
+        takes_attachments = location.path(layout.ATTACHMENTS) in (source for source, _ in moves)
+        update = self._plan(location, main, record, row, takes_attachments=takes_attachments)
+        self.run_session(Commit(location, files, moves, dirs=dirs), update, what)
+
+    def _plan(
+        self, location: Location, main: Document, record: Session, row: CatalogRow | None, *, takes_attachments: bool
+    ) -> IndexUpdate:
+        if row is None:
+            facts = session_reader.facts(self.core.disk, location, main, record)
+            if takes_attachments:
+                facts = replace(facts, entry=facts.entry.model_copy(update={"has_attachments": False}))
+            return self.core.index.plan(facts)
+        has_attachments = row.entry.has_attachments and not takes_attachments
+        entry = session_reader.entry_of(record, location, row.entry.message_count, has_attachments=has_attachments)
+        preview = row.preview.with_owner(record.metadata)
+        offsets = session_reader.offsets_of(main, location)
+        return self.core.index.plan_control(row, entry, session_reader.summary_of(record), preview, offsets)
 
     def commit_sidecar(
         self,
@@ -94,17 +101,19 @@ class Commits:
         commit = Commit(location, files, dirs=_dirs_of(files))
         if row is None:  # incoming: nothing to index before session.json is there
             return self.run(commit, lambda db: None, "runtime")
-        entry = session_reader.entry_of(
-            side.record, location, row.entry.message_count, has_attachments=row.entry.has_attachments
-        )
-        summary, gist = side.record.conversation_summary, row.preview.with_owner(side.record.metadata)
-        self.run(
-            commit,
-            lambda db: self.core.index.put_control(
-                db, row, entry, self.core.version(location), summary.content if summary else "", gist
-            ),
-            "runtime",
-        )
+        record, has_attachments = side.record, row.entry.has_attachments
+        entry = session_reader.entry_of(record, location, row.entry.message_count, has_attachments=has_attachments)
+        preview = row.preview.with_owner(record.metadata)
+        update = self.core.index.plan_control(row, entry, session_reader.summary_of(record), preview)
+        self.run_session(commit, update, "runtime")
+
+    def run_session(self, commit: Commit, update: IndexUpdate, what: What) -> None:
+        """Commit a session's documents. The index update was planned from them, before the transaction."""
+
+        def write(db: apsw.Connection) -> None:
+            self.core.index.apply(db, (update, self.core.version(update.location)))
+
+        self.run(commit, write, what)
 
     def run(self, commit: Commit, index: Callable[[apsw.Connection], None], what: What) -> None:
         def finish(db: apsw.Connection) -> None:

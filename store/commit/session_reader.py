@@ -13,11 +13,12 @@ from store import layout
 from store.disk.disk import Disk
 from store.disk.file import File, Stamp
 from store.documents import append_offsets, attachment_names
+from store.documents.append_offsets import AppendOffsets
 from store.documents.document import Document, identity_problem, parse_document
 from store.documents.secrets import find_api_key
 from store.documents.sidecar import overlay
 from store.errors import Busy, Corrupt, InvalidContent
-from store.index.catalog import SessionFacts, Version
+from store.index.catalog import NO_VERSION, SessionFacts, Version
 from store.layout import Location
 from store.model.index_entry import IndexEntry
 from store.model.preview import Preview
@@ -146,23 +147,34 @@ def load_sidecar(disk: Disk, location: Location, limit: int) -> Session | None:
     return session
 
 
-def facts(disk: Disk, location: Location, main: Document, record: Session, version: Version) -> SessionFacts:
-    """What the index keeps of a session. The path, not the document, says who it is."""
+def facts(
+    disk: Disk, location: Location, main: Document, record: Session, version: Version = NO_VERSION
+) -> SessionFacts:
+    """Everything the index stores about a session. Its identity comes from the path, not from the document."""
     messages: list[dict[str, Any]] = main.data["messages"]
     return SessionFacts(
         location=location,
         entry=entry_of(record, location, len(messages), has_attachments=has_attachments(disk, location)),
         version=version,
-        append_offsets=append_offsets.find(main) if _may_be_appended_to(main, location) else None,
-        summary=record.conversation_summary.content if record.conversation_summary else "",
+        append_offsets=offsets_of(main, location),
+        summary=summary_of(record),
         preview=Preview().with_owner(record.metadata).with_messages(messages),
         messages=messages,
     )
 
 
-def _may_be_appended_to(main: Document, location: Location) -> bool:
-    """Not to one that belongs elsewhere; and one that carries a key is written without it, as a whole."""
-    return identity_problem(main, location) is None and find_api_key(main.data) is None
+def summary_of(record: Session) -> str:
+    return record.conversation_summary.content if record.conversation_summary else ""
+
+
+def offsets_of(main: Document, location: Location) -> AppendOffsets | None:
+    """Where an append may splice in; None if it has to rewrite the document.
+
+    A document of another session is never appended to. One that contains an API key is rewritten without it.
+    """
+    if identity_problem(main, location) is not None or find_api_key(main.data) is not None:
+        return None
+    return append_offsets.find(main)
 
 
 def entry_of(session: Session, location: Location, message_count: int, *, has_attachments: bool) -> IndexEntry:

@@ -21,6 +21,8 @@ from store.documents.append_offsets import AppendOffsets
 from store.errors import NotFound
 from store.index import fulltext
 from store.index.database import Database
+from store.index.fulltext import NO_TEXTS, TextUpdate
+from store.index.schema import SHIFT
 from store.layout import Location
 from store.model.index_entry import IndexEntry
 from store.model.preview import Preview
@@ -43,6 +45,9 @@ class Version(NamedTuple):
 
     main: Stamp | None
     side: Stamp | None
+
+
+NO_VERSION = Version(None, None)
 
 
 @dataclass(frozen=True)
@@ -70,65 +75,86 @@ class SessionFacts:
     messages: Sequence[dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class IndexUpdate:
+    """What one commit changes in the index: a row of `sessions`, and the search rows that differ.
+
+    It is computed before the transaction. Only the stamps of the files are missing, which are known once the
+    files are in place.
+    """
+
+    location: Location
+    columns: dict[str, Any]
+    texts: TextUpdate = NO_TEXTS
+
+
 class Catalog:
     """Reads and writes the tables `sessions` and `damaged`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
 
+    # -- planning, before a transaction --------------------------------------------------------------
+
+    def plan(self, facts: SessionFacts, db: apsw.Connection | None = None) -> IndexUpdate:
+        """Plan the row and search rows of a session; rows of unchanged messages are left alone."""
+        reader = db or self._db.reader
+        key = reader.execute("SELECT key FROM sessions WHERE root = ? AND child = ?", _key(facts.location)).get
+        texts = fulltext.plan_session(reader, key, facts.entry.title, facts.summary, facts.messages)
+        columns = _columns(facts.location, facts.entry, facts.append_offsets, facts.preview)
+        return IndexUpdate(facts.location, columns, texts)
+
+    def plan_control(
+        self,
+        row: CatalogRow,
+        entry: IndexEntry,
+        summary: str,
+        preview: Preview,
+        append_offsets: AppendOffsets | None = None,
+    ) -> IndexUpdate:
+        """Plan the update of a session whose messages did not change; pass `append_offsets` if they moved."""
+        texts = fulltext.plan_title(self._db.reader, row.key, entry.title, summary)
+        columns = _columns(row.location, entry, append_offsets or row.append_offsets, preview)
+        return IndexUpdate(row.location, columns, texts)
+
+    def plan_append(
+        self,
+        row: CatalogRow,
+        entry: IndexEntry,
+        append_offsets: AppendOffsets,
+        messages: Sequence[dict[str, Any]],
+    ) -> IndexUpdate:
+        """Plan the update after an append that changed nothing else but updated_at."""
+        texts = fulltext.plan_append(self._db.reader, row.key, row.entry.message_count, messages)
+        columns = _columns(row.location, entry, append_offsets, row.preview.with_messages(messages))
+        return IndexUpdate(row.location, columns, texts)
+
     # -- writing, inside a transaction ---------------------------------------------------------------
 
-    def put(self, db: apsw.Connection, *found: SessionFacts) -> None:
-        """Store sessions and their search rows; rows of unchanged messages are not touched.
+    def apply(self, db: apsw.Connection, *updates: tuple[IndexUpdate, Version]) -> None:
+        """Write planned updates, each with the stamps of its files.
 
         All sessions are written before all messages: a statement that may need a rollback makes
         FTS5 flush its buffer, and many small segments cost far more than one large one.
         """
-        keys = [self._put_row(db, f.location, f.entry, f.version, f.append_offsets, f.preview) for f in found]
-        for facts in found:
-            self._clear_damaged(db, facts.location)
-        fulltext.put_all(
-            db,
-            (
-                fulltext.SearchContent(key, f.entry.title, f.summary, f.messages)
-                for key, f in zip(keys, found, strict=True)
-            ),
-        )
+        bases = [self._put_row(db, update, version) << SHIFT for update, version in updates]
+        for update, _ in updates:
+            db.execute("DELETE FROM damaged WHERE root = ? AND child = ?", _key(update.location))
+        fulltext.apply(db, *((base, update.texts) for base, (update, _) in zip(bases, updates, strict=True)))
 
-    def put_control(
-        self,
-        db: apsw.Connection,
-        row: CatalogRow,
-        entry: IndexEntry,
-        version: Version,
-        summary: str,
-        preview: Preview,
-        append_offsets: AppendOffsets | None = None,
-    ) -> None:
-        """Update a session whose messages did not change; pass `append_offsets` if they moved."""
-        self._put_row(db, row.location, entry, version, append_offsets or row.append_offsets, preview)
-        fulltext.put_session(db, row.key, entry.title, summary)
+    def put(self, db: apsw.Connection, *found: SessionFacts) -> None:
+        """Store sessions as they were read from their files."""
+        self.apply(db, *((self.plan(facts, db), facts.version) for facts in found))
 
     def put_entry(self, db: apsw.Connection, row: CatalogRow, entry: IndexEntry) -> None:
-        """Update the entry after an attachment was added or deleted."""
-        self._put_row(db, row.location, entry, row.version, row.append_offsets, row.preview)
+        """Update the entry after a change outside the documents: an attachment was added or deleted."""
+        columns = _columns(row.location, entry, row.append_offsets, row.preview)
+        self._put_row(db, IndexUpdate(row.location, columns), row.version)
 
     def put_version(self, db: apsw.Connection, row: CatalogRow, version: Version) -> None:
         """Update the stamps of documents whose times or modes changed, but not their content."""
-        self._put_row(db, row.location, row.entry, version, row.append_offsets, row.preview)
-
-    def put_appended(
-        self,
-        db: apsw.Connection,
-        row: CatalogRow,
-        entry: IndexEntry,
-        version: Version,
-        append_offsets: AppendOffsets,
-        messages: Sequence[dict[str, Any]],
-    ) -> None:
-        """Update a session after an append that changed nothing else but updated_at."""
-        self._put_row(db, row.location, entry, version, append_offsets, row.preview.with_messages(messages))
-        fulltext.add_messages(db, row.key, row.entry.message_count, messages)
+        columns = _columns(row.location, row.entry, row.append_offsets, row.preview)
+        self._put_row(db, IndexUpdate(row.location, columns), version)
 
     def remove(self, db: apsw.Connection, location: Location) -> bool:
         """Delete a session from the index; False if it was not there."""
@@ -157,45 +183,11 @@ class Catalog:
         db.execute("DELETE FROM damaged WHERE root = ? AND child = ?", _key(location))
         return bool(db.changes())
 
-    def _put_row(
-        self,
-        db: apsw.Connection,
-        location: Location,
-        entry: IndexEntry,
-        version: Version,
-        append_offsets: AppendOffsets | None,
-        preview: Preview,
-    ) -> int:
+    def _put_row(self, db: apsw.Connection, update: IndexUpdate, version: Version) -> int:
         if version.main is None:  # the commit keeps its journal entry; recovery reads the session again
-            raise NotFound(f"{location.path(layout.SESSION)} was deleted right after it was saved")
-        columns = {
-            "root": location.root,
-            "child": location.child or "",
-            "id": location.id,
-            "parent": entry.parent_session_id,
-            "title": entry.title,
-            "pinned": int(entry.pinned),
-            "model": entry.model,
-            "status": entry.last_run_status,
-            "project": entry.project_id,
-            "created_ns": clip_ns(entry.created_at.ns),
-            "updated_ns": clip_ns(entry.updated_at.ns),
-            "message_count": entry.message_count,
-            "name": display_names.session_name(entry.title, preview.opening, location),
-            "header_bytes": transcript.length(transcript.render_header(entry)),
-            "entry": render_entry(entry),
-            "main_stamp": _pack(version.main),
-            "side_stamp": _pack(version.side) if version.side else None,
-            "append_at": append_offsets.append_at if append_offsets else None,
-            "updated_at_span": append_offsets.updated_at if append_offsets else None,
-            "updated_at_text": append_offsets.updated_at_text if append_offsets else None,
-            "user": preview.user,
-            "persona": preview.persona,
-            "opening": preview.opening,
-            "asked": preview.asked,
-            "answered": preview.answered,
-        }
-        return int(db.execute(_UPSERT, tuple(columns.values())).get)
+            raise NotFound(f"{update.location.path(layout.SESSION)} was deleted right after it was saved")
+        stamps = _pack(version.main), _pack(version.side) if version.side else None
+        return int(db.execute(_UPSERT, (*update.columns.values(), *stamps)).get)
 
     # -- queries -------------------------------------------------------------------------------------
 
@@ -329,15 +321,47 @@ class Filter:
         return ("WHERE " + " AND ".join(t for t, _ in used) if used else "", [v for _, v in used])
 
 
+def _columns(
+    location: Location, entry: IndexEntry, append_offsets: AppendOffsets | None, preview: Preview
+) -> dict[str, Any]:
+    """The columns of a session's row, but for the stamps of its files."""
+    return {
+        "root": location.root,
+        "child": location.child or "",
+        "id": location.id,
+        "parent": entry.parent_session_id,
+        "title": entry.title,
+        "pinned": int(entry.pinned),
+        "model": entry.model,
+        "status": entry.last_run_status,
+        "project": entry.project_id,
+        "created_ns": clip_ns(entry.created_at.ns),
+        "updated_ns": clip_ns(entry.updated_at.ns),
+        "message_count": entry.message_count,
+        "name": display_names.session_name(entry.title, preview.opening, location),
+        "header_bytes": transcript.length(transcript.render_header(entry)),
+        "entry": render_entry(entry),
+        "append_at": append_offsets.append_at if append_offsets else None,
+        "updated_at_span": append_offsets.updated_at if append_offsets else None,
+        "updated_at_text": append_offsets.updated_at_text if append_offsets else None,
+        "user": preview.user,
+        "persona": preview.persona,
+        "opening": preview.opening,
+        "asked": preview.asked,
+        "answered": preview.answered,
+    }
+
+
 def render_entry(entry: IndexEntry) -> str:
     """The entry as in sessions.json, except for indentation."""
     return json_text.render(entry.model_dump()).decode()
 
 
+# In the order of `_columns`, and the stamps.
 _COLUMNS = (
     "root, child, id, parent, title, pinned, model, status, project, created_ns, updated_ns, message_count, "
-    "name, header_bytes, entry, main_stamp, side_stamp, append_at, updated_at_span, updated_at_text, "
-    "user, persona, opening, asked, answered"
+    "name, header_bytes, entry, append_at, updated_at_span, updated_at_text, "
+    "user, persona, opening, asked, answered, main_stamp, side_stamp"
 )
 _UPSERT = (
     f"INSERT INTO sessions ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split(',')))}) "

@@ -7,7 +7,7 @@ message that only moved keeps its number; newer texts have higher numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -16,43 +16,40 @@ import apsw
 import orjson
 
 from store.documents import search_text
+from store.documents.transcript import PieceSize
 from store.index import transcript_sizes
 from store.index.schema import SHIFT
 from store.model.timestamp import clip_ns, ns_of
 
+LAST_ROW = (1 << SHIFT) - 1  # of a session, counted from its first
+Columns = tuple[str, str | None, int | None, int]  # role, message id, created_ns, digest
+
 # -- sessions --------------------------------------------------------------------------------------
 
 
-class SearchContent(NamedTuple):
-    """The searchable content of a session."""
-
-    key: int
-    title: str
-    summary: str
-    messages: Sequence[dict[str, Any]]
+def plan_session(
+    db: apsw.Connection, key: int | None, title: str, summary: str, messages: Sequence[dict[str, Any]]
+) -> TextUpdate:
+    """Plan the rows of a session; `key` is None if it has none yet. Unchanged messages are left alone."""
+    return _plan(db, None if key is None else key << SHIFT, 0, LAST_ROW, texts_of(title, summary, messages))
 
 
-def put_session(db: apsw.Connection, key: int, title: str, summary: str) -> None:
-    _put_rows(db, _Rows(key << SHIFT, key << SHIFT, [_session_text(title, summary)]))
+def plan_title(db: apsw.Connection, key: int, title: str, summary: str) -> TextUpdate:
+    """Plan the row of a session's title and summary: no message has changed."""
+    return _plan(db, key << SHIFT, 0, 0, [_session_text(title, summary)])
 
 
-def put_all(db: apsw.Connection, found: Iterable[SearchContent]) -> None:
-    """Update the rows of sessions and their messages; unchanged rows are not touched."""
-    _put_rows(db, *(_Rows(c.key << SHIFT, last_row(c.key), texts_of(c.title, c.summary, c.messages)) for c in found))
-
-
-def add_messages(db: apsw.Connection, key: int, index: int, messages: Sequence[dict[str, Any]]) -> None:
-    """Add rows for messages appended at `index`; the cost does not depend on earlier messages."""
-    first = (key << SHIFT) + 1 + index
-    _put_rows(db, _Rows(first, last_row(key), [_text_of(message) for message in messages]))
+def plan_append(db: apsw.Connection, key: int, index: int, messages: Sequence[dict[str, Any]]) -> TextUpdate:
+    """Plan rows for messages appended at `index`. The cost does not depend on the messages before."""
+    return _plan(db, key << SHIFT, 1 + index, LAST_ROW, [_text_of(message) for message in messages])
 
 
 def remove_session(db: apsw.Connection, key: int) -> None:
-    _put_rows(db, _Rows(key << SHIFT, last_row(key), []))
+    apply(db, (key << SHIFT, _plan(db, key << SHIFT, 0, LAST_ROW, [])))
 
 
 def last_row(key: int) -> int:
-    return ((key + 1) << SHIFT) - 1
+    return (key << SHIFT) + LAST_ROW
 
 
 # -- state documents -------------------------------------------------------------------------------
@@ -68,14 +65,14 @@ def put_document(db: apsw.Connection, path: str, title: str, text: str, updated_
         "DO UPDATE SET title = excluded.title, updated_ns = excluded.updated_ns RETURNING key",
         (path, title, clip_ns(updated_ns)),
     ).get
-    _put_rows(db, _Rows(-key, -key, [_session_text(title, text)]))
+    apply(db, (-key, _plan(db, -key, 0, 0, [_session_text(title, text)])))
 
 
 def remove_document(db: apsw.Connection, path: str) -> None:
     """Remove a state document from the index, if it is there."""
     found = db.execute("DELETE FROM state_documents WHERE path = ? RETURNING key", (path,)).fetchone()
     if found is not None:
-        _put_rows(db, _Rows(-found[0], -found[0], []))
+        apply(db, (-found[0], _plan(db, -found[0], 0, 0, [])))
 
 
 def documents(db: apsw.Connection) -> list[str]:
@@ -105,7 +102,7 @@ class SearchRow:
     title: str = ""  # of a session or document, if not a message
     summary: str = ""
 
-    def columns(self) -> tuple[str, str | None, int | None, int]:
+    def columns(self) -> Columns:
         """The columns of `texts` without row and number."""
         if self.source is None:
             return "", None, None, self.digest
@@ -124,60 +121,65 @@ class SearchRow:
         return self.summary if self.source is None else self.source
 
 
-class _Rows(NamedTuple):
-    """The wanted content of the rows from `first` to `last`, in order."""
+class TextUpdate(NamedTuple):
+    """The rows of one session or document that change, counted from its first row.
 
-    first: int
-    last: int
-    wanted: Sequence[SearchRow]
+    It is complete: applying it inside a transaction computes nothing.
+    """
 
-
-class _TextChange:
-    """The difference between the wanted and the present rows."""
-
-    def __init__(self, rows: _Rows, present: dict[int, tuple[int, int]]) -> None:
-        """`present` maps a row to its digest and number."""
-        first, self.last, wanted = rows
-        self.first = first
-        self.changed = [(row, text) for row, text in enumerate(wanted, first) if _is_other(present.get(row), text)]
-        self.gone = [row for row in present if row >= first + len(wanted)]
-        self.stale = [row for row, _ in self.changed if row in present] + self.gone
-        free: dict[int, list[int]] = {}  # digest → numbers of texts that are no longer at their row
-        for row in self.stale:
-            digest, number = present[row]
-            free.setdefault(digest, []).append(number)
-        self.moved = [(row, text, free[text.digest].pop()) for row, text in self.changed if free.get(text.digest)]
-        elsewhere = {row for row, _, _ in self.moved}
-        self.new = [(row, text) for row, text in self.changed if row not in elsewhere]
-        self.unused = [number for numbers in free.values() for number in numbers]
+    stale: Sequence[int]  # rows whose text is gone or replaced
+    moved: Sequence[tuple[int, Columns, int]]  # rows whose text has a number already
+    new: Sequence[tuple[int, Columns, str]]  # rows with a new text, as FTS5 indexes it
+    unused: Sequence[int]  # numbers of texts that no row has any more
+    sizes: Sequence[tuple[int, PieceSize]]  # of the transcript's pieces that changed
 
 
-def _is_other(present: tuple[int, int] | None, text: SearchRow) -> bool:
-    return present is None or present[0] != text.digest
+NO_TEXTS = TextUpdate((), (), (), (), ())
 
 
-def _put_rows(db: apsw.Connection, *rows: _Rows) -> None:
-    """Write the differences. FTS5 rows come last: any other write makes FTS5 flush its buffer."""
-    changes = [_TextChange(each, _present(db, each.first, each.last)) for each in rows]
-    _execute_many(db, "DELETE FROM texts WHERE row = ?", [(row,) for c in changes for row in c.stale])
-    _execute_many(db, _INSERT, [(row, number, *text.columns()) for c in changes for row, text, number in c.moved])
-    new = [found for change in changes for found in change.new]
+def _plan(db: apsw.Connection, base: int | None, first: int, last: int, wanted: Sequence[SearchRow]) -> TextUpdate:
+    """Compare the wanted content of the rows from `first` to `last` with the present rows."""
+    present = _present(db, base, first, last) if base is not None else {}
+    changed = [
+        (row, text) for row, text in enumerate(wanted, first) if row not in present or present[row][0] != text.digest
+    ]
+    stale = [row for row, _ in changed if row in present]
+    stale += [row for row in present if row >= first + len(wanted)]
+    free: dict[int, list[int]] = {}  # digest → numbers of texts that are no longer at their row
+    for row in stale:
+        digest, number = present[row]
+        free.setdefault(digest, []).append(number)
+    moved = [(row, text.columns(), free[text.digest].pop()) for row, text in changed if free.get(text.digest)]
+    elsewhere = {row for row, _, _ in moved}
+    new = [(row, text.columns(), text.indexed()) for row, text in changed if row not in elsewhere]
+    sizes = [(row, transcript_sizes.measure(row, text.transcript_source)) for row, text in changed]
+    return TextUpdate(stale, moved, new, [number for numbers in free.values() for number in numbers], sizes)
+
+
+def apply(db: apsw.Connection, *updates: tuple[int, TextUpdate]) -> None:
+    """Write updates, each with the first row of its session or document.
+
+    FTS5 rows come last: any other write makes FTS5 flush its buffer.
+    """
+    _execute_many(db, "DELETE FROM texts WHERE row = ?", [(base + row,) for base, u in updates for row in u.stale])
+    moved = [(base + row, number, *columns) for base, u in updates for row, columns, number in u.moved]
+    _execute_many(db, _INSERT, moved)
+    new = [(base + row, columns, text) for base, u in updates for row, columns, text in u.new]
     number = 1 + max(row[0] or 0 for row in db.execute(_HIGHEST)) if new else 0
-    _execute_many(db, _INSERT, [(row, n, *text.columns()) for n, (row, text) in enumerate(new, number)])
-    transcript_sizes.put(db, [_pieces_of(c) for c in changes if c.first >= 0 and (c.gone or c.changed)])
-    _execute_many(db, "DELETE FROM search WHERE rowid = ?", [(n,) for c in changes for n in c.unused])
-    added = [(n, text.indexed()) for n, (_, text) in enumerate(new, number)]
+    _execute_many(db, _INSERT, [(row, n, *columns) for n, (row, columns, _) in enumerate(new, number)])
+    for base, update in updates:
+        if base >= 0 and (update.stale or update.sizes):
+            transcript_sizes.put(db, base, update.stale, update.sizes)
+    _execute_many(db, "DELETE FROM search WHERE rowid = ?", [(n,) for _, u in updates for n in u.unused])
+    added = [(n, text) for n, (_, _, text) in enumerate(new, number)]
     _execute_many(db, "INSERT INTO search (rowid, text) VALUES (?, ?)", added)
 
 
-def _present(db: apsw.Connection, first: int, last: int) -> dict[int, tuple[int, int]]:
-    rows = db.execute("SELECT row, digest, number FROM texts WHERE row BETWEEN ? AND ?", (first, last))
-    return {row: (digest, number) for row, digest, number in rows}
-
-
-def _pieces_of(change: _TextChange) -> transcript_sizes.RowChange:
-    sources = [(row, text.transcript_source) for row, text in change.changed]
-    return transcript_sizes.RowChange(change.first, change.last, [(row,) for row in change.stale], sources)
+def _present(db: apsw.Connection, base: int, first: int, last: int) -> dict[int, tuple[int, int]]:
+    """The rows that exist, counted from `base`, with digest and number."""
+    between = (base + first, base + last)
+    rows = db.execute("SELECT row, digest, number FROM texts WHERE row BETWEEN ? AND ?", between)
+    return {row - base: (digest, number) for row, digest, number in rows}
 
 
 def _execute_many(db: apsw.Connection, statement: str, values: list[tuple[Any, ...]]) -> None:

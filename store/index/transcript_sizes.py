@@ -8,7 +8,7 @@ messages.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 import orjson
@@ -23,38 +23,26 @@ ROW_MASK = (1 << SHIFT) - 1
 Source = str | dict[str, Any]  # a session's summary, or a message
 
 
-class RowChange(NamedTuple):
-    """Search rows of one session, between `first` and `last`, that were removed or changed."""
-
-    first: int
-    last: int
-    stale: Sequence[tuple[int]]  # rows with old content to remove
-    changed: Sequence[tuple[int, Source]]
-
-
-def put(db: apsw.Connection, changes: Sequence[RowChange]) -> None:
-    """Update sizes and links after changes of search rows."""
-    before = [_remove(db, change) if change.stale else 0 for change in changes]
-    measured = [[(row, measure(row, source)) for row, source in change.changed] for change in changes]
-    db.executemany(
-        "INSERT OR REPLACE INTO pieces VALUES (?, ?)", [(row, m.size_bytes) for some in measured for row, m in some]
-    )
-    links = [link for some in measured for link in _links(some)]
+def put(db: apsw.Connection, base: int, stale: Sequence[int], sizes: Sequence[tuple[int, PieceSize]]) -> None:
+    """Replace the sizes of changed pieces. Rows count from `base`, the first row of the session."""
+    removed = _remove(db, base, stale) if stale else 0
+    if sizes:
+        rows = [(base + row, size.size_bytes) for row, size in sizes]
+        db.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?)", rows)
+    links = [(base + row, url, times) for row, size in sizes for url, times in size.links.items()]
     if links:
         db.executemany("INSERT OR REPLACE INTO links VALUES (?, ?, ?)", links)
-    added = [sum(m.size_bytes for _, m in some) - was for some, was in zip(measured, before, strict=True)]
-    db.executemany(
-        "UPDATE sessions SET text_bytes = text_bytes + ? WHERE key = ?",
-        [(more, change.first >> SHIFT) for change, more in zip(changes, added, strict=True) if more],
-    )
+    added = sum(size.size_bytes for _, size in sizes) - removed
+    if added:
+        db.execute("UPDATE sessions SET text_bytes = text_bytes + ? WHERE key = ?", (added, base >> SHIFT))
 
 
-def _remove(db: apsw.Connection, change: RowChange) -> int:
-    """Remove the sizes and links of old content; returns its total size."""
-    between = (change.first, change.last)
-    if db.execute("SELECT 1 FROM links WHERE row BETWEEN ? AND ? LIMIT 1", between).fetchone():
-        db.executemany("DELETE FROM links WHERE row = ?", change.stale)
-    return sum(bytes_ for (bytes_,) in db.executemany("DELETE FROM pieces WHERE row = ? RETURNING bytes", change.stale))
+def _remove(db: apsw.Connection, base: int, stale: Sequence[int]) -> int:
+    """Delete the sizes and links of replaced pieces; returns how many bytes they had."""
+    rows = [(base + row,) for row in stale]
+    if db.execute("SELECT 1 FROM links WHERE row BETWEEN ? AND ? LIMIT 1", (base, base + ROW_MASK)).fetchone():
+        db.executemany("DELETE FROM links WHERE row = ?", rows)
+    return sum(bytes_ for (bytes_,) in db.executemany("DELETE FROM pieces WHERE row = ? RETURNING bytes", rows))
 
 
 def measure(row: int, source: Source) -> PieceSize:

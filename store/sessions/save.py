@@ -265,10 +265,8 @@ class SaveOperations:
             NewFile(location.path(layout.RUNTIME), [new_side], side),
             NewFile(location.path(layout.SESSION), parts, main),
         ]
-        self.commits.run(
-            Commit(location, files),
-            lambda db: self.core.index.put_appended(db, row, entry, self.core.version(location), moved, added),
-            "appended",
+        self.commits.run_session(
+            Commit(location, files), self.core.index.plan_append(row, entry, moved, added), "appended"
         )
         return now
 
