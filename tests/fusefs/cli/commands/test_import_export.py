@@ -131,7 +131,7 @@ def test_import_into_a_home_used_by_a_server_is_one_error(home: Path, claude: Pa
         fcntl.flock(lock, fcntl.LOCK_EX)
         result = grovefs(home, "import", str(claude))
     assert result.returncode == 1
-    assert "a Bamboo server is at work" in result.stderr
+    assert "a Bamboo server is using" in result.stderr
 
 
 def test_concurrent_imports_import_each_session_once(home: Path, claude: Path) -> None:
