@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import takewhile
 from typing import Literal, NamedTuple
 
@@ -87,6 +88,16 @@ _LEFTOVER = re.compile(r"\.tmp\.[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-
 Kind = Literal["root", "child"]
 
 
+@lru_cache(maxsize=4096)  # a commit asks for the same directory a dozen times
+def _directory(root: str, child: str | None) -> str:
+    own, _, part = (child or "").partition("//")
+    if root[:1] == "/":
+        path = f"{root[1:]}/{own}" if own else root[1:]
+    else:
+        path = f"{SESSIONS}/{root}/{CHILDREN}/{own}" if own else f"{SESSIONS}/{root}"
+    return f"{path}/{part}" if part else path
+
+
 class Location(NamedTuple):
     """The address of a session or of another area of the home."""
 
@@ -119,15 +130,10 @@ class Location(NamedTuple):
     @property
     def dir(self) -> str:
         """The directory, relative to the home."""
-        own, _, part = (self.child or "").partition("//")
-        if self.root[:1] == "/":
-            path = f"{self.root[1:]}/{own}" if own else self.root[1:]
-        else:
-            path = f"{SESSIONS}/{self.root}/{CHILDREN}/{own}" if own else f"{SESSIONS}/{self.root}"
-        return f"{path}/{part}" if part else path
+        return _directory(self.root, self.child)
 
     def path(self, name: str) -> str:
-        return f"{self.dir}/{name}"
+        return f"{_directory(self.root, self.child)}/{name}"
 
     def __str__(self) -> str:
         """The exact name, as typed by a user: `root` or `root/child`."""

@@ -30,6 +30,7 @@ check.
 from __future__ import annotations
 
 from enum import Enum, auto
+from functools import lru_cache
 from typing import NamedTuple
 
 from store import layout
@@ -109,6 +110,7 @@ class PathInfo(NamedTuple):
         return self.kind is PathKind.DOCUMENT and self.name == layout.SESSION
 
 
+@lru_cache(maxsize=4096)  # the mount asks for the same few paths in every request
 def classify_path(path: str) -> PathInfo:
     """Classify a path that is relative to the home and starts with one of `layout.STORED`."""
     name = path.rpartition("/")[2]

@@ -61,9 +61,9 @@ class Commits:
             files.append(request.new_file(main.raw, snapshot.main))
         else:
             files.append(NewFile(location.path(layout.SESSION), [main.raw], snapshot.main))
-        adds_missing = request is None or request.add_missing or snapshot.main is not None
+        is_complete = snapshot.main is not None or (request is not None and not request.add_missing)
 
-        dirs = [*_session_dirs(location), *_dirs_of(files)] if adds_missing else _dirs_of(files)
+        dirs = _dirs_of(files) if is_complete else [*_session_dirs(location), *_dirs_of(files)]
         takes_attachments = location.path(layout.ATTACHMENTS) in (source for source, _ in moves)
         update = self._plan(location, main, record, row, takes_attachments=takes_attachments)
         self.run_session(Commit(location, files, moves, dirs=dirs), update, what)

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from store.layout import Location
 
 TIMEOUT_S = 10.0
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _READY = b"ready"
 _FIRST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.005  # keep short: a longer backoff would starve the longest waiter
@@ -121,16 +123,13 @@ class Locks:
                 os.close(held.fd)  # releases every lock of this file description
 
 
+@lru_cache(maxsize=1024)
 def _offset(key: str) -> int:
     return int.from_bytes(blake2b(key.encode(errors="surrogateescape"), digest_size=8).digest()) >> 2
 
 
-def _record(offset: int, kind: int) -> bytes:
-    return struct.pack("@hhqqi4x", kind, os.SEEK_SET, offset, 1, 0)  # struct flock of 64-bit Linux
-
-
 def _set(fd: int, offset: int, kind: int) -> None:
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _record(offset, kind))
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, offset, 1, 0))
 
 
 def _acquire(fd: int, key: str, kind: int, deadline: float) -> None:
@@ -178,7 +177,7 @@ class HomePresence:
             if self.try_exclusive():
                 os.ftruncate(self._fd, 0)
                 return True
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLKW, _record(0, fcntl.F_RDLCK))
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLKW, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 1, 0))
             if os.pread(self._fd, len(_READY), 0) == _READY:
                 return False
             _set(self._fd, 0, fcntl.F_UNLCK)

@@ -114,6 +114,8 @@ class Rejects:
     def clear(self, where: Location | str, name: str) -> None:
         """Delete both files of a document that was saved or deleted."""
         with _log_only():
+            if self.disk.stat(_slot(_path(where))) is None:  # mostly there are none
+                return
             for part in (REJECTED, REASON):
                 self.remove(where, f"{_short(name)}{part}")
 

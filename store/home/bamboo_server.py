@@ -45,9 +45,7 @@ class BambooServer:
 
     def activity(self) -> str | None:
         """Return the evidence that a server is running; None if there is none. Costs two or three system calls."""
-        return self._look(time.monotonic())
-
-    def _look(self, now: float) -> str | None:
+        now = time.monotonic()
         if self._rewrote_at is not None and now - self._rewrote_at < QUIET_S:
             return f"it rewrote {layout.INDEX_EXPORT} {now - self._rewrote_at:.0f} s ago"
         if _is_held(self._home / layout.BAMBOO_LIFECYCLE_LOCK):

@@ -169,7 +169,8 @@ class OpenHome:
 
     def check_writable(self) -> None:
         """Raise BambooAtWork while a Bamboo server uses this home."""
-        if self.sessions_json.is_foreign():
+        self._check_open()
+        if self._sessions_json.is_foreign():
             self._reconcile()
         self.bamboo.check()
 
