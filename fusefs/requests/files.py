@@ -207,17 +207,23 @@ class Files:
         await self._announce(node.parent, node.name)
 
     async def _run_commit(self, buffer: WriteBuffer) -> None:
-        """Commit a buffer in a worker thread; its writer may go on meanwhile."""
-        request = buffer.begin_commit(self._on_conflict)
-        try:
-            result = await self.threads.run(partial(self.names.commit, request), buffer.place.location)
-        except (InvalidContent, Conflict, Busy):
-            buffer.rejected()
-            raise
-        except BaseException:
-            buffer.failed()
-            raise
-        buffer.committed(request, result)
+        """Commit a buffer in a worker thread; its writer may go on meanwhile.
+
+        One commit of a buffer at a time: the base of the next one is the version this one makes.
+        """
+        async with self.threads.queued(buffer.place.location):
+            if not buffer.is_dirty:
+                return  # another descriptor's flush has committed everything
+            request = buffer.begin_commit(self._on_conflict)
+            try:
+                result = await self.threads.run(partial(self.names.commit, request))
+            except (InvalidContent, Conflict, Busy):
+                buffer.rejected()
+                raise
+            except BaseException:
+                buffer.failed()
+                raise
+            buffer.committed(request, result)
 
     async def _announce(self, directory: Node, name: str) -> None:
         """Whoever asks for the name, or for the sidecar beside it, is led to the new version from now on."""

@@ -27,7 +27,7 @@ class Threads:
 
     async def run(self, work: Callable[[], T], session: object = None) -> T:
         """Do blocking work in a thread, one at a time for each session."""
-        async with self._queued(session):
+        async with self.queued(session):
             return await trio.to_thread.run_sync(self._anywhere, work, limiter=_LIMITER)
 
     def _anywhere(self, work: Callable[[], T]) -> T:
@@ -35,7 +35,8 @@ class Threads:
         return work()
 
     @asynccontextmanager
-    async def _queued(self, session: object) -> AsyncIterator[None]:
+    async def queued(self, session: object) -> AsyncIterator[None]:
+        """Wait until no other work on the session runs, and keep others waiting."""
         if session is None:
             yield
             return
