@@ -29,13 +29,13 @@ from store.sessions import artifacts
 from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
 from store.sessions.delete import descendants
 from store.sessions.records import render_record, with_statuses
-from store.sessions.save import (
+from store.sessions.session_checks import (
     check_rendered,
     conflict_error,
     location_of,
     next_updated_at,
-    refuse_shortening,
-    refuse_wrong_shape,
+    require_no_lost_messages,
+    require_valid_fields,
 )
 
 
@@ -68,7 +68,7 @@ class MemoryStore:
     # -- sessions ----------------------------------------------------------------------------------------
 
     def save(self, session: Session, *, overwrite: bool = False, shorten: bool = False) -> None:
-        refuse_wrong_shape(session)
+        require_valid_fields(session)
         location = location_of(session)
         with self.lock:
             held = self._held.get(location)
@@ -96,7 +96,7 @@ class MemoryStore:
         now = sidecar.complete_api_changes(origin.dump, session)
         if same(origin.dump, now):
             return
-        refuse_shortening(location, origin.dump, session, shorten=shorten)
+        require_no_lost_messages(location, origin.dump, session, shorten=shorten)
         session.updated_at = now["updated_at"] = next_updated_at(origin, session.updated_at)
         self._put(session, location, now, held.records)
 

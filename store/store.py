@@ -174,11 +174,11 @@ class Store:
 
         A Session object that is up to date stays up to date.
         """
-        self._home.services.saver.append(target, messages)
+        self._home.services.appender.append(target, messages)
 
     def get_or_create(self, session_id: str | None = None, **fields: Any) -> Session:
         """Load a session, or create and save a new one. Fields of a new one: user_id, model, title."""
-        return self._home.services.ownership.get_or_create(session_id, **fields)
+        return self._home.services.saver.get_or_create(session_id, **fields)
 
     def clear(self, session_id: str) -> bool:
         """Remove all messages but the first system message; False for an unknown id."""
@@ -202,7 +202,7 @@ class Store:
 
     def move_to_project(self, session_id: str, project_id: str | None) -> bool:
         """Set a session's project, or remove it (None); False for an unknown id."""
-        return self._home.services.ownership.move_to_project(session_id, project_id)
+        return self._home.services.saver.move_to_project(session_id, project_id)
 
     def attach(self, target: Session | str, data: bytes | str, mime: str | None = None) -> Attachment:
         """Store an attachment, given as bytes, as base64 text or as a `data:` URL."""

@@ -71,7 +71,7 @@ class DirectoryEntries:
             self.names.rejects.remove(parent.path, name)
         elif place.can_be_hidden:
             self.names.check_may_write(place)  # else it would come back after limbo
-            self.names.refuse_pinned(place)
+            self.names.require_unpinned(place)
             info = self.names.stat(place.path)
             if info is not None:
                 self.writers.hide(place, info, was_deleted=True)

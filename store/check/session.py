@@ -49,11 +49,11 @@ def check_session(core: Core, location: Location, comparison: FulltextComparison
         return
     path = location.path(layout.SESSION)
     try:
-        snapshot = session_reader.read(core.disk, location, core.limit_bytes)
-        if snapshot.main is None:
+        pair = session_reader.read(core.disk, location, core.limit_bytes)
+        if pair.main is None:
             yield from check_incoming(core, location)
             return
-        main = parse_document(snapshot.main.data, path)
+        main = parse_document(pair.main.data, path)
     except (Corrupt, InvalidContent) as error:
         yield Finding("unparsable", path, str(error.problem))
         yield from check_damaged_row(core, location)
@@ -64,17 +64,17 @@ def check_session(core: Core, location: Location, comparison: FulltextComparison
     except PermissionError as error:
         yield Finding("unparsable", path, f"cannot be read: {error.strerror}")
         return
-    side, findings = check_sidecar(core, snapshot, main)
+    side, findings = check_sidecar(core, pair, main)
     yield from findings
     yield from check_loaded(
-        core, LoadedSession(snapshot, main, side, overlay(main.record, side.record if side else None)), comparison
+        core, LoadedSession(pair, main, side, overlay(main.record, side.record if side else None)), comparison
     )
 
 
 def check_loaded(core: Core, loaded: LoadedSession, comparison: FulltextComparison) -> Iterator[Finding]:
     yield from check_identity(loaded)
     yield from check_parent(core, loaded)
-    attached = loaded.snapshot.location.path(layout.ATTACHMENTS)
+    attached = loaded.pair.location.path(layout.ATTACHMENTS)
     if core.disk.stat(attached) is not None and not _is_dir(core, attached):
         return  # its contents are unknown; `check_names` reports it
     yield from check_references(core, loaded)
@@ -128,9 +128,9 @@ def check_damaged_row(core: Core, location: Location) -> Iterator[Finding]:
         yield Finding("stale-row", location.dir, "the index has a version that no longer exists", repair)
 
 
-def check_sidecar(core: Core, snapshot: DocumentPair, main: Document) -> tuple[Document | None, list[Finding]]:
+def check_sidecar(core: Core, pair: DocumentPair, main: Document) -> tuple[Document | None, list[Finding]]:
     """Return the sidecar, if it can be used, and its findings."""
-    location, bad = snapshot.location, snapshot.side
+    location, bad = pair.location, pair.side
     path = location.path(layout.RUNTIME)
     if bad is None:
         return None, []
@@ -158,13 +158,13 @@ def check_sidecar(core: Core, snapshot: DocumentPair, main: Document) -> tuple[D
 
 def check_identity(loaded: LoadedSession) -> Iterator[Finding]:
     """The document's id must match its path (rule 9)."""
-    problem = identity_problem(loaded.main, loaded.snapshot.location)
+    problem = identity_problem(loaded.main, loaded.pair.location)
     if problem is not None:
-        yield Finding("identity", loaded.snapshot.location.path(layout.SESSION), str(problem))
+        yield Finding("identity", loaded.pair.location.path(layout.SESSION), str(problem))
 
 
 def check_parent(core: Core, loaded: LoadedSession) -> Iterator[Finding]:
-    location = loaded.snapshot.location
+    location = loaded.pair.location
     parent = loaded.session.parent_session_id
     if location.child is None or parent is None:
         return
@@ -175,7 +175,7 @@ def check_parent(core: Core, loaded: LoadedSession) -> Iterator[Finding]:
 
 def check_references(core: Core, loaded: LoadedSession) -> Iterator[Finding]:
     """Messages that refer to attachments of this session that do not exist."""
-    location = loaded.snapshot.location
+    location = loaded.pair.location
     missing = dict.fromkeys(
         url
         for message in loaded.session.messages
@@ -192,13 +192,13 @@ def check_references(core: Core, loaded: LoadedSession) -> Iterator[Finding]:
 
 def check_row(core: Core, loaded: LoadedSession, comparison: FulltextComparison) -> Iterator[Finding]:
     """The index row and the search rows must equal those computed from the files."""
-    location = loaded.snapshot.location
+    location = loaded.pair.location
     reindex = partial(repairs.reindex, core, location)
     row = core.index.find(location)
     if row is None:
         yield Finding("missing-row", location.dir, "not in the index", reindex)
         return
-    facts = session_reader.facts(core.disk, location, loaded.main, loaded.session, loaded.snapshot.version)
+    facts = session_reader.facts(core.disk, location, loaded.main, loaded.session, loaded.pair.version)
     texts = fulltext.texts_of(facts.entry.title, facts.summary, facts.messages)
     indexed, expected = ((render_entry(source.entry), source.append_offsets, source.preview) for source in (row, facts))
     if indexed != expected:

@@ -36,7 +36,7 @@ class Commits:
 
     def commit_session(
         self,
-        snapshot: DocumentPair,
+        pair: DocumentPair,
         main: Document,
         record: Session,
         side: bytes | None,
@@ -53,15 +53,15 @@ class Commits:
         `request` is what the writer of session.json asked for. The sidecar is replaced first: a crash in
         between leaves a control plane at least as fresh as the messages.
         """
-        location = snapshot.location
+        location = pair.location
         files = [*kept]
         if side is not None:
-            files.append(NewFile(location.path(layout.RUNTIME), [side], snapshot.side))
+            files.append(NewFile(location.path(layout.RUNTIME), [side], pair.side))
         if request is not None:
-            files.append(request.new_file(main.raw, snapshot.main))
+            files.append(request.new_file(main.raw, pair.main))
         else:
-            files.append(NewFile(location.path(layout.SESSION), [main.raw], snapshot.main))
-        is_complete = snapshot.main is not None or (request is not None and not request.add_missing)
+            files.append(NewFile(location.path(layout.SESSION), [main.raw], pair.main))
+        is_complete = pair.main is not None or (request is not None and not request.add_missing)
 
         dirs = _dirs_of(files) if is_complete else [*_session_dirs(location), *_dirs_of(files)]
         takes_attachments = location.path(layout.ATTACHMENTS) in (source for source, _ in moves)
@@ -205,9 +205,9 @@ def _dirs_of(files: Sequence[NewFile]) -> list[str]:
     return list(dict.fromkeys(file.path.rpartition("/")[0] for file in files))
 
 
-def trash_copy_of_sidecar(snapshot: DocumentPair) -> list[NewFile]:
+def trash_copy_of_sidecar(pair: DocumentPair) -> list[NewFile]:
     """A sidecar that is replaced without having been read goes to the trash."""
-    if snapshot.side is None:
+    if pair.side is None:
         return []
-    path = snapshot.location.path(layout.RUNTIME)
-    return to_trash(snapshot.location, "sidecar replaced", copied=[(path, snapshot.side)]).files
+    path = pair.location.path(layout.RUNTIME)
+    return to_trash(pair.location, "sidecar replaced", copied=[(path, pair.side)]).files

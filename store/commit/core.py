@@ -141,9 +141,9 @@ class Core:
     def read(self, location: Location) -> DocumentPair:
         """Both documents of one version. A commit under way is waited for, not looked into."""
         self.on_use(location)
-        snapshot = session_reader.read(self.disk, location, self.limit_bytes)
+        pair = session_reader.read(self.disk, location, self.limit_bytes)
         if self.locks.holds(location):
-            return snapshot
+            return pair
         pending = self.journal.pending(location.root)
         if (location.child or "") in pending or WHOLE_TREE in pending:
             try:
@@ -151,13 +151,13 @@ class Core:
                     return session_reader.read(self.disk, location, self.limit_bytes)
             except OSError as error:  # a full disk keeps it from being finished, but not from being read
                 log.warning("an interrupted commit of %s cannot be finished now: %s", location, error)
-        return snapshot
+        return pair
 
     def load(self, location: Location) -> LoadedSession | None:
-        snapshot = self.read(location)
-        if snapshot.main is None:
+        pair = self.read(location)
+        if pair.main is None:
             return None
-        loaded = session_reader.parse(snapshot)
+        loaded = session_reader.parse(pair)
         session_reader.check_identity(loaded)
         return loaded
 
@@ -196,19 +196,19 @@ class Core:
         """Read a session's files. The lock is held."""
         before_ns = now_ns()
         try:
-            snapshot = session_reader.read(self.disk, location, self.limit_bytes)
-            if snapshot.main is None:
+            pair = session_reader.read(self.disk, location, self.limit_bytes)
+            if pair.main is None:
                 return SessionScan(location)
-            loaded = session_reader.parse(snapshot)
+            loaded = session_reader.parse(pair)
         except (Corrupt, Busy) as error:  # Busy: its version is not settled, so the next sweep reads it again
             return self._damaged(location, error)
         except OSError as error:
             if error.errno not in UNREADABLE:
                 raise
             return self._damaged(location, error)
-        version = session_reader.settled_version(snapshot.version, before_ns)
+        version = session_reader.settled_version(pair.version, before_ns)
         facts = session_reader.facts(self.disk, location, loaded.main, loaded.session, version)
-        return SessionScan(location, facts, size_bytes=len(snapshot.main.data))
+        return SessionScan(location, facts, size_bytes=len(pair.main.data))
 
     def _damaged(self, location: Location, error: StoreError | OSError) -> SessionScan:
         log.warning("not indexed: %s", error)

@@ -1,6 +1,6 @@
 """Read one session from its files, and know all that the index wants to know of it.
 
-Nothing here writes. A snapshot holds both documents of one version, or says that there is none.
+Nothing here writes. A pair holds both documents of one version, or says that there is none.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DocumentPair(NamedTuple):
 class LoadedSession:
     """A session read from disk. `side` is None where there is no sidecar worth the name."""
 
-    snapshot: DocumentPair
+    pair: DocumentPair
     main: Document
     side: Document | None
     session: Session
@@ -80,35 +80,35 @@ def _read_side(disk: Disk, location: Location, limit: int) -> File | None:
         return None
 
 
-def parse(snapshot: DocumentPair) -> LoadedSession:
-    """The session in a snapshot that has one. Corrupt names the file and the place."""
-    location = snapshot.location
-    assert snapshot.main is not None
+def parse(pair: DocumentPair) -> LoadedSession:
+    """The session in a pair that has one. Corrupt names the file and the place."""
+    location = pair.location
+    assert pair.main is not None
     path = location.path(layout.SESSION)
     try:
-        main = parse_document(snapshot.main.data, path)
+        main = parse_document(pair.main.data, path)
     except InvalidContent as error:
         raise Corrupt(path, error.problem) from None
-    side = parse_side(snapshot)
-    return LoadedSession(snapshot, main, side, overlay(main.record, side.record if side else None))
+    side = parse_side(pair)
+    return LoadedSession(pair, main, side, overlay(main.record, side.record if side else None))
 
 
-def parse_side(snapshot: DocumentPair, raw: bytes | None = None) -> Document | None:
+def parse_side(pair: DocumentPair, raw: bytes | None = None) -> Document | None:
     """The sidecar, or `raw` if that is about to replace it; None if there is none that can be read.
 
     A sidecar that cannot be read must not make its session unreadable.
     """
-    if raw is None and snapshot.side is not None:
-        raw = snapshot.side.data
+    if raw is None and pair.side is not None:
+        raw = pair.side.data
     if raw is None:
         return None
-    path = snapshot.location.path(layout.RUNTIME)
+    path = pair.location.path(layout.RUNTIME)
     try:
         side = parse_document(raw, path)
     except InvalidContent as error:
         log.warning("ignoring a corrupt sidecar: %s", error)
         return None
-    flaw = identity_problem(side, snapshot.location)
+    flaw = identity_problem(side, pair.location)
     if flaw is not None:
         log.warning("ignoring the sidecar of another session: %s: %s", path, flaw)
         return None
@@ -117,16 +117,16 @@ def parse_side(snapshot: DocumentPair, raw: bytes | None = None) -> Document | N
 
 def check_identity(loaded: LoadedSession) -> None:
     """A session.json that belongs elsewhere is not handed out as the one that was asked for."""
-    flaw = identity_problem(loaded.main, loaded.snapshot.location)
+    flaw = identity_problem(loaded.main, loaded.pair.location)
     if flaw is not None:
-        raise Corrupt(loaded.snapshot.location.path(layout.SESSION), flaw)
+        raise Corrupt(loaded.pair.location.path(layout.SESSION), flaw)
 
 
 def load_state_of(loaded: LoadedSession) -> LoadState:
     dump = loaded.session.model_dump()  # as it is on disk: a key that lies there goes with the next save
     main = dump if loaded.side is None else {**loaded.main.record.model_dump(exclude={"messages"})}
     main.setdefault("messages", dump["messages"])
-    return LoadState(loaded.snapshot.version, dump, main, has_side=loaded.side is not None)
+    return LoadState(loaded.pair.version, dump, main, has_side=loaded.side is not None)
 
 
 def with_load_state(loaded: LoadedSession) -> Session:

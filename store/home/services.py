@@ -19,11 +19,11 @@ from store.search.browse import SessionBrowser
 from store.search.grep.maintenance import TrigramIndex
 from store.search.summaries import Summaries
 from store.search.transcripts import Transcripts
+from store.sessions.append import AppendOperation
 from store.sessions.attachments import Attachments
 from store.sessions.cleanup import Cleanup
 from store.sessions.delete import DeleteOperations
 from store.sessions.logs import Logs, Trajectory
-from store.sessions.ownership import Ownership
 from store.sessions.prune import Pruner
 from store.sessions.put import PutOperation
 from store.sessions.records import Records
@@ -45,10 +45,10 @@ class Services:
     """Everything a home can do, grouped by package."""
 
     saver: SaveOperations
+    appender: AppendOperation
     putter: PutOperation
     deleter: DeleteOperations
     relocator: RenameOperation
-    ownership: Ownership
     attachments: Attachments
     logs: Logs
     records: Records
@@ -89,10 +89,10 @@ def build_services(core: Core) -> Services:
     names = Namespace(core, attachments, logs, putter, deleter, relocator, Rejects(core.disk), dispatcher)
     return Services(
         saver=saver,
+        appender=AppendOperation(core, commits, saver),
         putter=putter,
         deleter=deleter,
         relocator=relocator,
-        ownership=Ownership(core, saver),
         attachments=attachments,
         logs=logs,
         records=records,

@@ -66,8 +66,8 @@ class Moves:
         if source.kind is PathKind.SESSION and source.location is not None:
             if target.kind is not PathKind.SESSION or target.location is None:
                 raise Protected(f"{source.path} is a session; it can only become another session")
-            names.refuse_pinned(source)
-            return names.relocator.move(source.location, target.location)
+            names.require_unpinned(source)
+            return names.rename.move(source.location, target.location)
         if source.kind in FIXED_DIRS:
             raise Protected(f"{source.path} cannot be moved")
         if target.kind in VERSIONED and target.kind is not PathKind.ATTACHMENT:
@@ -75,7 +75,7 @@ class Moves:
         if target.kind is PathKind.SESSION and target.location is not None:
             layout.check_new(target.location)
         incoming.require_checked_documents(self.core, source, target)
-        if names.parts.move(source, target, is_dir=True):
+        if names.dispatcher.move(source, target, is_dir=True):
             return names.rejects.rename(source.path, target.path)
         if self._move_plain(source, target):
             self._recheck_moved(source, target)
@@ -88,14 +88,14 @@ class Moves:
             raise Protected(f"{target.path} cannot be a link")
         if target.kind in VERSIONED and target.kind is not PathKind.ATTACHMENT:
             return self._commit_move(source, target, info)
-        if not self.names.parts.move(source, target, is_dir=False):
+        if not self.names.dispatcher.move(source, target, is_dir=False):
             self._move_plain(source, target)
             self._notify(source, target)
 
     def _move_plain(self, source: PathInfo, target: PathInfo) -> bool:
         """Rename what no index follows; False if it was an attachment, whose index is updated here."""
         if source.kind is not PathKind.FOREIGN:
-            self.names.refuse_pinned(source)
+            self.names.require_unpinned(source)
         attached = {p.location for p in (source, target) if p.kind is PathKind.ATTACHMENT and p.location is not None}
         if attached:
             self.names.attachments.move_file(source.path, target.path, attached)
@@ -105,7 +105,7 @@ class Moves:
 
     def _notify(self, source: PathInfo, target: PathInfo) -> None:
         for place in (source, target):
-            self.names.parts.notify_changed(place)
+            self.names.dispatcher.notify_changed(place)
 
     def _commit_move(self, source: PathInfo, target: PathInfo, info: os.stat_result) -> None:
         """Rename onto a file that is committed whole: commit its bytes, then remove the old name."""
@@ -232,14 +232,14 @@ class Moves:
                 raise NotFound(f"{place.path} does not exist")
             if PathKind.ATTACHMENT in (one.kind, other.kind) and not stat.S_ISREG(info.st_mode):
                 raise Protected(f"{place.path} is not a plain file; only plain files can be attached")
-            self.names.refuse_pinned(place)
+            self.names.require_unpinned(place)
         self.core.disk.exchange(one.path, other.path)  # the number of attachments stays the same on both sides
         try:
             self.names.attachments.announce(
                 {p.location for p in (one, other) if p.kind is PathKind.ATTACHMENT and p.location is not None}
             )
             for place in (one, other):
-                self.names.parts.notify_exchanged(place)
+                self.names.dispatcher.notify_exchanged(place)
         except BaseException:  # rule 7: a change that cannot be announced is undone
             self.core.disk.exchange(one.path, other.path)
             raise

@@ -44,11 +44,11 @@ class Namespace:
     core: Core
     attachments: Attachments
     logs: Logs
-    putter: PutOperation
-    remover: DeleteOperations
-    relocator: RenameOperation
+    put: PutOperation
+    delete: DeleteOperations
+    rename: RenameOperation
     rejects: Rejects
-    parts: Dispatcher
+    dispatcher: Dispatcher
 
     # -- looking ---------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Namespace:
             self.check_may_write(target)
         raw = request.read(self.core.limit_bytes)
         try:
-            put = self.putter.put if target.kind is PathKind.DOCUMENT else self.parts.put
+            put = self.put.put if target.kind is PathKind.DOCUMENT else self.dispatcher.put
             is_changed = put(request, raw)
         except (InvalidContent, Conflict) as error:
             self.rejects.store(target.directory, target.name, raw, error)
@@ -211,9 +211,9 @@ class Namespace:
         if left:
             raise NotEmpty(f"{place.path} still holds {left[0]!r}")
         if place.kind is not PathKind.FOREIGN:
-            self.refuse_pinned(place)
+            self.require_unpinned(place)
         if place.kind is PathKind.SESSION and place.location is not None and hidden:
-            self.remover.delete_one(place.location)
+            self.delete.delete_one(place.location)
             return
         with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.rmdir(place.name, dir_fd=parent)
@@ -226,7 +226,7 @@ class Namespace:
         if place.kind is PathKind.ATTACHMENT and place.location is not None:  # a directory among them counts as one too
             self.attachments.recount(place.location)
 
-    def refuse_pinned(self, place: PathInfo) -> None:
+    def require_unpinned(self, place: PathInfo) -> None:
         """A pinned session, and a root with a pinned descendant, keep what they have until unpinned."""
         location = place.location
         if location is None or not location.is_session or place.kind in _NEVER_PINNED:
@@ -241,12 +241,12 @@ class Namespace:
     def remove_file(self, place: PathInfo, *, keep: bool = True) -> None:
         """Take a file away. What is the session's goes to the trash, unless it lives on under another name; its
         session.json takes its rows along."""
-        if place.kind is not PathKind.DERIVED or not self.parts.projects.is_empty(place):
+        if place.kind is not PathKind.DERIVED or not self.dispatcher.projects.is_empty(place):
             self.check_may_write(place)
-        self.refuse_pinned(place)
+        self.require_unpinned(place)
         if place.kind is PathKind.DOCUMENT and place.location is not None:
             return self._trash_document(place.location, place)
-        if self.parts.remove(place):
+        if self.dispatcher.remove(place):
             return
         if place.kind is PathKind.ATTACHMENT and place.location is not None:
             return self.attachments.remove_file(place.location, place.path, keep=keep)
@@ -255,7 +255,7 @@ class Namespace:
         with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.unlink(place.name, dir_fd=parent)
         self._sync_name(place)
-        self.parts.notify_changed(place)
+        self.dispatcher.notify_changed(place)
 
     def write_copy(self, place: PathInfo, data: bytes, like: os.stat_result) -> None:
         """Write a foreign file with the mode and times of the file it is a copy of."""
@@ -269,7 +269,7 @@ class Namespace:
         """Remove the old name of a file that was renamed; not to the trash, if its kind allows that."""
         self.check_may_write(place)
         try:
-            if not self.parts.remove(place, keep=False):
+            if not self.dispatcher.remove(place, keep=False):
                 self.remove_file(place, keep=False)
         except OSError as error:  # the bytes are committed under the new name: do not report a failure
             log.warning("%s was renamed, but its old name could not be removed: %s", place.path, error)
@@ -321,7 +321,7 @@ class Namespace:
             return
         self.check_may_write(place)
         self._set(place, mode, times_ns, owner)
-        self.parts.notify_attributes(place)
+        self.dispatcher.notify_attributes(place)
 
     def _set(
         self, place: PathInfo, mode: int | None, times_ns: tuple[int, int] | None, owner: tuple[int, int] | None

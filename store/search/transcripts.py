@@ -147,7 +147,7 @@ class Transcripts:
 
     def _is_same(self, info: TranscriptInfo, loaded: LoadedSession) -> bool:
         """Whether the loaded session begins with the described text."""
-        present = loaded.snapshot.version
+        present = loaded.pair.version
         if _is_version(unpack_version(info.main_stamp, info.side_stamp), present):
             return True
         known = self.core.index.find_version(info.location)

@@ -25,7 +25,7 @@ from store.errors import InvalidContent, NotFound, Problem
 from store.index.catalog import CatalogRow
 from store.layout import Location
 from store.model.session import Session
-from store.sessions.save import locate, location_of
+from store.sessions.session_checks import locate, location_of
 
 
 class Attachment(NamedTuple):

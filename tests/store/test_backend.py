@@ -149,7 +149,7 @@ def test_stale_copy_is_rejected(backend: Backend) -> None:
     one.title = "first"
     backend.save(one)
     two.title = "second"
-    with pytest.raises(Conflict, match="changed by someone else"):
+    with pytest.raises(Conflict, match="changed by another writer"):
         backend.save(two)
     with pytest.raises(Conflict, match="was not loaded from it"):
         backend.save(make_session("s1"))

@@ -85,7 +85,7 @@ def test_stale_save_conflicts_with_another_process(store: Store, home: Path) -> 
 
     run_together(rival)
     stale.title = "older"
-    with pytest.raises(Conflict, match="changed by someone else"):
+    with pytest.raises(Conflict, match="changed by another writer"):
         store.save(stale)
     session = store.load("s1")
     assert session is not None

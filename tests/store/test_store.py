@@ -177,7 +177,7 @@ def test_stale_save_is_rejected_and_the_newer_version_is_unchanged(store: Store)
     theirs.title = "theirs"
     store.save(theirs)
     mine.title = "mine"
-    with pytest.raises(Conflict, match="changed by someone else"):
+    with pytest.raises(Conflict, match="changed by another writer"):
         store.save(mine)
     assert load(store).title == "theirs"
     store.save(mine, overwrite=True)
@@ -199,7 +199,7 @@ def test_runtime_save_makes_other_copies_stale(store: Store) -> None:
 
 def test_new_session_does_not_replace_an_existing_one(store: Store) -> None:
     store.save(make_session(messages=5))
-    with pytest.raises(Conflict, match="exists already"):
+    with pytest.raises(Conflict, match="already exists"):
         store.save(make_session(messages=0))
     assert len(load(store).messages) == 5
 

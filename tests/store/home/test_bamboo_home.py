@@ -1199,7 +1199,7 @@ def test_stale_session_is_a_conflict_and_changes_nothing(bamboo: Path, store: St
     theirs.model = "theirs"
     store.save(theirs)
     mine.title = "mine"
-    with pytest.raises(Conflict, match="changed by someone else"):
+    with pytest.raises(Conflict, match="changed by another writer"):
         store.save(mine)
     assert get(store, "rich").model == "theirs"
     store.update("rich", lambda session: setattr(session, "title", "mine"))

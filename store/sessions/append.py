@@ -1,0 +1,119 @@
+"""Append messages to a session: the hot path of a running agent.
+
+The fast path splices the new messages into the text of session.json at offsets stored in the index,
+without parsing the old messages. Where that is not safe, the session is loaded, extended and saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pydantic
+
+from store import layout
+from store.commit.commits import Commits
+from store.commit.core import Core
+from store.commit.journal import Commit
+from store.commit.session_reader import LoadState, with_load_state
+from store.disk.file import NewFile
+from store.documents import append_offsets, json_text, sidecar
+from store.documents.document import type_problem
+from store.documents.json_splice import splice
+from store.errors import InvalidContent, NotFound
+from store.layout import Location
+from store.model.message import Message, truncate_tool_output
+from store.model.session import Session
+from store.model.timestamp import Timestamp
+from store.sessions.save import SaveOperations
+from store.sessions.session_checks import later, locate, rendered
+
+
+@dataclass(frozen=True)
+class AppendOperation:
+    core: Core
+    commits: Commits
+    saver: SaveOperations
+
+    def append(self, target: Session | str, messages: Iterable[Message | dict[str, Any]]) -> None:
+        """Add messages at the end. Never conflicts. A Session that is up to date stays up to date."""
+        if isinstance(messages, str | bytes | Mapping | Message):  # iterable too, but never a list of messages
+            raise TypeError(f"append: expected a list of messages, got a single {type(messages).__name__}")
+        self.core.check_writable()
+        location = locate(self.core, target)
+        added = [_checked_message(message) for message in messages]
+        if not added:
+            return
+        with self.core.locked(location):
+            was_current = isinstance(target, Session) and self._is_current(target, location)
+            appended_at = self._append_fast(location, added) or self._append_by_rewrite(location, added)
+            if was_current and isinstance(target, Session):
+                self._extend(target, location, added, appended_at)
+
+    def _is_current(self, session: Session, location: Location) -> bool:
+        origin: LoadState | None = session._origin
+        return origin is not None and not origin.partial and origin.version == self.core.version(location)
+
+    def _extend(
+        self, session: Session, location: Location, added: list[dict[str, Any]], appended_at: Timestamp
+    ) -> None:
+        """Update the caller's Session to the version just committed."""
+        session.messages += [Message.model_validate(message) for message in added]
+        session.updated_at = appended_at
+        origin: LoadState = session._origin
+        changed = {"messages": origin.dump["messages"] + added, "updated_at": appended_at}
+        dump, main = {**origin.dump, **changed}, {**origin.main, **changed}
+        session._origin = LoadState(self.core.version(location), dump, main, has_side=True)
+
+    def _append_fast(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp | None:
+        """Splice the messages into the text without parsing the old ones; None where that is not safe."""
+        row = self.commits.fresh_row(location)
+        main = self.core.disk.read(location.path(layout.SESSION), self.core.limit_bytes)
+        side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
+        if row is None or row.append_offsets is None or main is None or side is None:
+            return None
+        has_authority = sidecar.AUTHORITY.encode() in main.data[:64]
+        if has_authority or not append_offsets.still_valid(main.data, row.append_offsets):
+            return None
+        try:
+            old_side = json_text.parse(side.data, layout.RUNTIME)
+            latest = later(Timestamp(row.append_offsets.updated_at_text), Timestamp(old_side["updated_at"]))
+        except (InvalidContent, KeyError, ValueError, TypeError):
+            return None
+        now = Timestamp.after(latest)
+        parts, offsets = append_offsets.splice_messages(main.data, row.append_offsets, added, now)
+        json_text.check_size(sum(map(len, parts)), location.path(layout.SESSION), self.core.limit_bytes)
+        new_side = splice(side.data, {"updated_at": old_side["updated_at"]}, {"updated_at": now})
+        count = row.entry.message_count + len(added)
+        changed = {"message_count": count, "updated_at": now, "last_activity_at": now}
+        entry = row.entry.model_copy(update=changed)
+        files = [
+            NewFile(location.path(layout.RUNTIME), [new_side], side),
+            NewFile(location.path(layout.SESSION), parts, main),
+        ]
+        update = self.core.index.plan_append(row, entry, offsets, added)
+        self.commits.run_session(Commit(location, files), update, "appended")
+        return now
+
+    def _append_by_rewrite(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp:
+        loaded = self.core.load(location)
+        if loaded is None:
+            raise NotFound(f"there is no session {location}")
+        session = with_load_state(loaded)
+        for message in added:
+            session.add_message(Message.model_validate(message))
+        self.saver.save(session)
+        return session.updated_at
+
+
+def _checked_message(message: Message | dict[str, Any]) -> dict[str, Any]:
+    """Validate a message and return the members to be written. Long tool output is truncated."""
+    try:
+        record = Message.model_validate(message.model_dump(warnings=False) if isinstance(message, Message) else message)
+    except pydantic.ValidationError as error:
+        raise InvalidContent("message", type_problem(error)) from None
+    if record.role == "tool":
+        record.content = truncate_tool_output(record.content)
+    raw = rendered(lambda: json_text.render_compact(record.model_dump()), "message")
+    return json_text.parse(raw, "message")
