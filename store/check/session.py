@@ -198,7 +198,7 @@ def check_row(core: Core, loaded: LoadedSession, comparison: FulltextComparison)
     if row is None:
         yield Finding("missing-row", location.dir, "not in the index", reindex)
         return
-    facts = session_reader.facts(core.disk, location, loaded.main, loaded.session, loaded.pair.version)
+    facts = session_reader.facts_on_disk(core.disk, loaded, loaded.pair.version)
     texts = fulltext.texts_of(facts.entry.title, facts.summary, facts.messages)
     indexed, expected = ((render_entry(source.entry), source.append_offsets, source.preview) for source in (row, facts))
     if indexed != expected:

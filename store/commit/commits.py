@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import apsw
 
@@ -61,26 +61,31 @@ class Commits:
             files.append(request.new_file(main.raw, pair.main))
         else:
             files.append(NewFile(location.path(layout.SESSION), [main.raw], pair.main))
-        is_complete = pair.main is not None or (request is not None and not request.add_missing)
+        adds_dirs = request is None or request.add_missing or pair.main is not None
+        dirs = [*_session_dirs(location), *_dirs_of(files)] if adds_dirs else _dirs_of(files)
+        commit = Commit(location, files, moves, dirs=dirs)
+        self.run_session(commit, self._plan(commit, main, record, row), what)
 
-        dirs = _dirs_of(files) if is_complete else [*_session_dirs(location), *_dirs_of(files)]
-        takes_attachments = location.path(layout.ATTACHMENTS) in (source for source, _ in moves)
-        update = self._plan(location, main, record, row, takes_attachments=takes_attachments)
-        self.run_session(Commit(location, files, moves, dirs=dirs), update, what)
-
-    def _plan(
-        self, location: Location, main: Document, record: Session, row: CatalogRow | None, *, takes_attachments: bool
-    ) -> IndexUpdate:
+    def _plan(self, commit: Commit, main: Document, record: Session, row: CatalogRow | None) -> IndexUpdate:
+        location = commit.location
+        has_attachments = self._will_have_attachments(commit, row)
         if row is None:
-            facts = session_reader.facts(self.core.disk, location, main, record)
-            if takes_attachments:
-                facts = replace(facts, entry=facts.entry.model_copy(update={"has_attachments": False}))
-            return self.core.index.plan(facts)
-        has_attachments = row.entry.has_attachments and not takes_attachments
+            return self.core.index.plan(session_reader.facts(location, main, record, has_attachments=has_attachments))
         entry = session_reader.entry_of(record, location, row.entry.message_count, has_attachments=has_attachments)
         preview = row.preview.with_owner(record.metadata)
         offsets = session_reader.offsets_of(main, location)
         return self.core.index.plan_control(row, entry, session_reader.summary_of(record), preview, offsets)
+
+    def _will_have_attachments(self, commit: Commit, row: CatalogRow | None) -> bool:
+        """Whether the session has attachments once the commit is made: it may add or remove them too."""
+        directory = commit.location.path(layout.ATTACHMENTS)
+        if any(file.path.startswith(f"{directory}/") for file in commit.files):
+            return True
+        if any(source == directory for source, _ in commit.moves):
+            return False
+        if row is not None:
+            return row.entry.has_attachments
+        return session_reader.has_attachments(self.core.disk, commit.location)
 
     def commit_sidecar(
         self,

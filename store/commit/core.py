@@ -207,7 +207,7 @@ class Core:
                 raise
             return self._damaged(location, error)
         version = session_reader.settled_version(pair.version, before_ns)
-        facts = session_reader.facts(self.disk, location, loaded.main, loaded.session, version)
+        facts = session_reader.facts_on_disk(self.disk, loaded, version)
         return SessionScan(location, facts, size_bytes=len(pair.main.data))
 
     def _damaged(self, location: Location, error: StoreError | OSError) -> SessionScan:

@@ -148,19 +148,31 @@ def load_sidecar(disk: Disk, location: Location, limit: int) -> Session | None:
 
 
 def facts(
-    disk: Disk, location: Location, main: Document, record: Session, version: Version = NO_VERSION
+    location: Location,
+    main: Document,
+    record: Session,
+    version: Version = NO_VERSION,
+    *,
+    has_attachments: bool,
 ) -> SessionFacts:
     """Everything the index stores about a session. Its identity comes from the path, not from the document."""
     messages: list[dict[str, Any]] = main.data["messages"]
     return SessionFacts(
         location=location,
-        entry=entry_of(record, location, len(messages), has_attachments=has_attachments(disk, location)),
+        entry=entry_of(record, location, len(messages), has_attachments=has_attachments),
         version=version,
         append_offsets=offsets_of(main, location),
         summary=summary_of(record),
         preview=Preview().with_owner(record.metadata).with_messages(messages),
         messages=messages,
     )
+
+
+def facts_on_disk(disk: Disk, loaded: LoadedSession, version: Version) -> SessionFacts:
+    """The facts of a session as it was read from its files."""
+    location = loaded.pair.location
+    present = has_attachments(disk, location)
+    return facts(location, loaded.main, loaded.session, version, has_attachments=present)
 
 
 def summary_of(record: Session) -> str:
