@@ -29,8 +29,8 @@ What writing a file means, in `sessions/`, `projects/` and `state/`:
 
 Readers see whole versions (rule 4). The kernel caches size and pages per inode, so a writer on
 the readers' node would change what they see. The first open for writing is therefore answered
-ESTALE; the kernel repeats the lookup, and that thread gets a private node (`tree.writers`) whose
-write buffer becomes the document at the commit. A new version is a new node, so cached pages
+ESTALE; the kernel repeats the lookup, and that thread gets a private node (`tree.pending_opens`)
+with a write buffer. The commit renames the buffer's file into place. A new version is a new node, so cached pages
 never become stale.
 
 Commit points are flush (every close), fsync, and rename onto the name; write(2) never validates.
@@ -54,6 +54,6 @@ remaining requests; `mount --profile FILE` profiles them.
 
 Not supported: hard links (EPERM: one file is one identity), extended attributes (ENOSYS, so the
 kernel stops asking before every write), writable shared memory maps, SQLite databases in
-attachments/ (each version is a file of its own; for the same reason flock on a document excludes
+attachments/ (each version is a separate file; for the same reason flock on a document excludes
 no other writer). A transcript needs an id of at most 252 bytes.
 """

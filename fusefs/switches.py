@@ -1,12 +1,12 @@
-"""Every trick that makes the mount fast can be turned off, to measure it or to doubt it.
+"""Optimizations of the mount that can be disabled, for measurements and debugging.
 
-GROVEFS_WITHOUT names them, with commas between; correctness does not depend on any of them.
+GROVEFS_WITHOUT is a comma-separated list of names. Correctness does not depend on any of them.
 
-    loop        requests are read without a scheduler pass each            fusefs/loop.py
-    companion   the daemon runs where its caller does, or waits awake      fusefs/companion.py
-    timeouts    names and attributes stay in the kernel's cache            fusefs/attrs.py
-    pages       a file's bytes stay there when it is opened again          fusefs/files.py
-    listings    what a directory holds is remembered until it changes      fusefs/tree.py
+    loop        read requests without a scheduler pass each              requests/request_loop.py
+    companion   follow the caller's CPU, or spin between requests        requests/cpu_affinity.py
+    timeouts    let the kernel cache names and attributes                requests/attributes.py
+    pages       keep cached pages when a file is opened again            requests/files.py
+    listings    cache directory listings until a change                  tree/tree.py
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ import os
 VARIABLE = "GROVEFS_WITHOUT"
 
 
-def enabled(trick: str) -> bool:
-    return trick not in os.environ.get(VARIABLE, "").split(",")
+def enabled(optimization: str) -> bool:
+    return optimization not in os.environ.get(VARIABLE, "").split(",")

@@ -1,1 +1,1 @@
-"""Mount, serve, unmount, and clean up after a daemon that was killed."""
+"""Mount, serve, unmount, and clean up after a killed daemon."""

@@ -1,8 +1,8 @@
-"""The kernel's end of a mount, from outside: whether a daemon is at the other end, and how to cut it.
+"""FUSE connections of our mounts: find them, check for a living daemon, abort them.
 
-A daemon that was killed may leave a thread behind that waits, in the kernel, for a lock whose holder waits for the
-daemon; neither can be killed, and the connection stays open. Only cutting it lets both go: who waits gets an error,
-and the mountpoint is as dead as after any other kill. Nothing here waits for an answer of the mount itself.
+One thread of a killed daemon may still wait in the kernel for a lock whose holder waits for the daemon. Neither can
+be killed, and the connection stays open. Aborting the connection releases both: waiting processes get an error, and
+the mountpoint is dead as after any other kill. Nothing here waits for an answer of the mount itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-State = Literal["mounted", "dead", "silent"]  # dead: its daemon is gone; silent: it does not answer
+State = Literal["mounted", "dead", "silent"]  # dead: the daemon has ended; silent: it does not answer
 
 MOUNTINFO = Path("/proc/self/mountinfo")
 CONNECTIONS = Path("/sys/fs/fuse/connections")  # fusectl, mounted there by systemd
@@ -30,31 +30,31 @@ _GONE = (errno.ENOTCONN, errno.ECONNABORTED)
 
 class Mounted(NamedTuple):
     mountpoint: Path
-    number: int  # of the connection, and of the device that stat(2) tells
+    number: int  # of the connection; the minor device number of stat(2)
     read_only: bool
 
 
 def iter_mounted(mountinfo: bytes | None = None) -> Iterator[Mounted]:
-    """Ours, as the text of a mountinfo has them, see proc(5)."""
+    """Our mounts from /proc/self/mountinfo, see proc(5)."""
     for line in (mountinfo if mountinfo is not None else MOUNTINFO.read_bytes()).splitlines():
         before, _, after = line.partition(b" - ")
         fields = before.split()
         if after.split()[:1] != [_TYPE] or len(fields) < 6:
             continue
-        place = Path(os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8)]), fields[4])))
-        yield Mounted(place, int(fields[2].partition(b":")[2]), b"ro" in fields[5].split(b","))
+        mountpoint = Path(os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8)]), fields[4])))
+        yield Mounted(mountpoint, int(fields[2].partition(b":")[2]), b"ro" in fields[5].split(b","))
 
 
 def find_number(mountpoint: Path) -> int | None:
     found = [mounted.number for mounted in iter_mounted() if mounted.mountpoint == mountpoint]
-    return found[-1] if found else None  # the last lies on top
+    return found[-1] if found else None  # the last one is on top
 
 
-# -- whether someone is there --------------------------------------------------------------------------------------
+# -- checking the daemon ---------------------------------------------------------------------------
 
 
 def state_of(mountpoint: Path) -> State:
-    """Asked in a thread of its own: a daemon that hangs must not hang who wants to know."""
+    """Stat the mountpoint in a separate thread, so a daemon that hangs does not block the caller."""
     if daemon_is_dead(mountpoint):
         return "dead"
     answers: list[State] = []
@@ -65,7 +65,7 @@ def state_of(mountpoint: Path) -> State:
 
 
 def _ask(mountpoint: Path) -> State:
-    """After kill -9 of a daemon its mountpoint answers ENOTCONN until it is unmounted; while it dies, ECONNABORTED."""
+    """Stat answers ENOTCONN after kill -9 of the daemon until unmount, and ECONNABORTED while it ends."""
     try:
         os.stat(mountpoint)
     except OSError as error:
@@ -74,29 +74,29 @@ def _ask(mountpoint: Path) -> State:
 
 
 def daemon_is_dead(mountpoint: Path) -> bool:
-    """Whether the daemon was killed and cannot end: the kernel may answer for it from memory, or not at all."""
+    """Whether the daemon was killed but cannot end. The kernel may still answer from its cache, or not at all."""
     number = find_number(mountpoint)
     return number is not None and any(_serves(task, mountpoint, number) for task in _iter_zombies())
 
 
 def _iter_zombies() -> Iterator[Path]:
-    """Threads whose process is dead, though they are not."""
+    """Threads that are left of killed processes."""
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and is_zombie_with_threads(int(process.name)):
             try:
                 yield from [task for task in (process / "task").iterdir() if task.name != process.name]
             except OSError:
-                continue  # gone now
+                continue  # ended meanwhile
 
 
 def is_zombie_with_threads(pid: int) -> bool:
-    """Whether a process is dead, but for some of its threads."""
+    """Whether a process was killed but still has threads."""
     state, threads = _state_and_threads(pid)
     return state == "Z" and threads > 1
 
 
 def is_gone(pid: int) -> bool:
-    """Whether no thread of a process is left; its parent may not have been told yet."""
+    """Whether a process has no threads left. It may still be a zombie."""
     state, threads = _state_and_threads(pid)
     return state in "XZ" and threads <= 1
 
@@ -110,34 +110,34 @@ def _state_and_threads(pid: int) -> tuple[str, int]:
 
 
 def _serves(task: Path, mountpoint: Path, number: int) -> bool:
-    """By the connection, where the kernel tells it (since 6.18), else by the command that was given."""
+    """Compare the connection number from fdinfo (Linux 6.18 and later), otherwise the command line."""
     try:
-        held = [link.name for link in (task / "fd").iterdir() if os.readlink(link) == "/dev/fuse"]
-        told = [(task / "fdinfo" / name).read_bytes() for name in held]
-        said = (task / "cmdline").read_bytes().split(b"\0")
-    except OSError:  # another user's, or gone
+        fuse_fds = [link.name for link in (task / "fd").iterdir() if os.readlink(link) == "/dev/fuse"]
+        fdinfos = [(task / "fdinfo" / name).read_bytes() for name in fuse_fds]
+        command = (task / "cmdline").read_bytes().split(b"\0")
+    except OSError:  # another user's process, or ended
         return False
-    known = [int(match[1]) for text in told if (match := re.search(rb"^fuse_connection:\s*(\d+)", text, re.M))]
-    return number in known if known else bool(held) and os.fsencode(mountpoint) in said
+    known = [int(match[1]) for text in fdinfos if (match := re.search(rb"^fuse_connection:\s*(\d+)", text, re.M))]
+    return number in known if known else bool(fuse_fds) and os.fsencode(mountpoint) in command
 
 
-# -- cutting it ----------------------------------------------------------------------------------------------------
+# -- aborting --------------------------------------------------------------------------------------
 
 
 def abort(mountpoint: Path, number: int) -> bool:
-    """Let go of all who wait for the daemon; what is mounted stays, dead. False if we may not."""
+    """Abort a connection: waiting processes get errors, the mount stays, dead. False if not permitted."""
     try:
         (CONNECTIONS / str(number) / "abort").write_bytes(b"1")
-    except OSError:  # fusectl is not mounted here, or this is another's
-        return find_number(mountpoint) == number and _force(mountpoint)
+    except OSError:  # fusectl is not mounted, or the connection is another user's
+        return find_number(mountpoint) == number and _force_unmount(mountpoint)
     return True
 
 
-def _force(mountpoint: Path) -> bool:
-    """By umount(2), which only root may; it would be unmounted too, were it not in use meanwhile."""
+def _force_unmount(mountpoint: Path) -> bool:
+    """Abort with umount2(MNT_FORCE), as root. It also unmounts, unless the mount is in use (EBUSY)."""
     libc = ctypes.CDLL(None, use_errno=True)
     try:
-        fd = os.open(mountpoint, os.O_PATH | os.O_DIRECTORY)  # asks the daemon nothing
+        fd = os.open(mountpoint, os.O_PATH | os.O_DIRECTORY)  # sends no request to the daemon
     except OSError:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Set up, run, unmount: small steps, each a function."""
+"""The mount: check the mountpoint, serve until unmounted or signalled, clean up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fusefs.daemon.profile import profiled
 from fusefs.daemon.watchdog import Watchdog
 from fusefs.requests import request_loop
 from fusefs.requests.operations import Operations
-from fusefs.tree.writers import LIMBO_S
+from fusefs.tree.writers import HIDDEN_S
 from fusefs.views.base import View
 from fusefs.views.search import SearchView
 from fusefs.views.session_views import ViewsOfSessions
@@ -34,11 +34,11 @@ from store.errors import StoreError
 
 log = logging.getLogger("grovefs.mount")
 
-LIMBO_LOOK_S = 1.0
+EXPIRE_EVERY_S = 1.0
 
 
 class MountError(StoreError):
-    """The mount could not be made; the text says why and what to do."""
+    """Mounting or unmounting failed. The text says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -50,54 +50,58 @@ class MountOptions:
     durability: Durability = "full"
     overwrite: bool = False
     beside_bamboo: bool = False
-    hidden_s: float = LIMBO_S
+    hidden_s: float = HIDDEN_S
     debug: bool = False
-    profile: Path | None = None  # where to write what the time went into
-    kernel_options: frozenset[str] = frozenset()  # nosuid and the like
+    profile: Path | None = None  # output file of --profile
+    kernel_options: frozenset[str] = frozenset()  # such as nosuid
 
 
-def check_place(options: MountOptions) -> None:
-    """Every reason not to mount, before anything is begun."""
+def check_mountpoint(options: MountOptions) -> None:
+    """Raise MountError for every known reason not to mount, before any change."""
     mountpoint = options.mountpoint
     if not Path("/dev/fuse").exists():
-        raise MountError("there is no /dev/fuse: the kernel module is missing, or the container may not use it")
+        raise MountError(
+            "/dev/fuse does not exist: load the kernel module fuse, or give the container access to the device"
+        )
     _check_fusermount()
     clear_dead(mountpoint)
     check_apart(options)
     if not mountpoint.is_dir():
         raise MountError(f"{mountpoint} is not a directory")
     if os.path.ismount(mountpoint):
-        raise MountError(f"{mountpoint} is mounted already; `grovefs umount {mountpoint}` ends it")
+        raise MountError(f"{mountpoint} is already mounted; unmount it with `grovefs umount {mountpoint}`")
     if any(mountpoint.iterdir()):
         raise MountError(f"{mountpoint} is not empty")
 
 
 @contextmanager
 def make_mountpoint(options: MountOptions) -> Iterator[None]:
-    """A directory to mount at: made where none is, and taken away again if nothing comes of the mount. Only the last
-    name of it: who mistypes a path is told so, and has no directories to clean up."""
-    place = options.mountpoint
-    clear_dead(place)  # first: whatever looks at one whose daemon cannot even die would wait for it
+    """Create the mountpoint if it does not exist, and remove it again if mounting fails.
+
+    Only the last directory of the path is created: a mistyped path is an error.
+    """
+    mountpoint = options.mountpoint
+    clear_dead(mountpoint)  # first: any access to a mount whose daemon hangs would block
     check_apart(options)
-    if os.path.lexists(place):
+    if os.path.lexists(mountpoint):
         yield
         return
     try:
-        place.mkdir()
+        mountpoint.mkdir()
     except FileNotFoundError:
-        raise MountError(f"{place} cannot be made: {place.parent} is not there either") from None
+        raise MountError(f"{mountpoint} cannot be created: {mountpoint.parent} does not exist") from None
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # it is in use after all
-            place.rmdir()
+        with suppress(OSError):  # it is in use
+            mountpoint.rmdir()
         raise
 
 
 def check_apart(options: MountOptions) -> None:
-    home, place = options.home.resolve(), options.mountpoint.resolve()
-    if place == home or home in place.parents:
-        raise MountError(f"{options.mountpoint} lies inside the home {options.home}: that would deadlock")
+    home, mountpoint = options.home.resolve(), options.mountpoint.resolve()
+    if mountpoint == home or home in mountpoint.parents:
+        raise MountError(f"{options.mountpoint} is inside the home {options.home}: that would deadlock")
 
 
 def _check_fusermount() -> None:
@@ -116,19 +120,18 @@ def is_dead(mountpoint: Path) -> bool:
 
 
 def unmount_dead(mountpoint: Path) -> None:
-    """Also where someone has a file of it open, or waits for an answer that no daemon will give: they get errors."""
+    """Unmount a dead mount. Processes that use it or wait for an answer get errors."""
     number = fuse_connection.find_number(mountpoint)
-    is_cut = number is None or fuse_connection.abort(mountpoint, number)
-    if not is_cut and fuse_connection.daemon_is_dead(mountpoint):
+    is_aborted = number is None or fuse_connection.abort(mountpoint, number)
+    if not is_aborted and fuse_connection.daemon_is_dead(mountpoint):
         raise MountError(
-            f"{mountpoint} has lost its daemon, and someone waits for it in vain; only root can end that: "
-            f"umount -f {mountpoint}"
+            f"{mountpoint} has lost its daemon while processes wait for it. As root, run: umount -f {mountpoint}"
         )
     unmount(mountpoint, lazily=True)
 
 
 def unmount(mountpoint: Path, *, lazily: bool = False) -> None:
-    """End a mount; `lazily` also if someone has a file of it open, who gets errors from then on."""
+    """Unmount. With lazily=True also while files are open: their users get errors from then on."""
     flags = "-uz" if lazily else "-u"
     _check_fusermount()
     result = subprocess.run(["fusermount3", flags, str(mountpoint)], capture_output=True, text=True)
@@ -137,8 +140,8 @@ def unmount(mountpoint: Path, *, lazily: bool = False) -> None:
 
 
 def serve(options: MountOptions, ready: Callable[[], None]) -> None:
-    """Mount, serve until it is unmounted or a signal comes, and clean up."""
-    check_place(options)
+    """Mount, serve until unmounted or signalled, and clean up."""
+    check_mountpoint(options)
     gc.freeze()  # imported modules live as long as the daemon: exclude them from collections
     with Store.open(options.home, durability=options.durability, beside_bamboo=options.beside_bamboo) as store:
         if not options.read_only:
@@ -149,38 +152,38 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
             lambda stats: make_views(store, stats),
             overwrite=options.overwrite,
             read_only=options.read_only,
-            limbo_s=options.hidden_s,
+            hidden_s=options.hidden_s,
         )
-        instruments = request_loop.install(operations.companion)
+        instruments = request_loop.install(operations.cpu_follower)
         mountpoint = options.mountpoint.resolve()
         _mount(operations, options)
-        guard = Watchdog(mountpoint)
+        watchdog = Watchdog(mountpoint)
         try:
             with profiled(options.profile):
                 trio.run(_main, operations, ready, instruments=instruments)
         finally:
             pyfuse3.close(unmount=True)
             operations.close()
-            guard.stop()
+            watchdog.stop()
 
 
 def _mount(operations: Operations, options: MountOptions) -> None:
-    """libfuse says on stderr why a mount is not granted, and to us only that it is not."""
-    with TemporaryFile("w+", errors="replace") as said:
-        kept = os.dup(2)
-        os.dup2(said.fileno(), 2)
+    """Mount with libfuse. Capture stderr: libfuse prints there why mounting failed."""
+    with TemporaryFile("w+", errors="replace") as stderr:
+        saved_fd = os.dup(2)
+        os.dup2(stderr.fileno(), 2)
         try:
             pyfuse3.init(operations, str(options.mountpoint), _fuse_options(options))
         except RuntimeError as error:
-            said.seek(0)
-            raise MountError(f"{options.mountpoint} could not be mounted: {said.read().strip() or error}") from error
+            stderr.seek(0)
+            raise MountError(f"{options.mountpoint} could not be mounted: {stderr.read().strip() or error}") from error
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(saved_fd, 2)
+            os.close(saved_fd)
 
 
 def make_views(store: Store, stats: Callable[[], dict[str, object]]) -> dict[str, View]:
-    """What exists only in the mount: by the name of the directory at its top, "" for the files there."""
+    """Views by name of their top directory; "" for the files at the top."""
     return {
         "": TopFiles(store, stats),
         "search": SearchView(store),
@@ -223,8 +226,8 @@ async def _stop_on_signal() -> None:
 
 async def _expire_hidden_names(operations: Operations) -> None:
     while True:
-        await trio.sleep(min(LIMBO_LOOK_S, operations.writers.hidden_s / 4))
-        with suppress(pyfuse3.FUSEError):  # logged already; a bug there is no reason to end the mount
+        await trio.sleep(min(EXPIRE_EVERY_S, operations.writers.hidden_s / 4))
+        with suppress(pyfuse3.FUSEError):  # logged already; a bug there must not end the mount
             await operations.expire_hidden()
 
 
@@ -232,5 +235,5 @@ async def _follow_changes(operations: Operations) -> None:
     while True:
         try:
             await operations.follow()
-        except pyfuse3.FUSEError:  # logged already; it must not come at full speed
-            await trio.sleep(LIMBO_LOOK_S)
+        except pyfuse3.FUSEError:  # logged already; retry slowly
+            await trio.sleep(EXPIRE_EVERY_S)

@@ -1,4 +1,4 @@
-"""Where the daemon's time went, as a table of functions; off unless asked for, and then it costs."""
+"""Profile of the daemon as a table of functions. Off by default, because it slows the mount down."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _LINES = 60
 
 @contextmanager
 def profiled(path: Path | None) -> Iterator[None]:
-    """Profile what is done in this thread, and write it down at the end."""
+    """Profile this thread and write the result to a file at the end."""
     if path is None:
         yield
         return
     profile = cProfile.Profile()
-    path.touch()  # where it cannot be written, say so at once
+    path.touch()  # fail at once if the file cannot be written
     profile.enable()
     try:
         yield

@@ -1,9 +1,9 @@
-"""A small process that outlives a killed daemon by a moment, and cuts the connection it leaves behind.
+"""A small process that aborts the FUSE connection of a killed daemon.
 
-When a process is killed its connections close, and who waits for an answer gets an error; unless one of its threads
-cannot end, because it waits in the kernel for one who waits for that very answer (see `connection`). No thread of the
-daemon can help then. So it has a child, which the kernel signals when the daemon's first thread dies. While a thread is
-left, the connection is the daemon's and nobody else's: another mount cannot be meant by its number.
+When a daemon is killed its connection closes, and waiting processes get an error. The exception: one of its threads
+cannot end, because it waits in the kernel for a process that waits for the daemon (see `fuse_connection`). No thread
+of the daemon can resolve that. So the daemon has a child process, which the kernel signals when the daemon's main
+thread ends. While any thread of the daemon is left, its connection number cannot belong to another mount.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from fusefs.daemon import fuse_connection
 log = logging.getLogger("grovefs.mount")
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
-_FAREWELL = b"."
-_LOOK_S = 0.02
+_STOP = b"."
+_POLL_S = 0.02
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from fusefs.daemon.watchdog import main; main()"
 
 
 class Watchdog:
-    """The daemon's side. To be made by the thread whose death counts: the first."""
+    """The daemon's side. Create it in the main thread, whose end the kernel signals to the child."""
 
     def __init__(self, mountpoint: Path) -> None:
         packages, number = Path(__file__).parents[2], fuse_connection.find_number(mountpoint)
         words = [sys.executable, "-I", "-S", "-c", _PROGRAM, packages, os.getpid(), mountpoint, number]
         self._process: subprocess.Popen[bytes] | None = None
         if number is None:
-            return  # it was unmounted again at once
+            return  # unmounted already
         try:
             self._process = subprocess.Popen(
                 list(map(str, words)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                cwd="/",  # wherever we are may be unmounted one day
-                start_new_session=True,  # Ctrl-C is meant for the daemon
+                cwd="/",  # do not keep the current directory's filesystem busy
+                start_new_session=True,  # Ctrl-C must reach only the daemon
             )
         except OSError as error:
-            log.warning("nobody watches over this mount: if it is killed, some may wait for it for ever: %s", error)
+            log.warning("no watchdog: if the daemon is killed, processes may wait for it forever: %s", error)
 
     def stop(self) -> None:
-        """Nobody waits any more."""
+        """End the child: the mount was unmounted normally."""
         if self._process is not None:
-            self._process.communicate(_FAREWELL)
+            self._process.communicate(_STOP)
 
 
 class _Died(Exception):
@@ -59,19 +59,19 @@ class _Died(Exception):
 
 
 def main() -> None:
-    """The guard's side."""
+    """The child's side."""
     daemon, mountpoint, number = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # we end when the daemon has
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # end only after the daemon
     try:
         signal.signal(signal.SIGUSR1, _died)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
-        is_over = os.getppid() == daemon and os.read(0, 1) == _FAREWELL
+        is_over = os.getppid() == daemon and os.read(0, 1) == _STOP
     except _Died:
         is_over = False
     while not is_over and not fuse_connection.is_gone(daemon):
         if fuse_connection.is_zombie_with_threads(daemon):
             fuse_connection.abort(mountpoint, number)
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _died(*_: object) -> None:

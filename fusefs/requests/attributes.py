@@ -1,4 +1,4 @@
-"""Node → EntryAttributes; every cache timeout with its reason."""
+"""Attributes of nodes as EntryAttributes, with their cache timeouts."""
 
 from __future__ import annotations
 
@@ -11,71 +11,71 @@ from fusefs.switches import enabled
 from fusefs.tree.nodes import Node
 from fusefs.views.base import Item, VirtualDir, VirtualFile, VirtualLink
 
-# What is watched is cached for as long as the kernel likes: every change is announced. Not for ever, so that an
-# announcement lost to a bug heals by itself.
-ANNOUNCED_S = 3600.0 if enabled("timeouts") else 0.0
-# Without a watch (there are none left) changes by others are to be seen within a second all the same.
+# In a watched directory every change is followed by an invalidation. The timeout is finite, so an invalidation
+# lost to a bug has an effect for an hour only.
+WATCHED_S = 3600.0 if enabled("timeouts") else 0.0
+# Without a watch (the limit is reached) changes made elsewhere must still be visible within a second.
 UNWATCHED_S = 0.5
-# Views are made from the index, which every commit changes: they too may be a second late, and no more.
+# Views are generated from the index, which every commit changes. They may be at most a second late.
 VIEW_S = 0.5
-# A name that a writer is on may lead elsewhere the next moment.
-FLEETING_S = 0.0
+# A name being written has another node after the commit.
+UNCACHED_S = 0.0
 
 _MODES = {VirtualDir: stat.S_IFDIR | 0o555, VirtualLink: stat.S_IFLNK | 0o777, VirtualFile: stat.S_IFREG | 0o444}
 
 
 def attributes(node: Node, *, cached: bool = True) -> pyfuse3.EntryAttributes:
-    """What the kernel is told of a node; not `cached` while someone is writing under its name."""
+    """Attributes for the kernel. Pass cached=False while the name is being written."""
     if node.encoded is not None and cached:
-        kept: pyfuse3.EntryAttributes = node.encoded
-        return kept
+        encoded: pyfuse3.EntryAttributes = node.encoded
+        return encoded
     attrs = pyfuse3.EntryAttributes()
     attrs.st_ino = node.inode
     attrs.generation = 0
     attrs.st_blksize = 4096
     attrs.st_rdev = 0
     if node.item is not None:
-        _made(attrs, node)
+        _fill_virtual(attrs, node)
     else:
-        _stored(attrs, node)
-    attrs.entry_timeout, attrs.attr_timeout = _timeouts(node) if cached else (FLEETING_S, FLEETING_S)
-    if cached and node.buffer is None and attrs.entry_timeout == ANNOUNCED_S:
+        _fill_stored(attrs, node)
+    attrs.entry_timeout, attrs.attr_timeout = _timeouts(node) if cached else (UNCACHED_S, UNCACHED_S)
+    if cached and node.buffer is None and attrs.entry_timeout == WATCHED_S:
         node.encoded = attrs
     return attrs
 
 
 def absent() -> pyfuse3.EntryAttributes:
-    """A name that leads nowhere, which the kernel may remember: git, vim and shells ask for many."""
+    """A negative cache entry: git, vim and shells look up many absent names."""
     attrs = pyfuse3.EntryAttributes()
     attrs.st_ino = 0
-    attrs.entry_timeout = ANNOUNCED_S
+    attrs.entry_timeout = WATCHED_S
     return attrs
 
 
 def _timeouts(node: Node) -> tuple[float, float]:
-    """For how long the name leads here, and for how long it looks so."""
+    """Entry timeout and attribute timeout."""
     if node.buffer is not None:
-        return FLEETING_S, FLEETING_S
+        return UNCACHED_S, UNCACHED_S
     if node.item is not None:
-        return (_item_s(node.item),) * 2
+        return (_item_timeout(node.item),) * 2
     parent = node.parent
-    # At the top nothing comes or goes: sessions/, projects/ and state/ are there as long as the mount is.
-    is_sure = parent is None or parent.is_watched or parent.parent is None
+    # The top directories sessions/, projects/ and state/ never change while mounted.
+    is_noticed = parent is None or parent.is_watched or parent.parent is None
     if node.info is not None and node.info.st_nlink > 1 and not node.is_dir:
-        is_sure = False  # it has another name, and nobody tells what is done under that
-    named_s = ANNOUNCED_S if is_sure else UNWATCHED_S
-    if node.is_dir:  # its times change with what is in it, which only its own watch tells
-        return named_s, ANNOUNCED_S if node.is_watched else UNWATCHED_S
-    return named_s, named_s
+        is_noticed = False  # a change through its other hard link is not reported
+    entry_s = WATCHED_S if is_noticed else UNWATCHED_S
+    if node.is_dir:  # its times change with its entries, which only its own watch reports
+        return entry_s, WATCHED_S if node.is_watched else UNWATCHED_S
+    return entry_s, entry_s
 
 
-def _item_s(item: Item) -> float:
+def _item_timeout(item: Item) -> float:
     if isinstance(item, VirtualFile) and not item.is_cacheable:
-        return FLEETING_S
-    return ANNOUNCED_S if isinstance(item, VirtualDir) and item.is_fixed else VIEW_S
+        return UNCACHED_S
+    return WATCHED_S if isinstance(item, VirtualDir) and item.is_fixed else VIEW_S
 
 
-def _made(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
+def _fill_virtual(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
     item = node.item
     assert item is not None
     mode = _MODES[type(item)] | (stat.S_IWUSR if isinstance(item, VirtualDir) and item.is_writable else 0)
@@ -87,8 +87,8 @@ def _made(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
     attrs.st_atime_ns = attrs.st_mtime_ns = attrs.st_ctime_ns = item.mtime_ns
 
 
-def _stored(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
-    info, shadow = node.info, node.buffer
+def _fill_stored(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
+    info, buffer = node.info, node.buffer
     if info is not None:
         attrs.st_mode, attrs.st_nlink = info.st_mode, info.st_nlink
         attrs.st_uid, attrs.st_gid = info.st_uid, info.st_gid
@@ -99,14 +99,14 @@ def _stored(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
         attrs.st_uid, attrs.st_gid = os.geteuid(), os.getegid()
         attrs.st_size = attrs.st_blocks = 0
         attrs.st_atime_ns = attrs.st_mtime_ns = attrs.st_ctime_ns = node.created_ns or 0
-    if shadow is not None:
-        attrs.st_size = shadow.size
+    if buffer is not None:
+        attrs.st_size = buffer.size
         if info is None:
             attrs.st_blocks = (attrs.st_size + 511) // 512
-        if shadow.mode is not None:
-            attrs.st_mode = stat.S_IFREG | stat.S_IMODE(shadow.mode)
-        if shadow.mtime_ns is not None:
-            attrs.st_mtime_ns = shadow.mtime_ns
+        if buffer.mode is not None:
+            attrs.st_mode = stat.S_IFREG | stat.S_IMODE(buffer.mode)
+        if buffer.mtime_ns is not None:
+            attrs.st_mtime_ns = buffer.mtime_ns
 
 
 def _size(item: Item) -> int:

@@ -1,8 +1,9 @@
-"""What others change is told to the kernel, within a fraction of a second.
+"""Invalidates kernel caches after changes made elsewhere, within a fraction of a second.
 
-The API, another mount, an editor straight on the home: all of it arrives as events of the directories the kernel
-knows. Our own changes do too, but what they changed is known already and costs no more than a look. Each
-announcement is made twice: a lookup answered just before it may still be on its way into the kernel's cache.
+Changes by the API, by another mount or by an editor directly in the home arrive as inotify events of the
+directories that the kernel knows. Changes through this mount cause events too; the tree knows them already, so
+they cost one stat each. Each invalidation is sent twice: the reply to an earlier lookup may still be on its way
+into the kernel's cache.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from store.path_kinds import INDEXED, classify_path
 
 log = logging.getLogger("grovefs.mount")
 
-GATHER_S = 0.05  # a save is several events, and whoever saves without end must not wake us each time
-AGAIN_S = 0.3
-_AT_ONCE = 500  # names looked at before others get their turn
+BATCH_S = 0.05  # a save is several events, and a program that saves continuously must not wake us each time
+REPEAT_S = 0.3
+_BATCH_SIZE = 500  # names checked before other tasks run
 
 
 class ChangeFollower:
@@ -36,33 +37,33 @@ class ChangeFollower:
         self._tree = tree
         self._watches = watches
         self._threads = threads
-        self._again: list[list[Invalidation]] = []  # by directory
-        self._behind: set[Location] = set()  # sessions whose documents changed on disk
-        kept = tree.store.names.rejects.make_directory()
-        self._rejects = Node(0, None, "", kept, None)  # what is in it is shown in other directories
+        self._to_repeat: list[list[Invalidation]] = []  # one list per directory
+        self._stale: set[Location] = set()  # sessions whose documents changed on disk
+        rejects = tree.store.names.rejects.make_directory()
+        self._rejects = Node(0, None, "", rejects, None)  # its files are shown next to their documents
         watches.add(self._rejects)
 
     async def run(self) -> None:
-        """Wait until something changes, and see to it that it is told."""
-        with trio.move_on_after(AGAIN_S if self._again or self._behind else float("inf")):
+        """Wait for events and invalidate what changed."""
+        with trio.move_on_after(REPEAT_S if self._to_repeat or self._stale else float("inf")):
             await trio.lowlevel.wait_readable(self._watches.fileno())
-            await trio.sleep(GATHER_S)
+            await trio.sleep(BATCH_S)
         await self._follow(self._watches.read())
 
     async def _follow(self, events: Sequence[Event]) -> None:
-        heard: dict[int, list[Invalidation]] = {}
+        by_directory: dict[int, list[Invalidation]] = {}
         for number, event in enumerate(events):
-            if number % _AT_ONCE == _AT_ONCE - 1:
+            if number % _BATCH_SIZE == _BATCH_SIZE - 1:
                 await trio.lowlevel.checkpoint()
             if event.directory is None:
-                heard.setdefault(0, []).extend(await self._resync())
+                by_directory.setdefault(0, []).extend(await self._resync())
             else:
-                heard.setdefault(event.directory.inode, []).extend(self._handle_event(event.directory, event))
-        repeated, self._again = self._again, [notices for notices in heard.values() if notices]
-        # One directory may be locked by who waits for a session; the others need not wait with it.
-        for notices in (*repeated, *self._again):
+                by_directory.setdefault(event.directory.inode, []).extend(self._handle_event(event.directory, event))
+        repeats, self._to_repeat = self._to_repeat, [notices for notices in by_directory.values() if notices]
+        # One call per directory: a directory may be locked by a request that waits for a session.
+        for notices in (*repeats, *self._to_repeat):
             invalidate_later(notices)
-        self._catch_up()
+        self._index_stale()
 
     def _handle_event(self, directory: Node, event: Event) -> list[Invalidation]:
         if directory is self._rejects:
@@ -75,17 +76,17 @@ class ChangeFollower:
             directory.invalidate_listing()
         notices = self._tree.recheck(directory, event.name) if event.name else []
         if notices or event.name not in directory.children:
-            place = classify_path(directory.path_of(event.name))
-            if place.kind in INDEXED and place.location is not None:
-                self._behind.add(place.location)
+            path_info = classify_path(directory.path_of(event.name))
+            if path_info.kind in INDEXED and path_info.location is not None:
+                self._stale.add(path_info.location)
         return [*notices, *self._tree.recheck_times(directory)]
 
     async def _resync(self) -> list[Invalidation]:
-        """Events were lost: everything the kernel knows is looked at again, and what it takes for absent."""
-        log.info("changes came faster than they could be followed; looking at everything again")
+        """Recheck everything that the kernel knows, including absent names, after events were lost."""
+        log.info("inotify queue overflow: rechecking all known files")
         notices: list[Invalidation] = []
         for number, node in enumerate(self._tree.nodes):
-            if number % _AT_ONCE == 0:
+            if number % _BATCH_SIZE == 0:
                 await trio.lowlevel.checkpoint()
             node.invalidate_listing()
             for name in list(node.absent):
@@ -94,16 +95,16 @@ class ChangeFollower:
                 notices += self._tree.recheck(node.parent, node.name)
         return notices
 
-    def _catch_up(self) -> None:
-        """The index follows too; who is at work on a session is waited for, but not by the others."""
-        behind, self._behind = self._behind, set()
-        for location in behind:
-            spawn_guarded(f"reading {location} again", partial(self._read_again, location))
+    def _index_stale(self) -> None:
+        """Index changed documents, in one task per session: a busy session must not delay the others."""
+        stale, self._stale = self._stale, set()
+        for location in stale:
+            spawn_guarded(f"indexing {location}", partial(self._refresh, location))
 
-    async def _read_again(self, location: Location) -> None:
+    async def _refresh(self, location: Location) -> None:
         try:
             await self._threads.run(lambda: self._tree.store.names.refresh(location), location)
         except Busy:
-            self._behind.add(location)
+            self._stale.add(location)
         except (StoreError, OSError) as error:
-            log.warning("a change of %s on disk is not indexed yet: %s", location, error)
+            log.warning("%s: a change on disk is not indexed yet: %s", location, error)

@@ -1,11 +1,12 @@
-"""The daemon runs on the CPU of its caller.
+"""CPU affinity: the request thread runs on the CPU of the calling process.
 
-A caller sleeps until it is answered, and the daemon until it is asked: they never run at the same time. Waking one
-another across CPUs costs several times what answering does, on one CPU next to nothing. So the thread that reads
-requests follows who asks, looking at most every few milliseconds; threads that do the slow work run anywhere.
+The caller sleeps until the daemon answers, and the daemon sleeps until the next request: they never run at the
+same time. Waking a thread on another CPU costs several times more than answering; on the same CPU it costs almost
+nothing. So the request thread moves to the caller's CPU, checking at most every few milliseconds. Worker threads
+run on any CPU.
 
-Where a CPU is idle the caller is put there as soon as it is woken, and following is in vain: the two are apart, and
-the loop does not sleep between requests then (fusefs/loop.py).
+If another CPU is idle, the kernel moves the woken caller there and following fails: the two are on different
+CPUs. The request loop then spins between requests instead of sleeping (`request_loop`).
 """
 
 from __future__ import annotations
@@ -17,36 +18,36 @@ from contextlib import suppress
 
 from fusefs.switches import enabled
 
-EVERY_S = 0.01
-_PROCESSOR = 36  # field of /proc/PID/stat, counted behind the name
+CHECK_EVERY_S = 0.01
+_PROCESSOR = 36  # field of /proc/PID/stat, counted from the field after the name
 
 
 class CpuFollower:
     def __init__(self) -> None:
-        self._everywhere = os.sched_getaffinity(0)
-        self._at: int | None = None
-        self.is_apart = False  # the caller runs on another CPU, though we went where it was
-        self._next = 0.0 if enabled("companion") and len(self._everywhere) > 1 else float("inf")
-        self._freed = threading.local()
+        self._all_cpus = os.sched_getaffinity(0)
+        self._cpu: int | None = None
+        self.is_apart = False  # the caller runs on another CPU, although we moved to its last one
+        self._next = 0.0 if enabled("companion") and len(self._all_cpus) > 1 else float("inf")
+        self._unpinned = threading.local()
 
     def follow(self, pid: int) -> None:
-        """Called with the thread that asks."""
+        """Move to the CPU of the calling thread."""
         now = time.monotonic()
         if now < self._next:
             return
-        self._next = now + EVERY_S
-        with suppress(OSError):  # gone since, or of another namespace
+        self._next = now + CHECK_EVERY_S
+        with suppress(OSError):  # the thread ended, or belongs to another pid namespace
             cpu = _cpu_of(pid)
-            self.is_apart = cpu != self._at
-            if self.is_apart and cpu in self._everywhere:
+            self.is_apart = cpu != self._cpu
+            if self.is_apart and cpu in self._all_cpus:
                 os.sched_setaffinity(0, {cpu})
-                self._at = cpu
+                self._cpu = cpu
 
     def unpin_thread(self) -> None:
-        """Called in a thread for slow work: it was born where the reader was, and need not stay there."""
-        if not getattr(self._freed, "done", False):
-            self._freed.done = True
-            os.sched_setaffinity(0, self._everywhere)
+        """Let a worker thread run on any CPU: it inherits the request thread's affinity."""
+        if not getattr(self._unpinned, "done", False):
+            self._unpinned.done = True
+            os.sched_setaffinity(0, self._all_cpus)
 
 
 def _cpu_of(pid: int) -> int:

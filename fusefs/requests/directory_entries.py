@@ -1,7 +1,7 @@
-"""Names that come, go and move: mkdir, rmdir, unlink, rename, symlink.
+"""Changes to directory entries: mkdir, rmdir, unlink, rename, symlink.
 
-The caller holds the directory's lock until we answer, so nothing is told to the kernel here: it moves and drops
-its entries itself, and what it cannot know is announced after the answer.
+The kernel holds the directory's lock until we answer, so an invalidation from here would deadlock. The kernel
+updates its own entries; other invalidations are sent after the answer.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ class DirectoryEntries:
         self._on_conflict: OnConflict = "overwrite" if overwrite else "reject"
         self._read_only = read_only
 
-    def changing(self, parent_inode: int, name: bytes) -> tuple[Node, str]:
-        """The directory in which a name is to change, if that may be."""
+    def writable_parent(self, parent_inode: int, name: bytes) -> tuple[Node, str]:
+        """The directory of a name to be changed. Raises if it is read-only."""
         parent = self.tree.nodes.get(parent_inode)
         require_writable(parent, read_only=self._read_only)
         return parent, os.fsdecode(name)
 
     async def make_dir(self, parent: Node, name: str) -> Node:
-        place = classify_path(parent.path_of(name))
-        await self.threads.run(lambda: self.names.make_dir(place), place.location)
-        self.writers.directory_created(place.path)
+        path_info = classify_path(parent.path_of(name))
+        await self.threads.run(lambda: self.names.make_dir(path_info), path_info.location)
+        self.writers.directory_created(path_info.path)
         parent.invalidate_listing()
         return self.tree.lookup(parent, name)
 
     async def remove_dir(self, parent: Node, name: str) -> None:
-        place = classify_path(parent.path_of(name))
-        hidden = [n for n in self.writers.hidden_in(place.path) if self._is_hidden_version(parent, name, n)]
-        await self.threads.run(lambda: self.names.remove_dir(place, hidden), place.location)
+        path_info = classify_path(parent.path_of(name))
+        hidden = [n for n in self.writers.hidden_in(path_info.path) if self._is_hidden_version(parent, name, n)]
+        await self.threads.run(lambda: self.names.remove_dir(path_info, hidden), path_info.location)
         for hidden_name in hidden:
-            self.writers.show(f"{place.path}/{hidden_name}")
-        self.names.rejects.clear_all(place.path)
+            self.writers.show(f"{path_info.path}/{hidden_name}")
+        self.names.rejects.clear_all(path_info.path)
         self._detach(parent, name)
 
     def _is_hidden_version(self, parent: Node, directory: str, name: str) -> bool:
-        """Whether it is still the version that was taken away; one that came since goes with nobody, and is shown."""
+        """Whether the file is still the hidden version. A newer version is shown and must not be deleted."""
         path = f"{parent.path_of(directory)}/{name}"
-        limbo, info = self.writers.hidden(path), self.names.stat(path)
-        if limbo is None or info is None or Stamp.of(info) == limbo.stamp:
+        hidden, info = self.writers.hidden(path), self.names.stat(path)
+        if hidden is None or info is None or Stamp.of(info) == hidden.stamp:
             return True
         self.writers.show(path)
         if directory in parent.children:
@@ -66,23 +66,23 @@ class DirectoryEntries:
         return False
 
     async def unlink(self, parent: Node, name: str) -> None:
-        place = classify_path(parent.path_of(name))
+        path_info = classify_path(parent.path_of(name))
         if self._is_reject(parent, name):
             self.names.rejects.remove(parent.path, name)
-        elif place.can_be_hidden:
-            self.names.check_may_write(place)  # else it would come back after limbo
-            self.names.require_unpinned(place)
-            info = self.names.stat(place.path)
+        elif path_info.can_be_hidden:
+            self.names.check_may_write(path_info)  # otherwise it would reappear after ten seconds
+            self.names.require_unpinned(path_info)
+            info = self.names.stat(path_info.path)
             if info is not None:
-                self.writers.hide(place, info, was_deleted=True)
-        elif place.kind is PathKind.ATTACHMENT and self.writers.pending(place.path) is not None:
-            self.files.detach_writers(place.path)
+                self.writers.hide(path_info, info, was_deleted=True)
+        elif path_info.kind is PathKind.ATTACHMENT and self.writers.pending(path_info.path) is not None:
+            self.files.detach_writers(path_info.path)
         else:
-            await self.threads.run(lambda: self.names.remove_file(place), place.location)
-            if place.kind is PathKind.ATTACHMENT:
-                self.files.detach_writers(place.path)
-            if place.kind in CHECKED:
-                self.writers.note_deleted(place.path)
+            await self.threads.run(lambda: self.names.remove_file(path_info), path_info.location)
+            if path_info.kind is PathKind.ATTACHMENT:
+                self.files.detach_writers(path_info.path)
+            if path_info.kind in CHECKED:
+                self.writers.note_deleted(path_info.path)
         self._detach(parent, name)
 
     def _is_reject(self, parent: Node, name: str) -> bool:
@@ -107,12 +107,12 @@ class DirectoryEntries:
         (old_parent, old_name), (new_parent, new_name) = old, new
         source, target = classify_path(old_parent.path_of(old_name)), classify_path(new_parent.path_of(new_name))
         node = old_parent.children.get(old_name)
-        newborn = self.writers.pending(source.path)
-        if newborn is not None and target.kind is not PathKind.ATTACHMENT:
+        pending = self.writers.pending(source.path)
+        if pending is not None and target.kind is not PathKind.ATTACHMENT:
             raise Busy(f"{source.path} is still being written; close it first")
-        if newborn is not None:
-            await self.files.settle(newborn)
-        is_as_brought = await self.threads.run(
+        if pending is not None:
+            await self.files.commit_pending(pending)
+        is_unchanged = await self.threads.run(
             partial(self._rename_on_disk, source, target, node, replace=replace), target.location or source.location
         )
         if source.kind is target.kind is PathKind.ATTACHMENT:
@@ -123,13 +123,13 @@ class DirectoryEntries:
         self.writers.directory_created(target.path)
         self.writers.rename(source.path, target.path, self.names.stat)
         if node is not None:
-            self._renamed(node, new_parent, new_name, target, is_as_brought=is_as_brought)
+            self._renamed(node, new_parent, new_name, target, is_unchanged=is_unchanged)
         invalidate_later(self._sidecar_invalidations(new_parent, new_name, target))
 
     def _rename_on_disk(self, source: PathInfo, target: PathInfo, node: Node | None, *, replace: bool) -> bool:
         """Rename in a worker thread. Returns whether the target has exactly the bytes of the source."""
-        is_there = self.names.stat(target.path) is not None and self.writers.hidden(target.path) is None
-        if not replace and is_there:
+        target_exists = self.names.stat(target.path) is not None and self.writers.hidden(target.path) is None
+        if not replace and target_exists:
             raise AlreadyExists(f"{target.path} exists")
         if source.kind in CHECKED and self.writers.hidden(source.path) is not None:
             raise NotFound(f"{source.path} does not exist")
@@ -154,27 +154,27 @@ class DirectoryEntries:
             has_set_times=node is not None and node.has_set_times,
         )
         try:
-            is_as_brought = self.moves.onto_document(request)
+            is_unchanged = self.moves.onto_document(request)
         finally:
             self.writers.show(target.path)
         if source.can_be_hidden and info is not None:
             self.writers.hide(source, info, was_deleted=False)
         else:
             self.names.remove_moved(source)
-        return is_as_brought
+        return is_unchanged
 
     def _hide_or_remove(self, source: PathInfo, info: os.stat_result) -> None:
-        """A session.json that is renamed away stays on disk and is hidden for a while; a sidecar goes at once."""
+        """Hide a session.json that was renamed away; remove a sidecar at once."""
         if source.can_be_hidden:
             self.writers.hide(source, info, was_deleted=False)
         else:
             self.names.remove_file(source)
 
-    def _renamed(self, node: Node, parent: Node, name: str, target: PathInfo, *, is_as_brought: bool) -> None:
+    def _renamed(self, node: Node, parent: Node, name: str, target: PathInfo, *, is_unchanged: bool) -> None:
         self.tree.nodes.rename(node, parent, name)
-        if target.kind in CHECKED and (not is_as_brought or self.handles.find_file(node) is not None):
-            # The document is other bytes than the kernel has of this node, or soon may be: it is to look again. Until
-            # it does, the node stands for the file that was brought, and who opens it is told so.
+        if target.kind in CHECKED and (not is_unchanged or self.handles.find_file(node) is not None):
+            # The committed bytes differ from the node's cached pages, or soon may: the kernel must look up the
+            # name again. Until then the node is the renamed file, and opening it fails with ESTALE.
             self.tree.nodes.detach(node)
             invalidate_later([Invalidation(parent.inode, os.fsencode(name))])
             return
@@ -184,17 +184,17 @@ class DirectoryEntries:
             invalidate_later(self.tree.recheck_below(node))
 
     def _sidecar_invalidations(self, directory: Node, name: str, target: PathInfo) -> list[Invalidation]:
-        """A commit by rename writes the sidecar too."""
+        """Invalidations for the other documents: a commit by rename writes the sidecar too."""
         if target.kind is not PathKind.DOCUMENT:
             return []
         others = [n for n in layout.DOCUMENTS if n != name and n in directory.children]
         return [notice for n in others for notice in self.tree.recheck(directory, n)]
 
     async def exchange(self, one: tuple[Node, str], other: tuple[Node, str]) -> None:
-        """Both names at once; the kernel swaps its entries, and is to look at both anew."""
+        """Exchange two names. The kernel swaps its entries and must look both up again."""
         (a, a_name), (b, b_name) = one, other
         first, second = classify_path(a.path_of(a_name)), classify_path(b.path_of(b_name))
-        if any(self.writers.hidden(place.path) is not None for place in (first, second)):
+        if any(self.writers.hidden(path_info.path) is not None for path_info in (first, second)):
             raise NotFound(f"{first.path} or {second.path} does not exist")
         exchange = partial(self.moves.exchange, first, second, self._on_conflict)
         await self.threads.run(exchange, second.location or first.location)
@@ -203,7 +203,7 @@ class DirectoryEntries:
         invalidate_later([Invalidation(a.inode, os.fsencode(a_name)), Invalidation(b.inode, os.fsencode(b_name))])
 
     async def move_item(self, old: tuple[Node, str], new: tuple[Node, str]) -> None:
-        """`mv` within a view."""
+        """Rename within a view."""
         if self._read_only:
             raise Generated("the mount is read-only")
         await self.threads.run(lambda: self.tree.move_item(*old, *new))

@@ -1,7 +1,8 @@
-"""StoreError → errno, and the wrapper around every handler.
+"""The only table from StoreError to errno, and the wrapper around every handler.
 
-This is the one table. EBADMSG is ours alone: tools print it and take it for nothing else, so a disk's own
-EBADMSG becomes EIO. EXDEV is never answered: mv and rsync would delete the original and copy.
+EBADMSG means rejected content and nothing else, so EBADMSG from the disk becomes EIO. EXDEV makes mv and
+rsync copy and delete instead. It is answered only for MustBeCopied, where that is right; EXDEV from the disk
+becomes EIO.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ ERRNOS: dict[type[errors.StoreError], int] = {
     errors.AlreadyExists: errno.EEXIST,
     errors.NotEmpty: errno.ENOTEMPTY,
     errors.InvalidName: errno.EINVAL,
-    errors.InvalidContent: errno.EBADMSG,  # "Bad message": refused, nothing changed
+    errors.InvalidContent: errno.EBADMSG,  # "Bad message": rejected, nothing changed
     errors.TooLarge: errno.EFBIG,
     errors.Protected: errno.EPERM,
-    errors.MustBeCopied: errno.EXDEV,  # mv(1) copies then, as from another filesystem
+    errors.MustBeCopied: errno.EXDEV,  # mv(1) copies, as between filesystems
     errors.ReadOnly: errno.EROFS,
     errors.Conflict: errno.ESTALE,
-    RetryLookup: errno.ESTALE,  # the kernel tries once more
+    RetryLookup: errno.ESTALE,  # the kernel retries once
     errors.Busy: errno.EBUSY,
     errors.Closed: errno.EIO,
     errors.Corrupt: errno.EIO,
@@ -47,7 +48,7 @@ Handler = Callable[..., Awaitable[Any]]
 
 
 def errno_of(error: BaseException) -> int:
-    """The number that tells the caller what happened; EIO for what nobody foresaw."""
+    """The errno for an exception; EIO for unexpected ones."""
     if isinstance(error, errors.StoreError):
         return next(ERRNOS[kind] for kind in type(error).__mro__ if kind in ERRNOS)
     if isinstance(error, OSError) and error.errno:
@@ -56,9 +57,9 @@ def errno_of(error: BaseException) -> int:
 
 
 def guarded(operations: C) -> C:
-    """Wrap every handler of a class: an exception that pyfuse3 does not know would end the mount.
+    """Class decorator that wraps every handler: any exception other than FUSEError would end the mount.
 
-    The wrapper also counts and times the requests; the class has `timings` for that.
+    The wrapper also counts and times requests in the attribute `timings`.
     """
     for name, handler in list(vars(operations).items()):
         if inspect.iscoroutinefunction(handler) and not name.startswith("_"):
@@ -68,7 +69,7 @@ def guarded(operations: C) -> C:
 
 
 def spawn_guarded(what: str, work: Callable[[], Awaitable[object]]) -> None:
-    """Do something besides the requests; an exception nobody foresaw is logged, and ends nothing."""
+    """Run a background task. An unexpected exception is logged and does not end the mount."""
 
     async def guard() -> None:
         try:
@@ -91,7 +92,7 @@ def _guard(name: str, handler: Handler, *, is_request: bool) -> Handler:
             number = errno_of(error)
             log.debug("%s: %s: %s", name, errno.errorcode.get(number, number), error)
             raise pyfuse3.FUSEError(number) from error
-        except Exception as error:  # a bug of ours: the caller gets EIO, the log the traceback, the mount lives on
+        except Exception as error:  # a bug: EIO for the caller, a traceback in the log, the mount continues
             log.exception("%s failed", name)
             raise pyfuse3.FUSEError(errno.EIO) from error
         finally:

@@ -1,7 +1,7 @@
-"""Opening, committing and letting go of files: what open(2), close(2) and truncate(2) mean here.
+"""Open files: open, create, commit, truncate and release.
 
-A writer of a version is led to a private node and its shadow; a reader of a version holds a descriptor of it;
-everything else is the file itself. Between two awaits all in-memory state is ours.
+A writer of a version gets a private node with a write buffer. A reader of a version holds a descriptor of it.
+All other files are opened directly. Between two awaits a handler owns all in-memory state.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fusefs.requests.threads import Threads
 from fusefs.switches import enabled
 from fusefs.tree.handles import BufferHandle, DataHandle, FileHandle, Handle, Handles
 from fusefs.tree.nodes import Node, RetryLookup
-from fusefs.tree.reader_pins import ReaderPins
+from fusefs.tree.pending_opens import PendingOpens
 from fusefs.tree.tree import Tree
 from fusefs.tree.write_buffers import WriteBuffer
 from fusefs.tree.writers import Writers
@@ -29,14 +29,14 @@ from store.errors import Busy, Conflict, Generated, InvalidContent
 from store.path_kinds import CHECKED, VERSIONED, PathKind, classify_path
 
 WRITING = os.O_WRONLY | os.O_RDWR
-# A version's pages are right for ever: a second reading asks for no byte (measured: 1 request in 4 of a warm grep -r).
+# Cached pages of a version stay valid: reading it again sends no read (measured: 1 request in 4 of a warm grep -r).
 _KEEP_PAGES = enabled("pages")
-_PASSED_ON = os.O_ACCMODE | os.O_APPEND | os.O_TRUNC
-_MOST_BESIDE = 64  # documents in a directory that are looked at for each file that is made there
+_OPEN_FLAGS = os.O_ACCMODE | os.O_APPEND | os.O_TRUNC
+_MAX_DOCUMENTS_SEEN = 64  # documents in a directory to stat for each file created there
 
 
 class OpenReply(NamedTuple):
-    """A handle's number, and what the kernel may do with its pages."""
+    """A file handle number and its caching flags."""
 
     number: int
     direct_io: bool = False
@@ -50,16 +50,16 @@ class Files:
         self.writers = writers
         self.threads = threads
         self.handles = Handles()
-        self.pins = ReaderPins()
+        self.pending_opens = PendingOpens()
         self._on_conflict: OnConflict = "overwrite" if overwrite else "reject"
 
     # -- opening -----------------------------------------------------------------------------------------
 
     async def open(self, node: Node, flags: int, pid: int) -> OpenReply:
         if node.item is not None:
-            return await self._open_page(node)
+            return await self._open_virtual(node)
         if node.buffer is not None:
-            self.writers.claimed(pid, node)
+            self.pending_opens.claimed(pid, node)
             return self._open_buffer(node, flags)
         if node.is_version:
             return (
@@ -67,47 +67,47 @@ class Files:
             )
         return self._open_plain(node, flags)
 
-    async def _open_page(self, node: Node) -> OpenReply:
+    async def _open_virtual(self, node: Node) -> OpenReply:
         assert isinstance(node.item, VirtualFile)
-        page = node.item
-        data = await self.threads.run(page.render) if page.is_cacheable else page.render()
-        if len(data) != page.size:
+        file = node.item
+        data = await self.threads.run(file.render) if file.is_cacheable else file.render()
+        if len(data) != file.size:
             raise RetryLookup(f"{node.path} has changed")
         return OpenReply(self.handles.add(DataHandle(node, data)), keep_cache=True)
 
     def _redirect_to_private_node(self, node: Node, flags: int, pid: int) -> OpenReply:
-        """Lead the writer of a version to a private node, by way of another lookup."""
+        """Answer ESTALE: the writer's next lookup returns a private node."""
         assert node.parent is not None
-        again = self.writers.reserved_for(pid, node.parent, node.name)
-        if again is not None:  # it came back without a lookup: through /proc/self/fd, so serve it here
-            self.writers.claimed(pid, again)
-            return self._open_buffer(again, flags)
+        reserved = self.pending_opens.reserved_for(pid, node.parent, node.name)
+        if reserved is not None:  # reopened without a lookup, through /proc/self/fd
+            self.pending_opens.claimed(pid, reserved)
+            return self._open_buffer(reserved, flags)
         private = self.tree.make_private(node.parent, node.name, node.info, node.inode)
-        self.writers.reserve(pid, node.parent, node.name, private)
-        raise RetryLookup(f"{node.path} is written under a node of its own")
+        self.pending_opens.reserve(pid, node.parent, node.name, private)
+        raise RetryLookup(f"{node.path} is written through a private node")
 
     def _open_buffer(self, node: Node, flags: int) -> OpenReply:
-        shadow = node.buffer
-        assert shadow is not None
-        shadow.writers += 1
-        self.writers.begin(shadow.place.path)
+        buffer = node.buffer
+        assert buffer is not None
+        buffer.writers += 1
+        self.writers.begin(buffer.path_info.path)
         if flags & os.O_TRUNC:
-            shadow.truncate(0)
+            buffer.truncate(0)
         handle = BufferHandle(node, bool(flags & os.O_APPEND), is_reader=not flags & WRITING)
         return OpenReply(self.handles.add(handle), direct_io=True)
 
     def _open_version(self, node: Node, pid: int) -> OpenReply:
-        fd = self.pins.take(pid, node)
+        fd = self.pending_opens.take_pinned(pid, node)
         if fd is None:
             fd = self.open_exact_version(node)
         if fd is None:
-            self.pins.reserve(pid, node)
+            self.pending_opens.expect_reader(pid, node)
             raise RetryLookup(f"{node.path} was replaced since it was looked up")
         keep_cache, node.has_old_pages = not node.has_old_pages, False
         return OpenReply(self.handles.add(FileHandle(node, fd)), keep_cache=keep_cache and _KEEP_PAGES)
 
     def open_exact_version(self, node: Node) -> int | None:
-        """A descriptor of the version a node stands for; None if it has been replaced."""
+        """Open the node's version. Returns None if it was replaced."""
         try:
             fd = self.names.open(node.disk_path, os.O_RDONLY)
         except FileNotFoundError:
@@ -120,98 +120,98 @@ class Files:
 
     def _open_plain(self, node: Node, flags: int) -> OpenReply:
         try:
-            fd = self.names.open(node.disk_path, flags & _PASSED_ON & ~os.O_TRUNC)
+            fd = self.names.open(node.disk_path, flags & _OPEN_FLAGS & ~os.O_TRUNC)
         except FileNotFoundError:
-            raise RetryLookup(f"{node.path} is gone; who may create it will") from None
+            raise RetryLookup(f"{node.path} was removed") from None
         info = os.fstat(fd)
         if node.info is None or info.st_ino != node.info.st_ino:
             os.close(fd)
-            raise RetryLookup(f"{node.path} is another file by now")
+            raise RetryLookup(f"{node.path} was replaced by another file")
         if flags & os.O_TRUNC:
             os.ftruncate(fd, 0)
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
         return OpenReply(self.handles.add(handle), direct_io=node.disk_path.kind is PathKind.LOG)
 
     def create(self, parent: Node, name: str, mode: int, flags: int) -> tuple[OpenReply, Node]:
-        place = classify_path(parent.path_of(name))
-        if place.kind in VERSIONED:
-            info = self.names.stat(place.path)
-            node = self.tree.make_private(parent, name, info if self.writers.hidden(place.path) is None else None)
+        path_info = classify_path(parent.path_of(name))
+        if path_info.kind in VERSIONED:
+            info = self.names.stat(path_info.path)
+            node = self.tree.make_private(parent, name, info if self.writers.hidden(path_info.path) is None else None)
             assert node.buffer is not None
             node.buffer.mode = mode if info is None else None
             opened = self._open_buffer(node, flags)
             node.buffer.truncate(0)
-            if place.kind is PathKind.ATTACHMENT and info is None:
-                self.writers.add_pending(place.path, node)
+            if path_info.kind is PathKind.ATTACHMENT and info is None:
+                self.writers.add_pending(path_info.path, node)
                 parent.invalidate_listing()
             return opened, node
-        # Not O_EXCL unless asked for: the kernel remembered that there was none, and someone may have made it since.
-        fd = self.names.open(place, flags & (_PASSED_ON | os.O_EXCL) | os.O_CREAT, mode)
+        # O_EXCL only if the caller asked for it: the kernel's negative entry may be outdated.
+        fd = self.names.open(path_info, flags & (_OPEN_FLAGS | os.O_EXCL) | os.O_CREAT, mode)
         parent.invalidate_listing()
         node = self.tree.lookup(parent, name)
         node.created_ns, node.seen_at_create = time.time_ns(), self._documents_in(parent)
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
-        return OpenReply(self.handles.add(handle), direct_io=place.kind is PathKind.LOG), node
+        return OpenReply(self.handles.add(handle), direct_io=path_info.kind is PathKind.LOG), node
 
     def _documents_in(self, directory: Node) -> dict[str, Stamp | None]:
-        """What a new file may be meant to replace: whoever made it can have read nothing older."""
-        known = [name for name, node in directory.children.items() if node.place and node.place.kind in CHECKED]
-        names = {*layout.DOCUMENTS, *known[:_MOST_BESIDE]}
+        """Documents that a new file may replace later: its writer cannot have read older versions."""
+        known = [name for name, node in directory.children.items() if node.path_info and node.path_info.kind in CHECKED]
+        names = {*layout.DOCUMENTS, *known[:_MAX_DOCUMENTS_SEEN]}
         infos = {path: self.names.stat(path) for path in map(directory.path_of, names)}
         return {path: Stamp.of(info) if info is not None else None for path, info in infos.items()}
 
     # -- committing --------------------------------------------------------------------------------------
 
     async def sync(self, number: int) -> None:
-        """fsync: a commit point as flush is; what was refused shows itself as what stands."""
+        """fsync: a commit point. A rejected buffer then shows the committed version's attributes."""
         handle = self.handles.get(number)
         if isinstance(handle, FileHandle):
             await self.threads.run(lambda: os.fsync(handle.fd))
         try:
             await self.commit(number)
         except InvalidContent:
-            shadow = handle.node.buffer
-            if shadow is not None:
-                shadow.show_committed()
-                handle.node.info = shadow.info
+            buffer = handle.node.buffer
+            if buffer is not None:
+                buffer.show_committed()
+                handle.node.info = buffer.info
             raise
 
     async def commit(self, number: int, *, at_end: bool = False) -> None:
         handle = self.handles.get(number)
-        node, shadow = handle.node, handle.node.buffer
-        if shadow is None:
+        node, buffer = handle.node, handle.node.buffer
+        if buffer is None:
             if isinstance(handle, FileHandle) and handle.has_written:
-                node.set_stat(os.fstat(handle.fd))  # so that our own writing is no news
+                node.set_stat(os.fstat(handle.fd))  # our own write is not a change made elsewhere
             return
         if isinstance(handle, BufferHandle) and handle.is_reader:
             return
-        shadow.commit_if_empty(at_end=at_end)
-        if not shadow.is_dirty or node.parent is None:
+        buffer.commit_if_empty(at_end=at_end)
+        if not buffer.is_dirty or node.parent is None:
             return
-        path = shadow.place.path  # not the node's: its directory may bear another name by now
-        if self.writers.hidden(path) is not None and not shadow.written:
+        path = buffer.path_info.path  # not the node's path: its directory may have been renamed
+        if self.writers.hidden(path) is not None and not buffer.written:
             return
-        shadow.unlinked_first = self.writers.was_deleted(path)
+        buffer.unlinked_first = self.writers.was_deleted(path)
         try:
-            await self._run_commit(shadow)
+            await self._run_commit(buffer)
             self.writers.remove_pending(node)
-            self.writers.forget_refusal(path, shadow.opener)
+            self.writers.forget_rejection(path, buffer.opener)
         except (InvalidContent, Conflict):
-            self.writers.note_refused(path, shadow.opener)
+            self.writers.note_rejected(path, buffer.opener)
             raise
         finally:
-            # Committed: the name leads to the new version. Rejected: the old version has its name again.
+            # Committed: the name has the new version. Rejected: it has the old one again.
             self.writers.show(path)
             node.parent.invalidate_listing()
-        node.set_stat(shadow.info)
-        await self._announce(node.parent, node.name)
+        node.set_stat(buffer.info)
+        await self._invalidate_name(node.parent, node.name)
 
     async def _run_commit(self, buffer: WriteBuffer) -> None:
-        """Commit a buffer in a worker thread; its writer may go on meanwhile.
+        """Commit a buffer in a worker thread. The writer may continue meanwhile.
 
-        One commit of a buffer at a time: the base of the next one is the version this one makes.
+        One commit of a buffer at a time: the next one is based on the version that this one creates.
         """
-        async with self.threads.queued(buffer.place.location):
+        async with self.threads.queued(buffer.path_info.location):
             if not buffer.is_dirty:
                 return  # another descriptor's flush has committed everything
             request = buffer.begin_commit(self._on_conflict)
@@ -225,66 +225,66 @@ class Files:
                 raise
             buffer.committed(request, result)
 
-    async def _announce(self, directory: Node, name: str) -> None:
-        """Whoever asks for the name, or for the sidecar beside it, is led to the new version from now on."""
+    async def _invalidate_name(self, directory: Node, name: str) -> None:
+        """Invalidate a committed name and its sidecar: the next lookup finds the new version."""
         changed = {name, *(n for n in layout.DOCUMENTS if n in directory.children)}
         notices = [notice for n in changed for notice in self.tree.recheck(directory, n)]
         await invalidate([*notices, *self.tree.recheck_times(directory)])
 
-    # -- a name that moves or goes while it is written ---------------------------------------------------
+    # -- renaming or removing an open attachment -----------------------------------------------------
 
-    async def settle(self, node: Node) -> None:
-        """Commit a new attachment as far as it is: it is to be renamed, and its writer will go on."""
-        shadow = node.buffer
-        assert shadow is not None
-        shadow.written = True
-        await self._run_commit(shadow)
+    async def commit_pending(self, node: Node) -> None:
+        """Commit a pending attachment as it is, before a rename. Its writer may continue."""
+        buffer = node.buffer
+        assert buffer is not None
+        buffer.written = True
+        await self._run_commit(buffer)
         self.writers.remove_pending(node)
-        node.set_stat(shadow.info)
+        node.set_stat(buffer.info)
 
     def retarget_writers(self, path: str, parent: Node, name: str) -> None:
-        """An attachment bears another name: so does what its writers have yet to say."""
+        """An attachment was renamed: its open writers commit to the new name."""
         for node in self.handles.buffered(path):
             assert node.buffer is not None
             node.parent, node.name, node.path = parent, name, parent.path_of(name)
-            node.place = node.buffer.place = classify_path(node.path)
+            node.path_info = node.buffer.path_info = classify_path(node.path)
             for _ in range(node.buffer.writers):
                 self.writers.end(path)
                 self.writers.begin(node.path)
 
     def detach_writers(self, path: str) -> None:
-        """An attachment was removed: what its writers have yet to say belongs nowhere."""
+        """An attachment was removed: its open writers commit nothing any more."""
         for node in self.handles.buffered(path):
             assert node.buffer is not None
             self.writers.remove_pending(node)
             node.buffer.is_detached = True
 
-    # -- letting go --------------------------------------------------------------------------------------
+    # -- releasing -----------------------------------------------------------------------------------
 
     async def release(self, number: int) -> None:
-        shadow = self.handles.get(number).node.buffer
+        buffer = self.handles.get(number).node.buffer
         try:
-            if shadow is not None and shadow.writers == 1 and shadow.is_emptied:
+            if buffer is not None and buffer.writers == 1 and buffer.is_emptied:
                 await self.commit(number, at_end=True)
         finally:
             self._close_handle(self.handles.pop(number))
 
     def _close_handle(self, handle: Handle) -> None:
         handle.close()
-        shadow = handle.node.buffer
-        if shadow is None:
+        buffer = handle.node.buffer
+        if buffer is None:
             return
-        shadow.writers -= 1
-        self.writers.end(shadow.place.path)
-        if shadow.is_idle:
+        buffer.writers -= 1
+        self.writers.end(buffer.path_info.path)
+        if buffer.is_idle:
             self.writers.remove_pending(handle.node)
-            shadow.discard()  # refused bytes are kept among the rejects; what never was complete is gone
+            buffer.discard()  # rejected bytes are kept as rejects; incomplete writes are lost
             self.tree.nodes.drop_unused(handle.node)
 
     # -- sizes -------------------------------------------------------------------------------------------
 
     async def resize(self, node: Node, size: int, number: int | None) -> None:
-        """ftruncate on a shadow waits for its flush; truncate by path is a commit of its own."""
+        """Truncate. On a write buffer it takes effect at the flush; by path it commits at once."""
         if node.buffer is not None:
             node.buffer.truncate(size)
         elif node.is_version:
@@ -301,16 +301,16 @@ class Files:
                 os.close(fd)
 
     async def _truncate_version(self, node: Node, size: int) -> None:
-        """The new version is another node's; readers of this one keep theirs, and the name leads on."""
-        place = node.disk_path
-        assert place.location is not None
+        """Commit a truncated version as a new node. Readers keep the old one."""
+        path_info = node.disk_path
+        assert path_info.location is not None
         assert node.parent is not None
-        base = self.names.version(place) if place.kind in CHECKED else None
+        base = self.names.version(path_info) if path_info.kind in CHECKED else None
         await self.threads.run(
-            partial(self.names.truncate, place, size, base=base, on_conflict=self._on_conflict), place.location
+            partial(self.names.truncate, path_info, size, base=base, on_conflict=self._on_conflict), path_info.location
         )
         node.parent.invalidate_listing()
-        await self._announce(node.parent, node.name)
+        await self._invalidate_name(node.parent, node.name)
 
 
 def _identity(info: os.stat_result) -> tuple[int, int, int]:
@@ -318,7 +318,7 @@ def _identity(info: os.stat_result) -> tuple[int, int, int]:
 
 
 def require_writable(node: Node, *, read_only: bool) -> None:
-    """What exists only in the mount, and anything in a read-only mount, cannot be written."""
+    """Raise for virtual files, and for every file of a read-only mount."""
     if read_only:
         raise Generated("the mount is read-only")
     if node.is_generated:

@@ -1,8 +1,8 @@
-"""Tells the kernel what changed, never from inside the handler it would block.
+"""Invalidation of kernel caches, without deadlocks.
 
-Forgetting an entry waits for the directory's lock, which the caller of rename, create, unlink, mkdir and rmdir
-holds until we answer; forgetting pages waits for a read that we have yet to answer. So it is always done in a
-thread of its own limiter, never with a session's lock held, and only flush and fsync may await it.
+Invalidating an entry waits for the directory's lock, which the kernel holds during rename, create, unlink, mkdir
+and rmdir until we answer. Invalidating pages waits for reads that we have not answered yet. So invalidations run
+in threads with their own limiter, never with a session's lock held, and only flush and fsync may await them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fusefs.tree.nodes import Invalidation
 log = logging.getLogger("grovefs.mount")
 
 _LIMITER = trio.CapacityLimiter(4)
-_SOON_LIMITER = trio.CapacityLimiter(32)  # these may wait long: for a directory whose lock waits for a session's
+_LATER_LIMITER = trio.CapacityLimiter(32)  # these may wait for a directory locked by a request that waits for a session
 
 
 async def invalidate(notices: Sequence[Invalidation]) -> None:
@@ -29,10 +29,10 @@ async def invalidate(notices: Sequence[Invalidation]) -> None:
 
 
 def invalidate_later(notices: Sequence[Invalidation]) -> None:
-    """For handlers that must answer first."""
+    """Invalidate after the handler has answered."""
     if notices:
         spawn_guarded(
-            "telling the kernel", lambda: trio.to_thread.run_sync(_invalidate, notices, limiter=_SOON_LIMITER)
+            "kernel cache invalidation", lambda: trio.to_thread.run_sync(_invalidate, notices, limiter=_LATER_LIMITER)
         )
 
 
@@ -45,5 +45,5 @@ def _invalidate(notices: Sequence[Invalidation]) -> None:
                 pyfuse3.invalidate_inode(notice.inode, attr_only=not notice.pages)
         except OSError as error:
             if error.errno == errno.ENOENT:
-                continue  # it knew nothing of it
-            log.warning("the kernel could not be told of a change: %s", error)
+                continue  # not in the kernel's cache
+            log.warning("kernel cache invalidation failed: %s", error)

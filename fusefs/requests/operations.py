@@ -1,7 +1,7 @@
-"""pyfuse3.Operations: decode, call, encode. What a name means is the tree's affair, the rules are the store's.
+"""Request handlers of pyfuse3: decode the request, call tree and store, encode the reply.
 
-Between two awaits a handler owns all in-memory state. In rename, create, unlink, mkdir and rmdir the caller
-holds the directory's lock until we answer, so nothing is told to the kernel there; flush and fsync may.
+Between two awaits a handler owns all in-memory state. During rename, create, unlink, mkdir and rmdir the kernel
+holds the directory's lock until we answer, so these must not await an invalidation; flush and fsync may.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fusefs.requests.timings import Timings
 from fusefs.tree.directory_watches import DirectoryWatches
 from fusefs.tree.nodes import Listing, Node
 from fusefs.tree.tree import Tree
-from fusefs.tree.writers import LIMBO_S, HiddenName, Writers
+from fusefs.tree.writers import HIDDEN_S, HiddenName, Writers
 from fusefs.views.base import View, VirtualLink
 from store import Store, layout
 from store.disk.file import Stamp
@@ -36,10 +36,10 @@ from store.path_kinds import PathKind, classify_path
 
 log = logging.getLogger("grovefs.mount")
 
-# A directory of this size (of its own, not of what is in it) is listed in a thread: thousands of names take long.
+# Directories with this st_size have thousands of names: list them in a worker thread.
 _LARGE_DIR_BYTES = 64 << 10
-# Names in one directory that the kernel may remember as absent: each is kept here too, until one is made.
-_MOST_ABSENT = 1000
+# Negative cache entries per directory. Each name is kept in memory here too.
+_MAX_ABSENT = 1000
 
 Views = Callable[[Callable[[], dict[str, object]]], Mapping[str, View]]
 
@@ -56,15 +56,15 @@ class Operations(pyfuse3.Operations):
         *,
         overwrite: bool = False,
         read_only: bool = False,
-        limbo_s: float = LIMBO_S,
+        hidden_s: float = HIDDEN_S,
     ) -> None:
         super().__init__()
         self.store = store
         self.timings = Timings()
-        self.writers = Writers(limbo_s)
+        self.writers = Writers(hidden_s)
         self.watches = DirectoryWatches(store.home)
-        self.companion = CpuFollower()
-        self.threads = Threads(self.companion)
+        self.cpu_follower = CpuFollower()
+        self.threads = Threads(self.cpu_follower)
         self.tree = Tree(store, views(self.stats), self.writers, self.watches)
         self.files = Files(self.tree, self.writers, self.threads, overwrite=overwrite)
         self.entries = DirectoryEntries(self.files, overwrite=overwrite, read_only=read_only)
@@ -77,27 +77,27 @@ class Operations(pyfuse3.Operations):
         return {"requests": self.timings.counts(), "microseconds": self.timings.snapshot(), "nodes": len(self._nodes)}
 
     def close(self) -> None:
-        """What was taken away through this mount, and not brought back, is gone with it."""
-        for limbo in self.writers.all_hidden():
+        """Delete names that are still hidden, and close all files."""
+        for hidden in self.writers.all_hidden():
             try:
-                self._delete_hidden(limbo)
+                self._delete_hidden(hidden)
             except (StoreError, OSError) as error:
-                log.warning("%s stays: %s", limbo.place.path, error)
+                log.warning("%s was not deleted: %s", hidden.path_info.path, error)
         self._handles.close_all()
         self.watches.close()
 
     # -- names -------------------------------------------------------------------------------------
 
     async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
-        self.companion.follow(ctx.pid)
+        self.cpu_follower.follow(ctx.pid)
         parent, text = self._nodes.get(parent_inode), os.fsdecode(name)
-        private = self.writers.reserved_for(ctx.pid, parent, text)
+        private = self.files.pending_opens.reserved_for(ctx.pid, parent, text)
         if private is not None:
             private.lookups += 1
             return attributes(private)
-        if self.files.pins.is_reserved(ctx.pid, parent, text):
-            look, hold = (lambda: self.tree.lookup(parent, text)), self.files.open_exact_version
-            return self._entry(self.files.pins.pin(ctx.pid, look, hold))
+        if self.files.pending_opens.expects_reader(ctx.pid, parent, text):
+            look, open_version = (lambda: self.tree.lookup(parent, text)), self.files.open_exact_version
+            return self._entry(self.files.pending_opens.pin(ctx.pid, look, open_version))
         if self.tree.is_slow(parent, text):
             item = await self.threads.run(lambda: self.tree.find_item(parent, text))
             return self._entry(self.tree.virtual_node(parent, text, item))
@@ -109,8 +109,8 @@ class Operations(pyfuse3.Operations):
             return absent()
 
     def _can_cache_negative(self, parent: Node, name: str) -> bool:
-        """Whether whoever makes this name is sure to be noticed; what has a meaning may appear in other ways."""
-        if not parent.is_watched or parent.place is None or len(parent.absent) >= _MOST_ABSENT or is_reject(name):
+        """Whether the creation of this name is always noticed. Only foreign files: others can appear by a commit."""
+        if not parent.is_watched or parent.path_info is None or len(parent.absent) >= _MAX_ABSENT or is_reject(name):
             return False
         if classify_path(parent.path_of(name)).kind is not PathKind.FOREIGN:
             return False
@@ -135,13 +135,13 @@ class Operations(pyfuse3.Operations):
         return attrs
 
     def _refresh(self, node: Node) -> None:
-        """A version stays what it was; anything else is what the disk says now."""
+        """Stat the node again, unless it is a version, which never changes."""
         if node.is_generated or node.buffer is not None or node.is_version or node.listing is not None:
-            return  # what a directory's listing is remembered of has not changed since
+            return  # a directory with a cached listing has not changed
         info = self.store.names.stat(node.path)
         if info is not None and node.info is not None and info.st_ino == node.info.st_ino:
             node.set_stat(info)
-        elif (handle := self._handles.find_file(node)) is not None:  # its name is gone, or another's
+        elif (handle := self._handles.find_file(node)) is not None:  # its name was removed or reused
             node.set_stat(os.fstat(handle.fd))
 
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
@@ -156,20 +156,20 @@ class Operations(pyfuse3.Operations):
     # -- directories -------------------------------------------------------------------------------
 
     async def opendir(self, inode: int, ctx: RequestContext) -> int:
-        self.companion.follow(ctx.pid)
+        self.cpu_follower.follow(ctx.pid)
         node = self._nodes.get(inode)
         return self._handles.add_listing(node, await self._list(node))
 
     async def _list(self, node: Node) -> Listing:
-        is_large = node.place is None or (node.info is not None and node.info.st_size >= _LARGE_DIR_BYTES)
+        is_large = node.path_info is None or (node.info is not None and node.info.st_size >= _LARGE_DIR_BYTES)
         if node.listing is not None or not is_large:
             return self.tree.listing(node)
         changes = node.changes
-        return self.tree.remember(node, await self.threads.run(lambda: self.tree.scan(node)), changes)
+        return self.tree.cache_listing(node, await self.threads.run(lambda: self.tree.scan(node)), changes)
 
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         directory, listing = self._handles.listing(fh)
-        if start_id == 0 and listing.is_stale:  # from the beginning again: rewinddir(3)
+        if start_id == 0 and listing.is_stale:  # rewinddir(3)
             listing = await self._list(directory)
             self._handles.relist(fh, listing)
         names = listing.names
@@ -188,21 +188,21 @@ class Operations(pyfuse3.Operations):
         self._handles.drop_listing(fh)
 
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
-        """Renames and commits last before they are answered; other changes of names once they are synced."""
+        """Sync a directory. Renames and commits are synced before the reply; other changes of names are synced here."""
         directory, _ = self._handles.listing(fh)
         if not directory.is_generated:
             await self.threads.run(lambda: self.store.names.sync_dir(directory.path))
 
-    # -- names that come, go and move --------------------------------------------------------------
+    # -- changing names ------------------------------------------------------------------------------
 
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
-        return self._entry(await self.entries.make_dir(*self.entries.changing(parent_inode, name)))
+        return self._entry(await self.entries.make_dir(*self.entries.writable_parent(parent_inode, name)))
 
     async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
-        await self.entries.remove_dir(*self.entries.changing(parent_inode, name))
+        await self.entries.remove_dir(*self.entries.writable_parent(parent_inode, name))
 
     async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
-        await self.entries.unlink(*self.entries.changing(parent_inode, name))
+        await self.entries.unlink(*self.entries.writable_parent(parent_inode, name))
 
     async def rename(
         self,
@@ -217,27 +217,27 @@ class Operations(pyfuse3.Operations):
         if old.is_generated and new.is_generated and not flags & pyfuse3.RENAME_EXCHANGE:  # mv asks for NOREPLACE
             await self.entries.move_item((old, os.fsdecode(name_old)), (new, os.fsdecode(name_new)))
             return
-        source = self.entries.changing(parent_inode_old, name_old)
-        target = self.entries.changing(parent_inode_new, name_new)
+        source = self.entries.writable_parent(parent_inode_old, name_old)
+        target = self.entries.writable_parent(parent_inode_new, name_new)
         if flags & pyfuse3.RENAME_EXCHANGE:
             await self.entries.exchange(source, target)
         else:
             await self.entries.rename(source, target, replace=not flags & pyfuse3.RENAME_NOREPLACE)
 
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
-        parent, text = self.entries.changing(parent_inode, name)
+        parent, text = self.entries.writable_parent(parent_inode, name)
         return self._entry(self.entries.symlink(parent, text, os.fsdecode(target)))
 
     async def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext) -> EntryAttributes:
-        raise Protected("two names for one file would be two sessions in one")
+        raise Protected("hard links are not supported: one file is one session")
 
     async def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: RequestContext) -> EntryAttributes:
-        raise Protected("only files, directories and links can be made here")
+        raise Protected("only files, directories and symbolic links can be created")
 
     # -- open files --------------------------------------------------------------------------------
 
     async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
-        self.companion.follow(ctx.pid)
+        self.cpu_follower.follow(ctx.pid)
         node = self._nodes.get(inode)
         if flags & WRITING:
             require_writable(node, read_only=self._read_only)
@@ -246,7 +246,7 @@ class Operations(pyfuse3.Operations):
     async def create(
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
-        parent, text = self.entries.changing(parent_inode, name)
+        parent, text = self.entries.writable_parent(parent_inode, name)
         opened, node = self.files.create(parent, text, mode & ~ctx.umask & 0o7777, flags)
         if node.buffer is not None:
             node.buffer.opener = ctx.pid
@@ -272,13 +272,11 @@ class Operations(pyfuse3.Operations):
     ) -> EntryAttributes:
         node = self._nodes.get(inode)
         require_writable(node, read_only=self._read_only)
-        is_edit = fields.update_size  # truncate(2): another try, judged by itself
-        if node.buffer is None and not is_edit and self.writers.was_refused(node.path, ctx.pid):
-            raise InvalidContent(
-                node.path, Problem("what it was to belong to was refused; the session stays as it was")
-            )
+        is_new_write = fields.update_size  # truncate(2) starts a new write
+        if node.buffer is None and not is_new_write and self.writers.was_rejected(node.path, ctx.pid):
+            raise InvalidContent(node.path, Problem("the write before this was rejected; attributes were not changed"))
         if fields.update_uid or fields.update_gid:
-            _refuse_new_owner(node, attr, fields)
+            _check_owner(node, attr, fields)
         if fields.update_size:
             await self.files.resize(node, attr.st_size, fh)
         mode = attr.st_mode if fields.update_mode else None
@@ -294,18 +292,18 @@ class Operations(pyfuse3.Operations):
 
     async def _set_attributes(self, node: Node, mode: int | None, times: tuple[int, int] | None) -> None:
         handle = self._handles.find_file(node)
-        if handle is not None and not node.is_version:  # its name may be gone, or another's
+        if handle is not None and not node.is_version:  # its name may have been removed or reused
             if mode is not None:
                 os.fchmod(handle.fd, stat.S_IMODE(mode))
             if times is not None:
                 os.utime(handle.fd, ns=times)
             node.set_stat(os.fstat(handle.fd))
             return
-        place = node.disk_path
+        path_info = node.disk_path
         await self.threads.run(
-            lambda: self.store.names.set_attributes(place, mode=mode, times_ns=times), place.location
+            lambda: self.store.names.set_attributes(path_info, mode=mode, times_ns=times), path_info.location
         )
-        node.set_stat(self.store.names.stat(place.path) or node.info)
+        node.set_stat(self.store.names.stat(path_info.path) or node.info)
 
     # -- the rest ----------------------------------------------------------------------------------
 
@@ -317,7 +315,7 @@ class Operations(pyfuse3.Operations):
         return answer
 
     async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
-        raise FUSEError(errno.ENOSYS)  # once answered so, the kernel stops asking before every write
+        raise FUSEError(errno.ENOSYS)  # after ENOSYS the kernel stops asking before every write
 
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
         raise FUSEError(errno.ENOSYS)
@@ -328,33 +326,30 @@ class Operations(pyfuse3.Operations):
     async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
         raise FUSEError(errno.ENOSYS)
 
-    # -- what goes on besides requests; guarded as they are ----------------------------------------
+    # -- background tasks ----------------------------------------------------------------------------
 
     async def follow(self) -> None:
         await self.follower.run()
 
-    # -- limbo -------------------------------------------------------------------------------------
-
     async def expire_hidden(self) -> None:
-        """What was taken away ten seconds ago, and not replaced, is gone; a pinned one is back."""
-        self.files.pins.expire()
-        for node in self.writers.expire():
+        """Delete names hidden for ten seconds without a replacement. A pinned session is shown again."""
+        for node in self.files.pending_opens.expire():
             self._nodes.drop_unused(node)
-        for limbo in self.writers.overdue():
+        for hidden in self.writers.overdue():
             try:
-                await self.threads.run(lambda limbo=limbo: self._delete_hidden(limbo), limbo.place.location)  # type: ignore[misc]
+                await self.threads.run(lambda hidden=hidden: self._delete_hidden(hidden), hidden.path_info.location)  # type: ignore[misc]
             except (StoreError, OSError) as error:
-                log.warning("%s stays: %s", limbo.place.path, error)
-            if self.writers.hidden(limbo.place.path) is limbo:
-                self.writers.show(limbo.place.path)
-                self._invalidate_listing(limbo.place.path.rpartition("/")[0])
+                log.warning("%s was not deleted: %s", hidden.path_info.path, error)
+            if self.writers.hidden(hidden.path_info.path) is hidden:
+                self.writers.show(hidden.path_info.path)
+                self._invalidate_listing(hidden.path_info.path.rpartition("/")[0])
 
-    def _delete_hidden(self, limbo: HiddenName) -> None:
-        if self.writers.hidden(limbo.place.path) is not limbo:
-            return  # a new version came while this waited for its turn
-        info = self.store.names.stat(limbo.place.path)
-        if info is not None and Stamp.of(info) == limbo.stamp:
-            self.store.names.remove_file(limbo.place)
+    def _delete_hidden(self, hidden: HiddenName) -> None:
+        if self.writers.hidden(hidden.path_info.path) is not hidden:
+            return  # replaced while this waited for the session
+        info = self.store.names.stat(hidden.path_info.path)
+        if info is not None and Stamp.of(info) == hidden.stamp:
+            self.store.names.remove_file(hidden.path_info)
 
     def _invalidate_listing(self, path: str) -> None:
         node: Node | None = self.tree.root
@@ -368,14 +363,14 @@ def _file_info(opened: OpenReply) -> FileInfo:
     return FileInfo(fh=opened.number, direct_io=opened.direct_io, keep_cache=opened.keep_cache)
 
 
-def _refuse_new_owner(node: Node, attr: EntryAttributes, fields: pyfuse3.SetattrFields) -> None:
+def _check_owner(node: Node, attr: EntryAttributes, fields: pyfuse3.SetattrFields) -> None:
     owner = (node.info.st_uid, node.info.st_gid) if node.info is not None else (os.geteuid(), os.getegid())
     wanted = (
         attr.st_uid if fields.update_uid else owner[0],
         attr.st_gid if fields.update_gid else owner[1],
     )
     if wanted != owner:
-        raise Protected(f"{node.path} belongs to whom it belongs")
+        raise Protected(f"{node.path}: changing the owner is not supported")
 
 
 def _times(node: Node, attr: EntryAttributes, fields: pyfuse3.SetattrFields) -> tuple[int, int] | None:

@@ -1,16 +1,16 @@
-"""The request loop: pyfuse3's own, without a scheduler pass per request.
+"""The request loop: pyfuse3's loop without a scheduler pass per request.
 
-pyfuse3 waits for each request in trio: an epoll_ctl, an epoll_wait and a hand-over of its lock, three quarters of
-what a small request costs. It looks `trio` up as a global of its own; what is put there instead keeps the lock with
-who has it, and looks for the next request with select(2) before it goes back to trio. It sleeps in it where the caller
-needs our CPU to go on, and spins where the caller has one of its own: to wake a CPU that went to sleep takes several
-times what answering does, above all in a virtual machine.
+pyfuse3 waits for each request in trio: an epoll_ctl, an epoll_wait and a lock hand-over, three quarters of the
+cost of a small request. It uses a module global `trio`. `install` replaces that global by an object whose lock
+stays with its holder, and which polls for the next request with select(2) before it waits in trio. The poll
+sleeps if the caller needs our CPU, and spins if the caller runs on another CPU: waking an idle CPU takes several
+times longer than answering, above all in a virtual machine.
 
-    a request answered at once → the next one, at once
-    nothing came for a moment, or some milliseconds have passed → trio's own wait: the others get their turn
-    a handler waits for something → another reader takes over, or the mount would stand still until it is done
+    a request was answered without waiting → poll for the next one
+    no request for a moment, or some milliseconds passed → wait in trio, so other tasks run
+    a handler waits → another reader task takes the lock, otherwise the mount would block until it is done
 
-Where pyfuse3 has no such hook its own loop serves, and the log says so.
+If pyfuse3 has no such global, its own loop is used and a warning is logged.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from fusefs.switches import enabled
 
 log = logging.getLogger("grovefs.mount")
 
-GRACE_S = 0.0001  # how long to look for the next request, asleep
-SPIN_S = 0.0002  # … awake: what grep or tar do with a file before they open the next takes less
-# At the latest then everybody else gets their turn: soon while handlers wait for threads, else timers can wait longer.
+GRACE_S = 0.0001  # how long to poll for the next request, sleeping
+SPIN_S = 0.0002  # … spinning: grep and tar take less between two files
+# How long other tasks may wait: short while handlers wait for threads, longer for timers.
 BUSY_TURN_S = 0.002
 TURN_S = 0.01
-BUSY_S = 1.0  # since a handler waited last
+BUSY_S = 1.0  # after a handler last waited
 
 
 class _Done:
-    """Awaited, it is over at once, without a coroutine made for it."""
+    """An awaitable that completes immediately, without creating a coroutine."""
 
     def __await__(self) -> Generator[Any, Any, None]:
         return cast("Generator[Any, Any, None]", iter(()))
@@ -51,10 +51,10 @@ _DONE = _Done()
 
 
 class RequestLock(trio.abc.Instrument):
-    """Who reads requests: the lock that pyfuse3's tasks pass round, and the wait they do with it."""
+    """The lock of pyfuse3's reader tasks, and their wait for the next request."""
 
-    def __init__(self, companion: CpuFollower) -> None:
-        self._companion = companion
+    def __init__(self, cpu_follower: CpuFollower) -> None:
+        self._cpu_follower = cpu_follower
         self._holder: Task | None = None
         self._parked: deque[Task] = deque()
         self._is_waiting = False  # the holder is in trio's own wait
@@ -85,11 +85,11 @@ class RequestLock(trio.abc.Instrument):
         await trio.lowlevel.wait_task_rescheduled(give_up)
 
     def __aexit__(self, *_: object) -> Awaitable[None]:
-        """It stays with its holder, who is about to answer and to come back."""
+        """Keep the lock: the holder answers the request and comes back."""
         return _DONE
 
     def after_task_step(self, task: Task) -> None:
-        """Its holder stopped, and not to wait for requests: a handler waits for something, or it is gone."""
+        """Pass the lock on if the holder paused in a handler or ended, and does not wait for requests."""
         if self._holder is task and not self._is_waiting:
             self._busy_until = time.monotonic() + BUSY_S
             self._holder = None
@@ -99,13 +99,13 @@ class RequestLock(trio.abc.Instrument):
     # -- the wait --------------------------------------------------------------------------------------
 
     def wait_readable(self, fd: int) -> Awaitable[None]:
-        # Only with another reader parked: pyfuse3 starts one whenever it sees none, and it has to get there first.
+        # Poll only if another reader is parked: pyfuse3 starts one if it has none, and that one must run first.
         if self._parked and time.monotonic() < self._turn_ends and self._comes_soon(fd):
             return _DONE
         return self._wait(fd)
 
     def _comes_soon(self, fd: int) -> bool:
-        if not self._companion.is_apart:
+        if not self._cpu_follower.is_apart:
             return bool(select.select([fd], (), (), GRACE_S)[0])
         ends = time.perf_counter() + SPIN_S
         while not select.select([fd], (), (), 0)[0]:
@@ -123,14 +123,14 @@ class RequestLock(trio.abc.Instrument):
         self._turn_ends = now + (BUSY_TURN_S if now < self._busy_until else TURN_S)
 
 
-def install(companion: CpuFollower) -> list[trio.abc.Instrument]:
-    """Put the loop in place, before pyfuse3.init; returns what trio.run must be given as instruments."""
+def install(cpu_follower: CpuFollower) -> list[trio.abc.Instrument]:
+    """Install the loop before pyfuse3.init. Returns the instruments for trio.run."""
     if not enabled("loop"):
         return []
     if getattr(pyfuse3, "trio", None) is not trio:
-        log.warning("this pyfuse3 looks trio up in another way: requests are served by its own, slower loop")
+        log.warning("this version of pyfuse3 is not supported by the fast request loop; using its own, slower loop")
         return []
-    reader = RequestLock(companion)
+    reader = RequestLock(cpu_follower)
     lowlevel = SimpleNamespace(
         wait_readable=reader.wait_readable,
         current_task=trio.lowlevel.current_task,

@@ -1,8 +1,8 @@
-"""The single door from trio to blocking work.
+"""Worker threads for blocking work.
 
-Work on one session queues on a lock of that session before it takes a thread, so that forty writers
-waiting for one session cannot hold all the threads that its holder needs. A started commit is never
-abandoned: who asked may be gone, the answer is awaited all the same.
+Work on one session first waits for that session's lock and then takes a thread. Otherwise forty writers
+waiting for one session could occupy all threads, including the one its lock holder needs. A started commit is
+never cancelled, even if the requesting process has ended.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _LIMITER = trio.CapacityLimiter(16)
 
 
 class Threads:
-    def __init__(self, companion: CpuFollower) -> None:
-        self._companion = companion
+    def __init__(self, cpu_follower: CpuFollower) -> None:
+        self._cpu_follower = cpu_follower
         self._queues: dict[object, tuple[trio.Lock, int]] = {}
 
     async def run(self, work: Callable[[], T], session: object = None) -> T:
-        """Do blocking work in a thread, one at a time for each session."""
+        """Run blocking work in a thread, one at a time per session."""
         async with self.queued(session):
-            return await trio.to_thread.run_sync(self._anywhere, work, limiter=_LIMITER)
+            return await trio.to_thread.run_sync(self._run_unpinned, work, limiter=_LIMITER)
 
-    def _anywhere(self, work: Callable[[], T]) -> T:
-        self._companion.unpin_thread()
+    def _run_unpinned(self, work: Callable[[], T]) -> T:
+        self._cpu_follower.unpin_thread()
         return work()
 
     @asynccontextmanager

@@ -1,12 +1,12 @@
-"""Request statistics: how many requests of each kind came, and how long they took."""
+"""Request statistics: counts and durations per operation."""
 
 from __future__ import annotations
 
-_BUCKETS = 64  # powers of two of 1.024 µs: longer than any request takes
+_BUCKETS = 64  # powers of two of 1.024 µs: more than any request takes
 
 
 class Timings:
-    """A histogram for each operation."""
+    """A histogram of durations per operation."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, list[int]] = {}
@@ -21,7 +21,7 @@ class Timings:
         return {operation: sum(buckets) for operation, buckets in sorted(self._buckets.items())}
 
     def snapshot(self) -> dict[str, dict[str, int]]:
-        """For each operation: the number of requests below each power of two of microseconds."""
+        """Number of requests per operation below each power of two of microseconds."""
         return {
             operation: {f"<{1 << power} us": count for power, count in enumerate(buckets) if count}
             for operation, buckets in sorted(self._buckets.items())

@@ -1,4 +1,4 @@
-"""Open files: a pinned version to read, a shadow to write, or the file itself."""
+"""Open files: a version to read, a write buffer, or the file itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Handle(Protocol):
 
 @dataclass
 class FileHandle:
-    """A descriptor of the file itself: a version that stays while it is open, a log, a foreign file."""
+    """A descriptor of the file itself: a version, a log or a foreign file."""
 
     node: Node
     fd: int
@@ -32,7 +32,7 @@ class FileHandle:
 
     def write(self, offset: int, data: bytes) -> int:
         self.has_written = True
-        # The kernel works out where an append goes from the size it remembers; only the file itself knows.
+        # The kernel computes the offset of an append from its cached size, which may be outdated.
         return os.write(self.fd, data) if self.appends else os.pwrite(self.fd, data, offset)
 
     def close(self) -> None:
@@ -41,7 +41,7 @@ class FileHandle:
 
 @dataclass
 class DataHandle:
-    """A generated file, as it was when it was opened."""
+    """A generated file, rendered when it was opened."""
 
     node: Node
     data: bytes
@@ -58,11 +58,11 @@ class DataHandle:
 
 @dataclass
 class BufferHandle:
-    """One of the descriptors through which a writer fills its shadow."""
+    """An open descriptor of a write buffer."""
 
     node: Node
     appends: bool = False
-    is_reader: bool = False  # who only looks at what is being made commits nothing by closing it
+    is_reader: bool = False  # opened read-only: closing it commits nothing
 
     def read(self, offset: int, size: int) -> bytes:
         assert self.node.buffer is not None
@@ -77,7 +77,7 @@ class BufferHandle:
 
 
 class Handles:
-    """Numbers for open files and directories."""
+    """File handle numbers of open files and directories."""
 
     def __init__(self) -> None:
         self._next = 1
@@ -93,13 +93,13 @@ class Handles:
         return self._open[number]
 
     def find_file(self, node: Node) -> FileHandle | None:
-        """An open descriptor of a file, if there is one: all that leads to it once its name is gone."""
+        """An open descriptor of the node: the only access to a file whose name was removed."""
         return next((h for h in self._open.values() if isinstance(h, FileHandle) and h.node is node), None)
 
     def buffered(self, path: str) -> list[Node]:
-        """The private nodes through which a path is being written."""
+        """Private nodes with an open handle for this path."""
         nodes = {h.node.inode: h.node for h in self._open.values() if isinstance(h, BufferHandle)}
-        return [node for node in nodes.values() if node.buffer is not None and node.buffer.place.path == path]
+        return [node for node in nodes.values() if node.buffer is not None and node.buffer.path_info.path == path]
 
     def pop(self, number: int) -> Handle:
         return self._open.pop(number)

@@ -1,9 +1,9 @@
-"""Inode ↔ node: what the kernel has heard of, and for how long.
+"""Nodes: the files and directories that the kernel knows, by inode number.
 
-A node keeps its number while the kernel knows it, also across rename and unlink. A document or an
-attachment is one node for each version, so pages the kernel has cached of it are right for ever: a new
-version is a new node under the same name. Numbers are hashed from path and version, so that they are the
-same after a remount, as backup tools wish.
+A node keeps its inode number while the kernel knows it, also across rename and unlink. Each version of a
+document or attachment is a node: a new version is a new node under the same name, so cached pages never
+become stale. Numbers are hashed from path and version. They are the same after a remount, which backup
+tools rely on.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ ROOT_INODE = 1
 
 
 class RetryLookup(StoreError):
-    """The node is not what its name leads to now; the kernel looks the name up once more, and comes again."""
+    """The name has another node now. Answered ESTALE: the kernel repeats the lookup and the request once."""
 
 
 class Invalidation(NamedTuple):
-    """What the kernel is to forget: where a name in a directory leads, or what it knows of a node."""
+    """A cache entry that the kernel must drop: a name in a directory, or a node's attributes and pages."""
 
     inode: int
     name: bytes | None = None
-    pages: bool = False  # of a node: its bytes too, not only its attributes
+    pages: bool = False  # drop the node's cached pages too, not only its attributes
 
 
 @dataclass(eq=False, slots=True)
 class Listing:
-    """The names in a directory, in order, and what each was like if nothing changed since."""
+    """The sorted names in a directory, and their stat results while nothing has changed."""
 
     names: list[str]
     infos: dict[str, os.stat_result] = field(default_factory=dict)
@@ -49,49 +49,49 @@ class Listing:
     is_stale: bool = False
 
     def knows(self, name: str) -> bool:
-        place = bisect_left(self.names, name)
-        return place < len(self.names) and self.names[place] == name
+        position = bisect_left(self.names, name)
+        return position < len(self.names) and self.names[position] == name
 
     def mark_stale(self) -> None:
-        """Something changed: the names stay for who is reading them, but each is looked at anew."""
+        """Drop the stat results after a change. The names stay for a readdir in progress."""
         self.infos, self.is_stale = {}, True
 
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """One file or directory as the kernel knows it."""
+    """One file or directory known to the kernel."""
 
     inode: int
     parent: Node | None
     name: str
     path: str  # relative to the home; "" for the root
-    place: PathInfo | None  # what the store says of the path; None of what exists only in the mount
-    info: os.stat_result | None = None  # as it was when looked up; what a version's attributes stay
-    item: Item | None = None  # of what exists only in the mount
-    shown_to: int = 0o700  # of what exists only in the mount: who may see it, as the mode of sessions/ says it
-    children: dict[str, Node] = field(default_factory=dict)  # the names in it that the kernel knows
-    listing: Listing | None = None  # of a directory in which nothing changed since
-    changes: int = 0  # how often something changed in this directory: a listing made meanwhile is not to be remembered
-    absent: set[str] = field(default_factory=set)  # names in it that the kernel was told lead nowhere
-    is_watched: bool = False  # changes in this directory are told to us
-    encoded: Any = None  # its attributes as the kernel wants them
-    buffer: WriteBuffer | None = None  # of a writer's private node
-    shown_inode: int | None = None  # what fstat says of a private node: vim compares it with what stat said
+    path_info: PathInfo | None  # None for virtual files and directories
+    info: os.stat_result | None = None  # from the lookup; constant for a version
+    item: Item | None = None  # for virtual files and directories
+    shown_to: int = 0o700  # permission mask of virtual files: the mode of sessions/
+    children: dict[str, Node] = field(default_factory=dict)  # by name; only those that the kernel knows
+    listing: Listing | None = None  # cached while nothing changes in this directory
+    changes: int = 0  # number of changes in this directory: a listing made meanwhile must not be cached
+    absent: set[str] = field(default_factory=set)  # names that the kernel has cached as absent
+    is_watched: bool = False  # an inotify watch reports changes in this directory
+    encoded: Any = None  # cached EntryAttributes
+    buffer: WriteBuffer | None = None  # only in a writer's private node
+    shown_inode: int | None = None  # st_ino of a private node for fstat: vim compares it with that of stat
     created_ns: int | None = None  # when it was created through this mount
-    seen_at_create: dict[str, Stamp | None] = field(default_factory=dict)  # the documents there, as they were then
-    has_set_times: bool = False  # someone gave it the times it has
-    has_old_pages: bool = False  # what the kernel remembers of its bytes may not be what was committed
+    seen_at_create: dict[str, Stamp | None] = field(default_factory=dict)  # documents in its directory then
+    has_set_times: bool = False  # its mtime was set by utimens
+    has_old_pages: bool = False  # the kernel's cached pages may differ from the committed bytes
     lookups: int = 0
 
     @property
     def disk_path(self) -> PathInfo:
-        """The place of what is in the home."""
-        assert self.place is not None, self.path
-        return self.place
+        """The path of a node that exists in the home."""
+        assert self.path_info is not None, self.path
+        return self.path_info
 
     @property
     def is_generated(self) -> bool:
-        return self.place is None
+        return self.path_info is None
 
     @property
     def is_dir(self) -> bool:
@@ -99,10 +99,10 @@ class Node:
 
     @property
     def is_version(self) -> bool:
-        """Whether it stands for one version of a file, and for no other."""
+        """Whether the node is one version of a document or attachment."""
         return (
-            self.place is not None
-            and self.place.kind in VERSIONED
+            self.path_info is not None
+            and self.path_info.kind in VERSIONED
             and (self.info is None or stat.S_ISREG(self.info.st_mode))
         )
 
@@ -110,7 +110,7 @@ class Node:
         return f"{self.path}/{name}" if self.path else name
 
     def set_stat(self, info: os.stat_result | None) -> None:
-        """What the disk says of it now."""
+        """Take a new stat result and drop the cached attributes."""
         self.info, self.encoded = info, None
 
     def invalidate_listing(self) -> None:
@@ -121,7 +121,7 @@ class Node:
 
 
 class Nodes:
-    """Every node the kernel knows, and the one each name leads to now."""
+    """All nodes that the kernel knows, and the current node of each name."""
 
     def __init__(self) -> None:
         self._by_inode: dict[int, Node] = {}
@@ -130,19 +130,19 @@ class Nodes:
         return self._by_inode[inode]
 
     def add(self, node: Node) -> Node:
-        """Make a node known, and its name lead to it."""
+        """Register a node as the current node of its name."""
         self._by_inode[node.inode] = node
         if node.parent is not None:
             node.parent.children[node.name] = node
         return node
 
     def add_private(self, node: Node) -> Node:
-        """Make a node known that only its writer is led to."""
+        """Register a private node: only its writer's lookups return it."""
         self._by_inode[node.inode] = node
         return node
 
     def number(self, path: str, version: object) -> int:
-        """A number for a new node: hashed, and salted while that number is live for another."""
+        """An unused inode number: hashed, with a salt if another node has the number."""
         salt = 0
         while True:
             digest = blake2b(f"{path}\0{version}\0{salt}".encode(errors="surrogateescape"), digest_size=8).digest()
@@ -152,39 +152,40 @@ class Nodes:
             salt += 1
 
     def rename(self, node: Node, parent: Node, name: str) -> None:
-        """The node bears another name, and all below it another path; whatever bore that name is nameless now."""
+        """Give a node another name and update the paths below it. The former node of that name is detached."""
         self.detach(node)
         node.parent, node.name = parent, name
         parent.children[name] = node
         node.path = parent.path_of(name)
-        node.place = classify_path(node.path)
+        node.path_info = classify_path(node.path)
         for below in self.below(node):
             assert below.parent is not None
             below.path = below.parent.path_of(below.name)
-            below.place = classify_path(below.path)
+            below.path_info = classify_path(below.path)
 
     def below(self, node: Node) -> Iterator[Node]:
-        """Every node that a name below this one leads to, from the top down."""
+        """All current nodes below this one, parents before children."""
         for child in list(node.children.values()):
             yield child
             yield from self.below(child)
 
     def detach(self, node: Node) -> None:
-        """The name is gone; who has the node open keeps it."""
+        """Remove a node from its name. The node stays for open handles."""
         if node.parent is not None and node.parent.children.get(node.name) is node:
             del node.parent.children[node.name]
 
     def forget(self, inode: int, count: int) -> None:
-        """The kernel dropped references; the last one takes the node along."""
+        """Subtract lookups that the kernel has dropped. The last one drops the node."""
         node = self._by_inode.get(inode)
         if node is not None and node.parent is not None:
             node.lookups -= count
             self.drop_unused(node)
 
     def drop_unused(self, node: Node) -> None:
-        """A private node also lives while its writer is expected or at work, a directory while it has children.
+        """Drop a node without lookups, then its parents if they are unused.
 
-        A directory may be gone before an old version that was in it, and its number be another node's by then.
+        A private node is kept while a writer is expected or has it open, a directory while it has children.
+        A directory may be dropped before an old version in it, and its number be another node's by then.
         """
         while (
             node.lookups <= 0
@@ -199,7 +200,7 @@ class Nodes:
             node = node.parent
 
     def dropped(self, node: Node) -> None:
-        """Called with each node that is gone; whoever keeps something for it lets go of it."""
+        """Hook, called with each dropped node: the tree releases its watch."""
 
     def __iter__(self) -> Iterator[Node]:
         return iter(list(self._by_inode.values()))

@@ -1,8 +1,8 @@
-"""The namespace: which nodes exist, what a name leads to, what a directory lists.
+"""The namespace of the mount: lookup, listings, and the kernel caches to invalidate.
 
-Below `sessions/`, `projects/` and `state/` the home decides; beside them stand the views. Rejected bytes and
-their reason are shown where they belong, though they lie elsewhere. Nothing here waits, and nothing is told to the
-kernel: who changes something learns here what the kernel must hear.
+Below `sessions/`, `projects/` and `state/` names come from the home; the other top directories are views.
+Rejected bytes and their reason appear next to the document, though they are stored elsewhere. Nothing here
+waits or calls the kernel: methods return the invalidations, and the request handlers send them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from store.disk.rejects import is_reject
 from store.errors import Generated, NotFound
 from store.path_kinds import CHECKED, VERSIONED, PathInfo, PathKind, classify_path, listing_order
 
-_REMEMBER = enabled("listings")
+_CACHE_LISTINGS = enabled("listings")
 
 
 class Tree:
@@ -33,8 +33,8 @@ class Tree:
         self.watches = watches
         self.nodes = Nodes()
         self.nodes.dropped = self._dropped  # type: ignore[method-assign]
-        self._views = views  # by the name of the directory at the top; "" for the files there
-        # What is made here shows what the sessions say: who may not read those has no business here either.
+        self._views = views  # by name of the top directory; "" for the files at the top
+        # Views show content of sessions, so they get the same permissions.
         self._shown_to = store.names.mode_of_sessions
         root = Node(ROOT_INODE, None, "", "", None, item=VirtualDir(time.time_ns()), shown_to=self._shown_to)
         self.root = self.nodes.add(root)
@@ -46,18 +46,18 @@ class Tree:
     # -- lookup ------------------------------------------------------------------------------------------
 
     def lookup(self, parent: Node, name: str) -> Node:
-        """The node a name leads to for everybody but its writer; NotFound if to none."""
+        """The node of a name, for everyone but its writer. Raises NotFound."""
         path = parent.path_of(name)
-        if parent.place is None and path not in layout.STORED:
+        if parent.path_info is None and path not in layout.STORED:
             return self._virtual_node(parent, name, path, self._find_item(path))
         if self.writers.hidden(path) is not None:
-            raise NotFound(f"{path} was taken away")
+            raise NotFound(f"{path} was removed")
         if is_reject(name) and self.store.names.rejects.path(parent.path, name) is not None:
-            return self._rejected(parent, name, path)  # also before a copy that someone made of an older one
+            return self._rejected(parent, name, path)  # hides a copy that a user made of an older one
         is_new = name not in parent.children
         node = self._disk_node(parent, name, path, self.store.names.stat(path))
         if is_new and parent.listing is not None and not parent.listing.knows(name):
-            parent.invalidate_listing()  # it came behind our back, and we are yet to be told
+            parent.invalidate_listing()  # created elsewhere; its inotify event is still to come
         return node
 
     def _disk_node(self, parent: Node, name: str, path: str, info: os.stat_result | None) -> Node:
@@ -68,18 +68,18 @@ class Tree:
             if not _is_equal(present.info, info):
                 present.set_stat(info)
             return present
-        place = classify_path(path)
-        is_version = place.kind in VERSIONED and stat.S_ISREG(info.st_mode)
-        if place.kind in VERSIONED and not is_version and not _is_foreign_dir(place.kind, info):
+        path_info = classify_path(path)
+        is_version = path_info.kind in VERSIONED and stat.S_ISREG(info.st_mode)
+        if path_info.kind in VERSIONED and not is_version and not _is_foreign_dir(path_info.kind, info):
             raise NotFound(f"{path} is not a plain file")
         version = (info.st_ino, info.st_mtime_ns, info.st_ctime_ns) if is_version else info.st_ino
-        node = Node(self.nodes.number(path, version), parent, name, path, place, info=info)
+        node = Node(self.nodes.number(path, version), parent, name, path, path_info, info=info)
         if stat.S_ISDIR(info.st_mode) and self.watches.add(node):
-            node.info = self.store.names.stat(path) or info  # what changed before the watch is not told
+            node.info = self.store.names.stat(path) or info  # changes before the watch are not reported
         return self.nodes.add(node)
 
     def _rejected(self, parent: Node, name: str, path: str) -> Node:
-        """`session.json.rejected` and `session.json.error`, read-only, from where they are kept."""
+        """`session.json.rejected` and `session.json.error`: read-only copies from the rejects directory."""
         kept = self.store.names.rejects.path(parent.path, name)
         info = self.store.names.stat(kept) if kept else None
         data = self.store.names.read(PathInfo(kept, PathKind.FOREIGN, None, name)) if kept else None
@@ -90,12 +90,12 @@ class Tree:
             parent, name, path, VirtualFile(len(data), info.st_mtime_ns, version, lambda: data, is_cacheable=False)
         )
 
-    # -- what is made up ---------------------------------------------------------------------------------
+    # -- views ---------------------------------------------------------------------------------------
 
     def is_slow(self, parent: Node, name: str) -> bool:
-        """Whether a name may take long to look up: then `find_item` in a thread, and `made` with the answer."""
+        """Whether a lookup may be slow: then call `find_item` in a thread, and `virtual_node` with its result."""
         path = parent.path_of(name)
-        if parent.place is not None or path in layout.STORED:
+        if parent.path_info is not None or path in layout.STORED:
             return False
         view, rest = self._view(path)
         return view.is_slow(rest)
@@ -112,7 +112,7 @@ class Tree:
 
     def _view(self, path: str) -> tuple[View, str]:
         if not layout.is_text(path):
-            raise NotFound(f"{path!r} does not exist: what is made up is named in UTF-8")
+            raise NotFound(f"{path!r} does not exist: names in views are UTF-8")
         top, _, rest = path.partition("/")
         return (self._views[top], rest) if top in self._views else (self._views[""], path)
 
@@ -128,18 +128,18 @@ class Tree:
         return self.nodes.add(Node(number, parent, name, path, None, item=item, shown_to=self._shown_to))
 
     def move_item(self, source: Node, name: str, target: Node, new_name: str) -> None:
-        """What `mv` within a view means, if anything."""
+        """Rename within a view, if the view supports it."""
         view, old = self._view(source.path_of(name))
         other, new = self._view(target.path_of(new_name))
         if view is not other:
-            raise Generated(f"{source.path_of(name)} belongs to its view")
+            raise Generated(f"{source.path_of(name)} cannot be moved out of its view")
         view.move(old, new)
 
     # -- listing -----------------------------------------------------------------------------------------
 
     def scan(self, directory: Node) -> Listing:
-        """What is in a directory, in order. May be slow: callable in a thread."""
-        if directory.place is None:
+        """Read a directory, sorted. May be slow; safe to call in a worker thread."""
+        if directory.path_info is None:
             return self._list_items(directory)
         infos = dict(self.store.names.scan(directory.path))
         names = set(infos) - set(self.writers.hidden_in(directory.path))
@@ -155,25 +155,25 @@ class Tree:
         return Listing(sorted({*items, *stored, *self._views} - {""}), items=items)
 
     def listing(self, directory: Node) -> Listing:
-        """As it is remembered, or scanned and remembered."""
+        """The cached listing, or a new one."""
         if directory.listing is not None:
             return directory.listing
-        return self.remember(directory, self.scan(directory), directory.changes)
+        return self.cache_listing(directory, self.scan(directory), directory.changes)
 
-    def remember(self, directory: Node, listing: Listing, changes: int) -> Listing:
-        """Keep a listing, unless something changed since it was begun."""
+    def cache_listing(self, directory: Node, listing: Listing, changes: int) -> Listing:
+        """Cache a listing, unless something changed since the scan began."""
         if directory.changes != changes:
             listing.mark_stale()
-        elif directory.is_watched and _REMEMBER:
+        elif directory.is_watched and _CACHE_LISTINGS:
             directory.listing = listing
         return listing
 
     def entry(self, directory: Node, name: str, listing: Listing) -> Node:
-        """The node of a listed name, by what was seen when it was listed if that still holds."""
+        """The node of a listed name, from the listing's stat result if that is still valid."""
         if name in listing.items:
             return self._virtual_node(directory, name, directory.path_of(name), listing.items[name])
         present = directory.children.get(name)
-        if present is not None and present.place is not None and directory.is_watched:
+        if present is not None and present.path_info is not None and directory.is_watched:
             return present
         info = listing.infos.get(name) if directory.is_watched else None
         if info is not None and self.writers.hidden(directory.path_of(name)) is None:
@@ -183,29 +183,37 @@ class Tree:
     # -- private nodes -----------------------------------------------------------------------------------
 
     def make_private(self, parent: Node, name: str, info: os.stat_result | None, shown: int | None = None) -> Node:
-        """A node for one writer of a name, with a shadow that is still empty."""
-        place = classify_path(parent.path_of(name))
-        base = self.store.names.version(place) if place.kind in CHECKED else None
-        limbo = self.writers.hidden(place.path)
-        if base is not None and base.main is not None and limbo is not None:
-            # Who took it away knew that version, and none that came since.
-            base = base._replace(main=limbo.stamp)
-        shadow = WriteBuffer(self.store, place, base, info)
-        number = self.nodes.number(place.path, ("private", time.monotonic_ns()))
+        """Create a node for one writer, with an empty write buffer."""
+        path_info = classify_path(parent.path_of(name))
+        base = self.store.names.version(path_info) if path_info.kind in CHECKED else None
+        hidden = self.writers.hidden(path_info.path)
+        if base is not None and base.main is not None and hidden is not None:
+            # The writer knew the version that it hid, and none committed since.
+            base = base._replace(main=hidden.stamp)
+        buffer = WriteBuffer(self.store, path_info, base, info)
+        number = self.nodes.number(path_info.path, ("private", time.monotonic_ns()))
         node = Node(
-            number, parent, name, place.path, place, info, buffer=shadow, shown_inode=shown, created_ns=time.time_ns()
+            number,
+            parent,
+            name,
+            path_info.path,
+            path_info,
+            info,
+            buffer=buffer,
+            shown_inode=shown,
+            created_ns=time.time_ns(),
         )
         return self.nodes.add_private(node)
 
-    # -- what changed ------------------------------------------------------------------------------------
+    # -- invalidations -------------------------------------------------------------------------------
 
     def recheck(self, directory: Node, name: str) -> list[Invalidation]:
-        """Look at a name again: what the kernel must hear if it is not what it was."""
+        """Stat a name again. Returns the invalidations if it changed."""
         known, path = directory.children.get(name), directory.path_of(name)
         if known is None:
             return self.forget_absent(directory, name)
-        if known.place is None or self.writers.hidden(path) is not None:
-            return []  # not remembered
+        if known.path_info is None or self.writers.hidden(path) is not None:
+            return []  # not cached by the kernel
         info = self.store.names.stat(path)
         if info is None or not _is_same(known, info):
             self.nodes.detach(known)
@@ -216,14 +224,14 @@ class Tree:
         return [Invalidation(known.inode, pages=not known.is_version and not known.is_dir)]
 
     def forget_absent(self, directory: Node, name: str) -> list[Invalidation]:
-        """The kernel may remember that there was nothing of that name."""
+        """Invalidate a name that the kernel may have cached as absent."""
         if name not in directory.absent:
             return []
         directory.absent.discard(name)
         return [Invalidation(directory.inode, os.fsencode(name))]
 
     def directory_gone(self, directory: Node) -> list[Invalidation]:
-        """A directory is gone, though another may bear its name, and even its number, by now."""
+        """A directory was removed. Another may have its name, or even its inode number, by now."""
         directory.invalidate_listing()
         if directory.parent is None or directory.parent.children.get(directory.name) is not directory:
             return []
@@ -231,15 +239,15 @@ class Tree:
         return [Invalidation(directory.parent.inode, os.fsencode(directory.name))]
 
     def recheck_times(self, directory: Node) -> list[Invalidation]:
-        """A directory's own times change with what is in it."""
-        info = self.store.names.stat(directory.path) if directory.place is not None else None
+        """Stat a directory again: its times change with its entries."""
+        info = self.store.names.stat(directory.path) if directory.path_info is not None else None
         if info is None or (directory.info is not None and _is_equal(directory.info, info)):
             return []
         directory.set_stat(info)
         return [Invalidation(directory.inode)]
 
     def recheck_below(self, directory: Node) -> list[Invalidation]:
-        """A session was renamed: every document below says so, and is another version."""
+        """A session was renamed: its id changed in every document below, so each is a new version."""
         notices: list[Invalidation] = []
         for node in [directory, *self.nodes.below(directory)]:
             node.invalidate_listing()
@@ -249,12 +257,12 @@ class Tree:
 
 
 def _is_foreign_dir(kind: PathKind, info: os.stat_result) -> bool:
-    """Among the attachments there may be directories: git's, or those of rsync --delay-updates."""
+    """Attachments may contain directories, such as those of git or rsync --delay-updates."""
     return kind is not PathKind.DOCUMENT and stat.S_ISDIR(info.st_mode)
 
 
 def _is_same(known: Node, info: os.stat_result) -> bool:
-    """Whether what is there now is what the node stands for."""
+    """Whether the file on disk is still the one of this node."""
     was = known.info
     if was is None or stat.S_IFMT(was.st_mode) != stat.S_IFMT(info.st_mode) or was.st_ino != info.st_ino:
         return False
@@ -264,7 +272,7 @@ def _is_same(known: Node, info: os.stat_result) -> bool:
 
 
 def _is_equal(was: os.stat_result, info: os.stat_result) -> bool:
-    """Whether the kernel would see no difference. Every change but a read's changes the ctime."""
+    """Whether the attributes are unchanged. Everything except reading changes the ctime."""
     return (was.st_ctime_ns, was.st_size, was.st_nlink) == (info.st_ctime_ns, info.st_size, info.st_nlink)
 
 

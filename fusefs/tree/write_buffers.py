@@ -1,11 +1,11 @@
 """Write buffers: bytes written through the mount and not yet committed.
 
 A buffer belongs to one private node and becomes visible only by a commit, which runs on flush and fsync:
-flush's error reaches close(2), release's is dropped. Flush comes for every closed descriptor, also the one
-that a shell closes before it has written anything, so a buffer that was merely truncated commits nothing.
+the error of flush reaches close(2), the error of release is lost. Every close of a descriptor sends a flush,
+also when a shell closes its copy before the first write, so a buffer that was only truncated commits nothing.
 
-The buffer's file is renamed into place by the commit. From `begin_commit` on nobody may write to that file
-any more: whoever writes while the commit runs gets a copy, which is for the next commit.
+The buffer's file is renamed into place by the commit. `begin_commit` makes that file read-only: a write
+while the commit runs goes to a copy, for the next commit.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from store.path_kinds import CHECKED, MAY_BE_EMPTY, PathInfo, PathKind
 
 @dataclass
 class WriteBuffer:
-    """What one writer has made of a file so far."""
+    """The uncommitted content and attributes of one writer."""
 
     store: Store
-    place: PathInfo
-    base: Version | None  # the document when the writer came; None where no conflict is checked
+    path_info: PathInfo
+    base: Version | None  # the version that was opened; None if the path has no conflict check
     info: os.stat_result | None  # of the committed file
-    temp: Temp | None = None  # where the bytes are
+    temp: Temp | None = None  # the file with the bytes
     in_commit: Temp | None = None  # the file that a running commit renames; read-only
-    version_fd: int = -1  # the version that its writer read before it wrote
+    version_fd: int = -1  # the version that was opened, for reads before the first write
     failure: OSError | None = None  # a write failed (full disk): the bytes must not become a version
     writes: int = 0  # number of changes
     writers: int = 0  # open handles
     awaited: bool = False  # its writer was sent back for another lookup
     opener: int = 0  # the thread that opened it last
     is_detached: bool = False  # its name was removed: nothing written now can be committed
-    written: bool = False  # bytes came since the last commit or truncation
-    is_emptied: bool = False  # truncated to nothing, and nothing came since
+    written: bool = False  # since the last commit or truncation
+    is_emptied: bool = False  # truncated to 0 bytes and not written since
     unlinked_first: bool = False  # its writer unlinked the document first
     mode: int | None = None  # set through this node, for the next commit
     mtime_ns: int | None = None
@@ -53,7 +53,7 @@ class WriteBuffer:
     # -- writing ---------------------------------------------------------------------------------------
 
     def _fill(self, *, empty: bool) -> Temp:
-        """The file to write to: a new one starts as a copy of the committed bytes, or empty."""
+        """Return the file to write to. A new one starts as a copy of the committed bytes, or empty."""
         if self.temp is not None and self.temp != self.in_commit:
             return self.temp
         source = self.temp.fd if self.temp is not None else self._open_version() if not empty else -1
@@ -67,10 +67,10 @@ class WriteBuffer:
         return temp
 
     def _open_version(self) -> int:
-        """Keep the committed version open, so that all reads come from one version; -1 if there is none."""
+        """Open the committed version and keep it open for all reads. Returns -1 if there is none."""
         if self.version_fd < 0:
             with suppress(FileNotFoundError):
-                self.version_fd = self.store.names.open(self.place, os.O_RDONLY)
+                self.version_fd = self.store.names.open(self.path_info, os.O_RDONLY)
         return self.version_fd
 
     def write(self, offset: int, data: bytes) -> int:
@@ -89,14 +89,14 @@ class WriteBuffer:
         self.failure = self.failure if size else None
         self.is_rejected = False
         self.is_emptied = size == 0
-        self.written = size > 0  # emptied: the content has yet to be written
+        self.written = size > 0  # after truncation to 0 the content is still to come
 
     def read(self, offset: int, size: int) -> bytes:
         fd = self.temp.fd if self.temp is not None else self._open_version()
         return os.pread(fd, size, offset) if fd >= 0 else b""
 
     def append(self, data: bytes) -> int:
-        """Write at the buffer's own end: the kernel computes the offset from a size it was shown earlier."""
+        """Write at the end of the buffer: the kernel's offset comes from its cached size."""
         return self.write(os.fstat(self._fill(empty=False).fd).st_size, data)
 
     @property
@@ -112,17 +112,17 @@ class WriteBuffer:
         return not self.is_detached and (self.written or self.mode is not None or self.mtime_ns is not None)
 
     def commit_if_empty(self, *, at_end: bool) -> None:
-        """An attachment or a note may be empty: a new one at once, an old one if its last writer leaves it so."""
-        if self.is_emptied and self.place.kind in MAY_BE_EMPTY and (at_end or self.info is None):
+        """Let an attachment or note be empty: a new one at any commit, an old one at the last close."""
+        if self.is_emptied and self.path_info.kind in MAY_BE_EMPTY and (at_end or self.info is None):
             self.written = True
 
     def begin_commit(self, on_conflict: OnConflict) -> WriteRequest:
-        """What is to be committed now; more may be written while the commit runs."""
+        """Describe the commit of the current content. Later writes go to a copy."""
         if self.failure is not None and self.written:
             raise self.failure
         self.in_commit = self._fill(empty=False) if self.written else None
         return WriteRequest(
-            self.place,
+            self.path_info,
             self.in_commit,
             self.base,
             on_conflict,
@@ -132,10 +132,10 @@ class WriteBuffer:
         )
 
     def committed(self, request: WriteRequest, result: CommitResult) -> None:
-        """Take over the result. What was written while the commit ran is for the next one."""
+        """Adopt the result. Writes made during the commit stay for the next one."""
         if request.content is not None:
             self._drop_committed()
-            if self.place.kind in CHECKED:
+            if self.path_info.kind in CHECKED:
                 self.base = self._version_of(result.info)
         if (self.mode, self.mtime_ns) == (request.mode, request.mtime_ns):
             self.mode = self.mtime_ns = None
@@ -151,24 +151,24 @@ class WriteBuffer:
 
     def _version_of(self, info: os.stat_result | None) -> Version:
         stamp = Stamp.of(info) if info is not None else None
-        is_sidecar = self.place.kind is PathKind.DOCUMENT and self.place.name == layout.RUNTIME
+        is_sidecar = self.path_info.kind is PathKind.DOCUMENT and self.path_info.name == layout.RUNTIME
         return Version(None, stamp) if is_sidecar else Version(stamp, None)
 
     def rejected(self) -> None:
-        """The commit left the file alone: the writer may go on with it and try again."""
+        """The commit did not use the file: keep it, the writer may correct it and retry."""
         done, self.in_commit = self.in_commit, None
         if done is not None and self.temp != done:
             self._drop(done)
 
     def failed(self) -> None:
-        """The commit may have used the file, and recovery may still need it: go on with a copy."""
+        """The commit may have renamed the file, and recovery may still need it: continue with a copy."""
         done = self.in_commit
         if done is None:
             return
         if self.temp == done:
             try:
                 self._fill(empty=False)
-            except OSError:  # no room for a copy: `failure` makes the writer write all of it again
+            except OSError:  # disk full: `failure` makes later commits fail until all is rewritten
                 if self.temp is not None and self.temp != done:
                     self._drop(self.temp)
                 self.temp = None
@@ -176,11 +176,11 @@ class WriteBuffer:
         os.close(done.fd)
 
     def show_committed(self) -> None:
-        """From now on show the committed version: Emacs remembers what fstat says after a failed fsync, and
-        asks if the next save finds something else. If another version came meanwhile, it should ask."""
-        if self.base is None or self.base != self.store.names.version(self.place):
+        """Show the committed version's attributes. Emacs remembers fstat after a failed fsync and asks the
+        user if the next save finds another file. After a commit by someone else it should ask."""
+        if self.base is None or self.base != self.store.names.version(self.path_info):
             return
-        self.info = self.store.names.stat(self.place.path)
+        self.info = self.store.names.stat(self.path_info.path)
         self.is_rejected = self.info is not None
 
     def discard(self) -> None:

@@ -1,11 +1,9 @@
-"""Names being written or taken away: private nodes, and limbo.
+"""Names being written or removed: open writers, pending attachments, rejections, hidden names.
 
-A writer never touches the node that readers use: the first open for writing is answered ESTALE, the kernel
-looks the name up once more, and that lookup, known by its thread, is led to a private node.
-
-Limbo: many tools take a document away before they bring the new one. Unlinking or renaming session.json
-only hides the name in this mount; on disk it stays, and a crash leaves nothing to put back. Limbo ends with
-the next commit, with a refusal, with the removal of the directory, or after ten quiet seconds.
+Hidden names: many tools remove a document before they write its replacement. Unlinking or renaming
+session.json only hides the name in this mount. The file stays on disk, so a crash needs no repair.
+The name is shown again by the next commit, a rejection or the removal of its directory. After ten
+seconds without any of these the session is deleted.
 """
 
 from __future__ import annotations
@@ -19,127 +17,84 @@ from fusefs.tree.nodes import Node
 from store.disk.file import Stamp
 from store.path_kinds import PathInfo, classify_path
 
-# A writer that was told to come again is back within microseconds; unless someone else's rename in that directory
-# waits for the session's lock, because the kernel lets nobody else look there meanwhile. Longer than that may take.
-INTENT_S = 60.0
-NAMELESS_S = 2.0  # for callers of another pid namespace: they all look the same, and one must not take another's
-LIMBO_S = 10.0
-REFUSED_S = 10.0  # unzip does not look at what close answers, and sets mode and time by name right after
-
-
-@dataclass
-class PendingOpen:
-    node: Node
-    deadline: float
+HIDDEN_S = 10.0
+REJECTED_S = 10.0  # unzip ignores the result of close and sets mode and time by name right after
 
 
 @dataclass
 class HiddenName:
-    """A hidden name. `was_deleted` tells unlink from rename: who deletes first means what comes next."""
+    """A hidden name. After an unlink (`was_deleted`) any replacement is intended; after a rename it is not."""
 
-    place: PathInfo
+    path_info: PathInfo
     was_deleted: bool
-    stamp: Stamp | None  # of the version that was taken away: no other may go in its stead
+    stamp: Stamp | None  # of the version that was hidden: expiry deletes no other version
     since: float
 
 
 class Writers:
-    def __init__(self, limbo_s: float = LIMBO_S) -> None:
-        self.hidden_s = limbo_s
-        self._pending_opens: dict[tuple[int, int, str], PendingOpen] = {}
+    def __init__(self, hidden_s: float = HIDDEN_S) -> None:
+        self.hidden_s = hidden_s
         self._hidden: dict[str, HiddenName] = {}
-        self._deleted: dict[str, float] = {}  # path → when: documents that an unlink takes away at once
-        self._at_work: dict[str, int] = {}  # path → writers
-        self._pending: dict[str, Node] = {}  # attachments that are being made, and were never committed yet
-        self._refused: dict[tuple[str, int], float] = {}  # path and thread → until when
+        self._deleted: dict[str, float] = {}  # path → time: documents that unlink deletes without hiding
+        self._writer_counts: dict[str, int] = {}  # by path
+        self._pending: dict[str, Node] = {}  # new attachments that were never committed
+        self._rejected: dict[tuple[str, int], float] = {}  # path and thread → deadline
 
-    # -- intents ---------------------------------------------------------------------------------------
-
-    def reserve(self, pid: int, parent: Node, name: str, node: Node) -> None:
-        """This thread was told to come again, and is to be led to this node."""
-        self._pending_opens[pid, parent.inode, name] = PendingOpen(
-            node, time.monotonic() + (INTENT_S if pid else NAMELESS_S)
-        )
-        assert node.buffer is not None
-        node.buffer.awaited = True
-
-    def reserved_for(self, pid: int, parent: Node, name: str) -> Node | None:
-        intent = self._pending_opens.get((pid, parent.inode, name))
-        return intent.node if intent is not None and intent.deadline > time.monotonic() else None
-
-    def claimed(self, pid: int, node: Node) -> None:
-        """The writer is here."""
-        assert node.buffer is not None
-        node.buffer.awaited = False
-        node.buffer.opener = pid
-        if node.parent is not None:
-            self._pending_opens.pop((pid, node.parent.inode, node.name), None)
-
-    def expire(self) -> list[Node]:
-        """Give up on who did not come back; the nodes that were meant for them."""
-        now = time.monotonic()
-        late = [key for key, intent in self._pending_opens.items() if intent.deadline <= now]
-        nodes = [self._pending_opens.pop(key).node for key in late]
-        for node in nodes:
-            assert node.buffer is not None
-            node.buffer.awaited = False
-        return nodes
-
-    # -- writers at work ---------------------------------------------------------------------------------
+    # -- open writers ----------------------------------------------------------------------------
 
     def begin(self, path: str) -> None:
-        self._at_work[path] = self._at_work.get(path, 0) + 1
+        self._writer_counts[path] = self._writer_counts.get(path, 0) + 1
 
     def end(self, path: str) -> None:
-        left = self._at_work.pop(path, 1) - 1
+        left = self._writer_counts.pop(path, 1) - 1
         if left:
-            self._at_work[path] = left
+            self._writer_counts[path] = left
 
     def is_being_written(self, path: str) -> bool:
-        """While a writer is on a name, the kernel may not remember where it leads."""
-        return path in self._at_work
+        """Whether the kernel must not cache the name: a commit is about to change its node."""
+        return path in self._writer_counts
 
-    # -- attachments that are being made -----------------------------------------------------------------------
+    # -- pending attachments ---------------------------------------------------------------------
 
     def add_pending(self, path: str, node: Node) -> None:
-        """Tools rename and remove what they have open: a new attachment has its name from the first."""
+        """Show a new attachment before its first commit: tools rename and remove files they have open."""
         self._pending[path] = node
 
     def pending(self, path: str) -> Node | None:
         return self._pending.get(path)
 
     def pending_in(self, directory: str) -> list[str]:
-        """The names of those in a directory."""
-        born = list(self._pending)
-        return [path.rpartition("/")[2] for path in born if path.rpartition("/")[0] == directory]
+        """Names of pending attachments in a directory."""
+        paths = list(self._pending)
+        return [path.rpartition("/")[2] for path in paths if path.rpartition("/")[0] == directory]
 
     def remove_pending(self, node: Node) -> None:
-        """It is committed, or gone."""
+        """The attachment was committed or removed."""
         assert node.buffer is not None
-        if self._pending.get(node.buffer.place.path) is node:
-            del self._pending[node.buffer.place.path]
+        if self._pending.get(node.buffer.path_info.path) is node:
+            del self._pending[node.buffer.path_info.path]
 
-    # -- refusals ----------------------------------------------------------------------------------------------
+    # -- rejections ------------------------------------------------------------------------------
 
-    def note_refused(self, path: str, pid: int) -> None:
+    def note_rejected(self, path: str, pid: int) -> None:
         now = time.monotonic()
-        self._refused = {key: until for key, until in self._refused.items() if until > now}
-        self._refused[path, pid] = now + REFUSED_S
+        self._rejected = {key: until for key, until in self._rejected.items() if until > now}
+        self._rejected[path, pid] = now + REJECTED_S
 
-    def was_refused(self, path: str, pid: int) -> bool:
-        """Whether what this thread brought last is not what bears the name."""
-        return self._refused.get((path, pid), 0.0) > time.monotonic()
+    def was_rejected(self, path: str, pid: int) -> bool:
+        """Whether this thread's last write to the path was rejected, so the file has other content."""
+        return self._rejected.get((path, pid), 0.0) > time.monotonic()
 
-    def forget_refusal(self, path: str, pid: int) -> None:
-        self._refused.pop((path, pid), None)
+    def forget_rejection(self, path: str, pid: int) -> None:
+        self._rejected.pop((path, pid), None)
 
-    # -- limbo -----------------------------------------------------------------------------------------------
+    # -- hidden names ----------------------------------------------------------------------------
 
-    def hide(self, place: PathInfo, info: os.stat_result, *, was_deleted: bool) -> None:
-        self._hidden[place.path] = HiddenName(place, was_deleted, Stamp.of(info), time.monotonic())
+    def hide(self, path_info: PathInfo, info: os.stat_result, *, was_deleted: bool) -> None:
+        self._hidden[path_info.path] = HiddenName(path_info, was_deleted, Stamp.of(info), time.monotonic())
 
     def show(self, path: str) -> None:
-        """Limbo is over, one way or the other."""
+        """Stop hiding a name: it was replaced, restored or deleted."""
         self._hidden.pop(path, None)
         self._deleted.pop(path, None)
 
@@ -147,33 +102,31 @@ class Writers:
         return self._hidden.get(path)
 
     def note_deleted(self, path: str) -> None:
-        """A sidecar knows no limbo, but who deletes it first means what comes next all the same."""
+        """Remember the unlink of a sidecar. It is not hidden, but its replacement is intended all the same."""
         now = time.monotonic()
         self._deleted = {p: since for p, since in self._deleted.items() if now - since <= self.hidden_s}
         self._deleted[path] = now
 
     def was_deleted(self, path: str) -> bool:
-        """Whether whoever brings a document now has deleted it before."""
-        limbo = self._hidden.get(path)
-        return (
-            limbo.was_deleted
-            if limbo is not None
-            else time.monotonic() - self._deleted.get(path, -1e9) <= self.hidden_s
-        )
+        """Whether the document was unlinked through this mount shortly before its replacement."""
+        hidden = self._hidden.get(path)
+        if hidden is not None:
+            return hidden.was_deleted
+        return time.monotonic() - self._deleted.get(path, -1e9) <= self.hidden_s
 
     def rename(self, old: str, new: str, stat: Callable[[str], os.stat_result | None]) -> None:
-        """A directory bears another name: what was hidden in it, and below, stays so."""
+        """A directory was renamed: keep names hidden in it, and below it, hidden."""
         for path in [p for p in self._hidden if p.startswith(f"{old}/")]:
-            limbo = self._hidden.pop(path)
-            place = classify_path(new + path.removeprefix(old))
-            info = stat(place.path)
-            # Its bytes say the new name, so it is another version, but of the same time: it was this one that was
-            # meant. What a program saved since it was taken away has a time of its own, and is shown.
-            if info is not None and limbo.stamp is not None and info.st_mtime_ns == limbo.stamp.mtime_ns:
-                self._hidden[place.path] = replace(limbo, place=place, stamp=Stamp.of(info))
+            hidden = self._hidden.pop(path)
+            path_info = classify_path(new + path.removeprefix(old))
+            info = stat(path_info.path)
+            # Renaming a session rewrites its id, which makes another version with the same mtime: still the
+            # hidden one. A version saved since it was hidden has another mtime, and is shown.
+            if info is not None and hidden.stamp is not None and info.st_mtime_ns == hidden.stamp.mtime_ns:
+                self._hidden[path_info.path] = replace(hidden, path_info=path_info, stamp=Stamp.of(info))
 
     def directory_created(self, directory: str) -> None:
-        """A directory is new under this name: what a program deleted while it was hidden hides nothing in it."""
+        """Forget names hidden in an earlier directory of this name: they hide nothing in the new one."""
         for path in [p for p in self._hidden if p.startswith(f"{directory}/")]:
             del self._hidden[path]
 
@@ -181,16 +134,16 @@ class Writers:
         return list(self._hidden.values())
 
     def hidden_in(self, directory: str) -> list[str]:
-        """The names that are hidden in a directory."""
+        """Names hidden in a directory."""
         prefix = f"{directory}/"
-        hidden = list(self._hidden)  # at once: a rename in a thread may hide another meanwhile
-        return [p.removeprefix(prefix) for p in hidden if p.startswith(prefix) and "/" not in p[len(prefix) :]]
+        paths = list(self._hidden)  # a copy: a rename in a worker thread may hide another name meanwhile
+        return [p.removeprefix(prefix) for p in paths if p.startswith(prefix) and "/" not in p[len(prefix) :]]
 
     def overdue(self) -> Iterator[HiddenName]:
-        """What has been hidden for too long, with nobody about to bring a new version."""
+        """Names hidden for longer than `hidden_s` that no writer has open."""
         now = time.monotonic()
         yield from [
-            limbo
-            for path, limbo in list(self._hidden.items())
-            if now - limbo.since > self.hidden_s and path not in self._at_work
+            hidden
+            for path, hidden in list(self._hidden.items())
+            if now - hidden.since > self.hidden_s and path not in self._writer_counts
         ]

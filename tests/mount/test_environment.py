@@ -47,7 +47,7 @@ def with_own_dev(prepare: str, work: str) -> subprocess.CompletedProcess[str]:
 def test_missing_dev_fuse_is_a_one_line_error(filled: Path, place: Path) -> None:
     (place / "mnt").mkdir()
     result = with_own_dev("true", command("mount", "--home", filled, place / "mnt"))
-    assert "there is no /dev/fuse" in one_line(result)
+    assert "/dev/fuse does not exist" in one_line(result)
     assert not daemons_of(place / "mnt")
 
 
@@ -76,7 +76,7 @@ def test_mountpoint_in_use_by_another_mount_is_a_one_line_error(filled: Path, pl
     (place / "mnt").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place / "mnt"], check=True)
     try:
-        assert "is mounted already" in one_line(grovefs("mount", "--home", filled, place / "mnt"))
+        assert "is already mounted" in one_line(grovefs("mount", "--home", filled, place / "mnt"))
     finally:
         subprocess.run(["umount", place / "mnt"], check=True)
 

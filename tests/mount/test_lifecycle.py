@@ -175,7 +175,7 @@ def refused(*arguments: str | Path) -> str:
 
 
 def test_missing_mountpoint_is_created_but_not_its_parents(filled: Path, place: Path) -> None:
-    assert "is not there either" in refused("--home", filled, place / "no/where")
+    assert "does not exist" in refused("--home", filled, place / "no/where")
     assert not (place / "no").exists()
     assert grovefs("mount", "--home", filled, place / "new").returncode == 0
     assert (place / "new/sessions/root").is_dir()
@@ -205,7 +205,7 @@ def test_used_mountpoint_is_rejected(mounted: Mount, place: Path) -> None:
     result = grovefs("mount", "--home", mounted.home, mounted.path)
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
-    assert "mounted already" in result.stderr
+    assert "already mounted" in result.stderr
     assert len(daemons_of(mounted.path)) == 1
     assert title(mounted.sessions / "root/session.json") == "The root"
 

@@ -19,7 +19,7 @@ from fusefs.cli.app import Home, Json, app, print_json
 from fusefs.cli.completion import files
 from fusefs.cli.terminal import echo
 from fusefs.daemon import fuse_connection
-from fusefs.tree.writers import LIMBO_S
+from fusefs.tree.writers import HIDDEN_S
 from store import layout
 from store.errors import NotFound, StoreError
 
@@ -60,7 +60,7 @@ def mount(
     beside_bamboo: Annotated[
         bool, typer.Option("--beside-bamboo", help="Allow writes while a Bamboo server uses the home.")
     ] = False,
-    limbo_seconds: Annotated[float, typer.Option(hidden=True, min=0.01)] = LIMBO_S,  # for tests
+    limbo_seconds: Annotated[float, typer.Option(hidden=True, min=0.01)] = HIDDEN_S,  # for tests
     log_file: Annotated[Path | None, typer.Option(help="Log file; default: .grovefs/mount.log in the home.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Log every request.")] = False,
     profile: Annotated[
@@ -122,9 +122,9 @@ def mount(
 
 def _mount(options: MountOptions, log_file: Path | None, *, foreground: bool) -> int:
     """Mount and serve in the foreground or background; returns the exit code."""
-    from fusefs.daemon.mount import check_place, serve
+    from fusefs.daemon.mount import check_mountpoint, serve
 
-    check_place(options)
+    check_mountpoint(options)
     if foreground:
         _log_to(log_file, debug=options.debug)
         serve(options, _notify_systemd)

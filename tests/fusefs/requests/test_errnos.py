@@ -1,4 +1,4 @@
-"""Every error of the store has its number, and no handler's exception leaves the wrapper."""
+"""Every StoreError maps to an errno, and only FUSEError leaves a handler."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ def family(kind: type[errors.StoreError]) -> set[type[errors.StoreError]]:
     return {kind}.union(*(family(sub) for sub in kind.__subclasses__()))
 
 
-def test_every_error_of_the_store_has_its_number() -> None:
-    """By its own row, or by that of the nearest ancestor; only the base itself is plain EIO."""
+def test_every_store_error_has_an_errno() -> None:
+    """By its own row or that of its nearest ancestor. Only StoreError itself falls back to EIO."""
     for kind in family(errors.StoreError):
         nearest = next(ancestor for ancestor in kind.__mro__ if ancestor in ERRNOS)
         if kind.__module__ == "store.errors":
             assert nearest is not errors.StoreError or kind is errors.StoreError, kind
 
 
-def test_the_numbers_that_tools_rely_on() -> None:
-    flaw = errors.Problem("broken")
-    assert errno_of(errors.InvalidContent("f", flaw)) == errno.EBADMSG
-    assert errno_of(errors.TooLarge("f", flaw)) == errno.EFBIG
+def test_errnos_that_tools_rely_on() -> None:
+    problem = errors.Problem("broken")
+    assert errno_of(errors.InvalidContent("f", problem)) == errno.EBADMSG
+    assert errno_of(errors.TooLarge("f", problem)) == errno.EFBIG
     assert errno_of(errors.Conflict("newer")) == errno.ESTALE
     assert errno_of(errors.Protected("pinned")) == errno.EPERM
     assert errno_of(errors.BambooAtWork("busy")) == errno.EROFS
     assert errno_of(OSError(errno.ENOSPC, "full")) == errno.ENOSPC
-    assert errno_of(OSError(errno.EBADMSG, "a disk's own")) == errno.EIO
-    assert errno_of(OSError(errno.EXDEV, "never")) == errno.EIO
+    assert errno_of(OSError(errno.EBADMSG, "from the disk")) == errno.EIO
+    assert errno_of(OSError(errno.EXDEV, "from the disk")) == errno.EIO
     assert errno_of(ZeroDivisionError()) == errno.EIO
 
 

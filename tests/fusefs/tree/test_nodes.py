@@ -1,4 +1,4 @@
-"""Nodes live as long as the kernel knows them, in whatever order it forgets."""
+"""Nodes: lifetime by lookup counts, inode numbers, names and paths."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def add(nodes: Nodes, parent: Node, name: str) -> Node:
     return node
 
 
-def test_what_is_forgotten_late_takes_no_other_directory_along() -> None:
-    """The kernel may drop a directory before an old version of a document in it, and look it up anew in between."""
+def test_late_forget_of_a_version_keeps_the_new_directory_node() -> None:
+    """The kernel may forget a directory before an old version in it, and look the directory up again in between."""
     nodes = Nodes()
     root = nodes.add(Node(ROOT_INODE, None, "", "", None))
     directory = add(nodes, root, "s")
     version = add(nodes, directory, "session.json")
-    nodes.detach(version)  # another version has the name by now
+    nodes.detach(version)  # a newer version has the name
     nodes.forget(directory.inode, 1)
     again = add(nodes, root, "s")
     dropped: list[Node] = []
