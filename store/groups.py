@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from store import layout
-from store.commit import session_reader
+from store.commit import reindex, session_reader
 from store.disk import trash
 from store.disk.trash import TrashSlot
 from store.documents import attachment_names
@@ -133,7 +133,7 @@ class Maintenance:
 
     def sweep(self, progress: Progress | None = None) -> int:
         """Re-index sessions whose files were changed by other programs; returns their number."""
-        return self._home.core.sweep(progress)
+        return reindex.sweep(self._home.core, progress)
 
     def rebuild(self, progress: Progress | None = None) -> int:
         """Rebuild the index from the files, session by session; returns the number of sessions.
@@ -141,7 +141,7 @@ class Maintenance:
         Searches meanwhile miss nothing. If index.db itself is damaged, delete it: opening the home creates a new one.
         """
         core, services = self._home.core, self._home.services
-        core.rebuild(progress)
+        reindex.rebuild(core, progress)
         services.state.rebuild()
         services.trigrams.rebuild(progress)
         services.projects.rebuild_all()
@@ -185,5 +185,5 @@ class Maintenance:
                 core.disk.remove_tree(f"{layout.SESSIONS}/{root}")
         for entry in [*core.disk.entries(layout.TRASH)]:
             core.disk.remove_tree(f"{layout.TRASH}/{entry.name}")
-        core.sweep()
+        reindex.sweep(core)
         self._home.export()

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from store.commit.core import Core
 from store.commit.journal import WHOLE_TREE
+from store.commit.reindex import iter_on_disk
 from store.home.services import Services
 from store.home.sessions_json import SessionsJson
 from store.layout import Location
@@ -25,7 +26,7 @@ class CheckContext:
     @cached_property
     def on_disk(self) -> list[Location]:
         """Every session directory, listed once, after interrupted commits have been finished."""
-        return list(self.core.iter_on_disk())
+        return list(iter_on_disk(self.core.disk))
 
 
 def is_pending(core: Core, location: Location) -> bool:

@@ -10,6 +10,7 @@ from store.check import repairs
 from store.check.context import CheckContext, is_pending
 from store.check.finding import Finding, display_path
 from store.commit.core import Core
+from store.commit.reindex import iter_on_disk
 from store.disk.file import DirEntry
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent
@@ -26,7 +27,7 @@ _LEFTOVER = "temporary file left by a crash"
 
 def check_records(context: CheckContext) -> Iterator[Finding]:
     """Artifacts, traces and verification reports that cannot be loaded."""
-    for location in context.core.iter_on_disk():
+    for location in iter_on_disk(context.core.disk):
         for path, reason in context.services.records.check(location):
             yield Finding("unparsable", path, reason)
 
@@ -36,7 +37,7 @@ def check_records(context: CheckContext) -> Iterator[Finding]:
 
 def check_mail(context: CheckContext) -> Iterator[Finding]:
     """The mailbox of every session."""
-    for location in context.core.iter_on_disk():
+    for location in iter_on_disk(context.core.disk):
         yield from check_mailbox(context.core, context.services.mail.at(location))
 
 

@@ -1,7 +1,7 @@
-"""What a change of documents does to files and index together: the commits that all writes are made of.
+"""Commits of documents and other files, together with the index rows that depend on them.
 
-The callers decide what the documents shall say, and hold the lock; this decides in which order files
-are replaced, and which part of the index has to follow.
+The caller decides the content and holds the lock. This module decides the order in which files are
+replaced and which part of the index is updated.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Commits:
         kept: Sequence[NewFile] = (),
         moves: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Commit both documents, or only session.json if `side` is None. `record` is the session they make.
+        """Commit both documents, or only session.json if `side` is None. `record` is the merged session.
 
-        `row` is the session's row if no message has changed: the rows of messages are then left alone.
-        `request` is what the writer of session.json asked for. The sidecar is replaced first: a crash in
-        between leaves a control plane at least as fresh as the messages.
+        Pass `row`, the session's row, if no message has changed: its message rows are then not touched.
+        `request` describes the write of session.json. The sidecar is replaced first: a crash in between
+        leaves a sidecar at least as new as the messages.
         """
         location = pair.location
         files = [*kept]
@@ -104,7 +104,7 @@ class Commits:
             file = NewFile(location.path(layout.RUNTIME), [side.raw], replaced)
         files = [*kept, file]
         commit = Commit(location, files, dirs=_dirs_of(files))
-        if row is None:  # incoming: nothing to index before session.json is there
+        if row is None:  # incoming: nothing is indexed before session.json exists
             return self.run(commit, lambda db: None, "runtime")
         record, has_attachments = side.record, row.entry.has_attachments
         entry = session_reader.entry_of(record, location, row.entry.message_count, has_attachments=has_attachments)
@@ -113,7 +113,7 @@ class Commits:
         self.run_session(commit, update, "runtime")
 
     def run_session(self, commit: Commit, update: IndexUpdate, what: What) -> None:
-        """Commit a session's documents. The index update was planned from them, before the transaction."""
+        """Commit a session's documents and apply the index update that was planned from them."""
 
         def write(db: apsw.Connection) -> None:
             self.core.index.apply(db, (update, self.core.version(update.location)))
@@ -121,6 +121,8 @@ class Commits:
         self.run(commit, write, what)
 
     def run(self, commit: Commit, index: Callable[[apsw.Connection], None], what: What) -> None:
+        """Commit, and add `what` to the feed in the transaction in which `index` runs."""
+
         def finish(db: apsw.Connection) -> None:
             index(db)
             self.core.feed.add(db, [place.owner for place in commit.touched or [commit.location]], what)
@@ -138,7 +140,7 @@ class Commits:
         *,
         index: Callable[[apsw.Connection], None] = lambda db: None,
     ) -> bool:
-        """Commit a file that is not a session's document; False if the same bytes are there already.
+        """Commit a file that is not a session's document; False if it already has these bytes.
 
         The caller holds the lock and has checked `raw`, the content of the request.
         """
@@ -159,7 +161,7 @@ class Commits:
         what: What,
         index: Callable[[apsw.Connection], None] = lambda db: None,
     ) -> None:
-        """Files that go for good, as one: moved out of the way first, so that a crash takes all or none."""
+        """Delete files permanently, in one commit: they are moved to tmp/ first, so a crash deletes all or none."""
         if not paths:
             return
         moves = [(path, self.core.disk.temp_path()) for path in paths]
@@ -167,8 +169,8 @@ class Commits:
         for _, temp in moves:
             try:
                 self.core.disk.remove_tree(temp)
-            except OSError as error:  # it is gone from where it was, and goes for good at the next opening
-                log.info("a temporary stays until the next opening: %s", error)
+            except OSError as error:  # the next opening of the home removes it
+                log.info("a temporary file stays until the home is opened again: %s", error)
 
     def move_to_trash(
         self,
@@ -178,7 +180,7 @@ class Commits:
         what: What,
         index: Callable[[apsw.Connection], None] = lambda db: None,
     ) -> None:
-        """A file goes to the trash. Where the disk is full, files are deleted to make room: then it goes for good."""
+        """Move a file to the trash. On a full disk delete it permanently: the user is making room."""
         row = self.core.index.find(location)
         part = to_trash(location, why, moved=[path], title=row.entry.title if row else None)
         try:
@@ -189,7 +191,7 @@ class Commits:
             self.discard(location, [path], what, index)
 
     def fresh_row(self, location: Location) -> CatalogRow | None:
-        """The session's row, made from the files as they are now; None if it has no session.json."""
+        """The session's row, indexed again first if its files changed; None if it has no session.json."""
         row = self.core.index.find(location)
         version = self.core.version(location)
         if row is None or row.version != version:
@@ -201,7 +203,7 @@ class Commits:
 
 
 def _session_dirs(location: Location) -> list[str]:
-    """As Bamboo lays them out."""
+    """The directories Bamboo creates in a new session."""
     dirs = [location.path(layout.ATTACHMENTS)]
     return dirs if location.child is not None else [*dirs, location.path(layout.CHILDREN)]
 
@@ -211,7 +213,7 @@ def _dirs_of(files: Sequence[NewFile]) -> list[str]:
 
 
 def trash_copy_of_sidecar(pair: DocumentPair) -> list[NewFile]:
-    """A sidecar that is replaced without having been read goes to the trash."""
+    """The trash copy of a sidecar that is replaced without having been read."""
     if pair.side is None:
         return []
     path = pair.location.path(layout.RUNTIME)

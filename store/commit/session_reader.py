@@ -1,10 +1,11 @@
-"""Read one session from its files, and know all that the index wants to know of it.
+"""Read one session from its files, and compute what the index stores about it.
 
-Nothing here writes. A pair holds both documents of one version, or says that there is none.
+Nothing here writes. A `DocumentPair` holds both documents of one version; either can be absent.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,8 +18,9 @@ from store.documents.append_offsets import AppendOffsets
 from store.documents.document import Document, identity_problem, parse_document
 from store.documents.secrets import find_api_key
 from store.documents.sidecar import overlay
-from store.errors import Busy, Corrupt, InvalidContent
+from store.errors import Busy, Corrupt, InvalidContent, StoreError
 from store.index.catalog import NO_VERSION, SessionFacts, Version
+from store.index.database import now_ns
 from store.layout import Location
 from store.model.index_entry import IndexEntry
 from store.model.preview import Preview
@@ -28,9 +30,12 @@ log = logging.getLogger("grovefs.store")
 
 READ_ATTEMPTS = 20
 
+# Errors of a single file. They must not keep the whole home from being opened.
+UNREADABLE = (errno.EACCES, errno.EPERM, errno.EIO)
+
 
 class DocumentPair(NamedTuple):
-    """The two documents of a session as they lay on disk at one moment."""
+    """The two documents of a session as they were on disk at one moment."""
 
     location: Location
     main: File | None
@@ -43,7 +48,7 @@ class DocumentPair(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadedSession:
-    """A session read from disk. `side` is None where there is no sidecar worth the name."""
+    """A session read from disk. `side` is None if there is no valid sidecar."""
 
     pair: DocumentPair
     main: Document
@@ -53,13 +58,23 @@ class LoadedSession:
 
 @dataclass(frozen=True)
 class LoadState:
-    """What a Session that was loaded or saved remembers of that moment."""
+    """What a Session remembers of the version it was loaded from or saved as."""
 
     version: Version
-    dump: dict[str, Any]  # the session as its owner saw it
+    dump: dict[str, Any]  # the merged session, as the caller got it
     main: dict[str, Any]  # session.json alone
-    has_side: bool  # whether there was a sidecar that could be read
-    partial: bool = False  # only the sidecar was loaded: the messages are not there
+    has_side: bool  # whether there was a valid sidecar
+    partial: bool = False  # loaded from the sidecar alone, without messages
+
+
+@dataclass(frozen=True)
+class SessionScan:
+    """What the index is to store about a session: facts, or damage, or neither if there is no session."""
+
+    location: Location
+    facts: SessionFacts | None = None
+    damage: tuple[Version, str] | None = None
+    size_bytes: int = 0
 
 
 def read(disk: Disk, location: Location, limit: int) -> DocumentPair:
@@ -76,12 +91,12 @@ def _read_side(disk: Disk, location: Location, limit: int) -> File | None:
     try:
         return disk.read(location.path(layout.RUNTIME), limit)
     except (Corrupt, PermissionError) as error:
-        log.warning("ignoring a sidecar that cannot be read: %s", error)
+        log.warning("ignoring an unreadable sidecar: %s", error)
         return None
 
 
 def parse(pair: DocumentPair) -> LoadedSession:
-    """The session in a pair that has one. Corrupt names the file and the place."""
+    """Parse a pair that has a session.json. Corrupt names the file and the position."""
     location = pair.location
     assert pair.main is not None
     path = location.path(layout.SESSION)
@@ -94,9 +109,9 @@ def parse(pair: DocumentPair) -> LoadedSession:
 
 
 def parse_side(pair: DocumentPair, raw: bytes | None = None) -> Document | None:
-    """The sidecar, or `raw` if that is about to replace it; None if there is none that can be read.
+    """Parse the sidecar, or `raw` if that is about to replace it; None if it is missing or invalid.
 
-    A sidecar that cannot be read must not make its session unreadable.
+    An invalid sidecar must not make its session unreadable.
     """
     if raw is None and pair.side is not None:
         raw = pair.side.data
@@ -108,22 +123,22 @@ def parse_side(pair: DocumentPair, raw: bytes | None = None) -> Document | None:
     except InvalidContent as error:
         log.warning("ignoring a corrupt sidecar: %s", error)
         return None
-    flaw = identity_problem(side, pair.location)
-    if flaw is not None:
-        log.warning("ignoring the sidecar of another session: %s: %s", path, flaw)
+    problem = identity_problem(side, pair.location)
+    if problem is not None:
+        log.warning("ignoring the sidecar of another session: %s: %s", path, problem)
         return None
     return side
 
 
 def check_identity(loaded: LoadedSession) -> None:
-    """A session.json that belongs elsewhere is not handed out as the one that was asked for."""
-    flaw = identity_problem(loaded.main, loaded.pair.location)
-    if flaw is not None:
-        raise Corrupt(loaded.pair.location.path(layout.SESSION), flaw)
+    """Raise Corrupt if session.json belongs to another path: it must not be returned for this one."""
+    problem = identity_problem(loaded.main, loaded.pair.location)
+    if problem is not None:
+        raise Corrupt(loaded.pair.location.path(layout.SESSION), problem)
 
 
 def load_state_of(loaded: LoadedSession) -> LoadState:
-    dump = loaded.session.model_dump()  # as it is on disk: a key that lies there goes with the next save
+    dump = loaded.session.model_dump()  # with an API key found on disk: the next save removes it
     main = dump if loaded.side is None else {**loaded.main.record.model_dump(exclude={"messages"})}
     main.setdefault("messages", dump["messages"])
     return LoadState(loaded.pair.version, dump, main, has_side=loaded.side is not None)
@@ -180,7 +195,7 @@ def summary_of(record: Session) -> str:
 
 
 def offsets_of(main: Document, location: Location) -> AppendOffsets | None:
-    """Where an append may splice in; None if it has to rewrite the document.
+    """Where an append can splice in messages; None if it has to rewrite the document.
 
     A document of another session is never appended to. One that contains an API key is rewritten without it.
     """
@@ -204,22 +219,52 @@ def entry_of(session: Session, location: Location, message_count: int, *, has_at
 def has_attachments(disk: Disk, location: Location) -> bool:
     try:
         entries = disk.entries(location.path(layout.ATTACHMENTS))
-    except Corrupt:  # a link, or a file: nothing in it is ours; `check` tells of it
+    except Corrupt:  # a link or a file, which `check` reports: it holds no attachments
         return False
     return any(not layout.is_leftover(entry.name) for entry in entries)
 
 
 def find_attachment(disk: Disk, location: Location, attachment_id: str) -> str | None:
-    """The path of an attachment; None if there is none of that id."""
+    """The path of the attachment with this id; None if there is none."""
     directory = location.path(layout.ATTACHMENTS)
     names = [e.name for e in disk.entries(directory) if e.is_file]
     name = attachment_names.find_name(attachment_id, names)
     return f"{directory}/{name}" if name else None
 
 
-def settled_version(version: Version, now_ns: int) -> Version:
-    return Version(_settled(version.main, now_ns), _settled(version.side, now_ns))
+def read_version(disk: Disk, location: Location) -> Version:
+    return Version(disk.stamp(location.path(layout.SESSION)), disk.stamp(location.path(layout.RUNTIME)))
 
 
-def _settled(stamp: Stamp | None, now_ns: int) -> Stamp | None:
-    return stamp.if_settled(now_ns) if stamp else None
+def scan(disk: Disk, location: Location, limit: int) -> SessionScan:
+    """Read what the index is to store about a session. The caller holds the lock."""
+    before_ns = now_ns()
+    try:
+        pair = read(disk, location, limit)
+        if pair.main is None:
+            return SessionScan(location)
+        loaded = parse(pair)
+    except (Corrupt, Busy) as error:  # Busy: its version is not settled, so the next sweep scans it again
+        return _damaged(disk, location, error)
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        return _damaged(disk, location, error)
+    version = settled_version(pair.version, before_ns)
+    found = facts_on_disk(disk, loaded, version)
+    return SessionScan(location, found, size_bytes=len(pair.main.data))
+
+
+def _damaged(disk: Disk, location: Location, error: StoreError | OSError) -> SessionScan:
+    log.warning("not indexed: %s", error)
+    version = settled_version(read_version(disk, location), now_ns())
+    return SessionScan(location, damage=(version, str(error)))
+
+
+def settled_version(version: Version, at_ns: int) -> Version:
+    """This version, with stamps that match no file in place of those too recent to be reliable."""
+    return Version(_settled(version.main, at_ns), _settled(version.side, at_ns))
+
+
+def _settled(stamp: Stamp | None, at_ns: int) -> Stamp | None:
+    return stamp.if_settled(at_ns) if stamp else None

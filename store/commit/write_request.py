@@ -1,7 +1,7 @@
-"""WriteRequest: one file to be committed whole, with everything the commit has to know.
+"""WriteRequest: one file to be committed whole, with all options of the commit.
 
-The mount builds it from a write buffer, the API from bytes. It travels unchanged from there to the
-commit, so that no layer in between has to repeat its members.
+The mount builds it from a write buffer, the API from bytes. Every layer passes it on unchanged, so none
+has to repeat its members.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class WriteRequest:
     content: bytes | Temp | None
     base: Version | None = None  # the version the writer started from; None skips that check
     on_conflict: OnConflict = "reject"
-    unlinked_first: bool = False  # the writer removed the file before: an older updated_at is intended
+    unlinked_first: bool = False  # the writer unlinked the file first, so an older updated_at is intended
     mode: int | None = None  # None keeps the mode of the replaced file
     mtime_ns: int | None = None
     # Create the directories and sidecar of a new session; copy tools create them themselves and fail if they exist.
@@ -63,5 +63,5 @@ def stale_error(path: str) -> Conflict:
 class CommitResult(NamedTuple):
     """The state after a commit."""
 
-    is_changed: bool  # False: the same bytes were there already
+    is_changed: bool  # False: the file already had these bytes
     info: os.stat_result | None

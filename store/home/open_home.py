@@ -17,6 +17,7 @@ import apsw
 
 from store import layout
 from store.commit.core import Core
+from store.commit.reindex import sweep
 from store.disk.disk import Disk, Durability, Step, no_step
 from store.disk.locks import TIMEOUT_S, HomePresence, Locks
 from store.disk.trash import TrashExpiry
@@ -159,7 +160,7 @@ class OpenHome:
         previous = set_up(self._core)
         foreign = self.sessions_json.is_foreign()
         if not previous.was_clean or foreign:
-            self._core.sweep(progress)
+            sweep(self._core, progress)
         if foreign:
             self.sessions_json.keep_unknown_keys()
         if not previous.was_clean or self.disk.stamp(layout.INDEX_EXPORT) is None:
@@ -177,7 +178,7 @@ class OpenHome:
     def _reconcile(self) -> None:
         """Take over a sessions.json that another program wrote: a Bamboo server is running."""
         self.bamboo.note_rewrite()
-        self._core.sweep()  # first: unknown keys are stored in the rows of their sessions
+        sweep(self._core)  # first: unknown keys are stored in the rows of their sessions
         self.sessions_json.keep_unknown_keys()
 
     def export(self) -> None:

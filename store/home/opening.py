@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import apsw
 
 from store import layout
 from store.commit.core import Core
+from store.commit.reindex import sweep
 from store.disk import trash
 from store.disk.file import NewFile
 from store.documents.sidecar import sidecar_of
@@ -57,7 +59,7 @@ def open_database(path: Path, *, alone: bool) -> Database:
 
 def new_watcher(core: Core) -> HomeWatcher | None:
     try:
-        return HomeWatcher(str(core.home), core.refresh, core.sweep)
+        return HomeWatcher(str(core.home), core.refresh, partial(sweep, core))
     except OSError as error:  # inotify instance limit reached, or no inotify
         log.warning("changes made by other programs are not detected automatically: %s", error)
         return None

@@ -17,6 +17,7 @@ import orjson
 
 from store import layout
 from store.commit.core import Core
+from store.commit.reindex import iter_on_disk
 from store.errors import Corrupt, InvalidContent, Problem
 from store.index.schema import SHIFT
 from store.layout import Location
@@ -123,7 +124,7 @@ def _messages(core: Core) -> Iterator[tuple[str, str, int]]:
 def _records(core: Core) -> Iterator[dict[str, Any] | None]:
     """Every record once, because a fork copies those of its original. None for an invalid line."""
     owners: dict[bytes, Location] = {}
-    for location in core.iter_on_disk():
+    for location in iter_on_disk(core.disk):
         try:
             file = core.disk.read(location.path(layout.TOKEN_USAGE))
         except Corrupt:  # not a regular file; `check` reports it

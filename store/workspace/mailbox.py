@@ -18,8 +18,9 @@ from typing import NamedTuple
 
 from store import layout
 from store.commit.commits import Commits
-from store.commit.core import UNREADABLE, Core
+from store.commit.core import Core
 from store.commit.journal import Commit
+from store.commit.session_reader import UNREADABLE
 from store.commit.write_request import WriteRequest
 from store.disk.file import File, NewFile
 from store.disk.inotify_wait import wait_for_change

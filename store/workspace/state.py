@@ -19,8 +19,9 @@ import apsw
 
 from store import layout
 from store.commit.commits import Commits
-from store.commit.core import UNREADABLE, Core
+from store.commit.core import Core
 from store.commit.journal import Commit
+from store.commit.session_reader import UNREADABLE
 from store.commit.to_trash import to_trash
 from store.commit.write_request import WriteRequest
 from store.disk.file import DirEntry, File

@@ -26,7 +26,7 @@ STEPS = {
     "make-dir",
     "write-temp",
     "sync-temp",
-    "mark",
+    "journal",
     "move",
     "sync-dir",
     "index",

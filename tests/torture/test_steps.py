@@ -7,7 +7,7 @@ import pytest
 from tests.torture.steps import STEPS, check_hit, ground, kills_by
 from tests.torture.writers import WRITERS
 
-COMMITS = {"write-temp", "sync-temp", "mark", "move", "sync-dir", "index"}
+COMMITS = {"write-temp", "sync-temp", "journal", "move", "sync-dir", "index"}
 
 
 def test_a_kill_at_any_step_leaves_the_old_or_the_new_version() -> None:

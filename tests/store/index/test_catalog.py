@@ -264,14 +264,14 @@ def write_unindexed(home: Path, number: int) -> None:
 def test_first_index_takes_few_transactions(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each holds many sessions; the result equals that of one transaction per session."""
     write_unindexed(home, 25)
-    monkeypatch.setattr("store.commit.core.BATCH", 10)
+    monkeypatch.setattr("store.commit.reindex.BATCH", 10)
     reported: list[tuple[int, int]] = []
     with Store.open(home, background=False, progress=lambda done, total: reported.append((done, total))) as store:
         assert store.count() == 25
         assert store.check().is_clean
     assert reported == [(10, 25), (20, 25), (25, 25)]
     together = dump_tables(home)
-    monkeypatch.setattr("store.commit.core.BATCH", 1)
+    monkeypatch.setattr("store.commit.reindex.BATCH", 1)
     with Store.open(home, background=False) as store:
         store.maintenance.rebuild()
     assert dump_tables(home) == together
@@ -280,7 +280,7 @@ def test_first_index_takes_few_transactions(home: Path, monkeypatch: pytest.Monk
 def test_batch_is_bounded_in_bytes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of large sessions is committed early."""
     write_unindexed(home, 5)
-    monkeypatch.setattr("store.commit.core.BATCH_BYTES", 1)
+    monkeypatch.setattr("store.commit.reindex.BATCH_BYTES", 1)
     reported: list[int] = []
     with Store.open(home, background=False, progress=lambda done, total: reported.append(done)):
         assert reported == [1, 2, 3, 4, 5]

@@ -51,7 +51,7 @@ def has_attachments(store: Store, root: str) -> bool:
     return entry.has_attachments
 
 
-@pytest.mark.parametrize("step", ["mark", "move", "sync-dir", "index"])
+@pytest.mark.parametrize("step", ["journal", "move", "sync-dir", "index"])
 @pytest.mark.parametrize("names", [["one/attachments/x"], ["one/attachments/x", "two/attachments/y"]])
 def test_the_index_is_right_after_a_kill(two: Path, step: str, names: list[str]) -> None:
     """Rule 7, even if another process keeps the home open, so that no sweep runs."""
@@ -61,7 +61,7 @@ def test_the_index_is_right_after_a_kill(two: Path, step: str, names: list[str])
         with Store.open(two, background=False):  # recovers the commit
             pass
         is_left, is_there = has_attachments(other, "one"), has_attachments(other, "two")
-        assert is_left is (step == "mark")  # with a journal entry the commit is finished
+        assert is_left is (step == "journal")  # with a journal entry the commit is finished
         assert is_there is (len(names) == 2 and not is_left)
         assert not [finding for finding in other.check().findings if finding.kind != "temporary"]
 
