@@ -1,7 +1,7 @@
-"""Who keeps what of a home besides the conversations: messages, records, state documents, payloads.
+"""Dispatch by kind of path: mail messages, records, state documents and project payloads.
 
-The mount asks by place; each of these has a module that writes, removes and moves its own. What belongs to none of
-them is answered False, and is the namespace's affair.
+Each kind has a module that writes, removes and moves its files. The methods return False for other
+kinds, which `Namespace` handles.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class Dispatcher:
     mover: ProjectMover
 
     def put(self, request: WriteRequest, raw: bytes) -> bool:
-        """Commit `raw`, the content of the request; False if the same bytes are there already."""
-        keepers = {
+        """Commit `raw`, the content of the request; False if the file already has these bytes."""
+        puts = {
             PathKind.MESSAGE: self.mail.put,
             PathKind.RECORD: self.records.put,
             PathKind.PAYLOAD: self.projects.put,
         }
-        put = keepers.get(request.target.kind, self.state.put)
+        put = puts.get(request.target.kind, self.state.put)
         return put(request, raw)
 
     def remove(self, place: PathInfo, *, keep: bool = True) -> bool:
-        """Take a file away; to the trash, unless it lives on under another name. False if it is none of these."""
+        """Remove a file: to the trash, unless `keep` is False (it was renamed). False if it is of another kind."""
         if place.kind is PathKind.MESSAGE:
             self.mail.remove(place)
         elif place.kind is PathKind.RECORD:
@@ -56,12 +56,12 @@ class Dispatcher:
         return True
 
     def move(self, source: PathInfo, target: PathInfo, *, is_dir: bool) -> bool:
-        """Rename what an index has to follow, to a name that is not committed as a whole. False if none has to."""
+        """Rename an indexed file or directory to a path that is not committed whole. False if no index needs it."""
         if source.kind is PathKind.PAYLOAD:
             self.projects.move_away(source, target)
         elif is_dir and any(place.kind in (PathKind.PROJECT, PathKind.PROJECT_SESSION) for place in (source, target)):
-            if _is_state(source):  # both search and the project's index would have to follow, in one commit
-                raise MustBeCopied(f"{source.path} holds state documents: they have to be copied to be none")
+            if _is_state(source):  # search and the project's index would have to change in one commit
+                raise MustBeCopied(f"{source.path} contains state documents; copy it to {target.path} instead")
             self.mover.move(source, target)
         elif source.kind in _STATE or (is_dir and any(map(_is_state, (source, target)))):
             self.state.move(source, target)
@@ -70,7 +70,7 @@ class Dispatcher:
         return True
 
     def notify_changed(self, place: PathInfo) -> None:
-        """A file came or went by a plain rename or unlink: whoever has to know is told."""
+        """Update index and feed after a file was created or removed by a plain rename or unlink."""
         if place.location is None:
             return
         if place.kind is PathKind.MESSAGE:
@@ -78,15 +78,15 @@ class Dispatcher:
         elif place.kind is PathKind.RECORD:
             self.records.announce(place.location)
         elif place.name == layout.REMOVED and not place.location.is_session:
-            self.core.refresh(place.location)  # a child taken out of its project's indices, or back
+            self.core.refresh(place.location)  # the marker removes a child from its project's indices, or restores it
 
     def notify_exchanged(self, place: PathInfo) -> None:
-        """Two names changed places: directories may hold documents that search knows elsewhere."""
+        """Update the index after an exchange: directories may contain documents indexed under their old paths."""
         if _is_state(place):
             self.core.refresh(layout.state_location())
 
     def notify_attributes(self, place: PathInfo) -> None:
-        """The times of a file were set: an index may take them for its own."""
+        """Update the index after the times of a file were set: it may store them."""
         if place.location is not None and (place.kind in _STATE or place.kind is PathKind.PAYLOAD):
             self.core.refresh(place.location)
 

@@ -1,11 +1,12 @@
-"""Directories that come in by one rename: what becomes a document by it must be one already.
+"""Foreign directories renamed to a path of a session: files that become documents must be valid.
 
-A tool may build a session elsewhere, under a name that is none of ours, and move it in. If its documents belong where
-they come to lie, that is one step. If not, nobody would have checked them, or given a fork its own id; so the tool is
-told that this is another filesystem. `mv` then copies file by file, and each is checked as any other.
+A tool may build a session under a foreign name and rename it into place. If its documents are valid and
+belong to the new path, one rename suffices. If not, the rename fails like one across filesystems
+(MustBeCopied). `mv` then copies file by file, and each file is checked, or forked, as it is written.
 
-Nobody holds a lock on what is foreign, so it is looked at again where it has come to lie: from then on whoever writes
-there writes a document. Only a file that was opened for writing before, and is written to after, escapes both looks.
+Foreign files have no lock, so they are checked a second time after the rename: from then on a write to
+them is a write to a document. Only a file that was opened for writing before the rename and is written
+to after both checks escapes them.
 """
 
 from __future__ import annotations
@@ -14,21 +15,23 @@ from collections.abc import Iterator
 
 from store import layout
 from store.commit.core import Core
-from store.documents import document as documents
 from store.documents import json_text, secrets
-from store.documents.document import parse_document
+from store.documents.document import check_authority, identity_problem, parse_document
 from store.errors import InvalidContent, MustBeCopied
 from store.path_kinds import CHECKED, PathInfo, PathKind, classify_path
 
 
-def require_checked_documents(core: Core, source: PathInfo, target: PathInfo, *, has_come: bool = False) -> None:
-    """Before the rename; or, if it `has_come`, after it, for whoever takes it back then."""
+def require_checked_documents(core: Core, source: PathInfo, target: PathInfo, *, is_renamed: bool = False) -> None:
+    """Raise MustBeCopied if a file below `source` would become an invalid document below `target`.
+
+    Call it before the rename, and again after it with `is_renamed`; the caller then undoes the rename.
+    """
     if target.kind is PathKind.FOREIGN and not target.path.startswith(f"{layout.STATE}/"):
-        return  # and so is all that is in it
-    for inside in _files_below(core, target.path if has_come else source.path):
+        return  # everything below a foreign directory is foreign
+    for inside in _files_below(core, target.path if is_renamed else source.path):
         old, new = classify_path(source.path + inside), classify_path(target.path + inside)
-        if new.kind in CHECKED and old.kind not in CHECKED and not _belongs(core, new if has_come else old, new):
-            raise MustBeCopied(f"{old.path} becomes a document: it has to be copied, and is checked then")
+        if new.kind in CHECKED and old.kind not in CHECKED and not _belongs(core, new if is_renamed else old, new):
+            raise MustBeCopied(f"{old.path} would become a document without being checked; copy it instead")
 
 
 def _files_below(core: Core, path: str) -> Iterator[str]:
@@ -46,7 +49,7 @@ def _files_below(core: Core, path: str) -> Iterator[str]:
 def _belongs(core: Core, now: PathInfo, new: PathInfo) -> bool:
     file = core.disk.read(now.path, core.limit_bytes)
     if file is None:
-        return True  # gone meanwhile
+        return True  # removed meanwhile
     try:
         if new.kind is PathKind.STATE_JSON:
             json_text.parse_value(file.data, now.path, limit=core.limit_bytes)
@@ -60,6 +63,6 @@ def _is_document(core: Core, raw: bytes, place: PathInfo) -> bool:
     assert place.location is not None
     document = parse_document(raw, place.path, limit=core.limit_bytes)
     secrets.reject_api_keys(raw, document.data, place.path)
-    documents.check_authority(document, place.path)
+    check_authority(document, place.path)
     is_whole = place.name == layout.SESSION or not document.data["messages"]
-    return is_whole and documents.identity_problem(document, place.location) is None
+    return is_whole and identity_problem(document, place.location) is None

@@ -1,8 +1,8 @@
-"""rename(2) as rules of the store: onto a document, away from one, and everything else.
+"""rename(2): onto a document, away from a document, and everything else.
 
-Renaming a file onto a document is a commit of its bytes. Renaming a document away leaves a copy under the
-other name; whether the document itself goes is for the caller to decide. A stale file must not replace a
-newer version: the caller says what it knows about the file's origin.
+Renaming a file onto a document commits its bytes. Renaming a document away writes a copy under the new
+name; the caller decides whether the document itself is deleted. A stale file must not replace a newer
+version: the caller passes what it knows about the file's origin.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from store.path_kinds import CHECKED, FIXED_DIRS, VERSIONED, PathInfo, PathKind
 
 @dataclass(frozen=True)
 class RenameRequest:
-    """A file to be renamed onto `target`, and what is known about how it was made."""
+    """A file to be renamed onto `target`, and what is known about its creation."""
 
     source: PathInfo
     target: PathInfo
@@ -126,7 +126,7 @@ class Moves:
     def _recheck_moved(self, source: PathInfo, target: PathInfo) -> None:
         """Check again what was moved: it may have been written to since the first check. Move it back then."""
         try:
-            incoming.require_checked_documents(self.core, source, target, has_come=True)
+            incoming.require_checked_documents(self.core, source, target, is_renamed=True)
         except BaseException:
             self._rename(target, source)
             raise
@@ -145,7 +145,7 @@ class Moves:
         data = self.names.read(source)
         if info is None or data is None:
             raise NotFound(f"{source.path} does not exist")
-        base = self.names.version(target)  # first: a version that comes while this one waits must not be overwritten
+        base = self.names.version(target)  # first: a version committed while this one waits must not be overwritten
         self._reject_stale(request, data)
         mode, mtime_ns = info.st_mode & 0o7777, info.st_mtime_ns
         write = WriteRequest(target, data, base, request.on_conflict, request.unlinked_first, mode, mtime_ns)
@@ -154,15 +154,15 @@ class Moves:
         return self.names.read(target) == data
 
     def _reject_stale(self, request: RenameRequest, data: bytes) -> None:
-        """Reject a file that was created before the current version was committed: its writer cannot know that.
+        """Reject a file that was created before the current version was committed: its writer cannot have read it.
 
-        A document that is moved is not an edit of the one it replaces, however old it is.
+        Moving one document onto another is not an edit of it, however old the moved one is.
         """
         target = request.target
         committed = self.names.stat(target.path)
         if request.on_conflict == "overwrite" or committed is None or request.source.kind in CHECKED:
             return
-        if request.removed == Stamp.of(committed):  # no other version came since the writer took it away
+        if request.removed == Stamp.of(committed):  # no other version was committed since the writer removed it
             return
         if self._is_newer(committed, request):
             error = Conflict(
@@ -176,7 +176,7 @@ class Moves:
         """Whether a version was committed after the file was created: by stamps if known, else by times."""
         if request.target.path in request.seen_at_create:
             return request.seen_at_create[request.target.path] != Stamp.of(committed)
-        # The mount may have forgotten the node since; the disk remembers when the file was created.
+        # The mount may have dropped the node since; the filesystem knows when the file was created.
         created_ns = request.created_ns or self.names.birth_ns(request.source)
         if committed.st_ctime_ns > time.time_ns():
             return False  # the clock was set back: times prove nothing, only updated_at decides
@@ -185,7 +185,7 @@ class Moves:
     # -- away from a document, and both at once --------------------------------------------------------------
 
     def copy_away(self, source: PathInfo, target: PathInfo) -> os.stat_result:
-        """Copy a document to the foreign file it is renamed to; returns what the document is like."""
+        """Copy a document to the foreign path it is renamed to; returns the document's stat."""
         self.core.check_writable()
         if target.kind not in (PathKind.FOREIGN, PathKind.ATTACHMENT):
             raise Protected(f"{source.path} can only become a foreign file")
@@ -207,7 +207,7 @@ class Moves:
 
     def _exchange_document(self, document: PathInfo, file: PathInfo, on_conflict: OnConflict) -> None:
         names = self.names
-        base = names.version(document)  # before its bytes: a version that comes meanwhile must not be overwritten
+        base = names.version(document)  # before reading: a version committed meanwhile must not be overwritten
         was, old, new = names.stat(document.path), names.read(document), names.read(file)
         if was is None or old is None or new is None:
             raise NotFound(f"{document.path} or {file.path} does not exist")

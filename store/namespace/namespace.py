@@ -1,8 +1,8 @@
-"""Who may do what with a name in the home: the changes a filesystem asks for, as rules of the store.
+"""Filesystem operations on paths of a home: open, commit, create, remove, set attributes.
 
-What a name means is told by `places`; what is committed as a whole is written by its own module, and
-refused bytes are kept here for all of them. Here is everything else: directories, attachments, foreign
-files, and names that come, go and move. Under a pinned session nothing but mail is taken away.
+`path_kinds` gives the kind of a path. Files that are committed whole are written by the module of their
+kind; bytes they reject are stored here. This module handles the rest: directories, attachments and
+foreign files. Nothing but mail can be removed from a pinned session. Renames are in `moves`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from store.sessions.rename import RenameOperation
 
 log = logging.getLogger("grovefs.store")
 
-# Foreign files are not the session's; a pinned session goes on receiving and acknowledging its mail.
+# Foreign files do not belong to the session; a pinned session still receives and acknowledges mail.
 _NEVER_PINNED = (PathKind.FOREIGN, PathKind.MESSAGE, PathKind.MAILBOX)
 
 
@@ -50,11 +50,11 @@ class Namespace:
     rejects: Rejects
     dispatcher: Dispatcher
 
-    # -- looking ---------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------
 
     @property
     def mode_of_sessions(self) -> int:
-        """Who may look into the sessions: 0700 unless the home says otherwise."""
+        """Mode of new directories: 0700 unless the home is shared."""
         return self.core.disk.dir_mode
 
     def stat(self, path: str) -> os.stat_result | None:
@@ -64,24 +64,24 @@ class Namespace:
         return self.core.disk.entries(path)
 
     def scan(self, path: str) -> list[tuple[str, os.stat_result]]:
-        """The names in a directory, and what each is like."""
+        """The names in a directory, with their stat results."""
         return self.core.disk.scan(path)
 
     def birth_ns(self, place: PathInfo) -> int | None:
-        """When a file was made, where the filesystem knows it."""
+        """Creation time of a file; None if the filesystem does not store it."""
         return self.core.disk.birth_ns(place.path)
 
     def refresh(self, location: Location) -> None:
-        """A document was changed on disk: the index is to follow, unless it knows."""
+        """Index a session again if its files changed."""
         self.core.refresh(location)
 
     def read(self, place: PathInfo) -> bytes | None:
-        """A file whole; None if there is none."""
+        """The content of a file; None if it does not exist."""
         file = self.core.disk.read(place.path)
         return file.data if file else None
 
     def open(self, place: PathInfo, flags: int, mode: int = 0o600) -> int:
-        """A descriptor of the file itself; its directories are reached without following links."""
+        """Open a file without following links, neither in its directories nor in its name."""
         if flags == os.O_RDONLY:
             return self.core.disk.open_to_read(place.path)
         if flags & (os.O_WRONLY | os.O_RDWR):
@@ -90,7 +90,7 @@ class Namespace:
             return os.open(place.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=parent)
 
     def version(self, place: PathInfo) -> Version:
-        """What a writer of this name starts from: what `commit` takes as `base`."""
+        """The current version of a file: the `base` of a later WriteRequest."""
         stamp = self.core.disk.stamp(place.path)
         is_sidecar = place.kind is PathKind.DOCUMENT and place.name == layout.RUNTIME
         return Version(None, stamp) if is_sidecar else Version(stamp, None)
@@ -117,7 +117,7 @@ class Namespace:
         self.core.disk.drop_temp(path)
 
     def create_top_dirs(self) -> None:
-        """What a filesystem shows of a home is there from the first, though nothing is in it yet."""
+        """Create the top directories that a mount shows, even if they are empty."""
         for name in layout.STORED:
             self.core.disk.make_dirs(name)
 
@@ -132,7 +132,7 @@ class Namespace:
         if target.kind is PathKind.ATTACHMENT:
             self._put_attachment(request)
             return CommitResult(True, self.core.disk.stat(target.path))
-        if target.kind is not PathKind.DOCUMENT:  # whose put asks by itself
+        if target.kind is not PathKind.DOCUMENT:  # PutOperation checks this itself
             self.check_may_write(target)
         raw = request.read(self.core.limit_bytes)
         try:
@@ -174,7 +174,7 @@ class Namespace:
         self.set_attributes(request.target, mode=request.mode, times_ns=times)
 
     def truncate(self, place: PathInfo, size: int, *, base: Version | None, on_conflict: OnConflict) -> None:
-        """Shorten or lengthen a file by a commit of its own, as truncate(2) on a path does."""
+        """Change the size of a file in one commit, for truncate(2) on a path."""
         temp = self.new_write_buffer()
         try:
             old = self.open(place, os.O_RDONLY)
@@ -199,17 +199,19 @@ class Namespace:
         if place.kind in CHECKED or place.kind in (PathKind.DERIVED, PathKind.STATE_TEXT):
             raise Protected(f"{place.path} can only be a plain file")
         if place.name == layout.CHILDREN and place.location is not None and place.kind is PathKind.FOREIGN:
-            raise Protected(f"{place.path}: a child has no children of its own; they lie beside it")
+            raise Protected(
+                f"{place.path}: a child session has no children; put them in the children directory of its root"
+            )
         with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.mkdir(place.name, self.core.disk.dir_mode, dir_fd=parent)
         self._sync_name(place)
 
     def remove_dir(self, place: PathInfo, hidden: Collection[str] = ()) -> None:
-        """Remove an empty directory. For a session that is its deletion: `hidden` names what counts as gone."""
+        """Remove an empty directory; for a session, delete it. `hidden` lists names that count as removed."""
         self.core.check_writable()
         left = [e.name for e in self.core.disk.entries(place.path) if e.name not in hidden]
         if left:
-            raise NotEmpty(f"{place.path} still holds {left[0]!r}")
+            raise NotEmpty(f"{place.path} is not empty: it contains {left[0]!r}")
         if place.kind is not PathKind.FOREIGN:
             self.require_unpinned(place)
         if place.kind is PathKind.SESSION and place.location is not None and hidden:
@@ -220,27 +222,31 @@ class Namespace:
         self._sync_name(place)
 
     def _sync_name(self, place: PathInfo) -> None:
-        """That a name came or went lasts (rule 2). Foreign files are as on any disk: who cares syncs."""
+        """Sync the directory (rule 2), except for foreign files, which need an explicit fsync."""
         if place.kind is not PathKind.FOREIGN:
             self.core.disk.sync_after_change([place.path.rpartition("/")[0]])
-        if place.kind is PathKind.ATTACHMENT and place.location is not None:  # a directory among them counts as one too
+        if (
+            place.kind is PathKind.ATTACHMENT and place.location is not None
+        ):  # a directory there counts as an attachment
             self.attachments.recount(place.location)
 
     def require_unpinned(self, place: PathInfo) -> None:
-        """A pinned session, and a root with a pinned descendant, keep what they have until unpinned."""
+        """Raise Protected if the session, or a descendant of it, is pinned."""
         location = place.location
         if location is None or not location.is_session or place.kind in _NEVER_PINNED:
             return
         pinned = self.core.index.pinned_in(location.root)
         if location in pinned or (location.child is None and pinned):
             which = location if location in pinned else pinned[0]
-            raise Protected(f"{place.path} stays: {which} is pinned")
+            raise Protected(f"{place.path} cannot be removed or moved: session {which} is pinned")
 
     # -- files --------------------------------------------------------------------------------------------
 
     def remove_file(self, place: PathInfo, *, keep: bool = True) -> None:
-        """Take a file away. What is the session's goes to the trash, unless it lives on under another name; its
-        session.json takes its rows along."""
+        """Remove a file. Files of a session go to the trash, unless `keep` is False (it was renamed).
+
+        Removing session.json removes the session from the index.
+        """
         if place.kind is not PathKind.DERIVED or not self.dispatcher.projects.is_empty(place):
             self.check_may_write(place)
         self.require_unpinned(place)
@@ -287,11 +293,11 @@ class Namespace:
     # -- the rest --------------------------------------------------------------------------------
 
     def sync_dir(self, path: str) -> None:
-        """What was made and removed in a directory is to last."""
+        """Make creations and removals in a directory durable."""
         self.core.disk.sync_dirs([path])
 
     def symlink(self, place: PathInfo, text: str) -> None:
-        """Foreign files may be links; nothing of ours may."""
+        """Create a symlink. Only foreign files can be links."""
         self.core.check_writable()
         if place.kind is not PathKind.FOREIGN:
             raise Protected(f"{place.path} cannot be a link")
@@ -308,7 +314,7 @@ class Namespace:
         times_ns: tuple[int, int] | None = None,
         owner: tuple[int, int] | None = None,
     ) -> None:
-        """chmod, utimens, chown. A document stays the version it was, and its row knows it again."""
+        """chmod, utimens, chown. The version of a document stays the same; its row gets the new stamp."""
         self.core.check_writable()
         if place.kind is PathKind.DOCUMENT and place.location is not None:
             with self.core.locked(place.location):
@@ -336,7 +342,7 @@ class Namespace:
 
 
 def _chmod(place: PathInfo, mode: int, parent: int) -> None:
-    """By a descriptor of the file itself: chmod follows links, and what is no link now may be one the next moment."""
+    """Change the mode through a descriptor: chmod follows links, and the file could be replaced by one."""
     fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         if stat.S_ISLNK(os.fstat(fd).st_mode):

@@ -1,7 +1,7 @@
-"""Put a document: commit the bytes as written, or reject them and say why.
+"""Put a document: commit the bytes as written, or reject them with a reason.
 
-The mount writes documents this way. The path says which session a document belongs to; everything
-else is its own.
+The mount writes documents this way. The path determines which session a document belongs to; all other
+members are the writer's.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class PutOperation:
         on_conflict: OnConflict = "reject",
         mtime_ns: int | None = None,
     ) -> bool:
-        """Commit a document from bytes; False if the same bytes are there already."""
+        """Commit a document from bytes; False if it already has these bytes."""
         if name not in layout.DOCUMENTS:
             raise InvalidName(f"{name!r} is not a document: expected {' or '.join(layout.DOCUMENTS)}")
         target = PathInfo(location.path(name), PathKind.DOCUMENT, location, name)
         return self.put(WriteRequest(target, raw, base, on_conflict, mtime_ns=mtime_ns, add_missing=True), raw)
 
     def put(self, request: WriteRequest, raw: bytes) -> bool:
-        """Commit `raw`, the content of the request; False if the same bytes are there already.
+        """Commit `raw`, the content of the request; False if the document already has these bytes.
 
         Raises Conflict if the document is not the request's base any more. An older `updated_at` is a
         conflict too, unless the writer unlinked the document first.

@@ -42,9 +42,9 @@ def read(store: Store, times: int) -> session_reader.DocumentPair:
 
 def test_a_document_replaced_during_the_read_is_read_again(store: Store) -> None:
     store.save(make_session())
-    snapshot = read(store, session_reader.READ_ATTEMPTS - 1)
-    assert snapshot.main is not None
-    assert snapshot.main.data == (store.home / "sessions/s1/session.json").read_bytes()
+    pair = read(store, session_reader.READ_ATTEMPTS - 1)
+    assert pair.main is not None
+    assert pair.main.data == (store.home / "sessions/s1/session.json").read_bytes()
 
 
 def test_a_document_modified_continuously_is_busy_and_not_corrupt(store: Store) -> None:

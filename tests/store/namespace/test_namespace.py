@@ -1,4 +1,4 @@
-"""Names below `sessions/` come, go and move by the store's rules; the same for a mount and for anyone else."""
+"""Namespace and Moves: what a filesystem may do to a path, called without a mount."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIME_NS = 1_700_000_000_123_456_789
 
 @pytest.fixture
 def names(store: Store) -> Namespace:
-    """The names of a home with one session that has an attachment, and one that is pinned."""
+    """A home with a session that has an attachment, and a pinned one."""
     store.save(make_session("s1", title="Good"))
     store.attach("s1", b"bytes", "image/png")
     store.save(make_session("pinned", pinned=True))
@@ -36,7 +36,7 @@ def attachment_of(store: Store, session_id: str) -> PathInfo:
     return classify_path(f"sessions/{session_id}/attachments/{name}")
 
 
-def test_state_that_is_to_be_a_project_has_to_be_copied(store: Store, names: Namespace) -> None:
+def test_state_directory_cannot_be_renamed_to_a_project(store: Store, names: Namespace) -> None:
     store.state.save_json("facts", "n", {"x": "whale"})
     for target in ("projects/k", "projects/k/sessions/p"):
         (store.home / "projects/k/sessions").mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def test_state_that_is_to_be_a_project_has_to_be_copied(store: Store, names: Nam
     assert store.state.load_json("facts", "n") == {"x": "whale"}
 
 
-# -- what a path means -------------------------------------------------------------------------------------------
+# -- kinds of paths ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ def test_state_that_is_to_be_a_project_has_to_be_copied(store: Store, names: Nam
         ("sessions/\udcff", PathKind.FOREIGN, None),
     ],
 )
-def test_a_path_has_one_meaning(path: str, kind: PathKind, location: Location | None) -> None:
+def test_path_is_classified(path: str, kind: PathKind, location: Location | None) -> None:
     assert classify_path(path) == PathInfo(path, kind, location, path.rpartition("/")[2])
 
 
 # -- committing --------------------------------------------------------------------------------------------------
 
 
-def test_a_document_is_committed_with_mode_and_time(store: Store, names: Namespace) -> None:
+def test_document_is_committed_with_mode_and_mtime(store: Store, names: Namespace) -> None:
     raw = make_document("new")
     place = classify_path("sessions/new/session.json")
     assert names.commit(WriteRequest(place, raw, mode=0o640, mtime_ns=TIME_NS)).is_changed
@@ -90,8 +90,8 @@ def test_a_document_is_committed_with_mode_and_time(store: Store, names: Namespa
     assert store.entry("new") is not None
 
 
-def test_a_refused_document_changes_nothing(store: Store, names: Namespace) -> None:
-    """Rule 1 and rule 8: invalid, outdated by base, older by its own word; each is kept among the rejects."""
+def test_rejected_document_changes_nothing(store: Store, names: Namespace) -> None:
+    """Rules 3 and 8: invalid, with an older updated_at, or with a stale base."""
     before, base = files_below(store.home), store.version(Location("s1"))
     with pytest.raises(InvalidContent):
         names.commit(WriteRequest(MAIN, b"{"))
@@ -107,13 +107,13 @@ def test_a_refused_document_changes_nothing(store: Store, names: Namespace) -> N
     assert names.commit(WriteRequest(MAIN, raw, base=base, on_conflict="overwrite")).is_changed
 
 
-def test_who_deletes_first_may_bring_an_older_one(names: Namespace) -> None:
+def test_older_document_is_accepted_after_an_unlink(names: Namespace) -> None:
     raw = make_document("s1", updated_at="2001-01-01T00:00:00Z", created_at="2001-01-01T00:00:00Z")
     assert names.commit(WriteRequest(MAIN, raw, unlinked_first=True)).is_changed
     assert names.read(MAIN) == raw
 
 
-def test_an_attachment_is_any_bytes(store: Store, names: Namespace) -> None:
+def test_attachment_can_be_any_bytes(store: Store, names: Namespace) -> None:
     place = classify_path("sessions/s1/attachments/new.bin")
     names.commit(WriteRequest(place, b"\0\xff", mode=0o644, mtime_ns=TIME_NS))
     info = names.stat(place.path)
@@ -126,7 +126,7 @@ def test_an_attachment_is_any_bytes(store: Store, names: Namespace) -> None:
 # -- directories -------------------------------------------------------------------------------------------------
 
 
-def test_a_directory_is_no_session_yet(store: Store, names: Namespace) -> None:
+def test_empty_directory_is_not_a_session(store: Store, names: Namespace) -> None:
     names.make_dir(classify_path("sessions/new"))
     assert store.entry("new") is None
     with pytest.raises(FileExistsError):
@@ -136,8 +136,8 @@ def test_a_directory_is_no_session_yet(store: Store, names: Namespace) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\nb", "x" * 256, "a\\b", "a..b"])
-def test_a_new_session_has_a_proper_name(names: Namespace, name: str) -> None:
-    """What no id may be is no session's directory: refused, or a foreign one."""
+def test_invalid_id_does_not_become_a_session(names: Namespace, name: str) -> None:
+    """The directory is rejected, or is foreign."""
     place = classify_path(f"sessions/{name}")
     if place.kind is PathKind.FOREIGN:
         names.make_dir(place)
@@ -147,14 +147,14 @@ def test_a_new_session_has_a_proper_name(names: Namespace, name: str) -> None:
         names.make_dir(place)
 
 
-def test_a_child_has_no_children_directory(names: Namespace) -> None:
+def test_child_cannot_have_a_children_directory(names: Namespace) -> None:
     names.make_dir(classify_path("sessions/s1/children/c"))
     with pytest.raises(Protected):
         names.make_dir(classify_path("sessions/s1/children/c/children"))
     names.remove_dir(classify_path("sessions/s1/children/c"))
 
 
-def test_a_filled_directory_stays(names: Namespace) -> None:
+def test_directory_that_is_not_empty_is_not_removed(names: Namespace) -> None:
     with pytest.raises(NotEmpty):
         names.remove_dir(classify_path("sessions/s1"))
     with pytest.raises(NotEmpty):
@@ -162,7 +162,7 @@ def test_a_filled_directory_stays(names: Namespace) -> None:
 
 
 def test_removing_the_directory_deletes_the_session(store: Store, names: Namespace) -> None:
-    """`hidden` names what the caller counts as gone; it goes to the trash, from where it can be had back."""
+    """`hidden` lists files that count as removed. They go to the trash and can be restored."""
     names.remove_file(attachment_of(store, "s1"))
     for name in ("attachments", "children"):
         names.remove_dir(classify_path(f"sessions/s1/{name}"))
@@ -175,8 +175,8 @@ def test_removing_the_directory_deletes_the_session(store: Store, names: Namespa
     assert store.entry("s1") is not None
 
 
-def test_a_pinned_session_keeps_what_it_has(store: Store, names: Namespace) -> None:
-    """Documents, attachments and its place; it can be edited, and foreign files come and go."""
+def test_pinned_session_cannot_be_removed_or_moved(store: Store, names: Namespace) -> None:
+    """Neither its documents and attachments nor its directory."""
     before = files_below(store.home)
     for place in (
         classify_path("sessions/pinned/session.json"),
@@ -197,7 +197,7 @@ def test_a_pinned_session_keeps_what_it_has(store: Store, names: Namespace) -> N
 # -- files ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_removed_document_is_in_the_trash(store: Store, names: Namespace) -> None:
+def test_removed_document_is_in_the_trash(store: Store, names: Namespace) -> None:
     names.remove_file(MAIN)
     assert store.entry("s1") is None
     assert any(d.moves[0][0] == MAIN.path for d in store.trash.deleted())
@@ -206,26 +206,26 @@ def test_a_removed_document_is_in_the_trash(store: Store, names: Namespace) -> N
     names.commit(WriteRequest(MAIN, make_document("s1")))
 
 
-def test_the_index_knows_whether_there_are_attachments(store: Store, names: Namespace) -> None:
-    """Removed, moved away and brought back."""
+def test_attachments_flag_follows_moves_and_removals(store: Store, names: Namespace) -> None:
+    """The flag in the index changes when the only attachment is moved away, back, and removed."""
     place = attachment_of(store, "s1")
 
-    def is_known() -> bool:
+    def has_attachments() -> bool:
         entry = store.entry("s1")
         assert entry is not None
         return entry.has_attachments
 
-    assert is_known()
+    assert has_attachments()
     foreign = classify_path("sessions/s1/elsewhere")
     store.moves.move(place, foreign)
-    assert not is_known()
+    assert not has_attachments()
     store.moves.move(foreign, place)
-    assert is_known()
+    assert has_attachments()
     names.remove_file(place)
-    assert not is_known()
+    assert not has_attachments()
 
 
-def test_foreign_files_and_links_are_left_alone(store: Store, names: Namespace) -> None:
+def test_foreign_files_and_links_can_be_created_moved_and_removed(store: Store, names: Namespace) -> None:
     place, link = classify_path("sessions/s1/notes.txt"), classify_path("sessions/s1/.#lock")
     like = os.stat(store.home)
     names.write_copy(place, b"text", like)
@@ -238,14 +238,14 @@ def test_foreign_files_and_links_are_left_alone(store: Store, names: Namespace) 
     names.remove_file(link)
 
 
-def test_nothing_of_ours_is_a_link(names: Namespace) -> None:
+def test_only_foreign_files_can_be_links(names: Namespace) -> None:
     for path in ("sessions/new", "sessions/s1/session.json", "sessions/s1/attachments/x", "sessions/s1/log.jsonl"):
         with pytest.raises(Protected):
             names.symlink(classify_path(path), "/etc/passwd")
 
 
-def test_a_planted_link_leads_nowhere(names: Namespace, tmp_path: Path) -> None:
-    """A directory of the home replaced by a link: neither read nor written through."""
+def test_directory_replaced_by_a_link_is_not_followed(names: Namespace, tmp_path: Path) -> None:
+    """Neither to read nor to remove a file."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/file").write_text("secret")
     (names.core.home / "sessions/s1/link").symlink_to(tmp_path / "outside")
@@ -261,7 +261,7 @@ def test_a_planted_link_leads_nowhere(names: Namespace, tmp_path: Path) -> None:
 # -- moves and attributes ----------------------------------------------------------------------------------------------
 
 
-def test_only_sessions_become_sessions(store: Store, names: Namespace) -> None:
+def test_session_directories_can_only_become_sessions(store: Store, names: Namespace) -> None:
     for source, target in (
         ("sessions/s1", "sessions/pinned/attachments/x"),
         ("sessions/s1", "sessions/.hidden"),
@@ -274,8 +274,8 @@ def test_only_sessions_become_sessions(store: Store, names: Namespace) -> None:
         store.moves.move(classify_path("sessions/nobody"), classify_path("sessions/somebody"))
 
 
-def test_a_foreign_directory_becomes_a_session_by_its_name(store: Store, names: Namespace) -> None:
-    """A tool that builds it elsewhere and moves it in: indexed at once."""
+def test_foreign_directory_becomes_a_session_by_rename(store: Store, names: Namespace) -> None:
+    """A tool builds it under a foreign name and renames it into place; it is indexed at once."""
     hidden = classify_path("sessions/.building")
     names.make_dir(hidden)
     (store.home / "sessions/.building/session.json").write_bytes(make_document("built"))
@@ -285,8 +285,8 @@ def test_a_foreign_directory_becomes_a_session_by_its_name(store: Store, names: 
     assert store.entry("built") is not None
 
 
-def test_times_and_modes_do_not_make_a_new_version(store: Store, names: Namespace) -> None:
-    """The row knows the file again: nothing is read anew by the next sweep."""
+def test_changing_mode_and_times_keeps_the_version(store: Store, names: Namespace) -> None:
+    """The row gets the new stamp: the next sweep reads nothing."""
     names.set_attributes(MAIN, mode=0o640, times_ns=(TIME_NS, TIME_NS))
     info = names.stat(MAIN.path)
     assert info is not None
@@ -296,8 +296,8 @@ def test_times_and_modes_do_not_make_a_new_version(store: Store, names: Namespac
     assert (store.home / "sessions/s1").stat().st_mtime_ns == TIME_NS
 
 
-def test_a_rename_that_was_answered_lasts(home: Path) -> None:
-    """Rule 2: both directories are synced, for an attachment, a foreign file, and a copy of a document."""
+def test_rename_is_durable(home: Path) -> None:
+    """Rule 2: both directories of a moved attachment and the directory of a copy are synced."""
     steps: list[str] = []
     with Store.open(home, background=False, step=steps.append) as store:
         store.save(make_session("s1"))
@@ -314,10 +314,10 @@ def test_a_rename_that_was_answered_lasts(home: Path) -> None:
 @pytest.mark.parametrize("foreign", ["sessions/.kept", "sessions/root/kept"])
 @pytest.mark.parametrize("target", ["sessions/other", "sessions/root/children/other"])
 @pytest.mark.parametrize("document", [make_document("root"), b"{", b""], ids=["of another", "broken", "empty"])
-def test_a_foreign_directory_becomes_no_session_unchecked(
+def test_foreign_directory_with_an_invalid_document_must_be_copied(
     foreign: str, target: str, document: bytes, store: Store
 ) -> None:
-    """`mv` copies it then, and every document is checked, or forked."""
+    """`mv` then copies it file by file, and each document is checked or forked."""
     store.save(make_session("root"))
     for path in (foreign, "sessions/root/children"):
         (store.home / path).mkdir(exist_ok=True)
@@ -329,10 +329,8 @@ def test_a_foreign_directory_becomes_no_session_unchecked(
     shutil.rmtree(store.home / foreign)
 
 
-def test_what_is_changed_after_it_was_looked_at_becomes_no_session(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was a good document, and then, just before the rename, none."""
+def test_document_changed_after_the_check_undoes_the_rename(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The document is valid when it is checked and invalid just before the rename."""
     store.names.make_dir(classify_path("sessions/.new"))
     document = store.home / "sessions/.new/session.json"
     document.write_bytes(make_document("other"))
@@ -354,7 +352,7 @@ def test_what_is_changed_after_it_was_looked_at_becomes_no_session(
     assert store.exists("other")
 
 
-def test_a_foreign_directory_without_documents_may_become_anything(store: Store) -> None:
+def test_foreign_directory_without_documents_can_be_renamed_to_a_session(store: Store) -> None:
     store.names.make_dir(classify_path("sessions/.new"))
     (store.home / "sessions/.new/notes.txt").write_text("mine")
     store.moves.move(classify_path("sessions/.new"), classify_path("sessions/other"))
