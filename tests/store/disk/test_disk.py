@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from store import Corrupt, InvalidName
 from store.disk.disk import Disk
-from store.disk.file import RACY_NS, NewFile, Stamp
+from store.disk.file import RACY_NS, File, NewFile, Stamp, Temp
 
 
 @pytest.fixture
@@ -185,3 +186,64 @@ def test_stamp_of_a_recently_changed_file_matches_nothing() -> None:
     stamp = Stamp(1, 2, 10**18, 10**18)
     assert stamp.if_settled(10**18 + RACY_NS + 1) == stamp
     assert stamp.if_settled(10**18 + RACY_NS) != stamp
+
+
+# -- finished temporary files --------------------------------------------------------------------------
+
+
+def finished_temp(disk: Disk, content: bytes = b"content") -> Temp:
+    temp = disk.open_temp()
+    os.write(temp.fd, content)
+    os.utime(temp.fd, ns=(1, 1))  # its last write was long ago
+    return temp
+
+
+def test_temp_gets_mode_and_mtime_of_the_request(disk: Disk) -> None:
+    """It is not written again: the same file is used."""
+    temp = finished_temp(disk)
+    inode = os.fstat(temp.fd).st_ino
+    assert disk.write_temps([NewFile("sessions/f", temp, mtime_ns=1_700_000_000_123_456_789, mode=0o640)]) == [
+        temp.path
+    ]
+    info = os.fstat(temp.fd)
+    assert (stat.S_IMODE(info.st_mode), info.st_mtime_ns) == (0o640, 1_700_000_000_123_456_789)
+    assert (info.st_ino, (disk.home / temp.path).read_bytes()) == (inode, b"content")
+    os.close(temp.fd)
+
+
+def test_temp_without_mtime_gets_the_time_of_the_commit(disk: Disk) -> None:
+    temp = finished_temp(disk)
+    before_ns = time.time_ns() - 10**9  # the clock of a filesystem is coarser
+    disk.write_temps([NewFile("sessions/f", temp)])
+    assert os.fstat(temp.fd).st_mtime_ns > before_ns
+    os.close(temp.fd)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner")
+def test_temp_gets_mode_and_owner_of_the_replaced_file(disk: Disk) -> None:
+    temp = finished_temp(disk)
+    replaced = File(b"old", Stamp(1, 2, 3, 4), 0o604, 1234, 4321)
+    disk.write_temps([NewFile("sessions/f", temp, replaced)])
+    info = os.fstat(temp.fd)
+    assert (stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid) == (0o604, 1234, 4321)
+    os.close(temp.fd)
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_failure_removes_all_temps_and_keeps_the_open_file(disk: Disk, failing: int) -> None:
+    """Writing the other file fails, or one of the two syncs. The bytes stay readable through the descriptor."""
+    temp = finished_temp(disk)
+    steps: list[str] = []
+
+    def step(name: str) -> None:
+        steps.append(name)
+        if len(steps) == failing + 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    disk.step = step
+    with pytest.raises(OSError, match="No space left"):
+        disk.write_temps([NewFile("sessions/f", temp), NewFile("sessions/g", [b"other"])])
+    assert steps == ["write-temp", "sync-temp", "sync-temp"][: failing + 1]
+    assert temp_files(disk) == []
+    assert os.pread(temp.fd, 100, 0) == b"content"
+    os.close(temp.fd)

@@ -1,0 +1,123 @@
+"""Journal.run with a temporary file that is renamed into place: a failure at any step loses nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from store import Location, Store
+from store.commit.journal import Commit
+from store.disk.file import NewFile, Temp
+from tests.builders import make_session
+
+LOCATION = Location("s1")
+PATH = "sessions/s1/session.json"
+
+
+class Steps:
+    """Counts the durable steps of a commit and fails at a chosen one; `lasting` fails at all later ones too."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.fail_at: int | None = None
+        self.lasting = False
+        self.error: Callable[[], BaseException] = lambda: OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def __call__(self, name: str) -> None:
+        number = len(self.names)
+        self.names.append(name)
+        if self.fail_at is not None and (number == self.fail_at or (self.lasting and number > self.fail_at)):
+            raise self.error()
+
+    def start(self, fail_at: int | None, *, lasting: bool = False) -> None:
+        self.names, self.fail_at, self.lasting = [], fail_at, lasting
+
+
+def new_version(store: Store) -> tuple[Temp, bytes]:
+    """A temporary file with a changed document."""
+    raw = (store.home / PATH).read_bytes().replace(b"msg-0", b"after")
+    temp = store._core.disk.open_temp()
+    os.write(temp.fd, raw)
+    return temp, raw
+
+
+def run(store: Store, temp: Temp) -> None:
+    core = store._core
+    with core.locked(LOCATION):
+        old = core.disk.read(PATH)
+        core.journal.run(Commit(LOCATION, [NewFile(PATH, temp, old)]), lambda db: core.reread(LOCATION))
+
+
+def commit_steps(home: Path) -> list[str]:
+    steps = Steps()
+    with Store.open(home, background=False, step=steps) as store:
+        store.save(make_session("s1"))
+        temp, raw = new_version(store)
+        steps.start(None)
+        run(store, temp)
+        os.close(temp.fd)
+        assert (store.home / PATH).read_bytes() == raw
+        return list(steps.names)
+
+
+def test_temp_is_renamed_into_place(home: Path) -> None:
+    """It is synced and renamed, not written again."""
+    assert commit_steps(home) == ["sync-temp", "journal", "move", "sync-dir", "index"]
+
+
+@pytest.mark.warns
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
+@pytest.mark.parametrize("number", range(5))
+def test_error_at_any_step_keeps_one_whole_version(home: Path, number: int, *, lasting: bool) -> None:
+    """Rule 3: the old version, or the new one if the error says so. What was acknowledged stays (rule 2)."""
+    steps = Steps()
+    with Store.open(home, background=False, step=steps) as store:
+        store.save(make_session("s1"))
+        old = (store.home / PATH).read_bytes()
+        temp, new = new_version(store)
+        steps.start(number, lasting=lasting)
+        try:
+            run(store, temp)
+            expected = new
+        except OSError as error:
+            is_unchanged = "nothing was changed" in str(error)
+            expected = old if is_unchanged else new
+        steps.start(None)
+        assert os.pread(temp.fd, len(new) + 1, 0) == new  # a writer can retry from the open file
+        os.close(temp.fd)
+        assert expected == (old if number < 2 or (number == 2 and not lasting) else new)
+        loaded = store.load("s1")  # finishes an interrupted commit
+        assert loaded is not None
+        assert loaded.messages[0].content == ("msg-0" if expected == old else "after")
+        assert (store.home / PATH).read_bytes() == expected
+    with Store.open(home, background=False) as store:
+        assert (store.home / PATH).read_bytes() == expected
+        assert os.listdir(home / ".grovefs/tmp") == []
+        assert store.check().is_clean
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_interrupt_at_any_step_keeps_one_whole_version(home: Path, number: int) -> None:
+    """KeyboardInterrupt, as opposed to an error, can arrive after the point of no return."""
+    steps = Steps()
+    steps.error = KeyboardInterrupt
+    with Store.open(home, background=False, step=steps) as store:
+        store.save(make_session("s1"))
+        old = (store.home / PATH).read_bytes()
+        temp, new = new_version(store)
+        steps.start(number)
+        with pytest.raises(KeyboardInterrupt):
+            run(store, temp)
+        steps.start(None)
+        os.close(temp.fd)
+        expected = old if number < 3 else new
+        loaded = store.load("s1")
+        assert loaded is not None
+        assert loaded.messages[0].content == ("msg-0" if expected == old else "after")
+        assert (store.home / PATH).read_bytes() == expected
+        assert store._core.journal.all_pending() == []
+        assert store.check().is_clean
