@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fusefs.tree.nodes import ROOT_INODE, Node, Nodes
+import os
+
+from fusefs.tree.nodes import ROOT_INODE, Listing, Node, Nodes
 from store.path_kinds import classify_path
 
 
@@ -28,3 +30,48 @@ def test_late_forget_of_a_version_keeps_the_new_directory_node() -> None:
     assert nodes.get(again.inode) is again
     assert root.children == {"s": again}
     assert dropped == [version]
+
+
+def test_number_of_a_live_node_is_not_used_twice() -> None:
+    """Another node gets a salted number; a free number is always the same."""
+    nodes = Nodes()
+    root = nodes.add(Node(ROOT_INODE, None, "", "", None))
+    first = nodes.number("s", "same")
+    node = add(nodes, root, "s")
+    assert node.inode == first
+    assert nodes.number("s", "same") != first
+    nodes.forget(node.inode, 1)
+    assert nodes.number("s", "same") == first
+
+
+def test_rename_updates_all_paths_below_and_detaches_the_replaced_node() -> None:
+    nodes = Nodes()
+    root = nodes.add(Node(ROOT_INODE, None, "", "", None))
+    old, replaced = add(nodes, root, "old"), add(nodes, root, "new")
+    below = add(nodes, old, "session.json")
+    nodes.rename(old, root, "new")
+    assert root.children == {"new": old}
+    assert (old.path, below.path) == ("new", "new/session.json")
+    assert nodes.get(replaced.inode) is replaced, "open handles still use it"
+    nodes.detach(replaced)
+    assert root.children == {"new": old}
+
+
+def test_directory_is_kept_while_it_has_children() -> None:
+    """Forgetting the last child drops both."""
+    nodes = Nodes()
+    root = nodes.add(Node(ROOT_INODE, None, "", "", None))
+    directory = add(nodes, root, "s")
+    child = add(nodes, directory, "session.json")
+    nodes.forget(directory.inode, 1)
+    assert nodes.get(directory.inode) is directory
+    nodes.forget(child.inode, 1)
+    assert list(nodes) == [root]
+
+
+def test_stale_listing_keeps_names_and_drops_stat_results() -> None:
+    listing = Listing(["a", "b"], {"a": os.stat("/")})
+    assert listing.knows("b")
+    assert not listing.knows("c")
+    listing.mark_stale()
+    assert (listing.names, listing.infos, listing.is_stale) == (["a", "b"], {}, True)

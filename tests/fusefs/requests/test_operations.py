@@ -1,0 +1,311 @@
+"""Handlers that read names and attributes, and what happens to their exceptions."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Any
+
+import pyfuse3
+import pytest
+import trio
+
+from fusefs.requests import operations
+from fusefs.requests.attributes import UNCACHED_S, UNWATCHED_S, VIEW_S, WATCHED_S
+from store import Store
+from store.namespace.namespace import Namespace
+from tests.builders import make_session
+from tests.fusefs.requests.harness import READER, WRITER, HandlerMount, caller, fails_with, in_trio
+
+DOCUMENT = "sessions/root/session.json"
+NOTE = "sessions/root/note.txt"
+
+
+@pytest.fixture
+def replies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Names and inodes that readdir returned. The token is the number of entries that still fit."""
+    listed: list[tuple[str, int]] = []
+
+    def reply(token: list[int], name: bytes, attrs: pyfuse3.EntryAttributes, _next: int) -> bool:
+        if not token[0]:
+            return False
+        token[0] -= 1
+        listed.append((os.fsdecode(name), attrs.st_ino))
+        return True
+
+    monkeypatch.setattr(pyfuse3, "readdir_reply", reply)
+    return listed
+
+
+def room_for(entries: int) -> Any:
+    return [entries]
+
+
+# -- lookup counts -----------------------------------------------------------------------------------
+
+
+@in_trio
+async def test_node_is_dropped_with_its_last_lookup(mount: HandlerMount) -> None:
+    """The kernel counts one reference per lookup, and may forget several at once."""
+    inode = await mount.inode(DOCUMENT)
+    assert await mount.inode(DOCUMENT, READER) == inode
+    node = mount.tree.nodes.get(inode)
+    assert node.lookups == 2
+    await mount.operations.forget([(inode, 1)])
+    assert mount.tree.nodes.get(inode) is node
+    await mount.operations.forget([(inode, 1)])
+    assert node not in list(mount.tree.nodes)
+
+
+@in_trio
+async def test_inode_is_the_same_after_a_remount(mount: HandlerMount, store: Store) -> None:
+    """Backup tools identify files by inode."""
+    other = HandlerMount(store)
+    assert await mount.inode(DOCUMENT) == await other.inode(DOCUMENT)
+    other.close()
+
+
+@in_trio
+async def test_forgotten_directory_is_no_longer_watched(mount: HandlerMount) -> None:
+    directory = mount.tree.nodes.get(await mount.inode("sessions/root"))
+    assert directory.is_watched
+    await mount.operations.forget([(directory.inode, directory.lookups)])
+    assert not directory.is_watched
+
+
+# -- cache timeouts ----------------------------------------------------------------------------------
+
+
+@in_trio
+async def test_absent_foreign_name_is_cached_as_absent(mount: HandlerMount) -> None:
+    """git and shells look up many absent names. Their creation is noticed by the directory's watch."""
+    attrs = await mount.lookup("sessions/root/.git")
+    assert (attrs.st_ino, attrs.entry_timeout) == (0, WATCHED_S)
+    assert mount.tree.nodes.get(await mount.inode("sessions/root")).absent == {".git"}
+
+
+@pytest.mark.parametrize("name", ["artifacts.json", "session.json.rejected", "attachments/x.png"])
+def test_absent_name_with_a_meaning_is_not_cached(mount: HandlerMount, name: str) -> None:
+    """It can appear through a commit, without an inotify event under that name."""
+
+    async def scenario() -> None:
+        with fails_with(errno.ENOENT):
+            await mount.lookup(f"sessions/root/{name}")
+
+    trio.run(scenario)
+
+
+@in_trio
+async def test_number_of_negative_entries_is_limited(mount: HandlerMount, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "_MAX_ABSENT", 1)
+    await mount.lookup("sessions/root/one")
+    with fails_with(errno.ENOENT):
+        await mount.lookup("sessions/root/two")
+
+
+@in_trio
+async def test_attributes_are_cached_only_where_changes_are_noticed(mount: HandlerMount) -> None:
+    assert (await mount.lookup(DOCUMENT)).attr_timeout == WATCHED_S
+    assert (await mount.lookup("transcripts/root.md")).attr_timeout == VIEW_S
+    fh = await mount.open(DOCUMENT, os.O_WRONLY)
+    assert (await mount.lookup(DOCUMENT, READER)).entry_timeout == UNCACHED_S
+    await mount.release(fh)
+    assert (await mount.lookup(DOCUMENT, READER)).entry_timeout == WATCHED_S
+
+
+@in_trio
+async def test_unwatched_directory_is_cached_for_a_moment(mount: HandlerMount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inotify limit is reached: nothing reports changes."""
+    monkeypatch.setattr(mount.tree.watches, "_limit", 0)
+    assert (await mount.lookup(DOCUMENT)).attr_timeout == UNWATCHED_S
+    with fails_with(errno.ENOENT):
+        await mount.lookup("sessions/root/.git")
+
+
+@in_trio
+async def test_file_with_two_hard_links_is_cached_for_a_moment(mount: HandlerMount) -> None:
+    """A change through the other name is not reported."""
+    await mount.add(NOTE, b"text")
+    os.link(mount.store.home / NOTE, mount.store.home / "sessions/root/other")
+    assert (await mount.lookup(NOTE)).attr_timeout == UNWATCHED_S
+
+
+# -- listings ----------------------------------------------------------------------------------------
+
+
+@in_trio
+async def test_readdir_returns_every_name_and_counts_lookups(
+    mount: HandlerMount, replies: list[tuple[str, int]]
+) -> None:
+    inode = await mount.inode("sessions/root")
+    fh = await mount.operations.opendir(inode, caller(READER))
+    await mount.operations.readdir(fh, 0, room_for(100))
+    assert "session.json" in dict(replies)
+    document = dict(replies)["session.json"]
+    assert mount.tree.nodes.get(document).lookups == 1
+    assert await mount.inode(DOCUMENT) == document
+    await mount.operations.fsyncdir(fh, False)
+    await mount.operations.releasedir(fh)
+
+
+@in_trio
+async def test_readdir_continues_where_the_buffer_was_full(mount: HandlerMount, replies: list[tuple[str, int]]) -> None:
+    """An entry that did not fit is not counted as looked up."""
+    for name in ("a", "b"):
+        mount.store.save(make_session(name))
+    fh = await mount.operations.opendir(await mount.inode("sessions"), caller(READER))
+    nodes = len(mount.tree.nodes)
+    await mount.operations.readdir(fh, 0, room_for(1))
+    assert len(mount.tree.nodes) == nodes + 1
+    await mount.operations.readdir(fh, 1, room_for(100))
+    assert [name for name, _ in replies] == await mount.names("sessions")
+    await mount.operations.releasedir(fh)
+
+
+@in_trio
+async def test_rewinddir_shows_new_names_and_skips_removed_ones(
+    mount: HandlerMount, replies: list[tuple[str, int]]
+) -> None:
+    await mount.add(NOTE, b"text")
+    fh = await mount.operations.opendir(await mount.inode("sessions/root"), caller(READER))
+    await mount.unlink(NOTE)
+    await mount.add("sessions/root/new.txt", b"text")
+    await mount.operations.readdir(fh, 1, room_for(100))
+    assert "note.txt" not in dict(replies)
+    assert "new.txt" not in dict(replies)
+    await mount.operations.readdir(fh, 0, room_for(100))
+    assert "new.txt" in dict(replies)
+    await mount.operations.releasedir(fh)
+
+
+@in_trio
+async def test_root_lists_stored_directories_and_views(mount: HandlerMount) -> None:
+    assert {"sessions", "search", "transcripts", "views"} <= set(await mount.names(""))
+
+
+@in_trio
+async def test_listing_is_cached_until_something_changes(mount: HandlerMount) -> None:
+    directory = mount.tree.nodes.get(await mount.inode("sessions/root"))
+    await mount.names("sessions/root")
+    cached = directory.listing
+    assert cached is not None
+    await mount.names("sessions/root")
+    assert directory.listing is cached
+    await mount.add(NOTE, b"text")
+    assert cached.is_stale
+    assert "note.txt" in await mount.names("sessions/root")
+
+
+# -- attributes --------------------------------------------------------------------------------------
+
+
+@in_trio
+async def test_getattr_of_a_plain_file_is_current(mount: HandlerMount) -> None:
+    await mount.add(NOTE, b"text")
+    inode = await mount.inode(NOTE)
+    (mount.store.home / NOTE).write_bytes(b"longer text")
+    assert (await mount.operations.getattr(inode, caller(READER))).st_size == 11
+
+
+@in_trio
+async def test_getattr_of_a_removed_open_file_uses_its_descriptor(mount: HandlerMount) -> None:
+    await mount.add(NOTE, b"text")
+    inode = await mount.inode(NOTE)
+    fh = await mount.open(NOTE, os.O_RDWR)
+    await mount.unlink(NOTE)
+    await mount.write(fh, 0, b"longer text")
+    assert (await mount.operations.getattr(inode, caller(READER))).st_size == 11
+    await mount.set(inode, st_mode=0o600, st_mtime_ns=10**18)
+    info = os.fstat(mount.files.handles.get(fh).fd)  # type: ignore[attr-defined]
+    assert (stat.S_IMODE(info.st_mode), info.st_mtime_ns) == (0o600, 10**18)
+    await mount.release(fh)
+
+
+@in_trio
+async def test_mode_and_times_are_set_by_name(mount: HandlerMount) -> None:
+    await mount.set(await mount.inode(DOCUMENT), st_mode=0o640)
+    await mount.set(await mount.inode(DOCUMENT), st_mtime_ns=10**18)
+    info = (mount.store.home / DOCUMENT).stat()
+    assert (stat.S_IMODE(info.st_mode), info.st_mtime_ns) == (0o640, 10**18)
+
+
+@in_trio
+async def test_owner_cannot_be_changed(mount: HandlerMount) -> None:
+    """cp -p and tar set the present owner, which succeeds."""
+    inode = await mount.inode(DOCUMENT)
+    info = (mount.store.home / DOCUMENT).stat()
+    await mount.set(inode, st_uid=info.st_uid, st_gid=info.st_gid)
+    with fails_with(errno.EPERM):
+        await mount.set(inode, st_uid=info.st_uid + 1)
+
+
+@in_trio
+async def test_views_have_the_permissions_of_sessions(mount: HandlerMount) -> None:
+    """They show the same content."""
+    mode = (mount.store.home / "sessions").stat().st_mode & 0o077
+    assert (await mount.lookup("transcripts/root.md")).st_mode & 0o077 == 0o044 & mode
+
+
+# -- unsupported requests ----------------------------------------------------------------------------
+
+
+@in_trio
+async def test_hard_links_devices_and_extended_attributes_are_not_supported(mount: HandlerMount) -> None:
+    """ENOSYS makes the kernel stop asking for attributes before every write."""
+    handlers, who = mount.operations, caller(WRITER)
+    inode, directory = await mount.inode(DOCUMENT), await mount.inode("sessions/root")
+    with fails_with(errno.EPERM):
+        await handlers.link(inode, directory, b"other", who)
+    with fails_with(errno.EPERM):
+        await handlers.mknod(directory, b"fifo", stat.S_IFIFO | 0o600, 0, who)
+    with fails_with(errno.ENOSYS):
+        await handlers.getxattr(inode, b"user.x", who)
+    with fails_with(errno.ENOSYS):
+        await handlers.setxattr(inode, b"user.x", b"", who)
+    with fails_with(errno.ENOSYS):
+        await handlers.listxattr(inode, who)
+    with fails_with(errno.ENOSYS):
+        await handlers.removexattr(inode, b"user.x", who)
+
+
+@in_trio
+async def test_statfs_is_that_of_the_home(mount: HandlerMount) -> None:
+    assert (await mount.operations.statfs(caller(READER))).f_blocks == os.statvfs(mount.store.home).f_blocks
+    assert await mount.operations.access(await mount.inode(DOCUMENT), os.R_OK, caller(READER))
+
+
+# -- errors and statistics ---------------------------------------------------------------------------
+
+
+@pytest.mark.warns
+@in_trio
+async def test_unexpected_exception_is_eio_and_logged(
+    mount: HandlerMount, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bug must not end the mount: the next request works."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Namespace, "stat", lambda *_: 1 / 0)
+        with fails_with(errno.EIO):
+            await mount.lookup("sessions")
+    assert "ZeroDivisionError" in caplog.text
+    assert await mount.exists(DOCUMENT)
+
+
+@pytest.mark.warns
+@in_trio
+async def test_unknown_inode_is_eio(mount: HandlerMount) -> None:
+    """A bug of ours or of the kernel: never an exception that ends the mount."""
+    with fails_with(errno.EIO):
+        await mount.operations.getattr(123456789, caller(READER))
+
+
+@in_trio
+async def test_requests_are_counted_and_timed_also_if_they_fail(mount: HandlerMount) -> None:
+    await mount.inode(DOCUMENT)
+    with fails_with(errno.ENOENT):
+        await mount.lookup("absent")
+    stats: Any = mount.operations.stats()
+    assert stats["requests"] == {"lookup": 4}
+    assert sum(stats["microseconds"]["lookup"].values()) == 4
+    assert stats["nodes"] == len(mount.tree.nodes)
