@@ -47,11 +47,12 @@ class Commits:
         kept: Sequence[NewFile] = (),
         moves: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Commit both documents, or only session.json if `side` is None. `record` is the merged session.
+        """Commit both documents, or only session.json if `side` is None.
 
-        Pass `row`, the session's row, if no message has changed: its message rows are then not touched.
-        `request` describes the write of session.json. The sidecar is replaced first: a crash in between
-        leaves a sidecar at least as new as the messages.
+        `record` is the merged session. Pass `row`, the session's row, if no message has changed:
+        its message rows are then not touched. `request` describes the write of session.json. The
+        sidecar is replaced first: a crash in between leaves a sidecar at least as new as the
+        messages.
         """
         location = pair.location
         files = [*kept]
@@ -77,7 +78,7 @@ class Commits:
         return self.core.index.plan_control(row, entry, session_reader.summary_of(record), preview, offsets)
 
     def _will_have_attachments(self, commit: Commit, row: CatalogRow | None) -> bool:
-        """Whether the session has attachments once the commit is made: it may add or remove them too."""
+        """Whether the session has attachments after the commit, which may add or remove them."""
         directory = commit.location.path(layout.ATTACHMENTS)
         if any(file.path.startswith(f"{directory}/") for file in commit.files):
             return True
@@ -161,7 +162,10 @@ class Commits:
         what: What,
         index: Callable[[apsw.Connection], None] = lambda db: None,
     ) -> None:
-        """Delete files permanently, in one commit: they are moved to tmp/ first, so a crash deletes all or none."""
+        """Delete files permanently, in one commit.
+
+        They are moved to tmp/ first, so a crash deletes all or none.
+        """
         if not paths:
             return
         moves = [(path, self.core.disk.temp_path()) for path in paths]
@@ -180,7 +184,10 @@ class Commits:
         what: What,
         index: Callable[[apsw.Connection], None] = lambda db: None,
     ) -> None:
-        """Move a file to the trash. On a full disk delete it permanently: the user is making room."""
+        """Move a file to the trash.
+
+        On a full disk delete it permanently: the user is making room.
+        """
         row = self.core.index.find(location)
         part = to_trash(location, why, moved=[path], title=row.entry.title if row else None)
         try:
@@ -191,7 +198,7 @@ class Commits:
             self.discard(location, [path], what, index)
 
     def fresh_row(self, location: Location) -> CatalogRow | None:
-        """The session's row, indexed again first if its files changed; None if it has no session.json."""
+        """The session's row, up to date with its files; None if it has no session.json."""
         row = self.core.index.find(location)
         version = self.core.version(location)
         if row is None or row.version != version:

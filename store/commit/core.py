@@ -1,8 +1,8 @@
 """Core of an open home: disk, index and locks, and the operations that every package builds on.
 
-`locked` is the only way to take a session's lock. It finishes a commit that a crash interrupted before
-it returns, so no caller sees one half done. `reread` is the only way from files to index. Both can be
-called at any time. `reindex` applies them to the whole home.
+`locked` is the only way to take a session's lock. It first finishes a commit that a crash
+interrupted, so no caller sees one half done. `reread` is the only way from files to index. Both
+can be called at any time. `reindex` applies them to the whole home.
 """
 
 from __future__ import annotations
@@ -54,11 +54,14 @@ class Core:
     def home(self) -> Path:
         return self.disk.home
 
-    # -- locks and recovery ----------------------------------------------------------------------------
+    # -- locks and recovery ------------------------------------------------------------------------
 
     @contextmanager
     def locked(self, location: Location, *, timeout_s: float | None = None) -> Iterator[None]:
-        """Lock one session and finish its interrupted commit. Raises Busy if the lock is not granted in time."""
+        """Lock one session and finish its interrupted commit.
+
+        Raises Busy if the lock is not granted in time.
+        """
         while True:
             with self.locks.session(location, timeout_s=timeout_s):
                 pending = self.journal.pending(location.root)
@@ -99,7 +102,7 @@ class Core:
                     continue  # the journal entry of a writer that is still running
                 self._recover(root, [child])
 
-    # -- finding and reading ----------------------------------------------------------------------------
+    # -- finding and reading -----------------------------------------------------------------------
 
     def locate(self, session_id: str) -> Location | None:
         """Find a session by its id or by `root/child`; None if there is none."""
@@ -160,10 +163,13 @@ class Core:
     def version(self, location: Location) -> Version:
         return session_reader.read_version(self.disk, location)
 
-    # -- files → index ------------------------------------------------------------------------------------
+    # -- files → index -----------------------------------------------------------------------------
 
     def refresh(self, location: Location) -> bool:
-        """Index a session again if its files changed since it was indexed. Returns whether they had."""
+        """Index a session again if its files changed since it was indexed.
+
+        Returns whether they had.
+        """
         if not location.is_session:
             return self._refresh_area(location)
         if self._is_current(location):  # without the lock first: in most calls nothing has changed
@@ -180,7 +186,10 @@ class Core:
         return version.main is None if known is None else known == version
 
     def reread(self, location: Location, what: What = "reread") -> None:
-        """Make index and search match the files, whatever these contain. The caller holds the lock."""
+        """Make index and search match the files, whatever these contain.
+
+        The caller holds the lock.
+        """
         if not location.is_session:
             return self._reread_area(location)
         scan = session_reader.scan(self.disk, location, self.limit_bytes)

@@ -8,8 +8,8 @@ The order of the steps is what makes a crash after any of them safe (rules 2, 3,
 4. sync the directories;
 5. update index, search and feed, and remove the journal entry, in one transaction.
 
-Recovery redoes: it finishes the renames of a journal entry and indexes its sessions again. The caller
-holds the lock.
+Recovery redoes: it finishes the renames of a journal entry and indexes its sessions again. The
+caller holds the lock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ WHOLE_TREE = "*"
 
 @dataclass(frozen=True)
 class Commit:
-    """A change made as a whole: `files`, then `moves`, each in order. The last rename is the point of no return."""
+    """A change made as a whole: `files`, then `moves`, each in order.
+
+    The last rename is the point of no return.
+    """
 
     location: Location
     files: Sequence[NewFile] = ()
@@ -54,7 +57,8 @@ class Journal:
     disk: Disk
     db: Database
     reread: Callable[[Location], None]  # indexes one session again from its files
-    index_failures: dict[tuple[str, str], str] = field(default_factory=dict)  # journal entry → why indexing failed
+    # By journal entry: why the index could not be updated.
+    index_failures: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def run(self, commit: Commit, index: Callable[[apsw.Connection], None]) -> None:
         """Run the commit. `index` is called in the transaction that ends it."""
@@ -85,14 +89,17 @@ class Journal:
         created: Sequence[str],
         error: BaseException,
     ) -> None:
-        """Undo a failed commit. If undoing fails too, the journal entry stays and recovery finishes the commit."""
+        """Undo a failed commit.
+
+        If undoing fails too, the journal entry stays and recovery finishes the commit.
+        """
         if moves and all(self.disk.stat(source) is None for source, _ in moves):
             return  # interrupted after the point of no return: recovery will update the index
         where = str(getattr(error, "filename", None) or commit.location)
         try:
             replaced = [file.like for file in commit.files] + [None] * len(commit.moves)
             for (source, target), old in reversed([*zip(moves, replaced, strict=False)]):
-                # Ask the disk which renames happened: an interrupt may arrive before a variable is set.
+                # Ask the disk which renames happened: an interrupt can precede any bookkeeping.
                 if self.disk.stat(source) is None:
                     self._undo(source, target, old)
             self._remove_record(commit)
@@ -122,10 +129,10 @@ class Journal:
             db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _entry_key(commit))
 
     def _undo(self, source: str, target: str, old: File | None) -> None:
-        """Restore the bytes, mode and time of the replaced file, or move the file back if it replaced none.
+        """Restore bytes, mode and time of the replaced file; if there was none, move the file back.
 
-        The new file is linked to its temporary name before it loses the other: if undoing fails from
-        here on, the whole commit can still be finished.
+        The new file is linked to its temporary name before it loses the other: if undoing fails
+        from here on, the whole commit can still be finished.
         """
         if old is None:
             return self.disk.move(target, source)
@@ -134,7 +141,10 @@ class Journal:
         self.disk.move(temps[0], target)
 
     def _remove_quietly(self, path: str) -> None:
-        """Remove a temporary file. A leftover under tmp/ is not an error: the next opening removes it."""
+        """Remove a temporary file.
+
+        A leftover under tmp/ is not an error: the next opening removes it.
+        """
         try:
             self.disk.remove(path)
         except OSError as error:
@@ -151,7 +161,10 @@ class Journal:
         return None
 
     def _finish(self, commit: Commit, index: Callable[[apsw.Connection], None]) -> None:
-        """Update the index. A failure is not an error: the files are in place, and the journal entry is retried."""
+        """Update the index.
+
+        A failure is not an error: the files are in place, and the journal entry is retried.
+        """
         try:
             self.disk.step("index")
             with self.db.write() as db:
@@ -167,7 +180,7 @@ class Journal:
     # -- recovery ----------------------------------------------------------------------------------
 
     def pending(self, root: str) -> list[str]:
-        """The journal entries of a tree: child ids, '' for the root itself, '*' for the whole tree."""
+        """Journal entries of a tree: child ids, '' for the root itself, '*' for the whole tree."""
         rows = self.db.reader.execute("SELECT child FROM marks WHERE root = ?", (root,))
         return [child for (child,) in rows]
 
@@ -175,7 +188,10 @@ class Journal:
         return list(self.db.reader.execute("SELECT root, child FROM marks"))
 
     def _was_rolled_back(self, moves: Sequence[tuple[str, str]]) -> bool:
-        """Whether a commit was undone but its journal entry not removed: then one of its new files is missing."""
+        """Whether a commit was undone and only its journal entry was not removed.
+
+        One of its new files is then missing under both names.
+        """
         return any(
             source.startswith(layout.TMP) and self.disk.stat(source) is None and self.disk.stat(target) is None
             for source, target in moves
@@ -196,8 +212,9 @@ class Journal:
                 self.disk.make_dirs(target.rpartition("/")[0])
                 self.disk.move(source, target)
                 if source.startswith(layout.TMP):
-                    self.disk.remove(source)  # rename(2) does nothing if both names are links to the same file
-        # On an error the journal entry stays and the next caller retries. A removed directory needs no sync.
+                    self.disk.remove(source)  # rename(2) keeps both names of one file
+        # On an error the journal entry stays and the next caller retries. A removed directory
+        # needs no sync.
         parents = {path.rpartition("/")[0] for move in moves for path in move}
         self.disk.sync_dirs(path for path in sorted(parents) if self.disk.stat(path) is not None)
         for location_root, location_child in touched:

@@ -32,7 +32,10 @@ Progress = Callable[[int, int], None]
 
 
 def iter_on_disk(disk: Disk) -> Iterator[Location]:
-    """Every directory that holds or could hold a session. The only scan of the sessions directory."""
+    """Every directory that holds or could hold a session.
+
+    The only scan of the sessions directory.
+    """
     for root in disk.directories(layout.SESSIONS):
         if layout.is_session_dir(root):
             yield Location(root)
@@ -60,7 +63,7 @@ def sweep(core: Core, progress: Progress | None = None) -> int:
 
 
 def _compare(core: Core) -> tuple[list[Location], list[Location]]:
-    """The sessions whose files differ from their rows, oldest first, and those whose files are gone."""
+    """Sessions whose files differ from their rows, oldest first, and those without files."""
     known = dict(core.index.versions())
     attached = dict(core.index.attachment_flags())
     changed = []
@@ -113,8 +116,8 @@ def _purge(core: Core, db: apsw.Connection, batch: list[SessionScan]) -> None:
 def _lock_and_scan(core: Core, waiting: deque[Location], held: ExitStack) -> list[SessionScan]:
     """Take sessions off the queue, scan them, and keep them locked until they are indexed.
 
-    Only the first lock is waited for. Waiting while holding other locks could deadlock. Waiting inside
-    the transaction could too: the holder of the lock needs the database to finish.
+    Only the first lock is waited for. Waiting while holding other locks could deadlock. Waiting
+    inside the transaction could too: the holder of the lock needs the database to finish.
     """
     held.enter_context(core.locked(waiting[0]))
     batch = [session_reader.scan(core.disk, waiting.popleft(), core.limit_bytes)]

@@ -69,7 +69,7 @@ class LoadState:
 
 @dataclass(frozen=True)
 class SessionScan:
-    """What the index is to store about a session: facts, or damage, or neither if there is no session."""
+    """What the index is to store about a session: facts, damage, or neither if it is gone."""
 
     location: Location
     facts: SessionFacts | None = None
@@ -78,7 +78,10 @@ class SessionScan:
 
 
 def read(disk: Disk, location: Location, limit: int) -> DocumentPair:
-    """Read both documents of one version. Busy if session.json changed during each of READ_ATTEMPTS reads."""
+    """Read both documents of one version.
+
+    Busy if session.json changed during each of READ_ATTEMPTS reads.
+    """
     for _ in range(READ_ATTEMPTS):
         main = disk.read(location.path(layout.SESSION), limit)
         side = _read_side(disk, location, limit)
@@ -131,7 +134,7 @@ def parse_side(pair: DocumentPair, raw: bytes | None = None) -> Document | None:
 
 
 def check_identity(loaded: LoadedSession) -> None:
-    """Raise Corrupt if session.json belongs to another path: it must not be returned for this one."""
+    """Raise Corrupt if session.json belongs to another path (rule 9)."""
     problem = identity_problem(loaded.main, loaded.pair.location)
     if problem is not None:
         raise Corrupt(loaded.pair.location.path(layout.SESSION), problem)
@@ -150,7 +153,7 @@ def with_load_state(loaded: LoadedSession) -> Session:
 
 
 def load_sidecar(disk: Disk, location: Location, limit: int) -> Session | None:
-    """Load a session from its sidecar alone, without messages; None if the sidecar is missing or invalid."""
+    """Load a session from its sidecar alone, without messages; None if that is missing or invalid."""
     main = disk.stamp(location.path(layout.SESSION))
     side = disk.read(location.path(layout.RUNTIME), limit)
     document = parse_side(DocumentPair(location, None, side))
@@ -170,7 +173,10 @@ def facts(
     *,
     has_attachments: bool,
 ) -> SessionFacts:
-    """Everything the index stores about a session. Its identity comes from the path, not from the document."""
+    """Everything the index stores about a session.
+
+    Its identity comes from the path, not from the document.
+    """
     messages: list[dict[str, Any]] = main.data["messages"]
     return SessionFacts(
         location=location,
@@ -197,7 +203,8 @@ def summary_of(record: Session) -> str:
 def offsets_of(main: Document, location: Location) -> AppendOffsets | None:
     """Where an append can splice in messages; None if it has to rewrite the document.
 
-    A document of another session is never appended to. One that contains an API key is rewritten without it.
+    A document of another session is never appended to. One that contains an API key is rewritten
+    without it.
     """
     if identity_problem(main, location) is not None or find_api_key(main.data) is not None:
         return None

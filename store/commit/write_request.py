@@ -1,7 +1,7 @@
 """WriteRequest: one file to be committed whole, with all options of the commit.
 
-The mount builds it from a write buffer, the API from bytes. Every layer passes it on unchanged, so none
-has to repeat its members.
+The mount builds it from a write buffer, the API from bytes. Every layer passes it on unchanged, so
+none has to repeat its members.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ class WriteRequest:
     content: bytes | Temp | None
     base: Version | None = None  # the version the writer started from; None skips that check
     on_conflict: OnConflict = "reject"
-    unlinked_first: bool = False  # the writer unlinked the file first, so an older updated_at is intended
+    unlinked_first: bool = False  # by the writer: an older updated_at is then intended
     mode: int | None = None  # None keeps the mode of the replaced file
     mtime_ns: int | None = None
-    # Create the directories and sidecar of a new session; copy tools create them themselves and fail if they exist.
+    # Create the directories and sidecar of a new session; copy tools create them themselves and
+    # fail if they exist.
     add_missing: bool = False
 
     @property

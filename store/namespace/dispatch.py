@@ -42,7 +42,10 @@ class Dispatcher:
         return put(request, raw)
 
     def remove(self, place: PathInfo, *, keep: bool = True) -> bool:
-        """Remove a file: to the trash, unless `keep` is False (it was renamed). False if it is of another kind."""
+        """Remove a file: to the trash, unless `keep` is False (it was renamed).
+
+        False if it is of another kind.
+        """
         if place.kind is PathKind.MESSAGE:
             self.mail.remove(place)
         elif place.kind is PathKind.RECORD:
@@ -56,7 +59,10 @@ class Dispatcher:
         return True
 
     def move(self, source: PathInfo, target: PathInfo, *, is_dir: bool) -> bool:
-        """Rename an indexed file or directory to a path that is not committed whole. False if no index needs it."""
+        """Rename an indexed file or directory to a path that is not committed whole.
+
+        False if no index needs it.
+        """
         if source.kind is PathKind.PAYLOAD:
             self.projects.move_away(source, target)
         elif is_dir and any(place.kind in (PathKind.PROJECT, PathKind.PROJECT_SESSION) for place in (source, target)):
@@ -78,10 +84,10 @@ class Dispatcher:
         elif place.kind is PathKind.RECORD:
             self.records.announce(place.location)
         elif place.name == layout.REMOVED and not place.location.is_session:
-            self.core.refresh(place.location)  # the marker removes a child from its project's indices, or restores it
+            self.core.refresh(place.location)  # the marker removes a child from the indices
 
     def notify_exchanged(self, place: PathInfo) -> None:
-        """Update the index after an exchange: directories may contain documents indexed under their old paths."""
+        """Update the index after an exchange: directories may contain indexed documents."""
         if _is_state(place):
             self.core.refresh(layout.state_location())
 

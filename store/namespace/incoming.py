@@ -1,12 +1,13 @@
 """Foreign directories renamed to a path of a session: files that become documents must be valid.
 
-A tool may build a session under a foreign name and rename it into place. If its documents are valid and
-belong to the new path, one rename suffices. If not, the rename fails like one across filesystems
-(MustBeCopied). `mv` then copies file by file, and each file is checked, or forked, as it is written.
+A tool may build a session under a foreign name and rename it into place. If its documents are
+valid and belong to the new path, one rename suffices. If not, the rename fails like one across
+filesystems (MustBeCopied). `mv` then copies file by file, and each file is checked, or forked, as
+it is written.
 
-Foreign files have no lock, so they are checked a second time after the rename: from then on a write to
-them is a write to a document. Only a file that was opened for writing before the rename and is written
-to after both checks escapes them.
+Foreign files have no lock, so they are checked a second time after the rename: from then on a
+write to them is a write to a document. Only a file that was opened for writing before the rename
+and is written to after both checks escapes them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from store.path_kinds import CHECKED, PathInfo, PathKind, classify_path
 def require_checked_documents(core: Core, source: PathInfo, target: PathInfo, *, is_renamed: bool = False) -> None:
     """Raise MustBeCopied if a file below `source` would become an invalid document below `target`.
 
-    Call it before the rename, and again after it with `is_renamed`; the caller then undoes the rename.
+    Call it before the rename, and again after it with `is_renamed`; the caller then undoes the
+    rename.
     """
     if target.kind is PathKind.FOREIGN and not target.path.startswith(f"{layout.STATE}/"):
         return  # everything below a foreign directory is foreign

@@ -1,8 +1,8 @@
 """rename(2): onto a document, away from a document, and everything else.
 
-Renaming a file onto a document commits its bytes. Renaming a document away writes a copy under the new
-name; the caller decides whether the document itself is deleted. A stale file must not replace a newer
-version: the caller passes what it knows about the file's origin.
+Renaming a file onto a document commits its bytes. Renaming a document away writes a copy under the
+new name; the caller decides whether the document itself is deleted. A stale file must not replace
+a newer version: the caller passes what it knows about the file's origin.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ class RenameRequest:
     source: PathInfo
     target: PathInfo
     on_conflict: OnConflict = "reject"
-    # Stamps of the documents next to the file when it was created: its writer can have read nothing newer.
+    # Stamps of the documents next to the file when it was created: its writer can have read
+    # nothing newer.
     seen_at_create: Mapping[str, Stamp | None] = field(default_factory=dict)
     created_ns: int | None = None  # used where `seen_at_create` has nothing
-    removed: Stamp | None = None  # the version of the target that the writer renamed away or unlinked first
+    removed: Stamp | None = None  # the target's version that the writer renamed or unlinked first
     unlinked_first: bool = False
-    has_set_times: bool = False  # rsync, cp -p: its mode and time count even if its bytes are the same
+    has_set_times: bool = False  # rsync, cp -p: set mode and time even if the bytes are equal
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,10 @@ class Moves:
     core: Core
     names: Namespace
 
-    # -- everything but documents --------------------------------------------------------------------------
+    # -- everything but documents ------------------------------------------------------------------
 
     def move(self, source: PathInfo, target: PathInfo, *, replace: bool = True) -> None:
-        """Rename anything but a document: a session's directory, an attachment, a foreign file or directory."""
+        """Rename anything but a document: a session, an attachment, a foreign file or directory."""
         for place in (source, target):
             self.names.check_name(place)
         self.core.check_writable()
@@ -93,7 +94,7 @@ class Moves:
             self._notify(source, target)
 
     def _move_plain(self, source: PathInfo, target: PathInfo) -> bool:
-        """Rename what no index follows; False if it was an attachment, whose index is updated here."""
+        """Rename a file or directory; False for an attachment, whose index row is updated here."""
         if source.kind is not PathKind.FOREIGN:
             self.names.require_unpinned(source)
         attached = {p.location for p in (source, target) if p.kind is PathKind.ATTACHMENT and p.location is not None}
@@ -108,7 +109,7 @@ class Moves:
             self.names.dispatcher.notify_changed(place)
 
     def _commit_move(self, source: PathInfo, target: PathInfo, info: os.stat_result) -> None:
-        """Rename onto a file that is committed whole: commit its bytes, then remove the old name."""
+        """Rename onto a file that is committed whole: commit the bytes, remove the old name."""
         if not stat.S_ISREG(info.st_mode):
             raise Protected(f"{target.path} can only be a plain file")
         json_text.check_size(info.st_size, target.path, self.core.limit_bytes)
@@ -124,17 +125,17 @@ class Moves:
         self.core.disk.sync_after_change([target.directory, source.directory])  # rule 2
 
     def _recheck_moved(self, source: PathInfo, target: PathInfo) -> None:
-        """Check again what was moved: it may have been written to since the first check. Move it back then."""
+        """Check the moved files again, and move them back if they were changed since the first check."""
         try:
             incoming.require_checked_documents(self.core, source, target, is_renamed=True)
         except BaseException:
             self._rename(target, source)
             raise
 
-    # -- onto a document ---------------------------------------------------------------------------------------
+    # -- onto a document ---------------------------------------------------------------------------
 
     def onto_document(self, request: RenameRequest) -> bool:
-        """Commit the source as the target. Returns whether the target now has exactly the source's bytes.
+        """Commit the source as the target. Returns whether the target now has the source's bytes.
 
         The source itself is left alone: the caller removes or hides its name.
         """
@@ -145,7 +146,7 @@ class Moves:
         data = self.names.read(source)
         if info is None or data is None:
             raise NotFound(f"{source.path} does not exist")
-        base = self.names.version(target)  # first: a version committed while this one waits must not be overwritten
+        base = self.names.version(target)  # first: a version committed from here on is a conflict
         self._reject_stale(request, data)
         mode, mtime_ns = info.st_mode & 0o7777, info.st_mtime_ns
         write = WriteRequest(target, data, base, request.on_conflict, request.unlinked_first, mode, mtime_ns)
@@ -154,9 +155,10 @@ class Moves:
         return self.names.read(target) == data
 
     def _reject_stale(self, request: RenameRequest, data: bytes) -> None:
-        """Reject a file that was created before the current version was committed: its writer cannot have read it.
+        """Reject a file that was created before the current version was committed.
 
-        Moving one document onto another is not an edit of it, however old the moved one is.
+        Its writer cannot have read that version. Moving one document onto another is not an edit
+        of it, however old the moved one is.
         """
         target = request.target
         committed = self.names.stat(target.path)
@@ -173,7 +175,7 @@ class Moves:
             raise error
 
     def _is_newer(self, committed: os.stat_result, request: RenameRequest) -> bool:
-        """Whether a version was committed after the file was created: by stamps if known, else by times."""
+        """Whether a version was committed after the file was created: by stamps, else by times."""
         if request.target.path in request.seen_at_create:
             return request.seen_at_create[request.target.path] != Stamp.of(committed)
         # The mount may have dropped the node since; the filesystem knows when the file was created.
@@ -182,7 +184,7 @@ class Moves:
             return False  # the clock was set back: times prove nothing, only updated_at decides
         return created_ns is not None and created_ns < committed.st_ctime_ns
 
-    # -- away from a document, and both at once --------------------------------------------------------------
+    # -- away from a document, and both at once ----------------------------------------------------
 
     def copy_away(self, source: PathInfo, target: PathInfo) -> os.stat_result:
         """Copy a document to the foreign path it is renamed to; returns the document's stat."""
@@ -196,7 +198,10 @@ class Moves:
         return info
 
     def exchange(self, one: PathInfo, other: PathInfo, on_conflict: OnConflict = "reject") -> None:
-        """Exchange two files. Of a document and a foreign file, the file's bytes are committed first."""
+        """Exchange two files.
+
+        Of a document and a foreign file, the file's bytes are committed first.
+        """
         if one.kind in CHECKED and other.kind in CHECKED:
             raise Protected(f"{one.path}, {other.path}: cannot exchange two session documents")
         if one.kind in CHECKED or other.kind in CHECKED:
@@ -207,14 +212,14 @@ class Moves:
 
     def _exchange_document(self, document: PathInfo, file: PathInfo, on_conflict: OnConflict) -> None:
         names = self.names
-        base = names.version(document)  # before reading: a version committed meanwhile must not be overwritten
+        base = names.version(document)  # first: a version committed from here on is a conflict
         was, old, new = names.stat(document.path), names.read(document), names.read(file)
         if was is None or old is None or new is None:
             raise NotFound(f"{document.path} or {file.path} does not exist")
         if file.kind is not PathKind.FOREIGN:
             raise Protected(f"{document.path} can only be exchanged with a foreign file")
         kept = file._replace(path=f"{file.directory}/.{file.name}.old", name=f".{file.name}.old")
-        names.write_copy(kept, old, was)  # first: the old version exists under some name at every moment
+        names.write_copy(kept, old, was)  # first: the old version always has a name
         try:
             names.commit(WriteRequest(document, new, base, on_conflict))
         except BaseException:  # also an interrupt
@@ -233,7 +238,7 @@ class Moves:
             if PathKind.ATTACHMENT in (one.kind, other.kind) and not stat.S_ISREG(info.st_mode):
                 raise Protected(f"{place.path} is not a plain file; only plain files can be attached")
             self.names.require_unpinned(place)
-        self.core.disk.exchange(one.path, other.path)  # the number of attachments stays the same on both sides
+        self.core.disk.exchange(one.path, other.path)  # keeps the number of attachments
         try:
             self.names.attachments.announce(
                 {p.location for p in (one, other) if p.kind is PathKind.ATTACHMENT and p.location is not None}

@@ -1,8 +1,9 @@
 """Filesystem operations on paths of a home: open, commit, create, remove, set attributes.
 
-`path_kinds` gives the kind of a path. Files that are committed whole are written by the module of their
-kind; bytes they reject are stored here. This module handles the rest: directories, attachments and
-foreign files. Nothing but mail can be removed from a pinned session. Renames are in `moves`.
+`path_kinds` gives the kind of a path. Files that are committed whole are written by the module of
+their kind; bytes they reject are stored here. This module handles the rest: directories,
+attachments and foreign files. Nothing but mail can be removed from a pinned session. Renames are
+in `moves`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Namespace:
     rejects: Rejects
     dispatcher: Dispatcher
 
-    # -- reading ---------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     @property
     def mode_of_sessions(self) -> int:
@@ -110,7 +111,10 @@ class Namespace:
             return os.readlink(place.name, dir_fd=parent)
 
     def new_write_buffer(self) -> Temp:
-        """Create a file for bytes that are not committed yet. The next opening of the home removes leftovers."""
+        """Create a file for bytes that are not committed yet.
+
+        The next opening of the home removes leftovers.
+        """
         return self.core.disk.open_temp()
 
     def drop_write_buffer(self, path: str) -> None:
@@ -121,7 +125,7 @@ class Namespace:
         for name in layout.STORED:
             self.core.disk.make_dirs(name)
 
-    # -- committing ------------------------------------------------------------------------------------
+    # -- committing --------------------------------------------------------------------------------
 
     def commit(self, request: WriteRequest) -> CommitResult:
         """Commit one file whole. Content that is rejected is kept, with the reason."""
@@ -188,7 +192,7 @@ class Namespace:
             os.close(temp.fd)
             self.drop_write_buffer(temp.path)
 
-    # -- directories -----------------------------------------------------------------------------------
+    # -- directories -------------------------------------------------------------------------------
 
     def make_dir(self, place: PathInfo) -> None:
         self.core.check_writable()
@@ -207,7 +211,10 @@ class Namespace:
         self._sync_name(place)
 
     def remove_dir(self, place: PathInfo, hidden: Collection[str] = ()) -> None:
-        """Remove an empty directory; for a session, delete it. `hidden` lists names that count as removed."""
+        """Remove an empty directory; for a session, delete it.
+
+        `hidden` lists names that count as removed.
+        """
         self.core.check_writable()
         left = [e.name for e in self.core.disk.entries(place.path) if e.name not in hidden]
         if left:
@@ -240,12 +247,13 @@ class Namespace:
             which = location if location in pinned else pinned[0]
             raise Protected(f"{place.path} cannot be removed or moved: session {which} is pinned")
 
-    # -- files --------------------------------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------------
 
     def remove_file(self, place: PathInfo, *, keep: bool = True) -> None:
-        """Remove a file. Files of a session go to the trash, unless `keep` is False (it was renamed).
+        """Remove a file.
 
-        Removing session.json removes the session from the index.
+        Files of a session go to the trash, unless `keep` is False (it was renamed). Removing
+        session.json removes the session from the index.
         """
         if place.kind is not PathKind.DERIVED or not self.dispatcher.projects.is_empty(place):
             self.check_may_write(place)
@@ -272,7 +280,7 @@ class Namespace:
         self.core.disk.sync_after_change([place.path.rpartition("/")[0]])
 
     def remove_moved(self, place: PathInfo) -> None:
-        """Remove the old name of a file that was renamed; not to the trash, if its kind allows that."""
+        """Remove the old name of a renamed file, without a trash copy where its kind allows."""
         self.check_may_write(place)
         try:
             if not self.dispatcher.remove(place, keep=False):
@@ -304,7 +312,7 @@ class Namespace:
         with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.symlink(text, place.name, dir_fd=parent)
 
-    # -- modes and times --------------------------------------------------------------------------------------
+    # -- modes and times ---------------------------------------------------------------------------
 
     def set_attributes(
         self,
@@ -314,7 +322,10 @@ class Namespace:
         times_ns: tuple[int, int] | None = None,
         owner: tuple[int, int] | None = None,
     ) -> None:
-        """chmod, utimens, chown. The version of a document stays the same; its row gets the new stamp."""
+        """chmod, utimens, chown.
+
+        The version of a document stays the same; its row gets the new stamp.
+        """
         self.core.check_writable()
         if place.kind is PathKind.DOCUMENT and place.location is not None:
             with self.core.locked(place.location):
@@ -342,7 +353,7 @@ class Namespace:
 
 
 def _chmod(place: PathInfo, mode: int, parent: int) -> None:
-    """Change the mode through a descriptor: chmod follows links, and the file could be replaced by one."""
+    """Change the mode through a descriptor: chmod follows links, and a link may replace the file."""
     fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         if stat.S_ISLNK(os.fstat(fd).st_mode):

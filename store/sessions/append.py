@@ -37,7 +37,10 @@ class AppendOperation:
     saver: SaveOperations
 
     def append(self, target: Session | str, messages: Iterable[Message | dict[str, Any]]) -> None:
-        """Add messages at the end. Never conflicts. A Session that is up to date stays up to date."""
+        """Add messages at the end.
+
+        Never conflicts. A Session that is up to date stays up to date.
+        """
         if isinstance(messages, str | bytes | Mapping | Message):  # iterable too, but never a list of messages
             raise TypeError(f"append: expected a list of messages, got a single {type(messages).__name__}")
         self.core.check_writable()
@@ -67,7 +70,7 @@ class AppendOperation:
         session._origin = LoadState(self.core.version(location), dump, main, has_side=True)
 
     def _append_fast(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp | None:
-        """Splice the messages into the text without parsing the old ones; None where that is not safe."""
+        """Splice the messages in without parsing the old ones; None where that is not safe."""
         row = self.commits.fresh_row(location)
         main = self.core.disk.read(location.path(layout.SESSION), self.core.limit_bytes)
         side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)

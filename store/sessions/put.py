@@ -1,7 +1,7 @@
 """Put a document: commit the bytes as written, or reject them with a reason.
 
-The mount writes documents this way. The path determines which session a document belongs to; all other
-members are the writer's.
+The mount writes documents this way. The path determines which session a document belongs to; all
+other members are the writer's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from store.path_kinds import PathInfo, PathKind
 
 
 class _Committed(NamedTuple):
-    """What is on disk now: session.json as plain JSON (None: absent or unreadable) and its index row."""
+    """The current version: session.json as plain JSON (None: absent or invalid), its index row."""
 
     pair: DocumentPair
     main: dict[str, Any] | None
@@ -63,8 +63,8 @@ class PutOperation:
     def put(self, request: WriteRequest, raw: bytes) -> bool:
         """Commit `raw`, the content of the request; False if the document already has these bytes.
 
-        Raises Conflict if the document is not the request's base any more. An older `updated_at` is a
-        conflict too, unless the writer unlinked the document first.
+        Raises Conflict if the document is not the request's base any more. An older `updated_at`
+        is a conflict too, unless the writer unlinked the document first.
         """
         self.core.check_writable()
         location, name, path = request.target.location, request.target.name, request.target.path
@@ -92,7 +92,10 @@ class PutOperation:
         return True
 
     def _with_identity(self, document: Document, location: Location, name: str, *, is_new: bool) -> Document:
-        """The document, if it belongs here. A new one that belongs elsewhere is forked: it gets this identity."""
+        """The document, if it belongs here.
+
+        A new one that belongs elsewhere is forked: it gets this identity.
+        """
         path = location.path(name)
         if name == layout.RUNTIME and document.data["messages"]:
             line, column = json_text.locate(document.raw, ("messages",))
@@ -107,7 +110,7 @@ class PutOperation:
         return parse_document(fork_document(document, location), path, limit=self.core.limit_bytes)
 
     def _committed(self, pair: DocumentPair) -> _Committed:
-        """Read what is on disk. A version that the index was made from needs no second validation."""
+        """Parse the current version. One that is indexed was validated before."""
         if pair.main is None:
             return _Committed(pair, None, None)
         row = self.core.index.find(pair.location)
@@ -136,7 +139,7 @@ class PutOperation:
 
 
 def _new_side(request: WriteRequest, committed: _Committed, main: Document) -> bytes | None:
-    """The sidecar after this put; None leaves it as it is."""
+    """The sidecar after this put; None leaves it unchanged."""
     pair, old, _ = committed
     if pair.side is None:
         adds_missing = request.add_missing or pair.main is not None

@@ -1,8 +1,8 @@
-"""Save what a program changed in a session: save, save_runtime, clear, get_or_create, move_to_project.
+"""Save changes of a session: save, save_runtime, clear, get_or_create, move_to_project.
 
 Each takes the session's lock, reads the current version, rejects a stale copy (rule 8) or one that
-could not be loaded again (rule 6), and makes one commit. A Session remembers the version it was loaded
-from; only the members that differ from it are spliced into the files (rule 5).
+could not be loaded again (rule 6), and makes one commit. A Session remembers the version it was
+loaded from; only the members that differ from it are spliced into the files (rule 5).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SaveOperations:
     core: Core
     commits: Commits
 
-    # -- save: both documents --------------------------------------------------------------------------
+    # -- save: both documents ----------------------------------------------------------------------
 
     def save(self, session: Session, *, overwrite: bool = False, shorten: bool = False) -> None:
         """Write both documents. The Session is up to date afterwards and can be saved again."""
@@ -77,7 +77,10 @@ class SaveOperations:
         self._remember(session, location, now, now)
 
     def clear(self, location: Location) -> bool:
-        """Keep only the first system message; move the rest to the trash. False if there is no session."""
+        """Keep only the first system message; move the rest to the trash.
+
+        False if there is no session.
+        """
         self.core.check_writable()
         with self.core.locked(location):
             loaded = self.core.load(location)
@@ -139,14 +142,17 @@ class SaveOperations:
         self._remember(session, location, now, new)
 
     def _row_to_keep(self, pair: DocumentPair, before: list[Any], after: list[Any]) -> CatalogRow | None:
-        """The session's row if no message changes, so that its search rows stay valid; else None."""
+        """The session's row if no message changes: its search rows stay valid. Else None."""
         if not same(before, after):
             return None
         row = self.core.index.find(pair.location)
         return row if row is not None and row.version == pair.version else None
 
     def _checked_main(self, raw: bytes, data: dict[str, Any], location: Location, *, same_messages: bool) -> Document:
-        """Validate the new session.json. Unchanged messages were validated when they were committed."""
+        """Validate the new session.json.
+
+        Unchanged messages were validated when they were committed.
+        """
         limit = self.core.limit_bytes
         if not same_messages:
             return checked_document(raw, location, layout.SESSION, limit)
@@ -165,7 +171,7 @@ class SaveOperations:
     def _remember(self, session: Session, location: Location, members: dict[str, Any], main: dict[str, Any]) -> None:
         session._origin = LoadState(self.core.version(location), members, main, has_side=True)
 
-    # -- save_runtime: the sidecar alone ----------------------------------------------------------------
+    # -- save_runtime: the sidecar alone -----------------------------------------------------------
 
     def save_runtime(self, session: Session) -> None:
         """Write the sidecar only. The cost does not depend on the number of messages."""
@@ -200,7 +206,7 @@ class SaveOperations:
         session._origin = replace(origin, version=self.core.version(location), dump=loaded_dump)
 
     def _first_sidecar(self, session: Session, location: Location) -> None:
-        """Create a sidecar from session.json and the caller's changes: there is none to splice into."""
+        """Create a sidecar from session.json and the caller's changes."""
         pair = self.core.read(location)
         loaded = session_reader.parse(pair)
         origin = load_state_of(loaded)
@@ -214,14 +220,15 @@ class SaveOperations:
         loaded_dump = {**now, "messages": origin.dump["messages"]}
         session._origin = LoadState(self.core.version(location), loaded_dump, origin.main, has_side=True)
 
-    # -- user and project ------------------------------------------------------------------------------
+    # -- user and project --------------------------------------------------------------------------
 
     def get_or_create(
         self, session_id: str | None = None, *, user_id: str | None = None, model: str = "", title: str | None = None
     ) -> Session:
-        """Return the session of this id, unchanged, or create and save a root that belongs to `user_id`.
+        """Return the session of this id, unchanged, or create and save a root for `user_id`.
 
-        Without an id, always create a new one. Concurrent callers with the same id get the same session.
+        Without an id, always create a new one. Concurrent callers with the same id get the same
+        session.
         """
         self.core.check_writable()
         location = self._location_for(session_id)
@@ -241,7 +248,7 @@ class SaveOperations:
         return self.core.locate(session_id) or Location(layout.check_new_id(session_id))
 
     def move_to_project(self, session_id: str, project_id: str | None) -> bool:
-        """Assign a session to a project, or to none if `project_id` is None; False for an unknown id."""
+        """Assign a session to a project; None removes it from its project. False: unknown id."""
         if project_id is not None and not project_id.strip():
             raise InvalidName("a project id must not be blank; pass None to remove the session from its project")
         self.core.check_writable()
@@ -259,7 +266,7 @@ class SaveOperations:
 
 
 def _kept_documents(pair: DocumentPair, moved: Sequence[str]) -> TrashPart:
-    """Put copies of the documents that are about to be cleared into one trash slot, to be restored together."""
+    """Trash copies of the documents that are about to be cleared, in one slot."""
     found = ((layout.SESSION, pair.main), (layout.RUNTIME, pair.side))
     copied = [(pair.location.path(name), file) for name, file in found if file is not None]
     return to_trash(pair.location, "cleared", moved=moved, copied=copied)

@@ -1,7 +1,8 @@
 """Checks of a session that a program saves, shared by save, append and the in-memory backend.
 
 A Session accepts any value assigned to its fields. These functions reject what could not be loaded
-again (rule 6), what belongs to another path (rule 9), and stale copies (rule 8). None of them writes.
+again (rule 6), what belongs to another path (rule 9), and stale copies (rule 8). None of them
+writes.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def require_valid_fields(session: Session) -> None:
 
 
 def require_no_lost_messages(location: Location, loaded: dict[str, Any], session: Session, *, shorten: bool) -> None:
-    """Raise Conflict if the session has fewer messages than were loaded, unless `shorten` allows it."""
+    """Raise Conflict if the session has fewer messages than were loaded, unless `shorten`."""
     lost = len(loaded["messages"]) - len(session.messages)
     if lost > 0 and not shorten:
         raise Conflict(
@@ -116,7 +117,10 @@ def rendered(render: Callable[[], bytes], name: str = layout.SESSION) -> bytes:
 
 
 def checked_document(raw: bytes, location: Location, name: str, limit: int) -> Document:
-    """Parse what the API is about to write. Raises InvalidContent if it cannot be loaded or belongs elsewhere."""
+    """Parse what the API is about to write.
+
+    Raises InvalidContent if it cannot be loaded or belongs elsewhere.
+    """
     path = location.path(name)
     try:
         document = parse_document(raw, path, limit=limit)

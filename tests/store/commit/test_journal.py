@@ -1,4 +1,4 @@
-"""Journal.run with a temporary file that is renamed into place: a failure at any step loses nothing."""
+"""Journal.run with a finished temporary file: a failure at any step loses nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATH = "sessions/s1/session.json"
 
 
 class Steps:
-    """Counts the durable steps of a commit and fails at a chosen one; `lasting` fails at all later ones too."""
+    """Records the durable steps of a commit; fails at one of them, if `lasting` also at later ones."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -73,7 +73,10 @@ def test_temp_is_renamed_into_place(home: Path) -> None:
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 @pytest.mark.parametrize("number", range(5))
 def test_error_at_any_step_keeps_one_whole_version(home: Path, number: int, *, lasting: bool) -> None:
-    """Rule 3: the old version, or the new one if the error says so. What was acknowledged stays (rule 2)."""
+    """Rule 3: the old version, or the new one if the error says so.
+
+    What was acknowledged stays (rule 2).
+    """
     steps = Steps()
     with Store.open(home, background=False, step=steps) as store:
         store.save(make_session("s1"))

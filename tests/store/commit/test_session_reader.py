@@ -15,7 +15,7 @@ from tests.builders import make_session
 
 
 class RewrittenOnEachRead(Disk):
-    """A disk on which another program replaces session.json after each read, at most `times` times."""
+    """A disk where another program replaces session.json after each read, up to `times` times."""
 
     def __init__(self, home: Path, times: int) -> None:
         super().__init__(home)

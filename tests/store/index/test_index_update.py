@@ -1,4 +1,4 @@
-"""IndexUpdate: planned before a transaction, applied inside it; the result equals a rebuild from the files."""
+"""IndexUpdate: planned before a transaction, applied inside it; the result equals a rebuild."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Renames and exchanges with a document: a version that another writer committed meanwhile is never lost."""
+"""Renames and exchanges with a document never lose a version committed by another writer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DOCUMENT, DRAFT = classify_path("sessions/root/session.json"), classify_path("se
 
 
 def drafted(store: Store) -> tuple[bytes, bytes]:
-    """A session and a draft of it; returns the draft's bytes and those of a version that is newer than it."""
+    """Save a session and write a draft of it; returns the draft's bytes and a newer version."""
     store.save(make_session("root", title="Before"))
     before = (store.home / DOCUMENT.path).read_bytes()
     draft = before.replace(b"Before", b"Drafted")
@@ -44,7 +44,7 @@ def test_newer_version_is_not_exchanged_away(store: Store, monkeypatch: pytest.M
 
 
 def test_file_created_before_the_current_version_is_rejected(store: Store) -> None:
-    """By the stamp of the document at that time: the clock of a filesystem is too coarse to tell (rule 8)."""
+    """Rule 8: compared by the document's stamp, because file times are too coarse."""
     draft, newer = drafted(store)
     seen = {DOCUMENT.path: Stamp.of((store.home / DOCUMENT.path).stat())}
     store.names.commit(WriteRequest(DOCUMENT, newer))
@@ -66,7 +66,7 @@ def test_file_created_after_the_current_version_replaces_it(store: Store) -> Non
 
 
 def test_removed_version_may_be_replaced_by_an_older_file(store: Store) -> None:
-    """vim renames the document away and then renames a file onto its name: that version was known to it."""
+    """vim renames the document away and a new file onto its name: it has read that version."""
     draft, newer = drafted(store)
     store.names.commit(WriteRequest(DOCUMENT, newer))
     removed = Stamp.of((store.home / DOCUMENT.path).stat())

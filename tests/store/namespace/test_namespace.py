@@ -45,7 +45,7 @@ def test_state_directory_cannot_be_renamed_to_a_project(store: Store, names: Nam
     assert store.state.load_json("facts", "n") == {"x": "whale"}
 
 
-# -- kinds of paths ----------------------------------------------------------------------------------------------
+# -- kinds of paths --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_path_is_classified(path: str, kind: PathKind, location: Location | None
     assert classify_path(path) == PathInfo(path, kind, location, path.rpartition("/")[2])
 
 
-# -- committing --------------------------------------------------------------------------------------------------
+# -- committing ------------------------------------------------------------------------------------
 
 
 def test_document_is_committed_with_mode_and_mtime(store: Store, names: Namespace) -> None:
@@ -123,7 +123,7 @@ def test_attachment_can_be_any_bytes(store: Store, names: Namespace) -> None:
     assert names.read(place) == b""
 
 
-# -- directories -------------------------------------------------------------------------------------------------
+# -- directories -----------------------------------------------------------------------------------
 
 
 def test_empty_directory_is_not_a_session(store: Store, names: Namespace) -> None:
@@ -194,7 +194,7 @@ def test_pinned_session_cannot_be_removed_or_moved(store: Store, names: Namespac
     assert files_below(store.home) == before
 
 
-# -- files ----------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 def test_removed_document_is_in_the_trash(store: Store, names: Namespace) -> None:
@@ -258,7 +258,7 @@ def test_directory_replaced_by_a_link_is_not_followed(names: Namespace, tmp_path
     (names.core.home / "sessions/s1/link").unlink()
 
 
-# -- moves and attributes ----------------------------------------------------------------------------------------------
+# -- moves and attributes --------------------------------------------------------------------------
 
 
 def test_session_directories_can_only_become_sessions(store: Store, names: Namespace) -> None:

@@ -12,7 +12,7 @@ import pytest
 from store import InvalidContent, InvalidName, Message, Session, Store
 from tests.builders import files_below, make_document, make_session, read_json
 
-# -- get_or_create ---------------------------------------------------------------------------------------
+# -- get_or_create ---------------------------------------------------------------------------------
 
 
 def test_get_or_create_creates_once_and_then_gets(store: Store, home: Path) -> None:
@@ -101,7 +101,7 @@ def test_concurrent_processes_create_one_session(home: Path) -> None:
     assert answers.pop().startswith("user-")
 
 
-# -- user and persona --------------------------------------------------------------------------------------
+# -- user and persona ------------------------------------------------------------------------------
 
 
 def test_user_and_persona_are_stored_and_removed(store: Store) -> None:
@@ -118,7 +118,7 @@ def test_user_and_persona_are_stored_and_removed(store: Store) -> None:
     assert loaded.metadata == {"user_id": "ada"}
 
 
-# -- projects ------------------------------------------------------------------------------------------------
+# -- projects --------------------------------------------------------------------------------------
 
 
 def test_a_session_moves_to_a_project_and_out_of_it(store: Store, home: Path) -> None:
