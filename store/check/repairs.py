@@ -44,12 +44,12 @@ def export_sessions_json(sessions_json: SessionsJson) -> None:
 def trash_session_file(core: Core, location: Location, path: str) -> None:
     """Move a leftover file of a session to the trash."""
     part = to_trash(location, "leftover", moved=[path])
-    core.journal.run(Commit(location, part.files, part.moves, part.dirs), lambda db: None)
+    core.journal.run(Commit(location, part.files, part.moves, part.dirs))
 
 
 def replace_sidecar(core: Core, location: Location, bad: File, raw: bytes) -> None:
     """Write a new sidecar and copy the bad one to the trash in the same commit."""
     path = location.path(layout.RUNTIME)
     part = to_trash(location, "bad sidecar", copied=[(path, bad)])
-    core.journal.run(Commit(location, [*part.files, NewFile(path, [raw], bad)], dirs=part.dirs), lambda db: None)
+    core.journal.run(Commit(location, [*part.files, NewFile(path, [raw], bad)], dirs=part.dirs))
     core.reread(location)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import apsw
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from store import layout
 from store.commit import session_reader
 from store.commit.core import Core
-from store.commit.journal import Commit
+from store.commit.journal import Commit, IndexWork
 from store.commit.session_reader import DocumentPair
 from store.commit.to_trash import to_trash
 from store.commit.write_request import WriteRequest, stale_error
@@ -65,7 +63,7 @@ class Commits:
         adds_dirs = request is None or request.add_missing or pair.main is not None
         dirs = [*_session_dirs(location), *_dirs_of(files)] if adds_dirs else _dirs_of(files)
         commit = Commit(location, files, moves, dirs=dirs)
-        self.run_session(commit, self._plan(commit, main, record, row), what)
+        self.run(commit, self._plan(commit, main, record, row), what)
 
     def _plan(self, commit: Commit, main: Document, record: Session, row: CatalogRow | None) -> IndexUpdate:
         location = commit.location
@@ -106,29 +104,16 @@ class Commits:
         files = [*kept, file]
         commit = Commit(location, files, dirs=_dirs_of(files))
         if row is None:  # incoming: nothing is indexed before session.json exists
-            return self.run(commit, lambda db: None, "runtime")
+            return self.run(commit, None, "runtime")
         record, has_attachments = side.record, row.entry.has_attachments
         entry = session_reader.entry_of(record, location, row.entry.message_count, has_attachments=has_attachments)
         preview = row.preview.with_owner(record.metadata)
         update = self.core.index.plan_control(row, entry, session_reader.summary_of(record), preview)
-        self.run_session(commit, update, "runtime")
+        self.run(commit, update, "runtime")
 
-    def run_session(self, commit: Commit, update: IndexUpdate, what: What) -> None:
-        """Commit a session's documents and apply the index update that was planned from them."""
-
-        def write(db: apsw.Connection) -> None:
-            self.core.index.apply(db, (update, self.core.version(update.location)))
-
-        self.run(commit, write, what)
-
-    def run(self, commit: Commit, index: Callable[[apsw.Connection], None], what: What) -> None:
-        """Commit, and add `what` to the feed in the transaction in which `index` runs."""
-
-        def finish(db: apsw.Connection) -> None:
-            index(db)
-            self.core.feed.add(db, [place.owner for place in commit.touched or [commit.location]], what)
-
-        self.core.journal.run(commit, finish)
+    def run(self, commit: Commit, index: IndexUpdate | IndexWork | None, what: What) -> None:
+        """Run a commit whose change is listed in the feed as `what`."""
+        self.core.journal.run(replace(commit, what=what), index)
         self.core.on_use(commit.location.owner)
         self.core.on_commit()
 
@@ -139,7 +124,7 @@ class Commits:
         raw: bytes,
         what: What,
         *,
-        index: Callable[[apsw.Connection], None] = lambda db: None,
+        index: IndexWork | None = None,
     ) -> bool:
         """Commit a file that is not a session's document; False if it already has these bytes.
 
@@ -160,7 +145,7 @@ class Commits:
         location: Location,
         paths: Sequence[str],
         what: What,
-        index: Callable[[apsw.Connection], None] = lambda db: None,
+        index: IndexWork | None = None,
     ) -> None:
         """Delete files permanently, in one commit.
 
@@ -182,7 +167,7 @@ class Commits:
         path: str,
         why: str,
         what: What,
-        index: Callable[[apsw.Connection], None] = lambda db: None,
+        index: IndexWork | None = None,
     ) -> None:
         """Move a file to the trash.
 

@@ -22,7 +22,7 @@ from store.commit.session_reader import DocumentPair, LoadedSession, SessionScan
 from store.disk.disk import Disk
 from store.disk.locks import Locks
 from store.errors import Ambiguous, Busy
-from store.index.catalog import Catalog, Version
+from store.index.catalog import Catalog, Version, read_version
 from store.index.change_feed import ChangeFeed, What
 from store.index.database import Database
 from store.layout import Location
@@ -48,7 +48,7 @@ class Core:
     def __post_init__(self) -> None:
         self.index = Catalog(self.db)
         self.feed = ChangeFeed(self.db)
-        self.journal = Journal(self.disk, self.db, self.reread)
+        self.journal = Journal(self.disk, self.db, self.feed, self.reread)
 
     @property
     def home(self) -> Path:
@@ -161,7 +161,7 @@ class Core:
         return loaded
 
     def version(self, location: Location) -> Version:
-        return session_reader.read_version(self.disk, location)
+        return read_version(self.disk, location)
 
     # -- files → index -----------------------------------------------------------------------------
 

@@ -27,12 +27,15 @@ from store.disk.disk import Disk, unsynced_error
 from store.disk.file import File, NewFile
 from store.errors import StoreError
 from store.index import changed_files
+from store.index.catalog import IndexUpdate
+from store.index.change_feed import ChangeFeed, What
 from store.index.database import Database
 from store.layout import Location
 
 log = logging.getLogger("grovefs.store")
 
 WHOLE_TREE = "*"
+IndexWork = Callable[[apsw.Connection], None]  # for rare commits, which have no planned update
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Commit:
     dirs: Sequence[str] = ()  # created first if missing; removed again if the commit fails
     touched: Sequence[Location] = ()  # what recovery indexes again; default: `location`
     whole_tree: bool = False
+    what: What | None = None  # for the change feed
 
 
 @dataclass
@@ -56,12 +60,13 @@ class Journal:
 
     disk: Disk
     db: Database
+    feed: ChangeFeed
     reread: Callable[[Location], None]  # indexes one session again from its files
     # By journal entry: why the index could not be updated.
     index_failures: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def run(self, commit: Commit, index: Callable[[apsw.Connection], None]) -> None:
-        """Run the commit. `index` is called in the transaction that ends it."""
+    def run(self, commit: Commit, index: IndexUpdate | IndexWork | None = None) -> None:
+        """Run the commit, and update the index in the transaction that ends it."""
         created: list[str] = []
         temps: list[str] = []
         moves: list[tuple[str, str]] = []
@@ -160,7 +165,7 @@ class Journal:
             return error
         return None
 
-    def _finish(self, commit: Commit, index: Callable[[apsw.Connection], None]) -> None:
+    def _finish(self, commit: Commit, index: IndexUpdate | IndexWork | None) -> None:
         """Update the index.
 
         A failure is not an error: the files are in place, and the journal entry is retried.
@@ -168,7 +173,12 @@ class Journal:
         try:
             self.disk.step("index")
             with self.db.write() as db:
-                index(db)
+                if isinstance(index, IndexUpdate):
+                    index.apply(db, self.disk)
+                elif index is not None:
+                    index(db)
+                if commit.what is not None:
+                    self.feed.add(db, [place.owner for place in commit.touched or [commit.location]], commit.what)
                 changed_files.note(db, (file.path for file in commit.files))
                 db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _entry_key(commit))
         except (apsw.Error, OSError, StoreError) as error:

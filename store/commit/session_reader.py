@@ -19,7 +19,7 @@ from store.documents.document import Document, identity_problem, parse_document
 from store.documents.secrets import find_api_key
 from store.documents.sidecar import overlay
 from store.errors import Busy, Corrupt, InvalidContent, StoreError
-from store.index.catalog import NO_VERSION, SessionFacts, Version
+from store.index.catalog import NO_VERSION, SessionFacts, Version, read_version
 from store.index.database import now_ns
 from store.layout import Location
 from store.model.index_entry import IndexEntry
@@ -237,10 +237,6 @@ def find_attachment(disk: Disk, location: Location, attachment_id: str) -> str |
     names = [e.name for e in disk.entries(directory) if e.is_file]
     name = attachment_names.find_name(attachment_id, names)
     return f"{directory}/{name}" if name else None
-
-
-def read_version(disk: Disk, location: Location) -> Version:
-    return Version(disk.stamp(location.path(layout.SESSION)), disk.stamp(location.path(layout.RUNTIME)))
 
 
 def scan(disk: Disk, location: Location, limit: int) -> SessionScan:

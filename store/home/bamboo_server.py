@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from store import layout
-from store.disk.file import Stamp
 from store.errors import BambooAtWork, Busy
 
 # A server may be idle for a while after it rewrote sessions.json, but still hold sessions in memory.
@@ -76,11 +75,6 @@ class BambooServer:
         """Hold the locks for replacing sessions.json: the export lock first, then the index lock, as Bamboo does."""
         with _flocked(self._home / _EXPORT_LOCK), _flocked(self._home / layout.BAMBOO_INDEX_LOCK):
             yield
-
-
-def is_ours(found: Stamp | None, exported: list[list[int]]) -> bool:
-    """Whether the file is one of our exports. The ctime is not compared: a rename changes it."""
-    return found is not None and list(found[:3]) in exported
 
 
 def _is_held(path: Path) -> bool:

@@ -23,7 +23,7 @@ from store.disk import trash
 from store.disk.file import File, Stamp
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent, Problem
-from store.home.bamboo_server import BambooServer, is_ours
+from store.home.bamboo_server import BambooServer
 from store.model.index_entry import IndexEntry
 from store.model.timestamp import Timestamp
 
@@ -40,11 +40,12 @@ class SessionsJson:
     def is_foreign(self) -> bool:
         """Whether another program wrote sessions.json since our last export. False if the file does not exist."""
         while True:
-            found = self.core.disk.stamp(layout.INDEX_EXPORT)
-            if found is None or is_ours(found, self._exported()):
+            found = self.core.disk.stat(layout.INDEX_EXPORT)
+            # The ctime is not compared: the rename that ended the export changed it.
+            if found is None or [found.st_ino, found.st_size, found.st_mtime_ns] in self._exported():
                 return False
-            # Another GroveFS process may have exported twice between the two reads; then the stamp differs by now.
-            if self.core.disk.stamp(layout.INDEX_EXPORT) == found:
+            # Another GroveFS process may have exported twice between the two reads; then the file differs by now.
+            if self.core.disk.stat(layout.INDEX_EXPORT) == found:
                 return True
 
     def keep_unknown_keys(self) -> None:

@@ -15,6 +15,7 @@ import apsw
 import orjson
 
 from store import layout
+from store.disk.disk import Disk
 from store.disk.file import Stamp
 from store.documents import display_names, json_text, transcript
 from store.documents.append_offsets import AppendOffsets
@@ -87,6 +88,10 @@ class IndexUpdate:
     columns: dict[str, Any]
     texts: TextUpdate = NO_TEXTS
 
+    def apply(self, db: apsw.Connection, disk: Disk) -> None:
+        """Write it, inside the transaction of its commit. The files are in place."""
+        _apply(db, (self, read_version(disk, self.location)))
+
 
 class Catalog:
     """Reads and writes the tables `sessions` and `damaged`."""
@@ -131,30 +136,19 @@ class Catalog:
 
     # -- writing, inside a transaction ---------------------------------------------------------------
 
-    def apply(self, db: apsw.Connection, *updates: tuple[IndexUpdate, Version]) -> None:
-        """Write planned updates, each with the stamps of its files.
-
-        All sessions are written before all messages: a statement that may need a rollback makes
-        FTS5 flush its buffer, and many small segments cost far more than one large one.
-        """
-        bases = [self._put_row(db, update, version) << SHIFT for update, version in updates]
-        for update, _ in updates:
-            db.execute("DELETE FROM damaged WHERE root = ? AND child = ?", _key(update.location))
-        fulltext.apply(db, *((base, update.texts) for base, (update, _) in zip(bases, updates, strict=True)))
-
     def put(self, db: apsw.Connection, *found: SessionFacts) -> None:
         """Store sessions as they were read from their files."""
-        self.apply(db, *((self.plan(facts, db), facts.version) for facts in found))
+        _apply(db, *((self.plan(facts, db), facts.version) for facts in found))
 
     def put_entry(self, db: apsw.Connection, row: CatalogRow, entry: IndexEntry) -> None:
         """Update the entry after a change outside the documents: an attachment was added or deleted."""
         columns = _columns(row.location, entry, row.append_offsets, row.preview)
-        self._put_row(db, IndexUpdate(row.location, columns), row.version)
+        _put_row(db, IndexUpdate(row.location, columns), row.version)
 
     def put_version(self, db: apsw.Connection, row: CatalogRow, version: Version) -> None:
         """Update the stamps of documents whose times or modes changed, but not their content."""
         columns = _columns(row.location, row.entry, row.append_offsets, row.preview)
-        self._put_row(db, IndexUpdate(row.location, columns), version)
+        _put_row(db, IndexUpdate(row.location, columns), version)
 
     def remove(self, db: apsw.Connection, location: Location) -> bool:
         """Delete a session from the index; False if it was not there."""
@@ -182,12 +176,6 @@ class Catalog:
     def _clear_damaged(self, db: apsw.Connection, location: Location) -> bool:
         db.execute("DELETE FROM damaged WHERE root = ? AND child = ?", _key(location))
         return bool(db.changes())
-
-    def _put_row(self, db: apsw.Connection, update: IndexUpdate, version: Version) -> int:
-        if version.main is None:  # the commit keeps its journal entry; recovery reads the session again
-            raise NotFound(f"{update.location.path(layout.SESSION)} was deleted right after it was saved")
-        stamps = _pack(version.main), _pack(version.side) if version.side else None
-        return int(db.execute(_UPSERT, (*update.columns.values(), *stamps)).get)
 
     # -- queries -------------------------------------------------------------------------------------
 
@@ -319,6 +307,30 @@ class Filter:
         if not all(layout.is_text(value) for _, value in used if isinstance(value, str)):
             return "WHERE 0", []  # not valid Unicode: matches nothing
         return ("WHERE " + " AND ".join(t for t, _ in used) if used else "", [v for _, v in used])
+
+
+def read_version(disk: Disk, location: Location) -> Version:
+    """The stamps of a session's files as they are now."""
+    return Version(disk.stamp(location.path(layout.SESSION)), disk.stamp(location.path(layout.RUNTIME)))
+
+
+def _apply(db: apsw.Connection, *updates: tuple[IndexUpdate, Version]) -> None:
+    """Write planned updates, each with the stamps of its files.
+
+    All sessions are written before all messages: a statement that may need a rollback makes FTS5 flush its
+    buffer, and many small segments cost far more than one large one.
+    """
+    bases = [_put_row(db, update, version) << SHIFT for update, version in updates]
+    for update, _ in updates:
+        db.execute("DELETE FROM damaged WHERE root = ? AND child = ?", _key(update.location))
+    fulltext.apply(db, *((base, update.texts) for base, (update, _) in zip(bases, updates, strict=True)))
+
+
+def _put_row(db: apsw.Connection, update: IndexUpdate, version: Version) -> int:
+    if version.main is None:  # the commit keeps its journal entry; recovery reads the session again
+        raise NotFound(f"{update.location.path(layout.SESSION)} was deleted right after it was saved")
+    stamps = _pack(version.main), _pack(version.side) if version.side else None
+    return int(db.execute(_UPSERT, (*update.columns.values(), *stamps)).get)
 
 
 def _columns(

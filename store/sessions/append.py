@@ -96,7 +96,7 @@ class AppendOperation:
             NewFile(location.path(layout.SESSION), parts, main),
         ]
         update = self.core.index.plan_append(row, entry, offsets, added)
-        self.commits.run_session(Commit(location, files), update, "appended")
+        self.commits.run(Commit(location, files), update, "appended")
         return now
 
     def _append_by_rewrite(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp:

@@ -177,7 +177,7 @@ class Records:
 
     def _commit(self, location: Location, kept: TrashPart, *files: NewFile) -> None:
         commit = Commit(location, [*kept.files, *files], kept.moves, kept.dirs)
-        self.commits.run(commit, lambda db: None, "record")
+        self.commits.run(commit, None, "record")
 
 
 def with_statuses(reports: Iterable[VerificationReport]) -> list[VerificationReport]:

@@ -219,7 +219,7 @@ class Mailbox:
     def commit(self, files: Sequence[NewFile] = (), moves: Sequence[tuple[str, str]] = ()) -> None:
         targets = [file.path for file in files] + [target for _, target in moves]
         dirs = list(dict.fromkeys(path.rpartition("/")[0] for path in targets))
-        self.commits.run(Commit(self.owner.part(layout.MAILBOX), files, moves, dirs), lambda db: None, "mail")
+        self.commits.run(Commit(self.owner.part(layout.MAILBOX), files, moves, dirs), None, "mail")
 
     def discard(self, paths: Sequence[str]) -> None:
         self.commits.discard(self.owner.part(layout.MAILBOX), paths, "mail")

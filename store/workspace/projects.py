@@ -378,7 +378,7 @@ class Projects:
         targets = [file.path for file in files] + [target for _, target in moves]
         dirs = list(dict.fromkeys(path.rpartition("/")[0] for path in targets))
         commit = Commit(layout.project_location(key), files, moves, dirs, [touched])
-        self.commits.run(commit, lambda db: None, "project")
+        self.commits.run(commit, None, "project")
 
 
 def _member_at(place: PathInfo) -> ProjectSession:

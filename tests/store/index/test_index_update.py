@@ -11,7 +11,7 @@ import pytest
 from store import Location, Message, NotFound, Store
 from store.commit import session_reader
 from store.documents import append_offsets
-from store.index.catalog import NO_VERSION, CatalogRow, IndexUpdate, SessionFacts
+from store.index.catalog import CatalogRow, IndexUpdate, SessionFacts
 from store.model.timestamp import Timestamp
 from tests.builders import make_session
 from tests.store.tables import dump_tables
@@ -45,7 +45,7 @@ def row_of(store: Store) -> CatalogRow:
 def apply(store: Store, update: IndexUpdate) -> None:
     core = store._core
     with core.db.write() as db:
-        core.index.apply(db, (update, core.version(LOCATION)))
+        update.apply(db, core.disk)
 
 
 def assert_equals_rebuild(store: Store) -> None:
@@ -152,6 +152,10 @@ def test_update_of_a_deleted_session_is_not_applied(store: Store) -> None:
     store.save(make_session("s1"))
     update = store._core.index.plan(facts(store))
     before = dump_tables(store.home)
+    document = store.home / LOCATION.path("session.json")
+    document.rename(store.home / "away")
     with pytest.raises(NotFound, match="deleted right after it was saved"), store._core.db.write() as db:
-        store._core.index.apply(db, (update, NO_VERSION))
+        update.apply(db, store._core.disk)
+    (store.home / "away").rename(document)
     assert dump_tables(store.home) == before
+    store.maintenance.sweep()
