@@ -151,7 +151,7 @@ async def test_pinned_session_cannot_be_removed(mount: HandlerMount, store: Stor
 
 @in_trio
 async def test_removed_sidecar_may_be_replaced(mount: HandlerMount, store: Store) -> None:
-    """A sidecar is removed at once. Its replacement is no conflict with the removed version."""
+    """A sidecar is removed at once. Its replacement does not conflict with the removed version."""
     store.save(make_session("run", run_id="run-1"))
     path = "sessions/run/runtime.json"
     before = (store.home / path).read_bytes()

@@ -1,0 +1,58 @@
+"""Worker threads: one at a time per session, and request statistics."""
+
+from __future__ import annotations
+
+import threading
+
+import trio
+import trio.testing
+
+from fusefs.requests.cpu_affinity import CpuFollower
+from fusefs.requests.threads import Threads
+from fusefs.requests.timings import Timings
+from tests.fusefs.requests.harness import in_trio, wait_until
+
+
+@in_trio
+async def test_work_on_one_session_waits_without_occupying_threads() -> None:
+    """Forty writers wait for one session: work on another one still gets a thread."""
+    threads, gate, order = Threads(CpuFollower()), threading.Event(), []
+    started = threading.Event()
+
+    def first() -> None:
+        started.set()
+        assert gate.wait(20)
+        order.append("first")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(threads.run, first, "s")
+        await wait_until(started.is_set)
+        for _ in range(40):
+            nursery.start_soon(threads.run, lambda: order.append("waiting"), "s")
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(20):
+            await threads.run(lambda: order.append("other session"), "t")
+        assert order == ["other session"]
+        gate.set()
+    assert order == ["other session", "first", *["waiting"] * 40]
+    assert threads._queues == {}
+
+
+@in_trio
+async def test_exception_in_a_thread_releases_the_session() -> None:
+    threads = Threads(CpuFollower())
+    for _ in range(2):
+        try:
+            await threads.run(lambda: 1 / 0, "s")
+        except ZeroDivisionError:
+            continue
+    assert await threads.run(lambda: 1, "s") == 1
+
+
+def test_timings_are_histograms_by_powers_of_two() -> None:
+    timings = Timings()
+    for microseconds in (0, 3, 3, 1000):
+        timings.note("read", microseconds * 1024)
+    timings.note("lookup", 0)
+    assert timings.counts() == {"lookup": 1, "read": 4}
+    assert timings.snapshot()["read"] == {"<1 us": 1, "<4 us": 2, "<1024 us": 1}
