@@ -10,7 +10,7 @@ store/ and fusefs/. A comprehension counts as a call; resuming a generator does 
     hops       calls from one file into another
     depth      deepest stack of our own frames, across the hop into a worker thread
 
-Usage: .venv/bin/python scripts/trace.py [--calls OPERATION]   (with --calls: every call, indented)
+Usage: scripts/trace [--calls OPERATION]   (with --calls: every call, indented)
 """
 
 from __future__ import annotations
@@ -220,9 +220,16 @@ def make_session(store: Store) -> None:
     store.save(session)
 
 
+def discard_invalidations() -> None:
+    """Replace pyfuse3 where the kernel would be notified: there is no mount."""
+    no_kernel = SimpleNamespace(invalidate_entry=lambda *_: None, invalidate_inode=lambda *_, **__: None)
+    setattr(kernel_cache, "pyfuse3", no_kernel)  # noqa: B010 - mypy rejects the assignment
+
+
 def measure(name: str, *, show: bool) -> Trace:
     """Trace one operation. Worker threads outlive it, so their hook asks which trace is current."""
     global _current
+    discard_invalidations()
     _current = trace = Trace(show=show)
     with tempfile.TemporaryDirectory() as place, Store.open(Path(place) / "home", background=False) as store:
         make_session(store)
@@ -240,8 +247,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--calls", metavar="OPERATION", choices=list(OPERATIONS), help="print every call, indented")
     chosen = parser.parse_args().calls
-    no_kernel = SimpleNamespace(invalidate_entry=lambda *_: None, invalidate_inode=lambda *_, **__: None)
-    setattr(kernel_cache, "pyfuse3", no_kernel)  # noqa: B010 - mypy rejects the assignment
     if chosen:
         measure(chosen, show=True)
         return
