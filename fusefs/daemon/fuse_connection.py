@@ -1,8 +1,9 @@
 """FUSE connections of our mounts: find them, check for a living daemon, abort them.
 
-One thread of a killed daemon may still wait in the kernel for a lock whose holder waits for the daemon. Neither can
-be killed, and the connection stays open. Aborting the connection releases both: waiting processes get an error, and
-the mountpoint is dead as after any other kill. Nothing here waits for an answer of the mount itself.
+One thread of a killed daemon may still wait in the kernel for a lock whose holder waits for the
+daemon. Neither can be killed, and the connection stays open. Aborting the connection releases
+both: waiting processes get an error, and the mountpoint is dead as after any other kill. Nothing
+here waits for an answer of the mount itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """A small process that aborts the FUSE connection of a killed daemon.
 
-When a daemon is killed its connection closes, and waiting processes get an error. The exception: one of its threads
-cannot end, because it waits in the kernel for a process that waits for the daemon (see `fuse_connection`). No thread
-of the daemon can resolve that. So the daemon has a child process, which the kernel signals when the daemon's main
-thread ends. While any thread of the daemon is left, its connection number cannot belong to another mount.
+When a daemon is killed its connection closes, and waiting processes get an error. The exception:
+one of its threads cannot end, because it waits in the kernel for a process that waits for the
+daemon (see `fuse_connection`). No thread of the daemon can resolve that. So the daemon has a
+child process, which the kernel signals when the daemon's main thread ends. While any thread of
+the daemon is left, its connection number cannot belong to another mount.
 """
 
 from __future__ import annotations

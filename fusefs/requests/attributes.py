@@ -11,10 +11,11 @@ from fusefs.switches import enabled
 from fusefs.tree.nodes import Node
 from fusefs.views.base import Item, VirtualDir, VirtualFile, VirtualLink
 
-# In a watched directory every change is followed by an invalidation. The timeout is finite, so an invalidation
-# lost to a bug has an effect for an hour only.
+# In a watched directory every change is followed by an invalidation. The timeout is finite, so an
+# invalidation lost to a bug has an effect for an hour only.
 WATCHED_S = 3600.0 if enabled("timeouts") else 0.0
-# Without a watch (the limit is reached) changes made elsewhere must still be visible within a second.
+# Without a watch (the limit is reached) changes made elsewhere must still be visible within a
+# second.
 UNWATCHED_S = 0.5
 # Views are generated from the index, which every commit changes. They may be at most a second late.
 VIEW_S = 0.5

@@ -1,9 +1,9 @@
 """Invalidates kernel caches after changes made elsewhere, within a fraction of a second.
 
-Changes by the API, by another mount or by an editor directly in the home arrive as inotify events of the
-directories that the kernel knows. Changes through this mount cause events too; the tree knows them already, so
-they cost one stat each. Each invalidation is sent twice: the reply to an earlier lookup may still be on its way
-into the kernel's cache.
+Changes by the API, by another mount or by an editor directly in the home arrive as inotify events
+of the directories that the kernel knows. Changes through this mount cause events too; the tree
+knows them already, so they cost one stat each. Each invalidation is sent twice: the reply to an
+earlier lookup may still be on its way into the kernel's cache.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """CPU affinity: the request thread runs on the CPU of the calling process.
 
-The caller sleeps until the daemon answers, and the daemon sleeps until the next request: they never run at the
-same time. Waking a thread on another CPU costs several times more than answering; on the same CPU it costs almost
-nothing. So the request thread moves to the caller's CPU, checking at most every few milliseconds. Worker threads
-run on any CPU.
+The caller sleeps until the daemon answers, and the daemon sleeps until the next request: they
+never run at the same time. Waking a thread on another CPU costs several times more than
+answering; on the same CPU it costs almost nothing. So the request thread moves to the caller's
+CPU, checking at most every few milliseconds. Worker threads run on any CPU.
 
-If another CPU is idle, the kernel moves the woken caller there and following fails: the two are on different
-CPUs. The request loop then spins between requests instead of sleeping (`request_loop`).
+If another CPU is idle, the kernel moves the woken caller there and following fails: the two are
+on different CPUs. The request loop then spins between requests instead of sleeping
+(`request_loop`).
 """
 
 from __future__ import annotations

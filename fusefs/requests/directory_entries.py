@@ -1,7 +1,7 @@
 """Changes to directory entries: mkdir, rmdir, unlink, rename, symlink.
 
-The kernel holds the directory's lock until we answer, so an invalidation from here would deadlock. The kernel
-updates its own entries; other invalidations are sent after the answer.
+The kernel holds the directory's lock until we answer, so an invalidation from here would
+deadlock. The kernel updates its own entries; other invalidations are sent after the answer.
 """
 
 from __future__ import annotations
@@ -173,8 +173,9 @@ class DirectoryEntries:
     def _renamed(self, node: Node, parent: Node, name: str, target: PathInfo, *, is_unchanged: bool) -> None:
         self.tree.nodes.rename(node, parent, name)
         if target.kind in CHECKED and (not is_unchanged or self.handles.find_file(node) is not None):
-            # The committed bytes differ from the node's cached pages, or soon may: the kernel must look up the
-            # name again. Until then the node is the renamed file, and opening it fails with ESTALE.
+            # The committed bytes differ from the node's cached pages, or soon may: the kernel must
+            # look up the name again. Until then the node is the renamed file, and opening it fails
+            # with ESTALE.
             self.tree.nodes.detach(node)
             invalidate_later([Invalidation(parent.inode, os.fsencode(name))])
             return

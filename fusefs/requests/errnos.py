@@ -1,8 +1,8 @@
 """The only table from StoreError to errno, and the wrapper around every handler.
 
-EBADMSG means rejected content and nothing else, so EBADMSG from the disk becomes EIO. EXDEV makes mv and
-rsync copy and delete instead. It is answered only for MustBeCopied, where that is right; EXDEV from the disk
-becomes EIO.
+EBADMSG means rejected content and nothing else, so EBADMSG from the disk becomes EIO. EXDEV makes
+mv and rsync copy and delete instead. It is answered only for MustBeCopied, where that is right;
+EXDEV from the disk becomes EIO.
 """
 
 from __future__ import annotations

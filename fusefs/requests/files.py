@@ -1,7 +1,8 @@
 """Open files: open, create, commit, truncate and release.
 
-A writer of a version gets a private node with a write buffer. A reader of a version holds a descriptor of it.
-All other files are opened directly. Between two awaits a handler owns all in-memory state.
+A writer of a version gets a private node with a write buffer. A reader of a version holds a
+descriptor of it. All other files are opened directly. Between two awaits a handler owns all
+in-memory state.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from store.errors import Busy, Conflict, Generated, InvalidContent
 from store.path_kinds import CHECKED, VERSIONED, PathKind, classify_path
 
 WRITING = os.O_WRONLY | os.O_RDWR
-# Cached pages of a version stay valid: reading it again sends no read (measured: 1 request in 4 of a warm grep -r).
+# Cached pages of a version stay valid: reading it again sends no read (measured: 1 request in 4 of
+# a warm grep -r).
 _KEEP_PAGES = enabled("pages")
 _OPEN_FLAGS = os.O_ACCMODE | os.O_APPEND | os.O_TRUNC
 _MAX_DOCUMENTS_SEEN = 64  # documents in a directory to stat for each file created there

@@ -1,8 +1,9 @@
 """Invalidation of kernel caches, without deadlocks.
 
-Invalidating an entry waits for the directory's lock, which the kernel holds during rename, create, unlink, mkdir
-and rmdir until we answer. Invalidating pages waits for reads that we have not answered yet. So invalidations run
-in threads with their own limiter, never with a session's lock held, and only flush and fsync may await them.
+Invalidating an entry waits for the directory's lock, which the kernel holds during rename,
+create, unlink, mkdir and rmdir until we answer. Invalidating pages waits for reads that we have
+not answered yet. So invalidations run in threads with their own limiter, never with a session's
+lock held, and only flush and fsync may await them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Request handlers of pyfuse3: decode the request, call tree and store, encode the reply.
 
-Between two awaits a handler owns all in-memory state. During rename, create, unlink, mkdir and rmdir the kernel
-holds the directory's lock until we answer, so these must not await an invalidation; flush and fsync may.
+Between two awaits a handler owns all in-memory state. During rename, create, unlink, mkdir and
+rmdir the kernel holds the directory's lock until we answer, so these must not await an
+invalidation; flush and fsync may.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The request loop: pyfuse3's loop without a scheduler pass per request.
 
-pyfuse3 waits for each request in trio: an epoll_ctl, an epoll_wait and a lock hand-over, three quarters of the
-cost of a small request. It uses a module global `trio`. `install` replaces that global by an object whose lock
-stays with its holder, and which polls for the next request with select(2) before it waits in trio. The poll
-sleeps if the caller needs our CPU, and spins if the caller runs on another CPU: waking an idle CPU takes several
-times longer than answering, above all in a virtual machine.
+pyfuse3 waits for each request in trio: an epoll_ctl, an epoll_wait and a lock hand-over, three
+quarters of the cost of a small request. It uses a module global `trio`. `install` replaces that
+global by an object whose lock stays with its holder, and which polls for the next request with
+select(2) before it waits in trio. The poll sleeps if the caller needs our CPU, and spins if the
+caller runs on another CPU: waking an idle CPU takes several times longer than answering, above
+all in a virtual machine.
 
     a request was answered without waiting → poll for the next one
     no request for a moment, or some milliseconds passed → wait in trio, so other tasks run
@@ -99,7 +100,8 @@ class RequestLock(trio.abc.Instrument):
     # -- the wait --------------------------------------------------------------------------------------
 
     def wait_readable(self, fd: int) -> Awaitable[None]:
-        # Poll only if another reader is parked: pyfuse3 starts one if it has none, and that one must run first.
+        # Poll only if another reader is parked: pyfuse3 starts one if it has none, and that one
+        # must run first.
         if self._parked and time.monotonic() < self._turn_ends and self._comes_soon(fd):
             return _DONE
         return self._wait(fd)

@@ -1,8 +1,8 @@
 """Worker threads for blocking work.
 
-Work on one session first waits for that session's lock and then takes a thread. Otherwise forty writers
-waiting for one session could occupy all threads, including the one its lock holder needs. A started commit is
-never cancelled, even if the requesting process has ended.
+Work on one session first waits for that session's lock and then takes a thread. Otherwise forty
+writers waiting for one session could occupy all threads, including the one its lock holder needs.
+A started commit is never cancelled, even if the requesting process has ended.
 """
 
 from __future__ import annotations

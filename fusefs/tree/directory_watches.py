@@ -1,9 +1,9 @@
 """Inotify watches: one on each directory that the kernel knows.
 
-The kernel caches names and attributes without a timeout. Every change made elsewhere (through the API, by
-another mount, by an editor directly in the home) must therefore be noticed here. A directory without a watch,
-because the user's limit is reached, is cached for a moment only. A watch follows its directory through
-renames, as the node does.
+The kernel caches names and attributes without a timeout. Every change made elsewhere (through the
+API, by another mount, by an editor directly in the home) must therefore be noticed here. A
+directory without a watch, because the user's limit is reached, is cached for a moment only. A
+watch follows its directory through renames, as the node does.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Nodes: the files and directories that the kernel knows, by inode number.
 
-A node keeps its inode number while the kernel knows it, also across rename and unlink. Each version of a
-document or attachment is a node: a new version is a new node under the same name, so cached pages never
-become stale. Numbers are hashed from path and version. They are the same after a remount, which backup
-tools rely on.
+A node keeps its inode number while the kernel knows it, also across rename and unlink. Each
+version of a document or attachment is a node: a new version is a new node under the same name, so
+cached pages never become stale. Numbers are hashed from path and version. They are the same after
+a remount, which backup tools rely on.
 """
 
 from __future__ import annotations

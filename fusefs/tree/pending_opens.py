@@ -22,8 +22,9 @@ from dataclasses import dataclass
 
 from fusefs.tree.nodes import Node
 
-# The retry comes within microseconds, unless another thread's rename in that directory waits for the
-# session's lock: the kernel blocks all lookups in the directory meanwhile. That can take this long.
+# The retry comes within microseconds, unless another thread's rename in that directory waits for
+# the session's lock: the kernel blocks all lookups in the directory meanwhile. That can take this
+# long.
 RETRY_S = 60.0
 UNKNOWN_PID_S = 2.0  # writers with pid 0 look alike: one must not get another's private node
 PINNED_S = 10.0  # the open follows its lookup within microseconds, or never

@@ -1,8 +1,9 @@
 """The namespace of the mount: lookup, listings, and the kernel caches to invalidate.
 
-Below `sessions/`, `projects/` and `state/` names come from the home; the other top directories are views.
-Rejected bytes and their reason appear next to the document, though they are stored elsewhere. Nothing here
-waits or calls the kernel: methods return the invalidations, and the request handlers send them.
+Below `sessions/`, `projects/` and `state/` names come from the home; the other top directories
+are views. Rejected bytes and their reason appear next to the document, though they are stored
+elsewhere. Nothing here waits or calls the kernel: methods return the invalidations, and the
+request handlers send them.
 """
 
 from __future__ import annotations

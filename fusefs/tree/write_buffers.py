@@ -1,11 +1,12 @@
 """Write buffers: bytes written through the mount and not yet committed.
 
-A buffer belongs to one private node and becomes visible only by a commit, which runs on flush and fsync:
-the error of flush reaches close(2), the error of release is lost. Every close of a descriptor sends a flush,
-also when a shell closes its copy before the first write, so a buffer that was only truncated commits nothing.
+A buffer belongs to one private node and becomes visible only by a commit, which runs on flush and
+fsync: the error of flush reaches close(2), the error of release is lost. Every close of a
+descriptor sends a flush, also when a shell closes its copy before the first write, so a buffer
+that was only truncated commits nothing.
 
-The buffer's file is renamed into place by the commit. `begin_commit` makes that file read-only: a write
-while the commit runs goes to a copy, for the next commit.
+The buffer's file is renamed into place by the commit. `begin_commit` makes that file read-only: a
+write while the commit runs goes to a copy, for the next commit.
 """
 
 from __future__ import annotations

@@ -120,8 +120,9 @@ class Writers:
             hidden = self._hidden.pop(path)
             path_info = classify_path(new + path.removeprefix(old))
             info = stat(path_info.path)
-            # Renaming a session rewrites its id, which makes another version with the same mtime: still the
-            # hidden one. A version saved since it was hidden has another mtime, and is shown.
+            # Renaming a session rewrites its id, which makes another version with the same mtime:
+            # still the hidden one. A version saved since it was hidden has another mtime, and is
+            # shown.
             if info is not None and hidden.stamp is not None and info.st_mtime_ns == hidden.stamp.mtime_ns:
                 self._hidden[path_info.path] = replace(hidden, path_info=path_info, stamp=Stamp.of(info))
 
