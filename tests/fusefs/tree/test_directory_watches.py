@@ -27,7 +27,7 @@ def directory(home: Path, name: str, inode: int = 7) -> Node:
 
 
 def test_created_name_is_reported_once(watches: DirectoryWatches, tmp_path: Path) -> None:
-    """Creating a file makes several events. Those about the name and those about the bytes are told apart."""
+    """Creating a file makes several events: one is kept for the name and one for the bytes."""
     node = directory(tmp_path, "d")
     assert watches.add(node)
     assert watches.add(node), "watched already"
