@@ -34,9 +34,10 @@ with a write buffer. The commit renames the buffer's file into place. A new vers
 never become stale.
 
 Commit points are flush (every close), fsync, and rename onto the name; write(2) never validates.
-If nothing was written, or the file was only truncated, nothing is committed: `> session.json` and
-`jq . f > f` change nothing. Invalid bytes fail with an error and stay in the write buffer, so a
-later flush may succeed. Equal bytes make no new version.
+If nothing was written, or the file was only truncated, nothing is committed: `> session.json`
+changes nothing, and in `jq . f > f`, jq still reads the committed version. Invalid bytes fail
+with an error and stay in the write buffer, so a later flush may succeed. Equal bytes make no new
+version.
 
 A directory is a session: `mkdir` and a session.json create one, `cp -r` forks it, `mv` changes
 its id or root, `rm -r` moves it to the trash; pinned sessions are protected (EPERM). Removing

@@ -138,7 +138,8 @@ class Maintenance:
     def rebuild(self, progress: Progress | None = None) -> int:
         """Rebuild the index from the files, session by session; returns the number of sessions.
 
-        Searches meanwhile miss nothing. If index.db itself is damaged, delete it: opening the home creates a new one.
+        Searches meanwhile miss nothing. If index.db itself is damaged, close all stores and mounts, then delete it:
+        opening the home creates a new one.
         """
         core, services = self._home.core, self._home.services
         reindex.rebuild(core, progress)

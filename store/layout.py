@@ -163,12 +163,22 @@ def is_session_dir(name: str) -> bool:
 def check_id(text: str) -> str:
     """Raise InvalidName if it cannot be a session id. Unusual ids that may exist on disk pass."""
     if not is_session_id(text):
-        raise InvalidName(
-            f"{text!r} cannot be a session id: it is empty, '.', not Unicode, or has '/', '\\', '..' or NUL"
-        )
+        raise InvalidName(f"{text!r} cannot be a session id: {_broken_rule(text)}")
     if len(text.encode()) > MAX_NAME_BYTES:
         raise InvalidName(f"{text[:40]!r}… cannot be a session id: over {MAX_NAME_BYTES} bytes")
     return text
+
+
+def _broken_rule(text: str) -> str:
+    """The rule of `is_session_id` that this text breaks."""
+    if not text:
+        return "it is empty"
+    if text == ".":
+        return "it is the name of the directory itself"
+    if not is_text(text):
+        return "it is not valid Unicode"
+    forbidden = {"/": "'/'", "\\": "a backslash", "..": "'..'", "\0": "a NUL byte"}
+    return "it contains " + next(shown for part, shown in forbidden.items() if part in text)
 
 
 def check_new_id(text: str) -> str:

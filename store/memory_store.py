@@ -130,7 +130,7 @@ class MemoryStore:
                 deleted = list(entries)
             pinned = [loc for loc in deleted if entries[loc].pinned]
             if pinned and not force:
-                raise Protected(f"{location} was not deleted: {pinned[0]} is pinned. Unpin it or pass force=True")
+                raise Protected(f"{location} was not deleted: {pinned[0]} is pinned")
             for loc in deleted:
                 del self._held[loc]
         return True

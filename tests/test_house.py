@@ -202,6 +202,13 @@ def test_wheel_contains_every_package_and_file() -> None:
     assert {ROOT / path for path in paths if path.suffix != ".py"} == covered
 
 
+def test_scripts_test_has_help() -> None:
+    """It is printed at once: nothing is installed, checked or tested."""
+    shown = subprocess.run(["scripts/test", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith("usage: scripts/test [--coverage]")
+
+
 def test_scripts_mount_has_help() -> None:
     """--help succeeds, and a wrong option refers to it."""
     shown = subprocess.run(["scripts/mount", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60)

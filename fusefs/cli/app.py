@@ -41,7 +41,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-
+# Part of the help text, because typer puts the text of `show_default` in parentheses.
+_HOME_DEFAULT = "Default: $GROVEFS_HOME, $BAMBOO_DATA_DIR or ~/.grovefs."
 Home = Annotated[
     Path,
     typer.Option(
@@ -49,8 +50,8 @@ Home = Annotated[
         "-H",
         default_factory=default_home,
         autocompletion=completion.files,
-        help="Directory that holds the sessions.",
-        show_default="$GROVEFS_HOME, $BAMBOO_DATA_DIR or ~/.grovefs",
+        help=f"Directory that holds the sessions. {_HOME_DEFAULT}",
+        show_default=False,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.", show_default=False)]
@@ -74,8 +75,7 @@ def start(
         typer.Option(
             "--home",
             "-H",
-            help="Directory that holds the sessions. May also follow COMMAND.",
-            show_default="$GROVEFS_HOME, $BAMBOO_DATA_DIR or ~/.grovefs",
+            help=f"Directory that holds the sessions. May also follow COMMAND. {_HOME_DEFAULT}",
         ),
     ] = None,
 ) -> None:

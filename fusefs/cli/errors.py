@@ -19,10 +19,18 @@ from fusefs.cli.terminal import echo
 from store.errors import StoreError
 
 REFUSED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+_DELETE_INDEX = "unmount the home, end programs that use it, and delete index.db: it is rebuilt from the files"
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # click.UsageError, which typer does not export
 _NOISE = re.compile(
     "^Invalid value: |Value error, "
 )  # prefixes that typer (without an option to blame) and pydantic add
+# Error type of pydantic → text.
+_PROBLEMS = {
+    "int_parsing": "expected a whole number, got {value!r}",
+    "float_parsing": "expected a number, got {value!r}",
+    "greater_than_equal": "expected at least {ge}, got {value}",
+    "less_than_equal": "expected at most {le}, got {value}",
+}
 
 
 def run(command: Callable[[], object]) -> int:
@@ -40,7 +48,7 @@ def run(command: Callable[[], object]) -> int:
     except OSError as error:
         return print_error(f"{error.strerror}: {error.filename}" if error.strerror and error.filename else str(error))
     except apsw.CorruptError as error:
-        return print_error(f"index.db is damaged ({error}); delete it: it is rebuilt from the session files")
+        return print_error(f"index.db is damaged ({error}); {_DELETE_INDEX}")
     return code if isinstance(code, int) else 0
 
 
@@ -59,9 +67,17 @@ def _report_usage(error: BaseException) -> int:
 
 
 def _usage(error: Any) -> str:
+    error.message = _plain_problem(error) or error.message
     text = " ".join(_NOISE.sub("", error.format_message()).split()).rstrip(".")
     where = error.ctx.command_path if error.ctx is not None else "grovefs"
     return f"{text[:1].lower()}{text[1:]}; {_dash_hint(error)}see `{where} --help`"
+
+
+def _plain_problem(error: Any) -> str | None:
+    """The problem that pydantic found in the value of an option, in plain words; None for other problems."""
+    found: list[Any] = getattr(error.__cause__, "errors", list)()
+    problem = _PROBLEMS.get(found[0]["type"]) if found else None
+    return problem.format(value=found[0]["input"], **found[0].get("ctx", {})) if problem else None
 
 
 def _dash_hint(error: Any) -> str:

@@ -33,7 +33,7 @@ COMMANDS = [
     "grovefs search 'race role:assistant'",
     'sed \'s/"title": .*/"title": 5,/\' mnt/sessions/fix-login/session.json > edited.json',
     "cp edited.json mnt/sessions/fix-login/session.json",
-    "head -n 7 mnt/sessions/fix-login/session.json.error",
+    "head -n 8 mnt/sessions/fix-login/session.json.error",
     "grovefs grep -o 'Next file: .*_0042.c'",
 ]
 # The template of rich without its web fonts, which README viewers do not load.

@@ -91,7 +91,9 @@ def _index(core: Core, *, deep: bool) -> str:
     core.db.probe_tables()
     faults = core.db.integrity_errors() if deep else []
     if faults:
-        raise ProbeFailed(f"index.db is damaged: {faults[0]}; delete it, it is rebuilt from the sessions")
+        raise ProbeFailed(
+            f"index.db is damaged: {faults[0]}; delete it while no program has the home open: it is rebuilt"
+        )
     damaged = core.index.damaged()
     unread = f", {len(damaged)} unreadable" if damaged else ""
     return f"{core.index.count()} sessions{unread}{'' if deep else '; integrity not checked'}"

@@ -47,7 +47,8 @@ class Rejects:
         """Store rejected bytes and the reason, replacing earlier ones of the same document."""
         directory = _path(where)
         slot = _slot(directory)
-        reason = explain(directory, name, raw, error)
+        is_new = self.disk.stat(f"{directory}/{name}") is None
+        reason = explain(directory, name, raw, error, is_new=is_new)
         with self._exclusive():
             self.disk.make_dirs(slot)
             if self.disk.stat(f"{slot}/{_DIRECTORY}") is None:
@@ -191,9 +192,10 @@ def _printable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OSError) -> str:
+def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OSError, *, is_new: bool = False) -> str:
     """The text of the .error file: path, reason, an excerpt of the document, and what to do."""
-    lines = [f"{_path(where)}/{name} was rejected; the previous version is unchanged.", "", f"  {error}", ""]
+    state = "nothing was created" if is_new else "the previous version is unchanged"
+    lines = [f"{_path(where)}/{name} was rejected; {state}.", "", f"  {error}", ""]
     if isinstance(error, InvalidContent):
         lines += excerpt(raw, error)
     if isinstance(error, Conflict):

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from store.documents.search_text import is_word, prepare_text
 from store.errors import InvalidQuery
 from store.search.filters import filter_condition
-from store.search.query_hints import hints_of
+from store.search.query_hints import hints_of, unclosed_hints
 
 MAX_QUERY_BYTES = 16_384  # longer input is a file pasted by mistake
 
@@ -79,7 +79,8 @@ def parse_query(text: str) -> Query:
     if "\0" in clean:
         raise InvalidQuery("the query contains a NUL byte; remove it")
     tokens = [m for m in _TOKEN.finditer(clean) if m.lastgroup != "space"]
-    hints = tuple(dict.fromkeys(hint for token in tokens for hint in hints_of(token)))
+    found = [hint for token in tokens for hint in hints_of(token)]
+    hints = tuple(dict.fromkeys([*found, *unclosed_hints(tokens)]))
     node = _QueryParser(_without_deep_groups(tokens)).parse()
     if node is None:
         return Query(text, hints=hints)

@@ -6,7 +6,7 @@ Any string is a query, so nothing is rejected here. But a mistyped filter deserv
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from store.documents.search_text import printable
@@ -28,6 +28,19 @@ def hints_of(token: re.Match[str]) -> Iterator[str]:
         yield from _filter_hints(token["filter"], token["quoted"] or token["value"] or "")
     elif token["word"]:
         yield from _word_hints(token["word"])
+
+
+def unclosed_hints(tokens: Sequence[re.Match[str]]) -> Iterator[str]:
+    """A hint about the first parenthesis that is opened before other tokens and never closed."""
+    opened: list[re.Match[str]] = []
+    for token in tokens:
+        if token["open"]:
+            opened.append(token)
+        elif token["close"] and opened:
+            opened.pop()
+    if opened and opened[0] is not tokens[-1]:
+        rest = opened[0].string[opened[0].end() :].strip()
+        yield f"unclosed parenthesis before {_quoted(rest)}; everything after it is read as one group"
 
 
 def _filter_hints(name: str, value: str) -> Iterator[str]:

@@ -107,7 +107,7 @@ class DeleteOperations:
         if not pinned:
             return
         which = "it is pinned" if pinned[0] == location else f"its descendant {pinned[0]} is pinned"
-        raise Protected(f"{location} was not deleted: {which}. Unpin it, or force the deletion")
+        raise Protected(f"{location} was not deleted: {which}")
 
     def _run(self, location: Location, moved: Sequence[Location], deleted: Sequence[Location]) -> None:
         def finish(db: Any) -> None:

@@ -242,6 +242,41 @@ def test_a_page_shows_what_its_commands_print(page: Path, place: Path) -> None:
     assert not wrong, f"{page.name}: " + "\n".join(wrong)
 
 
+def run_mount(clone: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """scripts/mount of a clone, called from its parent directory."""
+    return subprocess.run(
+        [clone / "scripts/mount", *arguments],
+        cwd=clone.parent,
+        env={**environment(clone.parent), **variables},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+
+
+def test_mounting_a_missing_source_fails_and_creates_nothing(place: Path) -> None:
+    """One line; neither a home nor a mountpoint is created, and nothing is installed."""
+    clone = make_clone(place / "grovefs")
+    before = sorted(place.rglob("*"))
+    result = run_mount(clone, "./.claude")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"{clone}/scripts/mount: ./.claude does not exist; nothing was imported or mounted\n"
+    assert sorted(place.rglob("*")) == before
+
+
+def test_mount_of_a_relative_source_and_a_home_next_to_the_clone(place: Path) -> None:
+    """SOURCE is relative to the caller; only a home inside the clone is shown relative to the clone."""
+    clone = make_clone(place / "grovefs")
+    make_claude(place / ".claude")
+    home = f"{clone}-home"
+    try:
+        shown = run_mount(clone, ".claude", GROVEFS_HOME=home).stdout.splitlines()
+    finally:
+        run_mount(clone, "--stop")
+    assert shown[0].startswith("claude-code: 4 new")
+    assert shown[1] == f"{home} is mounted at ./mnt; ./mnt/README.md describes its contents."
+
+
 def test_the_picture_shows_what_its_commands_print() -> None:
     """scripts/pictures/make draws it again."""
     assert render(record()) == PICTURE.read_text()

@@ -1,6 +1,7 @@
 """Session ids, and the mapping between paths and locations."""
 
 import os
+import re
 
 import pytest
 from hypothesis import assume, given
@@ -45,6 +46,23 @@ def test_path_traversal_is_not_an_id(text: str) -> None:
     for check in (layout.check_id, layout.check_new_id):
         with pytest.raises(InvalidName, match="cannot be a session id"):
             check(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("", "it is empty"),
+        (".", "it is the name of the directory itself"),
+        ("a/b", "it contains '/'"),
+        ("a\\b", "it contains a backslash"),
+        ("..", "it contains '..'"),
+        ("a\0b", "it contains a NUL byte"),
+        ("\udcff", "it is not valid Unicode"),
+    ],
+)
+def test_error_names_the_rule_that_the_id_breaks(text: str, rule: str) -> None:
+    with pytest.raises(InvalidName, match=f"cannot be a session id: {re.escape(rule)}$"):
+        layout.check_id(text)
 
 
 @pytest.mark.parametrize("text", TRAVERSAL)

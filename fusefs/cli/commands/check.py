@@ -31,8 +31,9 @@ def check(
 ) -> None:
     """Check all files and the index for damage.
 
-    Exit codes are those of fsck(8): 0 clean, 1 all damage repaired, 4 damage left, 8 could not run. A likely secret
-    counts as damage left: only you can decide whether it is one, revoke it, and remove it from the conversation.
+    Exit codes are those of fsck(8): 0 clean, 1 all damage repaired, 4 damage left, 8 could not run. With --secrets,
+    likely secrets exit with 4 too: only you can decide whether one is real, revoke it, and remove it from the
+    conversation.
 
     Example: grovefs check --repair
     """
@@ -51,13 +52,30 @@ def check(
     else:
         for finding in report.findings:
             echo(str(finding))
-        left = sum(f.is_damage for f in report.findings)
-        repaired = sum(f.repaired for f in report.findings)
-        state = "clean" if report.is_clean and not repaired else f"{left} damaged, {repaired} repaired"
-        echo(f"{plural(report.sessions, 'session')}: {state}")
+        echo(f"{plural(report.sessions, 'session')}: {'; '.join(_totals(report)) or 'clean'}")
         for remedy in _remedies(report, was_repaired=repair):
             echo(f"grovefs: {remedy}", err=True)
     raise typer.Exit(report.exit_code)
+
+
+def _totals(report: Report) -> Iterator[str]:
+    """The number of problems and of likely secrets, which are not damage; nothing if there are none."""
+    secrets = [finding.path for finding in report.findings if finding.kind == "secret"]
+    left = sum(finding.is_damage for finding in report.findings) - len(secrets)
+    repaired = sum(finding.repaired for finding in report.findings)
+    if left or repaired:
+        yield f"{plural(left + repaired, 'problem')} found, {repaired} repaired"
+    if secrets:
+        yield f"{plural(len(secrets), 'likely secret')} found in {_places(secrets)}"
+
+
+def _places(paths: list[str]) -> str:
+    """`2 sessions and 1 other file`: the sessions with these files, and the files outside sessions."""
+    located = {path: layout.locate_path(path) for path in paths}
+    sessions = {found[0] for found in located.values() if found is not None}
+    others = sum(found is None for found in located.values())
+    counts = [plural(len(sessions), "session")] if sessions else []
+    return " and ".join([*counts, *([plural(others, "other file")] if others else [])])
 
 
 def _remedies(report: Report, *, was_repaired: bool) -> Iterator[str]:

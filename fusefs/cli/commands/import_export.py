@@ -39,9 +39,9 @@ def import_sessions(
 ) -> None:
     """Import the sessions of other agents.
 
-    Supported are Claude Code (~/.claude), Codex (~/.codex), an unpacked ChatGPT export, a Bamboo home, an oxios
-    workspace and an A3S store, or a part of one of them. SOURCE is not changed and symbolic links in it are not
-    followed. Ids that are not valid here (../x) are replaced by their digest.
+    Supported are Claude Code (~/.claude), Codex (~/.codex), an unpacked ChatGPT export, a Bamboo or GroveFS
+    home, an oxios workspace and an A3S store, or a part of one of them. SOURCE is not changed and symbolic
+    links in it are not followed. Ids that are not valid here (../x) are replaced by their digest.
 
     Importing again is safe: unchanged sessions are skipped, and sessions that grew in SOURCE grow here. Sessions
     that were edited here, or that lost messages in SOURCE, are kept and reported; .import.json next to a session

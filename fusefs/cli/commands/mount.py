@@ -46,7 +46,7 @@ def mount(
         typer.Option(
             "--allow-other",
             help="Give other users access, as far as the file modes in the home allow (0700 and 0600 unless changed). "
-            "Without this option only the mounting user has access, not even root. Non-root users need "
+            "Without this option only the mounting user has access; even root has none. Non-root users need "
             "user_allow_other in /etc/fuse.conf to use it.",
         ),
     ] = False,

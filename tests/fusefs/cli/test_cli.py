@@ -104,8 +104,40 @@ def test_check_lists_likely_secrets_without_printing_them(filled: Path) -> None:
     result = grovefs(filled, "check", "--secrets")
     assert result.returncode == 4
     place = "sessions/first/session.json: messages[3].content: looks like a GitHub token [secret]"
-    assert result.stdout.splitlines()[0] == place
+    assert result.stdout.splitlines() == [place, "2 sessions: 1 likely secret found in 1 session"]
+    (filled / "state/notes").mkdir(parents=True)
+    (filled / "state/notes/keys.md").write_text(f"{token}\n")
+    (filled / "sessions/second/runtime.json").write_text("{ broken")
+    *lines, totals = grovefs(filled, "check", "--secrets").stdout.splitlines()
+    assert sum(line.endswith("[secret]") for line in lines) == len(lines) - 2 == 2
+    assert totals == ("2 sessions: 2 problems found, 0 repaired; 2 likely secrets found in 1 session and 1 other file")
     assert token not in result.stdout + grovefs(filled, "check", "--secrets", "--json").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("search", "--limit", "abc", "x"), "'--limit' / '-n': expected a whole number, got 'abc'"),
+        (("search", "--limit", "0", "x"), "'--limit' / '-n': expected at least 1, got 0"),
+        (("prune", "--days", "soon"), "'--days': expected a number, got 'soon'"),
+    ],
+)
+def test_wrong_number_is_reported_in_plain_words(filled: Path, options: tuple[str, ...], problem: str) -> None:
+    result = grovefs(filled, *options)
+    advice = f"see `grovefs {options[0]} --help`"
+    assert (result.returncode, result.stderr) == (2, f"grovefs: invalid value for {problem}; {advice}\n")
+
+
+def test_rm_of_a_pinned_session_names_one_remedy(filled: Path) -> None:
+    result = grovefs(filled, "rm", "second")
+    reason = "grovefs: second was not deleted: it is pinned; use `grovefs unpin` or `grovefs rm --force second`\n"
+    assert (result.returncode, result.stderr) == (1, reason)
+
+
+def test_help_shows_the_default_home_without_parentheses(filled: Path) -> None:
+    shown = " ".join(grovefs(filled, "ls", "--help").stdout.replace("│", " ").split())
+    assert "Default: $GROVEFS_HOME, $BAMBOO_DATA_DIR or ~/.grovefs." in shown
+    assert "($GROVEFS_HOME" not in shown
 
 
 def test_check_suggests_remedies_for_remaining_damage(filled: Path) -> None:

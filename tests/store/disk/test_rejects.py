@@ -52,6 +52,16 @@ def test_rejected_bytes_are_kept_with_the_reason(names: Namespace) -> None:
     assert reason[number + 1].index("^") == reason[number].index("5,")
 
 
+def test_reason_for_a_new_document_names_no_previous_version(names: Namespace) -> None:
+    names.make_dir(classify_path("sessions/new"))
+    with pytest.raises(InvalidContent):
+        names.commit(WriteRequest(classify_path("sessions/new/session.json"), b"{ broken"))
+    path = names.rejects.path(Location("new"), "session.json.error")
+    assert path is not None
+    reason = (names.core.home / path).read_text().splitlines()
+    assert reason[0] == "sessions/new/session.json was rejected; nothing was created."
+
+
 def test_latest_rejection_replaces_the_previous_one(names: Namespace) -> None:
     reject(names, b"first")
     reject(names, b"second")

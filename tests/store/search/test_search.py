@@ -904,6 +904,8 @@ def test_message_text_contains_equal_parts_once() -> None:
         ("foo:bar", "unknown filter 'foo:', searched as words; filters are role:"),
         ("Role:user", "unknown filter 'Role:', searched as words; did you mean role:?"),
         ('say "it all', "unclosed quote before 'it all'; everything after it is read as one phrase"),
+        ("(race", "unclosed parenthesis before 'race'; everything after it is read as one group"),
+        ("((a OR b) c", "unclosed parenthesis before '(a OR b) c'"),
         ("a*", "a prefix needs at least two letters"),
     ],
 )
@@ -916,7 +918,7 @@ def test_plain_query_gets_no_hint() -> None:
     for query in (
         *("login blank", '"a phrase" -not (a OR b) pre*', "https://x.org/y", "std::vector", "localhost:80", "12:30"),
         *("TypeError: x", "role:USER kind:root pinned:no status:Error before:2026-02 after:2026-01-31T10", "C:\\x"),
-        *('title:"two words"', "foo-bar", "it's", "AND", "*", "NEAR(", "🙂", ""),
+        *('title:"two words"', "foo-bar", "it's", "AND", "*", "NEAR(", "a) (b)", "🙂", ""),
     ):
         assert parse_query(query).hints == (), query
 
