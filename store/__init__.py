@@ -11,17 +11,20 @@ what a store can do; `store.layout` describes the files of a home.
 
 The rules. Code, tests and README cite them by number.
 
-1.  Files are the truth. `index.db`, `sessions.json`, `children.json` and `index.json` can be deleted and are rebuilt.
-    Deleting index.db starts a new epoch of the change feed and drops unknown keys found in sessions.json.
+1.  Files are the truth. `sessions.json`, `children.json` and `index.json` can be deleted and are rebuilt. So can
+    `index.db` while no process has the home open. Deleting index.db starts a new epoch of the change feed and
+    drops unknown keys found in sessions.json.
 2.  What reported success survives kill -9 of any process and, with durability "full" (the default), power loss.
 3.  What reported failure changed nothing, and the rejected text is kept.
 4.  A reader sees one version of a document from open to close, never a mixture of two.
-5.  Bytes are stored as written. Unknown fields, key order and digits survive every rewrite. Exception: a fork gets its
-    new identity.
+5.  Bytes are stored as written. Unknown fields, key order and digits survive every rewrite. Exceptions: a fork gets
+    its new id, and API keys in `llm_config` and `metadata` are never stored.
 6.  A committed document loads in the agent that owns it.
 7.  Index and search are updated in the same commit. No crash leaves them wrong. Other processes see a change within a
     second.
-8.  No update is lost silently. A stale save is rejected.
+8.  No update is lost silently, with one exception. A save is rejected if another writer saved a newer
+    `updated_at`, or replaced the file since it was opened or since the temporary was created. Not detected yet: a
+    copy read earlier and written back after another edit that left `updated_at` alone.
 9.  A document's id, kind and root match its path.
 10. The cost of a save does not grow with the number of sessions.
 
