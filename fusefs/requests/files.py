@@ -26,7 +26,7 @@ from fusefs.views.base import VirtualFile
 from store import layout
 from store.commit.write_request import OnConflict
 from store.disk.file import Stamp
-from store.errors import Busy, Conflict, Generated, InvalidContent
+from store.errors import Conflict, Generated, InvalidContent
 from store.path_kinds import CHECKED, VERSIONED, PathKind, classify_path
 
 WRITING = os.O_WRONLY | os.O_RDWR
@@ -131,6 +131,7 @@ class Files:
             raise RetryLookup(f"{node.path} was replaced by another file")
         if flags & os.O_TRUNC:
             os.ftruncate(fd, 0)
+            self._note_created(node)
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
         return OpenReply(self.handles.add(handle), direct_io=node.disk_path.kind is PathKind.LOG)
 
@@ -151,9 +152,14 @@ class Files:
         fd = self.names.open(path_info, flags & (_OPEN_FLAGS | os.O_EXCL) | os.O_CREAT, mode)
         parent.invalidate_listing()
         node = self.tree.lookup(parent, name)
-        node.created_ns, node.seen_at_create = time.time_ns(), self._documents_in(parent)
+        self._note_created(node)
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
         return OpenReply(self.handles.add(handle), direct_io=path_info.kind is PathKind.LOG), node
+
+    def _note_created(self, node: Node) -> None:
+        """The file's content starts now: its writer may have read the documents that exist now."""
+        assert node.parent is not None
+        node.created_ns, node.seen_at_create = time.time_ns(), self._documents_in(node.parent)
 
     def _documents_in(self, directory: Node) -> dict[str, Stamp | None]:
         """Documents that a new file may replace later: its writer cannot have read older versions."""
@@ -213,19 +219,25 @@ class Files:
 
         One commit of a buffer at a time: the next one is based on the version that this one creates.
         """
-        async with self.threads.queued(buffer.path_info.location):
-            if not buffer.is_dirty:
-                return  # another descriptor's flush has committed everything
-            request = buffer.begin_commit(self._on_conflict)
-            try:
-                result = await self.threads.run(partial(self.names.commit, request))
-            except (InvalidContent, Conflict, Busy):
-                buffer.rejected()
-                raise
-            except BaseException:
-                buffer.failed()
-                raise
-            buffer.committed(request, result)
+        async with self.threads.queued(("buffer", id(buffer))):
+            location = None
+            while location != buffer.path_info.location:  # a rename may move it while it waits
+                location = buffer.path_info.location
+                async with self.threads.queued(location):
+                    if location == buffer.path_info.location and buffer.is_dirty:
+                        await self._commit_now(buffer)
+
+    async def _commit_now(self, buffer: WriteBuffer) -> None:
+        request = buffer.begin_commit(self._on_conflict)
+        try:
+            result = await self.threads.run(partial(self.names.commit, request))
+        except (InvalidContent, Conflict):
+            buffer.rejected()
+            raise
+        except BaseException as error:
+            buffer.failed(error)
+            raise
+        buffer.committed(request, result)
 
     async def _invalidate_name(self, directory: Node, name: str) -> None:
         """Invalidate a committed name and its sidecar: the next lookup finds the new version."""
@@ -295,12 +307,14 @@ class Files:
             handle = self.handles.get(number) if number is not None else None
             if isinstance(handle, FileHandle):
                 os.ftruncate(handle.fd, size)
-                return
-            fd = self.names.open(node.disk_path, os.O_WRONLY)
-            try:
-                os.ftruncate(fd, size)
-            finally:
-                os.close(fd)
+            else:
+                fd = self.names.open(node.disk_path, os.O_WRONLY)
+                try:
+                    os.ftruncate(fd, size)
+                finally:
+                    os.close(fd)
+            if size == 0 and node.parent is not None:
+                self._note_created(node)
 
     async def _truncate_version(self, node: Node, size: int) -> None:
         """Commit a truncated version as a new node. Readers keep the old one."""

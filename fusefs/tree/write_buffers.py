@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from store import Store, layout
-from store.commit.write_request import CommitResult, OnConflict, WriteRequest
+from store.commit.write_request import CommitResult, OnConflict, UnfinishedCommit, WriteRequest
 from store.disk.file import Stamp, Temp
 from store.disk.file_io import iter_chunks, write_all
 from store.index.catalog import Version
@@ -161,11 +161,16 @@ class WriteBuffer:
         if done is not None and self.temp != done:
             self._drop(done)
 
-    def failed(self) -> None:
-        """The commit may have renamed the file, and recovery may still need it: continue with a copy."""
+    def failed(self, error: BaseException) -> None:
+        """The commit failed: keep the file for a retry, or continue with a copy if that is not safe.
+
+        It is not safe if the file was renamed, or if recovery still needs it.
+        """
         done = self.in_commit
         if done is None:
             return
+        if not isinstance(error, UnfinishedCommit) and self._has_its_name(done):
+            return self.rejected()
         if self.temp == done:
             try:
                 self._fill(empty=False)
@@ -175,6 +180,10 @@ class WriteBuffer:
                 self.temp = None
         self.in_commit = None
         os.close(done.fd)
+
+    def _has_its_name(self, temp: Temp) -> bool:
+        info = self.store.names.stat(temp.path)
+        return info is not None and info.st_ino == os.fstat(temp.fd).st_ino
 
     def show_committed(self) -> None:
         """Show the committed version's attributes. Emacs remembers fstat after a failed fsync and asks the

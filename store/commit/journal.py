@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 import apsw
 
 from store import layout
+from store.commit.write_request import UnfinishedCommit
 from store.disk.disk import Disk, unsynced_error
-from store.disk.file import File, NewFile
+from store.disk.file import File, NewFile, Temp
 from store.errors import StoreError
 from store.index import changed_files
 from store.index.catalog import IndexUpdate
@@ -98,7 +99,8 @@ class Journal:
 
         If undoing fails too, the journal entry stays and recovery finishes the commit.
         """
-        if moves and all(self.disk.stat(source) is None for source, _ in moves):
+        is_interrupt = not isinstance(error, OSError)  # an OSError means that a step failed
+        if moves and is_interrupt and all(self.disk.stat(source) is None for source, _ in moves):
             return  # interrupted after the point of no return: recovery will update the index
         where = str(getattr(error, "filename", None) or commit.location)
         try:
@@ -110,9 +112,10 @@ class Journal:
             self._remove_record(commit)
         except (OSError, StoreError, apsw.Error) as worse:
             text = f"{error}; the commit is half done and will be finished when the disk works again"
-            raise OSError(getattr(error, "errno", None) or errno.EIO, text, where) from worse
-        for temp in temps:
-            self._remove_quietly(temp)
+            raise UnfinishedCommit(getattr(error, "errno", None) or errno.EIO, text, where) from worse
+        for temp, file in zip(temps, commit.files, strict=False):
+            if not isinstance(file.content, Temp):  # that one is the caller's, who may try again
+                self._remove_quietly(temp)
         self.disk.remove_dirs(created)
         if isinstance(error, OSError):
             raise OSError(error.errno, f"{error.strerror}; nothing was changed", where) from error

@@ -66,3 +66,7 @@ class CommitResult(NamedTuple):
 
     is_changed: bool  # False: the file already had these bytes
     info: os.stat_result | None
+
+
+class UnfinishedCommit(OSError):
+    """A commit failed and could not be undone. Recovery will finish it, and needs its temporary files."""

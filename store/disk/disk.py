@@ -236,9 +236,10 @@ class Disk:
 
         Finished temporary files are synced only: a large attachment is written once. No file is
         synced before all are written, so that one commit of the filesystem's journal serves them
-        all.
+        all. On failure the caller's own temporary files stay: it may try again.
         """
         made: list[str] = []
+        paths: list[str] = []
         fds: list[int] = []
         try:
             for file in files:
@@ -247,8 +248,9 @@ class Disk:
                 else:
                     self.step("write-temp")
                     fd, path = self.open_temp()
+                    made.append(path)
                 fds.append(fd)
-                made.append(path)
+                paths.append(path)
                 self._fill_temp(fd, file)
             for fd in fds:
                 self.fsync(fd, "sync-temp")
@@ -260,12 +262,12 @@ class Disk:
         finally:
             for fd in fds:
                 os.close(fd)
-        return made
+        return paths
 
     def _fill_temp(self, fd: int, file: NewFile) -> None:
         like = file.like
         mode = file.mode if file.mode is not None else like.mode if like else self.file_mode
-        if mode != 0o600:  # the mode that open_temp creates with
+        if mode != 0o600 or isinstance(file.content, Temp):  # open_temp creates with mode 0600
             os.fchmod(fd, mode)
         if not isinstance(file.content, Temp):
             write_all(fd, file.content)

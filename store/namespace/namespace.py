@@ -154,10 +154,10 @@ class Namespace:
 
         It is the base of the writer's next save: the other writer's version must not be.
         """
-        if is_changed and isinstance(request.content, Temp):
-            info = os.fstat(request.content.fd)
-            if info.st_nlink == 0:
-                return info
+        content = request.content
+        is_renamed = isinstance(content, Temp) and self.core.disk.stat(content.path) is None
+        if is_changed and is_renamed and isinstance(content, Temp):
+            return os.fstat(content.fd)
         return self.core.disk.stat(request.target.path)
 
     def _put_attachment(self, request: WriteRequest) -> None:

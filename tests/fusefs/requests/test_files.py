@@ -12,9 +12,12 @@ import pytest
 import trio
 import trio.testing
 
+from fusefs.requests.errnos import errno_of
 from fusefs.tree import write_buffers
-from store import Store
-from store.commit.write_request import CommitResult, WriteRequest
+from store import Store, layout
+from store.commit.journal import Commit, Journal
+from store.commit.write_request import CommitResult, UnfinishedCommit, WriteRequest
+from store.errors import Busy
 from store.path_kinds import classify_path
 from tests.fusefs.requests.harness import (
     READER,
@@ -328,26 +331,75 @@ async def test_rejected_fsync_shows_the_committed_size(mount: HandlerMount) -> N
 
 @pytest.mark.warns
 @in_trio
-async def test_failed_commit_continues_with_a_copy(mount: HandlerMount, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an OSError recovery may still need the file, so the writer must not change it."""
+@pytest.mark.parametrize(
+    ("error", "is_copied"),
+    [
+        (OSError(errno.EIO, "disk error"), False),
+        (Busy("locked by another writer"), False),
+        (UnfinishedCommit(errno.EIO, "half done"), True),
+    ],
+)
+async def test_failed_commit_keeps_the_bytes_for_a_retry(
+    mount: HandlerMount, monkeypatch: pytest.MonkeyPatch, error: Exception, is_copied: bool
+) -> None:
+    """If recovery still needs the file, the writer continues with a copy: it must not change that file."""
     after, used = titled(mount, "After"), []
 
     def commit(_: object, request: WriteRequest) -> CommitResult:
         used.append(request.content)
-        raise OSError(errno.EIO, "disk error")
+        raise error
 
     with monkeypatch.context() as patched:
         patched.setattr(type(mount.store.names), "commit", commit)
         fh = await mount.open(DOCUMENT, os.O_WRONLY | os.O_TRUNC)
         await mount.write(fh, 0, after)
-        with fails_with(errno.EIO):
+        with fails_with(errno_of(error)):
             await mount.flush(fh)
     buffer = mount.files.handles.get(fh).node.buffer
     assert buffer is not None
-    assert buffer.temp is not None
-    assert buffer.temp != used[0]
+    assert (buffer.temp != used[0]) is is_copied
     await mount.finish(fh)
     assert on_disk(mount) == after
+    left = os.listdir(mount.store.home / layout.TMP)
+    assert len(left) == is_copied  # recovery removes it
+
+
+@in_trio
+async def test_save_succeeds_after_the_index_was_locked(mount: HandlerMount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal entry could not be written: both documents stay, and the same descriptor can try again."""
+    after = titled(mount, "After")
+    record = Journal._record
+
+    def locked(journal: Journal, commit: Commit, moves: list[tuple[str, str]]) -> None:
+        raise Busy("index.db is locked")
+
+    fh = await mount.open(DOCUMENT, os.O_WRONLY | os.O_TRUNC)
+    await mount.write(fh, 0, after)
+    monkeypatch.setattr(Journal, "_record", locked)
+    with fails_with(errno.EBUSY):
+        await mount.operations.fsync(fh, False)
+    monkeypatch.setattr(Journal, "_record", record)
+    await mount.finish(fh)
+    assert on_disk(mount) == after
+    assert mount.title("root") == "After"
+    assert os.listdir(mount.store.home / layout.TMP) == []
+
+
+@in_trio
+async def test_truncated_temporary_file_counts_as_new(mount: HandlerMount) -> None:
+    """A program with a fixed name for its temporary file can save after one stale save."""
+    stale, temporary = titled(mount, "Stale"), "sessions/root/.session.json.tmp"
+    await mount.add(temporary, stale)
+    theirs = commit_elsewhere(mount, "Theirs")
+    with fails_with(errno.ESTALE):
+        await mount.rename(temporary, DOCUMENT)
+    assert on_disk(mount) == theirs
+    mine = titled(mount, "Mine")
+    fh = await mount.open(temporary, os.O_WRONLY | os.O_TRUNC)
+    await mount.write(fh, 0, mine)
+    await mount.finish(fh)
+    await mount.rename(temporary, DOCUMENT)
+    assert on_disk(mount) == mine
 
 
 @in_trio

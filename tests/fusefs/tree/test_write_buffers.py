@@ -11,6 +11,7 @@ import pytest
 from fusefs.tree import write_buffers
 from fusefs.tree.write_buffers import WriteBuffer
 from store import Store
+from store.commit.write_request import UnfinishedCommit
 from store.path_kinds import classify_path
 from tests.builders import make_session
 
@@ -119,7 +120,7 @@ def test_failed_commit_without_room_for_a_copy_blocks_later_commits(
     buffer.begin_commit("reject")
     with monkeypatch.context() as patched:
         patched.setattr(write_buffers, "write_all", full)
-        buffer.failed()
+        buffer.failed(UnfinishedCommit(errno.EIO, "half done"))
     assert buffer.temp is None
     with pytest.raises(OSError, match="disk full"):
         buffer.begin_commit("reject")
