@@ -113,11 +113,15 @@ class Contender(ABC):
             ended = subprocess.run(["fusermount3", "-u", str(self.mountpoint)], capture_output=True)
             if ended.returncode:  # an interrupted tool may still have a file open
                 subprocess.run(["fusermount3", "-uz", str(self.mountpoint)], capture_output=True)
+        else:
+            daemon.terminate()  # it may be about to mount
         try:
             daemon.wait(END_S)
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait()
+        # A daemon that mounted just before it ended leaves a dead mount. Fails if there is none.
+        subprocess.run(["fusermount3", "-uz", str(self.mountpoint)], capture_output=True)
 
     @property
     def is_mounted(self) -> bool:

@@ -95,9 +95,11 @@ def test_listing_all_views_uses_little_memory(homes: tuple[Path, Path], mount_ho
     """Repeated listings of transcripts/ and views/by-title show every session, with sizes and targets."""
     mount = mount_home(homes[0])
     measured = []
-    for _ in range(3):
+    for _ in range(4):
         assert lines_of("ls -l | grep '^-'", mount.path / "transcripts") == MANY
         assert lines_of("ls -l | grep '^l'", mount.path / "views/by-title") == MANY
         measured.append(memory_kb(mount))
     assert max(high for _, high in measured) < LIMIT_KB, measured
-    assert measured[-1][0] < measured[-2][0] * 1.05 + 4096, measured  # memory of the first two rounds stays allocated
+    # The first two rounds fill caches. A leak would grow in every round; on a busy machine the kernel forgets
+    # names in between, and one round needs less than the one before.
+    assert measured[-1][0] < max(now for now, _ in measured[:-1]) * 1.05 + 4096, measured
