@@ -114,7 +114,7 @@ class Journal:
             text = f"{error}; the commit is half done and will be finished when the disk works again"
             raise UnfinishedCommit(getattr(error, "errno", None) or errno.EIO, text, where) from worse
         for temp, file in zip(temps, commit.files, strict=False):
-            if not isinstance(file.content, Temp):  # that one is the caller's, who may try again
+            if not isinstance(file.content, Temp):  # a Temp belongs to the caller, which may retry
                 self._remove_quietly(temp)
         self.disk.remove_dirs(created)
         if isinstance(error, OSError):
