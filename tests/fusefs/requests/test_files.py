@@ -285,6 +285,31 @@ async def test_two_descriptors_flushed_at_once_commit_once(
 
 
 @in_trio
+async def test_rename_to_another_session_does_not_let_two_commits_of_a_buffer_run_at_once(
+    mount: HandlerMount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits wait per session, and a rename changes the session of a buffer while its commit runs."""
+    fh = await mount.create(IMAGE)
+    await mount.write(fh, 0, b"first")
+    buffer = mount.files.handles.get(fh).node.buffer
+    assert buffer is not None
+    here, elsewhere = buffer.path_info, classify_path("sessions/other/attachments/image.png")
+    blocked = BlockedCommit(mount, monkeypatch)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mount.flush, fh)
+        await wait_until(blocked.entered.is_set)
+        buffer.path_info = elsewhere
+        await mount.write(fh, 5, b" second")
+        nursery.start_soon(mount.flush, fh)
+        await trio.testing.wait_all_tasks_blocked()
+        assert blocked.calls == 1
+        buffer.path_info = here
+        blocked.may_go_on.set()
+    assert on_disk(mount, IMAGE) == b"first second"
+    await mount.release(fh)
+
+
+@in_trio
 async def test_rejected_commit_keeps_the_buffer_for_a_retry(mount: HandlerMount) -> None:
     """The writer corrects one byte and flushes again. The rejected text is shown until then."""
     before, after = on_disk(mount), titled(mount, "After")
