@@ -140,17 +140,26 @@ class Core:
     def read(self, location: Location) -> DocumentPair:
         """Read both documents of one version. Waits for a commit in progress."""
         self.on_use(location)
-        pair = session_reader.read(self.disk, location, self.limit_bytes)
-        if self.locks.holds(location):
-            return pair
-        pending = self.journal.pending(location.root)
-        if (location.child or "") in pending or WHOLE_TREE in pending:
-            try:
-                with self.locked(location):
-                    return session_reader.read(self.disk, location, self.limit_bytes)
-            except OSError as error:  # a full disk prevents recovery but not reading
-                log.warning("cannot finish an interrupted commit of %s now: %s", location, error)
-        return pair
+        for _ in range(session_reader.READ_ATTEMPTS):
+            pair = session_reader.read(self.disk, location, self.limit_bytes)
+            if self.locks.holds(location):
+                return pair
+            pending = self.journal.pending(location.root)
+            if (location.child or "") in pending or WHOLE_TREE in pending:
+                return self._read_locked(location, pair)
+            # A commit renames the sidecar first. One that ended since the pair was read may have
+            # replaced the sidecar before it was read, and session.json after.
+            if self.version(location).main == pair.version.main:
+                return pair
+        return self._read_locked(location, pair)
+
+    def _read_locked(self, location: Location, unlocked: DocumentPair) -> DocumentPair:
+        try:
+            with self.locked(location):
+                return session_reader.read(self.disk, location, self.limit_bytes)
+        except OSError as error:  # a full disk prevents recovery but not reading
+            log.warning("cannot finish an interrupted commit of %s now: %s", location, error)
+            return unlocked
 
     def load(self, location: Location) -> LoadedSession | None:
         pair = self.read(location)

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,10 @@ from typing import Any
 import pytest
 
 from store import Conflict, Cursor, Message, Session, Store
+from store.commit import session_reader
+from store.disk.disk import Disk
+from store.disk.file import File
+from store.layout import Location
 from tests.builders import make_document, make_session
 
 processes = multiprocessing.get_context("fork")
@@ -146,6 +151,49 @@ def test_readers_never_see_a_mix_of_two_versions(store: Store, home: Path) -> No
                     return
 
     run_together(write, read, read)
+
+
+def test_commit_that_ends_during_a_read_is_not_mixed_in(
+    store: Store, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sidecar is read after its rename, session.json before: the reader must notice."""
+    store.save(make_session(messages=0, title="0"))
+    sidecar_renamed, finish = threading.Event(), threading.Event()
+    with Store.open(home, background=False) as reader, Store.open(home, background=False) as writer:
+        move = writer._core.disk.move
+
+        def pause_after_sidecar(source: str, target: str) -> None:
+            move(source, target)
+            if target.endswith("runtime.json"):
+                sidecar_renamed.set()
+                assert finish.wait(DEADLINE_S)
+
+        def grow(session: Session) -> None:
+            session.add_message(Message.user("x"))
+            session.title = "1"
+
+        monkeypatch.setattr(writer._core.disk, "move", pause_after_sidecar)
+        writing = threading.Thread(target=writer.update, args=("s1", grow))
+        pending = reader._core.journal.pending
+
+        def pending_after_commit(root: str) -> list[str]:
+            finish.set()
+            writing.join()
+            return pending(root)
+
+        read_side = session_reader._read_side
+
+        def read_side_during_commit(disk: Disk, location: Location, limit: int) -> File | None:
+            if disk is reader._core.disk and not sidecar_renamed.is_set():
+                writing.start()
+                assert sidecar_renamed.wait(DEADLINE_S)
+            return read_side(disk, location, limit)
+
+        monkeypatch.setattr(session_reader, "_read_side", read_side_during_commit)
+        monkeypatch.setattr(reader._core.journal, "pending", pending_after_commit)
+        session = reader.load("s1")
+    assert session is not None
+    assert (session.title, len(session.messages)) == ("1", 1)
 
 
 def test_follower_gets_every_change_once_and_in_order(store: Store, home: Path) -> None:
