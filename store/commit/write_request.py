@@ -10,13 +10,30 @@ import os
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from store.disk.file import File, NewFile, Temp
+from store.disk.file import File, NewFile, Stamp, Temp
 from store.documents import json_text
 from store.errors import Conflict
+from store.history.authors import Author
 from store.index.catalog import Version
 from store.path_kinds import PathInfo
 
-OnConflict = Literal["reject", "overwrite"]
+OnConflict = Literal["merge", "reject", "overwrite"]
+
+
+@dataclass(frozen=True)
+class Writer:
+    """What the mount knows of the process that wrote a file, as it was when the process opened the handle."""
+
+    author: Author
+    process: tuple[int, int] | None = None  # thread group id and start time; None if unknown (pid 0)
+    # Versions it is known to have had: its own last saved version, if that was stored as typed, and
+    # what it opened for reading since. Without a saved version, all it opened.
+    opened: tuple[Stamp, ...] = ()
+    last_draft: int | None = None  # its own last accepted text, if that was merged (CommitResult.draft)
+    is_truncated: bool = True  # False: the buffer started from the bytes of the request's base
+    # Versions opened by processes of the same session id and parent within ten minutes: evidence for
+    # a file that was renamed into place by another process than its writer.
+    relatives: tuple[Stamp, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,11 +53,12 @@ class WriteRequest:
     # Create the directories and sidecar of a new session; copy tools create them themselves and
     # fail if they exist.
     add_missing: bool = False
+    writer: Writer | None = None  # None: the API, or a mount that knows nothing of the process
 
     @property
     def checked_base(self) -> Version | None:
         """The version that must still be current; None if any may be replaced."""
-        return self.base if self.on_conflict == "reject" else None
+        return self.base if self.on_conflict != "overwrite" else None
 
     def read(self, limit_bytes: int) -> bytes:
         """The content. A file over the limit is rejected before it is read into memory."""
@@ -66,6 +84,7 @@ class CommitResult(NamedTuple):
 
     is_changed: bool  # False: the file already had these bytes
     info: os.stat_result | None
+    draft: int | None = None  # key of the draft, if what was stored is not what was typed (merged)
 
 
 class UnfinishedCommit(OSError):

@@ -81,10 +81,10 @@ class PutOperation:
             if document.raw is not raw:  # forked
                 request = replace(request, content=document.raw)
             check_authority(document, path)
-            if request.on_conflict == "reject":
+            if request.on_conflict != "overwrite":
                 _reject_stale(request, pair)
             committed = self._committed(pair)
-            if request.on_conflict == "reject" and not request.unlinked_first:
+            if request.on_conflict != "overwrite" and not request.unlinked_first:
                 _reject_older(document, committed.main, location)
             if name == layout.SESSION:
                 self._put_main(request, committed, document)
