@@ -1,0 +1,214 @@
+"""Steps: how one version of a text is stored, as a whole or as its difference from the version before. Pure.
+
+    REMOVED   no data: the file does not exist in this version
+    WHOLE     the text, compressed
+    PATCH     varint head, varint tail, piece: the bytes between the first `head` and the last `tail`
+              bytes that both texts have in common, compressed with the replaced bytes as prefix
+    SPLICES   varint count, then for each splice: varint start, varint removed, piece. Each piece is
+              compressed with the 8 KiB before it as prefix. Starts are offsets in the old text.
+
+A piece is `varint length << 1 | is_compressed`, then `length` bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from store.history.versions import Splice
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+REMOVED, WHOLE, PATCH, SPLICES = range(4)
+
+_LEVEL = 3
+_CONTEXT_BYTES = 8 << 10  # before an insertion: enough to compress a message like its predecessors
+_MIN_PREFIX = 8  # zstd accepts no shorter dictionary
+_COMPARED_BYTES = 64 << 10
+_LONG_BYTES = 1 << 20  # from here on, matches are searched in the whole prefix
+_Parameter = zstd.CompressionParameter
+_FRAME: dict[int, int] = {_Parameter.content_size_flag: 0, _Parameter.dict_id_flag: 0}
+_READ: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 31}
+
+Error = zstd.ZstdError
+
+
+class Step(NamedTuple):
+    """One stored text."""
+
+    kind: int
+    data: bytes
+
+
+REMOVAL = Step(REMOVED, b"")
+
+
+def whole(text: bytes | bytearray) -> Step:
+    return Step(WHOLE, zstd.compress(text, _LEVEL))
+
+
+def encode(old: bytes | None, new: bytes) -> Step:
+    """The step from `old` to `new`; the whole text if that is smaller, or if there is no old text."""
+    if not old:
+        return whole(new)
+    head = _common_head(old, new)
+    tail = _common_tail(old, new, min(len(old), len(new)) - head)
+    replaced, inserted = old[head : len(old) - tail], new[head : len(new) - tail]
+    if len(inserted) > len(new) // 2 and len(replaced) < len(inserted) // 8:
+        return whole(new)  # mostly new text
+    data = _varint(head) + _varint(tail) + _piece(inserted, replaced)
+    return Step(PATCH, data)
+
+
+def encode_splices(old: bytes, splices: Sequence[Splice]) -> Step:
+    """The step that applies splices, given in ascending order, to a text that is not compared."""
+    parts = [_varint(len(splices))]
+    for start, removed, text in splices:
+        before = old[max(0, start - _CONTEXT_BYTES) : start]
+        parts += [_varint(start), _varint(removed), _piece(text, before)]
+    return Step(SPLICES, b"".join(parts))
+
+
+def apply(text: bytearray, step: Step) -> None:
+    """Turn the version before into this one, in place. Raises Error or ValueError if the data is damaged."""
+    if step.kind == WHOLE:
+        text[:] = zstd.decompress(step.data, options=_READ)
+    elif step.kind == PATCH:
+        _apply_patch(text, step.data)
+    elif step.kind == SPLICES:
+        _apply_splices(text, step.data)
+    else:
+        raise ValueError(f"step of unknown kind {step.kind}")
+
+
+def _apply_patch(text: bytearray, data: bytes) -> None:
+    head, at = _read_varint(data, 0)
+    tail, at = _read_varint(data, at)
+    end = len(text) - tail
+    if not head <= end:
+        raise ValueError("patch does not fit the text")
+    replaced = bytes(memoryview(text)[head:end])
+    text[head:end] = _read_piece(data, at, replaced)[0]
+
+
+def _apply_splices(text: bytearray, data: bytes) -> None:
+    # The last first: a splice moves what comes after it, and its prefix is the old text before it.
+    for start, removed, at in reversed(list(_iter_splices(data))):
+        if start + removed > len(text):
+            raise ValueError("splice does not fit the text")
+        before = bytes(memoryview(text)[max(0, start - _CONTEXT_BYTES) : start])
+        text[start : start + removed] = _read_piece(data, at, before)[0]
+
+
+def _iter_splices(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Start, removed, and the offset of the piece in `data`."""
+    count, at = _read_varint(data, 0)
+    for _ in range(count):
+        start, at = _read_varint(data, at)
+        removed, at = _read_varint(data, at)
+        yield start, removed, at
+        length, at = _read_varint(data, at)
+        at += length >> 1
+
+
+# -- pieces ----------------------------------------------------------------------------------------
+
+
+def _piece(text: bytes, prefix: bytes) -> bytes:
+    packed = _compress(text, prefix) if len(text) > _MIN_PREFIX else text
+    if len(packed) >= len(text):
+        return _varint(len(text) << 1) + text
+    return _varint(len(packed) << 1 | 1) + packed
+
+
+def _read_piece(data: bytes, at: int, prefix: bytes) -> tuple[bytes, int]:
+    """The text of a piece, and the offset of its end."""
+    length, at = _read_varint(data, at)
+    end = at + (length >> 1)
+    stored = data[at:end]
+    if len(stored) < length >> 1:
+        raise ValueError("step is truncated")
+    return (_decompress(stored, prefix) if length & 1 else stored), end
+
+
+def _compress(text: bytes, prefix: bytes) -> bytes:
+    if len(prefix) < _MIN_PREFIX:
+        return zstd.compress(text, options={_Parameter.compression_level: _LEVEL, **_FRAME})
+    options: dict[int, int] = {_Parameter.compression_level: _LEVEL, **_FRAME}
+    size = len(text) + len(prefix)
+    if size >= _LONG_BYTES:
+        options[_Parameter.window_log] = min(size.bit_length(), 30)
+        options[_Parameter.enable_long_distance_matching] = 1
+    return zstd.compress(text, options=options, zstd_dict=zstd.ZstdDict(prefix, is_raw=True).as_prefix)
+
+
+def _decompress(stored: bytes, prefix: bytes) -> bytes:
+    if len(prefix) < _MIN_PREFIX:
+        return zstd.decompress(stored, options=_READ)
+    return zstd.decompress(stored, zstd_dict=zstd.ZstdDict(prefix, is_raw=True).as_prefix, options=_READ)
+
+
+# -- comparing -------------------------------------------------------------------------------------
+# Slices of bytes are compared with memcmp. Comparing memoryviews is forty times slower.
+
+
+def _common_head(old: bytes, new: bytes) -> int:
+    limit = min(len(old), len(new))
+    low = 0
+    while low < limit and new.startswith(old[low : low + _COMPARED_BYTES], low):
+        low += _COMPARED_BYTES
+    if low >= limit:
+        return limit
+    high = min(low + _COMPARED_BYTES, limit)
+    while low < high:  # the first `low` bytes are equal
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if old[low:middle] == new[low:middle] else (low, middle - 1)
+    return low
+
+
+def _common_tail(old: bytes, new: bytes, limit: int) -> int:
+    low = 0
+    while low < limit and old[_from_end(old, low) : len(old) - low] == new[_from_end(new, low) : len(new) - low]:
+        low += _COMPARED_BYTES
+    low = min(low, limit)
+    high = min(low + _COMPARED_BYTES, limit)
+    while low < high:
+        middle = (low + high + 1) // 2
+        is_equal = old[len(old) - middle : len(old) - low] == new[len(new) - middle : len(new) - low]
+        low, high = (middle, high) if is_equal else (low, middle - 1)
+    return low
+
+
+def _from_end(text: bytes, low: int) -> int:
+    return max(0, len(text) - low - _COMPARED_BYTES)
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def _varint(number: int) -> bytes:
+    """An unsigned number, seven bits a byte, the lowest first."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number at an offset, and the offset after it."""
+    number = shift = 0
+    while True:
+        if at >= len(data):
+            raise ValueError("step is truncated")
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7

@@ -1,0 +1,136 @@
+"""Values of the history: a saved version, its texts, drafts, snapshots, and the state of the history. Pure.
+
+A lineage is the history of one path: of a session's directory, whose versions hold session.json and
+runtime.json together, or of any other kept file. It follows its path through renames, into the trash
+and back. Versions of a lineage are numbered from 1; a number is never used twice.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+from store import layout
+from store.disk.file import Stamp
+from store.history.authors import Author
+from store.layout import Location
+from store.path_kinds import PathKind, classify_path
+
+DIGEST_BYTES = 16
+# Longer texts get their digest when idle: hashing 10 MB takes longer than appending to it.
+DIGEST_LIMIT_BYTES = 1 << 20
+
+_KEPT = frozenset({PathKind.RECORD, PathKind.PAYLOAD, PathKind.STATE_JSON, PathKind.STATE_TEXT})
+
+
+@dataclass(frozen=True)
+class SavedVersion:
+    """One version of a lineage. `said_ns`, `mark` and `main_digest` are of session.json or the kept file."""
+
+    lineage: int
+    key: int  # grows with every version of the whole history
+    number: int
+    at_ns: int
+    author: Author
+    what: str  # kind of change: saved, appended, moved, found, …
+    path: str  # of the lineage, as it is named now; below .grovefs/trash if deleted
+    main_bytes: int | None  # None: no such file in this version
+    side_bytes: int | None
+    main_digest: bytes  # b"" if not known: a text over DIGEST_LIMIT_BYTES
+    said_ns: int | None  # the document's updated_at
+    mark: int  # 64 bits of the file's stamp
+    note: str = ""  # such as `forked from a@3`
+
+
+class VersionTexts(NamedTuple):
+    """The bytes of a version; None for a file it does not have."""
+
+    main: bytes | None
+    side: bytes | None
+
+
+class Draft(NamedTuple):
+    """A text as it was typed, if a merge stored something else."""
+
+    key: int
+    text: bytes
+    name: str  # session.json or runtime.json
+    process: tuple[int, int] | None  # thread group id and start time
+    uid: int
+    at_ns: int
+
+
+class Snapshot(NamedTuple):
+    """A named moment."""
+
+    name: str
+    at_ns: int
+
+
+class HistoryState(NamedTuple):
+    """Whether versions are being kept, and how much of the past there is."""
+
+    is_working: bool
+    problem: str  # why not; "" if it works
+    since_ns: int | None  # of the problem
+    bytes: int
+    versions: int
+    oldest_ns: int | None
+
+
+class Splice(NamedTuple):
+    """`removed` bytes at `start` of the old text are replaced by `text`."""
+
+    start: int
+    removed: int
+    text: bytes
+
+
+class KnownChange(NamedTuple):
+    """What a caller knows of its change to a text, so that neither text has to be compared or parsed."""
+
+    splices: tuple[Splice, ...]  # in ascending order
+    said_ns: int
+
+
+class LineagePlace(NamedTuple):
+    """The lineage a file belongs to, and whether it is the sidecar of a session."""
+
+    dir: str
+    is_side: bool
+
+
+def place_of(path: str) -> LineagePlace | None:
+    """The lineage of a file; None if its versions are not kept.
+
+    Kept: both documents of a session, its records, project payloads and state documents.
+    """
+    info = classify_path(path)
+    if info.kind is PathKind.DOCUMENT and info.location is not None:
+        return LineagePlace(info.location.dir, info.name == layout.RUNTIME)
+    return LineagePlace(path, False) if info.kind in _KEPT else None
+
+
+def is_session_dir(path: str) -> bool:
+    """Whether a lineage of this path has two documents."""
+    return classify_path(path).kind is PathKind.SESSION
+
+
+def lineage_path(path: str | Location) -> str:
+    """The path of the lineage of a session's directory, of one of its documents, or of a kept file."""
+    if isinstance(path, Location):
+        return path.dir
+    place = place_of(path)
+    return place.dir if place is not None else path
+
+
+def digest_of(text: bytes | bytearray) -> bytes:
+    return blake2b(text, digest_size=DIGEST_BYTES).digest()
+
+
+def mark_of(stamp: Stamp) -> int:
+    """64 bits that identify a stamp, as an integer SQLite can store."""
+    raw = struct.pack("<4q", *(part & 0x7FFFFFFFFFFFFFFF for part in stamp))
+    return int.from_bytes(blake2b(raw, digest_size=8).digest(), "little", signed=True)
