@@ -21,10 +21,10 @@ from store.commit import session_reader
 from store.commit.core import Core
 from store.commit.session_reader import with_load_state
 from store.commit.write_request import OnConflict
-from store.errors import InvalidName, NotFound
+from store.errors import Corrupt, InvalidName, NotFound
 from store.groups import AttachmentReader, Maintenance, Prune, TokenUsage, Trash
 from store.home.open_home import HomeOptions, OpenHome, Progress
-from store.index.catalog import Filter, Order, Version
+from store.index.catalog import CatalogRow, Filter, Order, Version
 from store.index.change_feed import ChangeFeed
 from store.layout import Location
 from store.model.index_entry import IndexEntry
@@ -142,9 +142,21 @@ class Store:
         location = self._core.locate(session_id)
         if location is None:
             return None
-        return session_reader.load_sidecar(self._core.disk, location, self._core.limit_bytes) or self.load(
-            str(location)
-        )
+        session = session_reader.load_sidecar(self._core.disk, location, self._core.limit_bytes)
+        row = self._core.index.find(location)
+        if session is None or (row is not None and self._is_stale(session, row)):
+            return self.load(str(location))
+        return session
+
+    def _is_stale(self, runtime: Session, row: CatalogRow) -> bool:
+        """Whether session.json is newer than its sidecar. Read only if the index does not know its version."""
+        if row.version == self._core.version(row.location):
+            return runtime.updated_at.ns < row.entry.updated_at.ns
+        try:
+            loaded = self._core.load(row.location)
+        except Corrupt:  # the sidecar alone can be read
+            return False
+        return loaded is not None and loaded.side is None
 
     def save_runtime(self, session: Session) -> None:
         """Write a session without its messages: the cost does not depend on its length."""

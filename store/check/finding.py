@@ -14,6 +14,7 @@ Kind = Literal[
     "unparsable",
     "sidecar-corrupt",
     "sidecar-messages",
+    "sidecar-stale",
     "identity",
     "orphan-child",
     "dangling-attachment",

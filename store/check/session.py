@@ -17,7 +17,7 @@ from store.disk.file import DirEntry
 from store.documents import attachment_names
 from store.documents.document import Document, identity_problem, parse_document
 from store.documents.json_splice import splice
-from store.documents.sidecar import overlay, sidecar_of
+from store.documents.sidecar import is_stale, overlay, sidecar_of
 from store.errors import Busy, Corrupt, InvalidContent
 from store.index import fulltext
 from store.index.catalog import render_entry
@@ -145,6 +145,9 @@ def check_sidecar(core: Core, pair: DocumentPair, main: Document) -> tuple[Docum
     problem = identity_problem(side, location)
     if problem is not None:
         return None, [Finding("identity", path, str(problem), recreate)]
+    if is_stale(side.record, main.record):
+        text = "older than session.json, which another program wrote; ignored until the next save"
+        return None, [Finding("sidecar-stale", path, text, recreate)]
     if not side.data["messages"]:
         return side, []
 

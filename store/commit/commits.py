@@ -111,6 +111,13 @@ class Commits:
         update = self.core.index.plan_control(row, entry, session_reader.summary_of(record), preview)
         self.run(commit, update, "runtime")
 
+    def commit_ignored_sidecar(self, request: WriteRequest, side: Document, replaced: File | None) -> None:
+        """Commit a runtime.json that is older than session.json: the index keeps the members of that."""
+        location = request.target.location
+        assert location is not None
+        files = [request.new_file(side.raw, replaced)]
+        self.run(Commit(location, files, dirs=_dirs_of(files)), lambda _: self.core.reread(location), "runtime")
+
     def run(self, commit: Commit, index: IndexUpdate | IndexWork | None, what: What) -> None:
         """Run a commit whose change is listed in the feed as `what`."""
         self.core.journal.run(replace(commit, what=what), index)

@@ -17,7 +17,7 @@ from store.documents import append_offsets, attachment_names
 from store.documents.append_offsets import AppendOffsets
 from store.documents.document import Document, identity_problem, parse_document
 from store.documents.secrets import find_api_key
-from store.documents.sidecar import overlay
+from store.documents.sidecar import is_stale, overlay
 from store.errors import Busy, Corrupt, InvalidContent, StoreError
 from store.index.catalog import NO_VERSION, SessionFacts, Version, read_version
 from store.index.database import now_ns
@@ -48,7 +48,7 @@ class DocumentPair(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadedSession:
-    """A session read from disk. `side` is None if there is no valid sidecar."""
+    """A session read from disk. `side` is None if there is no valid sidecar, or a stale one."""
 
     pair: DocumentPair
     main: Document
@@ -63,7 +63,7 @@ class LoadState:
     version: Version
     dump: dict[str, Any]  # the merged session, as the caller got it
     main: dict[str, Any]  # session.json alone
-    has_side: bool  # whether there was a valid sidecar
+    has_side: bool  # whether there was a valid sidecar that was not stale
     partial: bool = False  # loaded from the sidecar alone, without messages
 
 
@@ -108,6 +108,9 @@ def parse(pair: DocumentPair) -> LoadedSession:
     except InvalidContent as error:
         raise Corrupt(path, error.problem) from None
     side = parse_side(pair)
+    if side is not None and is_stale(side.record, main.record):
+        log.info("ignoring the sidecar of %s: session.json is newer", location)
+        side = None
     return LoadedSession(pair, main, side, overlay(main.record, side.record if side else None))
 
 

@@ -3,6 +3,10 @@
 The sidecar runtime.json holds the newest control plane (everything but the messages), and its
 members win when a session is loaded. So a change made in session.json must also be applied to
 the sidecar, or it would have no effect.
+
+A sidecar with an older `updated_at` than its session.json is stale. Every program that knows
+sidecars writes both, so a program that does not (Bamboo before sidecars, an editor on the disk) wrote
+session.json after it. A stale sidecar is ignored, and the next save replaces it.
 """
 
 from __future__ import annotations
@@ -28,8 +32,11 @@ _PREVIOUS_RESPONSE = "responses.previous_response_id"
 
 
 def overlay(main: Session, side: Session | None) -> Session:
-    """The session as its agent loads it: messages from session.json, everything else from the sidecar."""
-    if side is None:
+    """The session as loaded: messages from session.json, everything else from the sidecar.
+
+    A stale sidecar contributes nothing.
+    """
+    if side is None or is_stale(side, main):
         return main
     merged = side.model_copy()
     merged.messages = main.messages
@@ -38,6 +45,11 @@ def overlay(main: Session, side: Session | None) -> Session:
     if admission is not None and merged.runtime_metadata is not None:
         merged.runtime_metadata = merged.runtime_metadata.model_copy(update={"session_inbox_admission": admission})
     return merged
+
+
+def is_stale(side: Session, main: Session) -> bool:
+    """Whether session.json was written later than the sidecar, by a program that does not write both."""
+    return side.updated_at.ns < main.updated_at.ns
 
 
 def control_plane(document: Mapping[str, Any]) -> dict[str, Any]:

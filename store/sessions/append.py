@@ -27,7 +27,7 @@ from store.model.message import Message, truncate_tool_output
 from store.model.session import Session
 from store.model.timestamp import Timestamp
 from store.sessions.save import SaveOperations
-from store.sessions.session_checks import later, locate, rendered
+from store.sessions.session_checks import locate, rendered
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,12 @@ class AppendOperation:
             return None
         try:
             old_side = json_text.parse(side.data, layout.RUNTIME)
-            latest = later(Timestamp(row.append_offsets.updated_at_text), Timestamp(old_side["updated_at"]))
+            main_time, side_time = Timestamp(row.append_offsets.updated_at_text), Timestamp(old_side["updated_at"])
         except (InvalidContent, KeyError, ValueError, TypeError):
             return None
-        now = Timestamp.after(latest)
+        if side_time.ns < main_time.ns:  # stale: a new `updated_at` would make its other members win
+            return None
+        now = Timestamp.after(side_time)
         parts, offsets = append_offsets.splice_messages(main.data, row.append_offsets, added, now)
         json_text.check_size(sum(map(len, parts)), location.path(layout.SESSION), self.core.limit_bytes)
         new_side = splice(side.data, {"updated_at": old_side["updated_at"]}, {"updated_at": now})

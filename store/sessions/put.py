@@ -13,7 +13,7 @@ import orjson
 
 from store import layout
 from store.commit import session_reader
-from store.commit.commits import Commits
+from store.commit.commits import Commits, trash_copy_of_sidecar
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
 from store.commit.write_request import OnConflict, WriteRequest, stale_error
@@ -89,7 +89,7 @@ class PutOperation:
             if name == layout.SESSION:
                 self._put_main(request, committed, document)
             else:
-                self.commits.commit_sidecar(location, document, pair.side, request)
+                self._put_side(request, pair, document)
         return True
 
     def _with_identity(self, document: Document, location: Location, name: str, *, is_new: bool) -> Document:
@@ -125,7 +125,8 @@ class PutOperation:
     def _put_main(self, request: WriteRequest, committed: _Committed, main: Document) -> None:
         """Commit session.json, and carry what changed in it into the sidecar."""
         pair, old, row = committed
-        raw_side = _new_side(request, committed, main)
+        is_stale = _is_stale_side(committed, main)
+        raw_side = sidecar.sidecar_of(main.raw, main.data) if is_stale else _new_side(request, committed, main)
         side = session_reader.parse_side(pair, raw_side)
         # Byte for byte: the search rows keep a digest of each message, which depends on the order of its keys.
         has_same_messages = old is not None and orjson.dumps(old["messages"]) == orjson.dumps(main.data["messages"])
@@ -137,7 +138,37 @@ class PutOperation:
             "saved",
             row=row if has_same_messages else None,
             request=request,
+            kept=trash_copy_of_sidecar(pair) if is_stale else (),
         )
+
+    def _put_side(self, request: WriteRequest, pair: DocumentPair, side: Document) -> None:
+        """Commit the sidecar.
+
+        The index gets its members, unless it is older than session.json and so is not read.
+        """
+        if pair.main is not None and _is_older(side.data, self._committed(pair).main):
+            self.commits.commit_ignored_sidecar(request, side, pair.side)
+        else:
+            self.commits.commit_sidecar(pair.location, side, pair.side, request)
+
+
+def _is_older(side: Any, main: dict[str, Any] | None) -> bool:
+    return main is not None and Timestamp(side["updated_at"]).ns < Timestamp(main["updated_at"]).ns
+
+
+def _is_stale_side(committed: _Committed, new: Document) -> bool:
+    """Whether a program that does not write sidecars wrote the current session.json.
+
+    Not if `new` is as old as the sidecar: then both are being restored.
+    """
+    pair = committed.pair
+    if pair.side is None:
+        return False
+    try:
+        side = json_text.parse(pair.side.data, layout.RUNTIME)
+        return _is_older(side, committed.main) and _is_older(side, new.data)
+    except (InvalidContent, KeyError, TypeError, ValueError):
+        return False  # an unreadable sidecar stays, for `check` to report
 
 
 def _new_side(request: WriteRequest, committed: _Committed, main: Document) -> bytes | None:

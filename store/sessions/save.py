@@ -183,12 +183,17 @@ class SaveOperations:
             if version.main is None:
                 return self.save(session)
             origin = session._origin
-            if origin is None or origin.version.side != version.side:
+            if origin is None or origin.version.side != version.side or self._is_outdated(origin, location):
                 raise conflict_error(location, origin)
             if version.side is None or not origin.has_side:
                 return self._first_sidecar(session, location)
             sidecar.complete_control_changes(origin.dump, session)
             self._rewrite_side(session, location, origin)
+
+    def _is_outdated(self, origin: LoadState, location: Location) -> bool:
+        """Whether a program that does not write sidecars wrote session.json since the session was loaded."""
+        row = self.commits.fresh_row(location)
+        return row is not None and row.entry.updated_at.ns > Timestamp(origin.dump["updated_at"]).ns
 
     def _rewrite_side(self, session: Session, location: Location, origin: LoadState) -> None:
         before = sidecar.control_plane(origin.dump)

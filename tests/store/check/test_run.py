@@ -293,6 +293,16 @@ def test_sidecar_of_another_session_is_replaced(opened: Store) -> None:
     assert stray in in_trash(opened, "runtime.json")
 
 
+def test_a13_stale_sidecar_is_replaced_and_kept_in_the_trash(opened: Store) -> None:
+    """Another program wrote session.json later; the sidecar takes its members."""
+    path = opened.home / "sessions/s1/session.json"
+    path.write_bytes(make_document(**read_json(path) | {"title": "new", "updated_at": "2037-01-01T00:00:00Z"}))
+    opened.maintenance.sweep()
+    assert_repaired(opened, "sidecar-stale", "sessions/s1/runtime.json")
+    assert read_json(path.with_name("runtime.json"))["title"] == "new"
+    assert [slot.what for slot in opened.trash.deleted()] == ["bad sidecar"]
+
+
 def test_only_the_messages_are_removed_from_a_sidecar(opened: Store) -> None:
     """Messages in a sidecar are never read; the other members, newer than session.json, are kept."""
     path = opened.home / "sessions/s1/runtime.json"
