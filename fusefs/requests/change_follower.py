@@ -74,6 +74,8 @@ class ChangeFollower:
             return self._tree.directory_gone(directory)
         if event.is_name:
             directory.invalidate_listing()
+        else:
+            directory.forget_info(event.name)
         notices = self._tree.recheck(directory, event.name) if event.name else []
         if notices or event.name not in directory.children:
             path_info = classify_path(directory.path_of(event.name))

@@ -38,9 +38,9 @@ class DirectoryEntries:
         require_writable(parent, read_only=self._read_only)
         return parent, os.fsdecode(name)
 
-    async def make_dir(self, parent: Node, name: str) -> Node:
+    async def make_dir(self, parent: Node, name: str, mode: int) -> Node:
         path_info = classify_path(parent.path_of(name))
-        await self.threads.run(lambda: self.names.make_dir(path_info), path_info.location)
+        await self.threads.run(lambda: self.names.make_dir(path_info, mode), path_info.location)
         self.writers.directory_created(path_info.path)
         parent.invalidate_listing()
         return self.tree.lookup(parent, name)

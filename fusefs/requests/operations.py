@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import stat
 from collections.abc import Callable, Mapping, Sequence
 
 import pyfuse3
@@ -30,7 +29,7 @@ from fusefs.tree.tree import Tree
 from fusefs.tree.writers import HIDDEN_S, HiddenName, Writers
 from fusefs.views.base import View, VirtualLink
 from store import Store, layout
-from store.disk.file import Stamp
+from store.disk.file import Stamp, storable_mode
 from store.disk.rejects import is_reject
 from store.errors import InvalidContent, NotFound, Problem, Protected, StoreError
 from store.path_kinds import PathKind, classify_path
@@ -170,9 +169,11 @@ class Operations(pyfuse3.Operations):
 
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         directory, listing = self._handles.listing(fh)
-        if start_id == 0 and listing.is_stale:  # rewinddir(3)
+        is_again = listing.was_read and listing is not directory.listing  # rewinddir(3)
+        if start_id == 0 and (listing.is_stale or listing.changes != directory.changes or is_again):
             listing = await self._list(directory)
             self._handles.relist(fh, listing)
+        listing.was_read = True
         names = listing.names
         for number in range(start_id, len(names)):
             try:
@@ -197,7 +198,8 @@ class Operations(pyfuse3.Operations):
     # -- changing names ------------------------------------------------------------------------------
 
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
-        return self._entry(await self.entries.make_dir(*self.entries.writable_parent(parent_inode, name)))
+        parent, text = self.entries.writable_parent(parent_inode, name)
+        return self._entry(await self.entries.make_dir(parent, text, mode & ~ctx.umask))
 
     async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         await self.entries.remove_dir(*self.entries.writable_parent(parent_inode, name))
@@ -248,7 +250,7 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
         parent, text = self.entries.writable_parent(parent_inode, name)
-        opened, node = self.files.create(parent, text, mode & ~ctx.umask & 0o7777, flags)
+        opened, node = self.files.create(parent, text, storable_mode(mode & ~ctx.umask), flags)
         if node.buffer is not None:
             node.buffer.opener = ctx.pid
         return _file_info(opened), self._entry(node)
@@ -276,33 +278,38 @@ class Operations(pyfuse3.Operations):
         is_new_write = fields.update_size  # truncate(2) starts a new write
         if node.buffer is None and not is_new_write and self.writers.was_rejected(node.path, ctx.pid):
             raise InvalidContent(node.path, Problem("the write before this was rejected; attributes were not changed"))
-        if fields.update_uid or fields.update_gid:
-            _check_owner(node, attr, fields)
+        owner = _new_owner(node, attr, fields, ctx.uid)
         if fields.update_size:
             await self.files.resize(node, attr.st_size, fh)
-        mode = attr.st_mode if fields.update_mode else None
+        mode = storable_mode(attr.st_mode, node.info) if fields.update_mode else None
         mtime_ns = attr.st_mtime_ns if fields.update_mtime else None
         if node.buffer is not None:
             node.buffer.mode = mode if mode is not None else node.buffer.mode
             node.buffer.mtime_ns = mtime_ns if mtime_ns is not None else node.buffer.mtime_ns
-        elif mode is not None or fields.update_mtime or fields.update_atime:
-            await self._set_attributes(node, mode, _times(node, attr, fields))
+            node.buffer.owner = owner or node.buffer.owner
+        elif mode is not None or owner is not None or fields.update_mtime or fields.update_atime:
+            await self._set_attributes(node, mode, _times(node, attr, fields), owner)
             node.has_set_times = node.has_set_times or fields.update_mtime
         self._refresh(node)
         return attributes(node)
 
-    async def _set_attributes(self, node: Node, mode: int | None, times: tuple[int, int] | None) -> None:
+    async def _set_attributes(
+        self, node: Node, mode: int | None, times: tuple[int, int] | None, owner: tuple[int, int] | None
+    ) -> None:
         handle = self._handles.find_file(node)
         if handle is not None and not node.is_version:  # its name may have been removed or reused
+            if owner is not None:
+                os.fchown(handle.fd, *owner)
             if mode is not None:
-                os.fchmod(handle.fd, stat.S_IMODE(mode))
+                os.fchmod(handle.fd, mode)
             if times is not None:
                 os.utime(handle.fd, ns=times)
             node.set_stat(os.fstat(handle.fd))
             return
         path_info = node.disk_path
         await self.threads.run(
-            lambda: self.store.names.set_attributes(path_info, mode=mode, times_ns=times), path_info.location
+            lambda: self.store.names.set_attributes(path_info, mode=mode, times_ns=times, owner=owner),
+            path_info.location,
         )
         node.set_stat(self.store.names.stat(path_info.path) or node.info)
 
@@ -364,14 +371,18 @@ def _file_info(opened: OpenReply) -> FileInfo:
     return FileInfo(fh=opened.number, direct_io=opened.direct_io, keep_cache=opened.keep_cache)
 
 
-def _check_owner(node: Node, attr: EntryAttributes, fields: pyfuse3.SetattrFields) -> None:
+def _new_owner(node: Node, attr: EntryAttributes, fields: pyfuse3.SetattrFields, caller: int) -> tuple[int, int] | None:
+    """The owner to set, or None. Only root may change it, and not that of the store's own files."""
     owner = (node.info.st_uid, node.info.st_gid) if node.info is not None else (os.geteuid(), os.getegid())
     wanted = (
         attr.st_uid if fields.update_uid else owner[0],
         attr.st_gid if fields.update_gid else owner[1],
     )
-    if wanted != owner:
-        raise Protected(f"{node.path}: changing the owner is not supported")
+    if wanted == owner:
+        return None
+    if caller != 0 or node.disk_path.kind not in (PathKind.FOREIGN, PathKind.ATTACHMENT):
+        raise Protected(f"{node.path}: only root can change owners, and only of attachments and foreign files")
+    return wanted
 
 
 def _times(node: Node, attr: EntryAttributes, fields: pyfuse3.SetattrFields) -> tuple[int, int] | None:

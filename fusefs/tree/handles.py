@@ -32,6 +32,7 @@ class FileHandle:
 
     def write(self, offset: int, data: bytes) -> int:
         self.has_written = True
+        self.node.note_written()
         # The kernel computes the offset of an append from its cached size, which may be outdated.
         return os.write(self.fd, data) if self.appends else os.pwrite(self.fd, data, offset)
 

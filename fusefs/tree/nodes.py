@@ -47,6 +47,8 @@ class Listing:
     infos: dict[str, os.stat_result] = field(default_factory=dict)
     items: dict[str, Item] = field(default_factory=dict)  # in a view
     is_stale: bool = False
+    was_read: bool = False  # from the start, by readdir
+    changes: int = 0  # of the directory, when it was read
 
     def knows(self, name: str) -> bool:
         position = bisect_left(self.names, name)
@@ -67,6 +69,7 @@ class Node:
     path: str  # relative to the home; "" for the root
     path_info: PathInfo | None  # None for virtual files and directories
     info: os.stat_result | None = None  # from the lookup; constant for a version
+    has_old_info: bool = False  # written through a descriptor since: stat it again before it is shown
     item: Item | None = None  # for virtual files and directories
     shown_to: int = 0o700  # permission mask of virtual files: the mode of sessions/
     children: dict[str, Node] = field(default_factory=dict)  # by name; only those that the kernel knows
@@ -111,7 +114,18 @@ class Node:
 
     def set_stat(self, info: os.stat_result | None) -> None:
         """Take a new stat result and drop the cached attributes."""
-        self.info, self.encoded = info, None
+        self.info, self.encoded, self.has_old_info = info, None, False
+
+    def note_written(self) -> None:
+        """The file itself was written through a descriptor: its size and times have changed."""
+        self.encoded, self.has_old_info = None, True
+        if self.parent is not None:
+            self.parent.forget_info(self.name)
+
+    def forget_info(self, name: str) -> None:
+        """A file in this directory changed, not its name: drop its stat result from the cached listing."""
+        if self.listing is not None:
+            self.listing.infos.pop(name, None)
 
     def invalidate_listing(self) -> None:
         self.changes += 1

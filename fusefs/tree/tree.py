@@ -66,7 +66,7 @@ class Tree:
         if info is None:
             return self.writers.pending(path) or self._rejected(parent, name, path)
         if present is not None and present.info is not None and _is_same(present, info):
-            if not _is_equal(present.info, info):
+            if present.has_old_info or not _is_equal(present.info, info):
                 present.set_stat(info)
             return present
         path_info = classify_path(path)
@@ -163,6 +163,7 @@ class Tree:
 
     def cache_listing(self, directory: Node, listing: Listing, changes: int) -> Listing:
         """Cache a listing, unless something changed since the scan began."""
+        listing.changes = changes
         if directory.changes != changes:
             listing.mark_stale()
         elif directory.is_watched and _CACHE_LISTINGS:
@@ -174,9 +175,9 @@ class Tree:
         if name in listing.items:
             return self._virtual_node(directory, name, directory.path_of(name), listing.items[name])
         present = directory.children.get(name)
-        if present is not None and present.path_info is not None and directory.is_watched:
+        if present is not None and present.path_info is not None and directory.is_watched and not present.has_old_info:
             return present
-        info = listing.infos.get(name) if directory.is_watched else None
+        info = listing.infos.get(name) if directory.is_watched and present is None else None
         if info is not None and self.writers.hidden(directory.path_of(name)) is None:
             return self._disk_node(directory, name, directory.path_of(name), info)
         return self.lookup(directory, name)
@@ -219,7 +220,7 @@ class Tree:
         if info is None or not _is_same(known, info):
             self.nodes.detach(known)
             return [Invalidation(directory.inode, os.fsencode(name))]
-        if known.info is not None and _is_equal(known.info, info):
+        if known.info is not None and _is_equal(known.info, info) and not known.has_old_info:
             return []
         known.set_stat(info)
         return [Invalidation(known.inode, pages=not known.is_version and not known.is_dir)]

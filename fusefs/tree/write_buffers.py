@@ -45,6 +45,7 @@ class WriteBuffer:
     unlinked_first: bool = False  # its writer unlinked the document first
     mode: int | None = None  # set through this node, for the next commit
     mtime_ns: int | None = None
+    owner: tuple[int, int] | None = None
     is_rejected: bool = False  # by fsync; it shows the committed version until more is written
 
     @property
@@ -110,7 +111,8 @@ class WriteBuffer:
 
     @property
     def is_dirty(self) -> bool:
-        return not self.is_detached and (self.written or self.mode is not None or self.mtime_ns is not None)
+        has_attributes = self.mode is not None or self.mtime_ns is not None or self.owner is not None
+        return not self.is_detached and (self.written or has_attributes)
 
     def commit_if_empty(self, *, at_end: bool) -> None:
         """Let an attachment or note be empty: a new one at any commit, an old one at the last close."""
@@ -130,6 +132,7 @@ class WriteBuffer:
             unlinked_first=self.unlinked_first,
             mode=self.mode,
             mtime_ns=self.mtime_ns,
+            owner=self.owner,
         )
 
     def committed(self, request: WriteRequest, result: CommitResult) -> None:
@@ -138,8 +141,8 @@ class WriteBuffer:
             self._drop_committed()
             if self.path_info.kind in CHECKED:
                 self.base = self._version_of(result.info)
-        if (self.mode, self.mtime_ns) == (request.mode, request.mtime_ns):
-            self.mode = self.mtime_ns = None
+        if (self.mode, self.mtime_ns, self.owner) == (request.mode, request.mtime_ns, request.owner):
+            self.mode = self.mtime_ns = self.owner = None
         self.info = result.info
 
     def _drop_committed(self) -> None:

@@ -91,7 +91,7 @@ def check_names(core: Core, location: Location) -> Iterator[Finding]:
         path = f"{attached}/{entry.name}"
         if layout.is_leftover(entry.name):
             yield Finding("temporary", path, _LEFTOVER, partial(repairs.trash_session_file, core, location, path))
-        elif not entry.is_file:
+        elif not entry.is_file and not entry.is_dir:  # git and rsync create directories here
             yield Finding("not-plain", display_path(path), "expected a regular file; links are not followed")
 
 

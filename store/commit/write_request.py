@@ -50,6 +50,7 @@ class WriteRequest:
     unlinked_first: bool = False  # by the writer: an older updated_at is then intended
     mode: int | None = None  # None keeps the mode of the replaced file
     mtime_ns: int | None = None
+    owner: tuple[int, int] | None = None  # user and group id; None keeps those of the replaced file
     # Create the directories and sidecar of a new session; copy tools create them themselves and
     # fail if they exist.
     add_missing: bool = False
@@ -72,7 +73,7 @@ class WriteRequest:
     def new_file(self, raw: bytes, replaced: File | None) -> NewFile:
         """The file for the commit. `raw` is what `read` returned."""
         content = self.content if isinstance(self.content, Temp) else [raw]
-        return NewFile(self.target.path, content, replaced, self.mtime_ns, self.mode)
+        return NewFile(self.target.path, content, replaced, self.mtime_ns, self.mode, self.owner)
 
 
 def stale_error(path: str) -> Conflict:

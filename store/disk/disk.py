@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from store import layout
-from store.disk.file import DirEntry, File, NewFile, Stamp, Temp
+from store.disk.file import DirEntry, File, NewFile, Stamp, Temp, storable_mode
 from store.disk.file_io import iter_chunks, read_all, write_all
 from store.disk.syscalls import TO_READ, birth_ns, exchange, open_beneath
 from store.errors import Corrupt, InvalidName, Problem
@@ -268,14 +268,15 @@ class Disk:
         like = file.like
         mode = file.mode if file.mode is not None else like.mode if like else self.file_mode
         if mode != 0o600 or isinstance(file.content, Temp):  # open_temp creates with mode 0600
-            os.fchmod(fd, mode)
+            os.fchmod(fd, storable_mode(mode))
         if not isinstance(file.content, Temp):
             write_all(fd, file.content)
         elif file.mtime_ns is None:
             os.utime(fd)  # the time of the commit, not of the last write before it
-        if like is not None and (like.uid, like.gid) != (os.geteuid(), os.getegid()):
+        owner = file.owner or ((like.uid, like.gid) if like is not None else None)
+        if owner is not None and owner != (os.geteuid(), os.getegid()):
             with suppress(PermissionError):  # only root can change the owner
-                os.fchown(fd, like.uid, like.gid)
+                os.fchown(fd, *owner)
         if file.mtime_ns is not None:
             os.utime(fd, ns=(file.mtime_ns, file.mtime_ns))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -58,6 +59,16 @@ class NewFile(NamedTuple):
     like: File | None = None
     mtime_ns: int | None = None
     mode: int | None = None  # overrides the mode of `like`
+    owner: tuple[int, int] | None = None  # user and group id; overrides the owner of `like`
+
+
+def storable_mode(mode: int, present: os.stat_result | None = None) -> int:
+    """The permission bits that the store accepts: never set-user-id or set-group-id.
+
+    A directory keeps a set-group-id bit that it has: it only gives new files their group.
+    """
+    kept = stat.S_ISGID if present is not None and stat.S_ISDIR(present.st_mode) else 0
+    return mode & (0o1777 | (present.st_mode & kept if present is not None else 0))
 
 
 class DirEntry(NamedTuple):

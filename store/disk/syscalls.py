@@ -18,6 +18,7 @@ class _OpenHow(ctypes.Structure):
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_PATH_MAX = 4096  # of one system call; programs go deeper step by step
 _RENAME_EXCHANGE = 2
 _AT_SYMLINK_NOFOLLOW = 0x100
 _STATX_BTIME = 0x800
@@ -31,12 +32,15 @@ _how_bytes = ctypes.c_size_t(ctypes.sizeof(_OpenHow))
 def open_beneath(fd: int, path: str, how: _OpenHow = _directory_how) -> int:
     """Open a path below the directory `fd` without following symbolic links.
 
-    One openat2 call; without openat2, component by component.
+    One openat2 call; without openat2, or for a path longer than PATH_MAX, component by component.
     """
-    opened: int = _libc.syscall(_OPENAT2, fd, os.fsencode(path), ctypes.byref(how), _how_bytes)
+    raw = os.fsencode(path)
+    opened: int = _libc.syscall(_OPENAT2, fd, raw, ctypes.byref(how), _how_bytes)
     if opened >= 0:
         return opened
     number = ctypes.get_errno()
+    if number == errno.ENAMETOOLONG and len(raw) >= _PATH_MAX:
+        return _open_by_steps(fd, path, how.flags)
     if number not in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a seccomp filter of a container
         raise OSError(number, os.strerror(number), path)
     return _open_by_steps(fd, path, how.flags)

@@ -13,6 +13,7 @@ import logging
 import os
 import stat
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 
 from store import layout
@@ -20,7 +21,7 @@ from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.to_trash import to_trash
 from store.commit.write_request import CommitResult, OnConflict, WriteRequest
-from store.disk.file import DirEntry, NewFile, Temp
+from store.disk.file import DirEntry, NewFile, Temp, storable_mode
 from store.disk.file_io import iter_chunks, write_all
 from store.disk.rejects import Rejects
 from store.errors import Conflict, Generated, InvalidContent, NotEmpty, NotFound, Protected
@@ -88,7 +89,8 @@ class Namespace:
         if flags & (os.O_WRONLY | os.O_RDWR):
             self.check_may_write(place)
         with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
-            return os.open(place.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=parent)
+            opener = _create if flags & os.O_CREAT else os.open
+            return opener(place.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=parent)
 
     def version(self, place: PathInfo) -> Version:
         """The current version of a file: the `base` of a later WriteRequest."""
@@ -165,17 +167,19 @@ class Namespace:
         assert place.location is not None
         present = self.core.disk.stat_file(place.path)
         mode = request.mode if request.mode is not None or present is None else present.mode
+        owner = request.owner or ((present.uid, present.gid) if present is not None else None)
         content = request.content
         parts = content if isinstance(content, Temp) else [content or b""]
-        self.attachments.put_file(place.location, NewFile(place.path, parts, mtime_ns=request.mtime_ns, mode=mode))
+        self.attachments.put_file(place.location, NewFile(place.path, parts, None, request.mtime_ns, mode, owner))
 
     def _set_known_attributes(self, request: WriteRequest) -> None:
         """Set mode and time of a file that exists, without a new version."""
         mtime_ns = request.mtime_ns
-        if (request.mode is None and mtime_ns is None) or self.core.disk.stat(request.target.path) is None:
+        has_attributes = request.mode is not None or mtime_ns is not None or request.owner is not None
+        if not has_attributes or self.core.disk.stat(request.target.path) is None:
             return
         times = None if mtime_ns is None else (mtime_ns, mtime_ns)
-        self.set_attributes(request.target, mode=request.mode, times_ns=times)
+        self.set_attributes(request.target, mode=request.mode, times_ns=times, owner=request.owner)
 
     def truncate(self, place: PathInfo, size: int, *, base: Version | None, on_conflict: OnConflict) -> None:
         """Change the size of a file in one commit, for truncate(2) on a path."""
@@ -194,7 +198,8 @@ class Namespace:
 
     # -- directories -------------------------------------------------------------------------------
 
-    def make_dir(self, place: PathInfo) -> None:
+    def make_dir(self, place: PathInfo, mode: int | None = None) -> None:
+        """Create a directory, with the mode of new directories unless `mode` is given."""
         self.core.check_writable()
         if place.kind is PathKind.SESSION and place.location is not None:
             layout.check_new(place.location)
@@ -208,6 +213,8 @@ class Namespace:
             )
         with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.mkdir(place.name, self.core.disk.dir_mode, dir_fd=parent)
+            if mode is not None:  # not as an argument of mkdir: the umask of this process would count
+                _chmod(place, mode | stat.S_ISGID, parent)  # kept if inherited from the parent
         self._sync_name(place)
 
     def remove_dir(self, place: PathInfo, hidden: Collection[str] = ()) -> None:
@@ -352,12 +359,28 @@ class Namespace:
                 os.utime(place.name, ns=times_ns, dir_fd=parent, follow_symlinks=False)
 
 
+def _create(name: str, flags: int, mode: int, *, dir_fd: int) -> int:
+    """Open a file, which is created if it does not exist. The umask of this process does not count."""
+    while True:
+        try:
+            fd = os.open(name, flags | os.O_EXCL, 0o600, dir_fd=dir_fd)
+        except FileExistsError:
+            if flags & os.O_EXCL:
+                raise
+            with suppress(FileNotFoundError):  # removed meanwhile
+                return os.open(name, flags & ~os.O_CREAT, dir_fd=dir_fd)
+        else:
+            os.fchmod(fd, storable_mode(mode))
+            return fd
+
+
 def _chmod(place: PathInfo, mode: int, parent: int) -> None:
     """Change the mode through a descriptor: chmod follows links, and a link may replace the file."""
     fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
-        if stat.S_ISLNK(os.fstat(fd).st_mode):
+        info = os.fstat(fd)
+        if stat.S_ISLNK(info.st_mode):
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), place.path)
-        os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(mode))
+        os.chmod(f"/proc/self/fd/{fd}", storable_mode(mode, info))
     finally:
         os.close(fd)

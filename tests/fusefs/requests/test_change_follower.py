@@ -46,6 +46,23 @@ async def test_replaced_file_is_invalidated_twice(mount: HandlerMount, kernel: F
 
 
 @in_trio
+async def test_a5_listing_does_not_bring_back_an_old_size(mount: HandlerMount) -> None:
+    """The kernel may forget a file whose size is in a cached listing, and list its directory again."""
+    await mount.add(NOTE, b"old")
+    directory = mount.tree.nodes.get(await mount.inode("sessions/root"))
+    await mount.operations.follow()  # the events of the creation
+    listing = mount.tree.listing(directory)
+    (mount.store.home / NOTE).write_bytes(b"new and longer")
+    with trio.fail_after(20):
+        while "note.txt" in listing.infos:
+            await mount.operations.follow()
+    if (node := directory.children.get("note.txt")) is not None:
+        mount.tree.nodes.forget(node.inode, node.lookups)
+    assert directory.listing is listing
+    assert mount.tree.entry(directory, "note.txt", listing).info.st_size == 14  # type: ignore[union-attr]
+
+
+@in_trio
 async def test_created_file_is_invalidated_if_it_was_cached_as_absent(mount: HandlerMount, kernel: FakeKernel) -> None:
     directory = await mount.inode("sessions/root")
     assert (await mount.lookup(NOTE)).st_ino == 0

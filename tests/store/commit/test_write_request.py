@@ -10,7 +10,7 @@ import pytest
 
 from store import TooLarge
 from store.commit.write_request import WriteRequest
-from store.disk.file import File, Stamp, Temp
+from store.disk.file import File, NewFile, Stamp, Temp
 from store.index.catalog import NO_VERSION
 from store.path_kinds import classify_path
 
@@ -43,9 +43,9 @@ def test_file_over_the_limit_is_rejected_before_it_is_read(temp: Temp, monkeypat
 
 
 def test_new_file_of_bytes_has_the_bytes_and_options() -> None:
-    request = WriteRequest(TARGET, b"bytes", mode=0o600, mtime_ns=7)
+    request = WriteRequest(TARGET, b"bytes", mode=0o600, mtime_ns=7, owner=(1, 2))
     file = request.new_file(b"bytes", REPLACED)
-    assert file == (TARGET.path, [b"bytes"], REPLACED, 7, 0o600)
+    assert file == NewFile(TARGET.path, [b"bytes"], REPLACED, 7, 0o600, (1, 2))
 
 
 def test_new_file_of_a_temp_is_the_temp_itself(temp: Temp) -> None:
