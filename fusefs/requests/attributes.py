@@ -80,7 +80,12 @@ def _fill_virtual(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
     item = node.item
     assert item is not None
     mode = _MODES[type(item)] | (stat.S_IWUSR if isinstance(item, VirtualDir) and item.is_writable else 0)
-    attrs.st_mode = mode if isinstance(item, VirtualLink) else mode & ~(0o777 & ~node.shown_to)
+    if isinstance(item, VirtualLink):
+        attrs.st_mode = mode
+    elif item.mode is not None:
+        attrs.st_mode = stat.S_IFMT(mode) | stat.S_IMODE(item.mode)
+    else:
+        attrs.st_mode = mode & ~(0o777 & ~node.shown_to)
     attrs.st_nlink = 2 if isinstance(item, VirtualDir) else 1
     attrs.st_uid, attrs.st_gid = os.geteuid(), os.getegid()
     attrs.st_size = _size(item)

@@ -72,10 +72,18 @@ class Files:
     async def _open_virtual(self, node: Node) -> OpenReply:
         assert isinstance(node.item, VirtualFile)
         file = node.item
+        if file.open is not None:
+            return self._open_unchanged(node, file, await self.threads.run(file.open))
         data = await self.threads.run(file.render) if file.is_cacheable else file.render()
         if len(data) != file.size:
             raise RetryLookup(f"{node.path} has changed")
         return OpenReply(self.handles.add(DataHandle(node, data)), keep_cache=True)
+
+    def _open_unchanged(self, node: Node, file: VirtualFile, fd: int) -> OpenReply:
+        if os.fstat(fd).st_size != file.size:
+            os.close(fd)
+            raise RetryLookup(f"{node.path} has changed")
+        return OpenReply(self.handles.add(FileHandle(node, fd)), keep_cache=True)
 
     def _redirect_to_private_node(self, node: Node, flags: int, pid: int) -> OpenReply:
         """Answer ESTALE: the writer's next lookup returns a private node."""

@@ -153,7 +153,8 @@ class Tree:
         if directory is not self.root:
             return Listing(list(items), items=items)
         stored = {name for name in layout.STORED if self.store.names.stat(name) is not None}
-        return Listing(sorted({*items, *stored, *self._views} - {""}), items=items)
+        views = {name for name, view in self._views.items() if view.is_listed}
+        return Listing(sorted({*items, *stored, *views} - {""}), items=items)
 
     def listing(self, directory: Node) -> Listing:
         """The cached listing, or a new one."""

@@ -18,6 +18,7 @@ class VirtualDir:
     mtime_ns: int
     is_writable: bool = False  # links may be moved in and out; the kernel checks the mode before it asks us
     is_fixed: bool = False  # never changes while mounted
+    mode: int | None = None  # permissions of a directory that has its own; None: those of all views
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class VirtualFile:
     version: str
     render: Callable[[], bytes]  # may be slow; runs in a worker thread; another length means the source changed
     is_cacheable: bool = True  # False: rendered at every lookup, so the kernel must not cache it
+    mode: int | None = None  # permissions of a file that has its own; None: those of all views
+    open: Callable[[], int] | None = None  # a descriptor of the file to read instead of rendering it
 
 
 Item = VirtualDir | VirtualLink | VirtualFile
@@ -42,6 +45,8 @@ Item = VirtualDir | VirtualLink | VirtualFile
 
 class View(ABC):
     """One directory at the top of the mount."""
+
+    is_listed: bool = True  # False: it exists when it is named, and tools that walk the mount do not find it
 
     @abstractmethod
     def find(self, path: str) -> Item | None:

@@ -22,13 +22,13 @@ from store.model.timestamp import ns_of
 MESSAGES = "messages"
 
 
-class Absent(Enum):
+class NoMember(Enum):
     """The value of a member that a document does not have."""
 
     ABSENT = "absent"
 
 
-ABSENT = Absent.ABSENT
+ABSENT = NoMember.ABSENT
 
 MessageEvent = Literal["added", "removed", "changed", "moved"]
 

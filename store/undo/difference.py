@@ -1,0 +1,100 @@
+"""The difference between two versions of a session or of another kept file. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from store import layout
+from store.history.versions import VersionTexts
+from store.undo.changes import DocumentChanges, compare, compare_sessions
+from store.undo.changes_in_words import ChangeLine, as_json, describe, summarize, summarize_text, unified
+from store.undo.word_diff import Piece
+
+NOTHING = VersionTexts(None, None)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two versions. `changes` is None if one of them is not JSON: then only their lines can be compared."""
+
+    old: VersionTexts
+    new: VersionTexts
+    is_session: bool
+    changes: DocumentChanges | None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.old == self.new
+
+    def summary(self) -> str:
+        """One line for a list of versions."""
+        if self.is_empty:
+            return "no change"
+        if self.new.main is None:
+            return "removed"
+        if self.old.main is None:
+            return f"created{self._size()}"
+        if self.changes is None:
+            return summarize_text(_text(self.old.main), _text(self.new.main)) or "white space"
+        return summarize(self.changes) or "layout only"
+
+    def _size(self) -> str:
+        """How many messages a new session has."""
+        messages = self.changes.messages if self.changes is not None else ()
+        count = len(messages)
+        return f", {count} message{'' if count == 1 else 's'}" if count else ""
+
+    def lines(self) -> Iterator[ChangeLine]:
+        """All differences, one line each."""
+        if self.changes is not None:
+            yield from describe(self.changes)
+            if self.changes.is_empty and not self.is_empty:
+                yield ChangeLine("changed", [Piece("same", "only the layout differs; --raw shows it")])
+            return
+        for line in self.raw("old", "new"):
+            if not line.startswith(("---", "+++", "@@")):
+                event = {"+": "added", "-": "removed"}.get(line[:1], "changed")
+                yield ChangeLine(event, [Piece("same", line)])  # type: ignore[arg-type]
+
+    def raw(self, old_name: str, new_name: str) -> Iterator[str]:
+        """Unified diffs of the texts themselves."""
+        names = layout.DOCUMENTS if self.is_session else ("",)
+        for name, old, new in zip(names, self.old, self.new, strict=False):
+            suffix = f" {name}" if name else ""
+            if old != new:
+                yield from unified(old or b"", new or b"", f"{old_name}{suffix}", f"{new_name}{suffix}")
+
+    def as_json(self) -> dict[str, Any]:
+        if self.changes is not None:
+            return as_json(self.changes)
+        return {"lines": [str(line) for line in self.lines()]}
+
+
+def difference(old: VersionTexts, new: VersionTexts, *, is_session: bool) -> Difference:
+    """Compare two versions. A file that a version does not have counts as empty."""
+    before, after = (_parsed(texts, is_session=is_session) for texts in (old, new))
+    if before is None or after is None:
+        return Difference(old, new, is_session, None)
+    changes = compare_sessions(before, after) if is_session else compare(before[0], after[0])
+    return Difference(old, new, is_session, changes)
+
+
+def _parsed(texts: VersionTexts, *, is_session: bool) -> tuple[Any, Any] | None:
+    """Both documents; None if one is not JSON: a program outside the store may have written anything."""
+    try:
+        main = orjson.loads(texts.main) if texts.main is not None else {}
+        side = orjson.loads(texts.side) if texts.side is not None else None
+    except ValueError:
+        return None
+    is_usable = isinstance(main, dict) and isinstance(side, dict | None)
+    if not is_session:
+        return main, None
+    return ({"messages": [], **main}, side) if is_usable else None
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="replace")
