@@ -17,6 +17,7 @@
     │   ├── Generated         a derived file
     │   └── BambooAtWork      a Bamboo server uses this home
     ├── Conflict              a newer version has been committed meanwhile
+    │   └── MergeConflict     both sides changed the same thing: store/documents/merge.py
     ├── Busy                  a lock was not obtained in time
     ├── Closed                the store is closed
     ├── Corrupt               damage on disk; has path and position

@@ -19,6 +19,7 @@ import orjson
 from store import layout
 from store.disk.disk import Disk
 from store.disk.file import NewFile
+from store.documents.merge import MergeConflict
 from store.documents.secrets import SecretRefused
 from store.errors import Conflict, InvalidContent, StoreError
 from store.layout import Location
@@ -198,6 +199,8 @@ def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OS
     lines = [f"{_path(where)}/{name} was rejected; {state}.", "", f"  {error}", ""]
     if isinstance(error, InvalidContent):
         lines += excerpt(raw, error)
+    if isinstance(error, MergeConflict):
+        lines += ["You and another writer changed the same thing:", "", *error.explain(), ""]
     if isinstance(error, Conflict):
         lines += ["Another writer saved a newer version. Read it again and repeat your change.", ""]
     lines += [f"The rejected text is in {_short(name)}{REJECTED}; the next successful save deletes both files.", ""]

@@ -35,7 +35,7 @@ def splice(
     start = skip_space(raw, 0)
     end = len(raw.rstrip(WHITESPACE))
     # An empty top-level object is filled like serde prints it: one member per line.
-    return raw[:start] + _splice_object(raw[start:end], before, after, _Style(b"\n", b""), aliases or {}) + raw[end:]
+    return raw[:start] + _splice_object(raw[start:end], before, after, Style(b"\n", b""), aliases or {}) + raw[end:]
 
 
 def same(one: Any, other: Any) -> bool:
@@ -66,7 +66,7 @@ def _same_parts(one: Any, other: Any) -> bool:
     return all(map(same, one, other))
 
 
-class _Style(NamedTuple):
+class Style(NamedTuple):
     """Layout of a container: white space before each part, and before its closing bracket."""
 
     lead: bytes
@@ -79,7 +79,7 @@ class _Style(NamedTuple):
         return self.lead[newline + 1 :] if newline >= 0 else None
 
 
-def _splice_value(raw: bytes, before: Any, after: Any, style: _Style, aliases: Mapping[str, str]) -> bytes:
+def _splice_value(raw: bytes, before: Any, after: Any, style: Style, aliases: Mapping[str, str]) -> bytes:
     if isinstance(before, dict) and isinstance(after, dict) and raw[:1] == b"{":
         return _splice_object(raw, before, after, style, aliases)
     if isinstance(before, list) and isinstance(after, list) and before and after and raw[:1] == b"[":
@@ -90,10 +90,10 @@ def _splice_value(raw: bytes, before: Any, after: Any, style: _Style, aliases: M
 
 
 def _splice_object(
-    raw: bytes, before: Mapping[str, Any], after: Mapping[str, Any], outer: _Style, aliases: Mapping[str, str]
+    raw: bytes, before: Mapping[str, Any], after: Mapping[str, Any], outer: Style, aliases: Mapping[str, str]
 ) -> bytes:
     old = members(raw)
-    style = _object_style(raw, old, outer)
+    style = object_style(raw, old, outer)
     present = {m.key for m in old}
     spelling = _text_spellings({**before, **after}, present, aliases)
     changed = {spelling[k]: v for k, v in after.items() if k not in before or not same(before[k], v)}
@@ -120,8 +120,8 @@ def _splice_object(
     added = {key: value for key, value in changed.items() if key not in present}
     for key, value in added.items():
         chunks[key] = style.lead + render_compact(key) + colon + _render_as(value, style)
-    order = _order(kept, added.keys(), [spelling[k] for k in after])
-    return _join(b"{", [chunks[k] for k in order], style.tail, b"}")
+    order = order_keys(kept, added.keys(), [spelling[k] for k in after])
+    return join_parts(b"{", [chunks[k] for k in order], style.tail, b"}")
 
 
 def _text_spellings(keys: Mapping[str, Any], present: set[str], aliases: Mapping[str, str]) -> dict[str, str]:
@@ -133,7 +133,7 @@ def _text_spellings(keys: Mapping[str, Any], present: set[str], aliases: Mapping
     return spelling
 
 
-def _order(kept: list[str], added: Collection[str], wanted: list[str]) -> list[str]:
+def order_keys(kept: list[str], added: Collection[str], wanted: list[str]) -> list[str]:
     """The keys in order: existing keys unchanged, each new key after its nearest predecessor in `wanted`.
 
     One pass: an object may get a hundred thousand new members.
@@ -151,7 +151,7 @@ def _order(kept: list[str], added: Collection[str], wanted: list[str]) -> list[s
 def _splice_array(
     raw: bytes, spans: list[tuple[int, int]], before: list[Any], after: list[Any], aliases: Mapping[str, str]
 ) -> bytes:
-    style = _Style(raw[1 : spans[0][0]], raw[spans[-1][1] : -1])
+    style = Style(raw[1 : spans[0][0]], raw[spans[-1][1] : -1])
     shorter = min(len(before), len(after))
     head = next((i for i in range(shorter) if not same(before[i], after[i])), shorter)
     rest = shorter - head
@@ -159,42 +159,42 @@ def _splice_array(
     parts: list[bytes] = []
     for i, value in enumerate(after):
         if i < head:
-            parts.append(_lead(raw, spans, i) + raw[slice(*spans[i])])
+            parts.append(element_lead(raw, spans, i) + raw[slice(*spans[i])])
         elif i >= len(after) - tail:
             j = i - len(after)  # counted from the end, in both arrays
-            parts.append(_lead(raw, spans, len(before) + j) + raw[slice(*spans[j])])
+            parts.append(element_lead(raw, spans, len(before) + j) + raw[slice(*spans[j])])
         elif i < len(before) - tail:
             spliced = _splice_value(raw[slice(*spans[i])], before[i], value, style, aliases)
-            parts.append(_lead(raw, spans, i) + spliced)
+            parts.append(element_lead(raw, spans, i) + spliced)
         else:
             parts.append(style.lead + _render_as(value, style))
-    return _join(b"[", parts, style.tail, b"]")
+    return join_parts(b"[", parts, style.tail, b"]")
 
 
-def _lead(raw: bytes, spans: list[tuple[int, int]], i: int) -> bytes:
+def element_lead(raw: bytes, spans: list[tuple[int, int]], i: int) -> bytes:
     if i == 0:
         return raw[1 : spans[0][0]]
     between = raw[spans[i - 1][1] : spans[i][0]]
     return between[between.index(b",") + 1 :]
 
 
-def _object_style(raw: bytes, old: list[JsonMember], outer: _Style) -> _Style:
+def object_style(raw: bytes, old: list[JsonMember], outer: Style) -> Style:
     if not old:
         indent = outer.indent
-        return _Style(b"", b"") if indent is None else _Style(b"\n" + indent + b"  ", b"\n" + indent)
+        return Style(b"", b"") if indent is None else Style(b"\n" + indent + b"  ", b"\n" + indent)
     first = old[0]
     lead = raw[first.chunk_start : skip_space(raw, first.chunk_start)]
     if len(old) > 1:  # `{"a": 1, "b": 2}`: the second member shows the space after a comma
         second = old[1].chunk_start
         lead = raw[second : skip_space(raw, second)]
-    return _Style(lead, raw[old[-1].end : old[-1].chunk_end])
+    return Style(lead, raw[old[-1].end : old[-1].chunk_end])
 
 
-def _render_as(value: Any, style: _Style) -> bytes:
+def _render_as(value: Any, style: Style) -> bytes:
     return render_indented(value, style.indent)
 
 
-def _join(opening: bytes, parts: list[bytes], tail: bytes, closing: bytes) -> bytes:
+def join_parts(opening: bytes, parts: list[bytes], tail: bytes, closing: bytes) -> bytes:
     if not parts:
         return opening + closing
     return opening + b",".join(parts) + tail + closing

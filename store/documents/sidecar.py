@@ -25,7 +25,7 @@ AUTHORITY = "_bamboo_main_authority"
 SESSION_ONLY = frozenset({"messages", "provider_transcript", AUTHORITY})
 
 # Members that compression sets on a message. Changing them does not count as editing the message.
-_COMPRESSION_MARKS = ("compressed", "compressed_by_event_id", "never_compress", "compression_level")
+COMPRESSION_MARKS = ("compressed", "compressed_by_event_id", "never_compress", "compression_level")
 # Members computed from the messages, invalid after a message was edited.
 DERIVED = ("token_usage", "conversation_summary", "compression_events", "model_context_state")
 _PREVIOUS_RESPONSE = "responses.previous_response_id"
@@ -171,7 +171,7 @@ def was_edited(before: list[Any], after: list[Any]) -> bool:
 
 
 def _content_of(message: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in message.items() if k not in _COMPRESSION_MARKS}
+    return {k: v for k, v in message.items() if k not in COMPRESSION_MARKS}
 
 
 def _clear_derived(loaded: Mapping[str, Any], now: Mapping[str, Any], session: Session) -> None:
