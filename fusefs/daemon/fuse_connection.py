@@ -12,6 +12,7 @@ import ctypes
 import errno
 import os
 import re
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,6 +95,21 @@ def is_zombie_with_threads(pid: int) -> bool:
     """Whether a process was killed but still has threads."""
     state, threads = _state_and_threads(pid)
     return state == "Z" and threads > 1
+
+
+def was_killed(pid: int) -> bool:
+    """Whether a process was killed and cannot end: it has no main thread, or SIGKILL waits for that thread."""
+    return is_zombie_with_threads(pid) or _has_pending_kill(pid)
+
+
+def _has_pending_kill(pid: int) -> bool:
+    """SigPnd of proc(5). A thread that can be killed takes the signal within microseconds."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_bytes()
+    except OSError:
+        return False
+    pending = re.search(rb"^SigPnd:\s*([0-9a-f]+)", status, re.M)
+    return pending is not None and bool(int(pending[1], 16) >> (signal.SIGKILL - 1) & 1)
 
 
 def is_gone(pid: int) -> bool:

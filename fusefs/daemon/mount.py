@@ -143,7 +143,10 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
     """Mount, serve until unmounted or signalled, and clean up."""
     check_mountpoint(options)
     gc.freeze()  # imported modules live as long as the daemon: exclude them from collections
-    with Store.open(options.home, durability=options.durability, beside_bamboo=options.beside_bamboo) as store:
+    with (
+        Watchdog(options.mountpoint.resolve()) as watchdog,
+        Store.open(options.home, durability=options.durability, beside_bamboo=options.beside_bamboo) as store,
+    ):
         if not options.read_only:
             store.maintenance.check_writable()
             store.names.create_top_dirs()
@@ -155,16 +158,15 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
             hidden_s=options.hidden_s,
         )
         instruments = request_loop.install(operations.cpu_follower)
-        mountpoint = options.mountpoint.resolve()
+        watchdog.wait_ready()
         _mount(operations, options)
-        watchdog = Watchdog(mountpoint)
+        watchdog.mounted()
         try:
             with profiled(options.profile):
                 trio.run(_main, operations, ready, instruments=instruments)
         finally:
             pyfuse3.close(unmount=True)
             operations.close()
-            watchdog.stop()
 
 
 def _mount(operations: Operations, options: MountOptions) -> None:

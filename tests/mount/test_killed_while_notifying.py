@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +125,15 @@ def test_waiting_rename_is_released(stuck: Stuck) -> None:
     with pytest.raises(OSError, match="not connected"):
         (stuck.mountpoint / "x").touch()
     wait_until(lambda: fuse_connection.is_gone(stuck.guards[0]), SOON_S)
+
+
+def test_a9_repeated_signals_do_not_end_the_watchdog(stuck: Stuck) -> None:
+    """The kernel signals the end of each thread that the watchdog was handed to, not only of the main thread."""
+    for _ in range(3):
+        os.kill(stuck.guards[0], signal.SIGUSR1)
+        time.sleep(0.1)  # one by one: the kernel merges pending signals
+    os.kill(stuck.daemon, signal.SIGKILL)
+    wait_until(stuck.is_free, SOON_S)
 
 
 def test_umount_releases_a_waiting_rename(stuck: Stuck) -> None:
