@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 from store.check.health import Health
 from store.model.session import Session
 from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
+from store.sessions.save import OnStale
 
 
 class RecordStore(Protocol):
@@ -51,8 +52,20 @@ class Backend(Protocol):
     @property
     def records(self) -> RecordStore: ...
 
-    def save(self, session: Session, *, overwrite: bool = False, shorten: bool = False) -> None:
-        """Conflict if the session is stale (see `overwrite`) or would lose messages (see `shorten`)."""
+    def save(
+        self,
+        session: Session,
+        *,
+        overwrite: bool = False,
+        shorten: bool = False,
+        on_conflict: OnStale = "raise",
+    ) -> None:
+        """Conflict if the session is stale (see `overwrite` and `on_conflict="merge"`) or would lose messages
+        (see `shorten`)."""
+        ...
+
+    def refresh(self, session: Session) -> bool:
+        """Take what others stored, and keep unsaved changes; False if nobody had changed it."""
         ...
 
     def load(self, session_id: str) -> Session | None:

@@ -29,6 +29,8 @@ from store.sessions import artifacts
 from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
 from store.sessions.delete import descendants
 from store.sessions.records import render_record, with_statuses
+from store.sessions.refresh import merge_into
+from store.sessions.save import OnStale
 from store.sessions.session_checks import (
     check_rendered,
     conflict_error,
@@ -67,7 +69,14 @@ class MemoryStore:
 
     # -- sessions ----------------------------------------------------------------------------------------
 
-    def save(self, session: Session, *, overwrite: bool = False, shorten: bool = False) -> None:
+    def save(
+        self,
+        session: Session,
+        *,
+        overwrite: bool = False,
+        shorten: bool = False,
+        on_conflict: OnStale = "raise",
+    ) -> None:
         require_valid_fields(session)
         location = location_of(session)
         with self.lock:
@@ -75,7 +84,27 @@ class MemoryStore:
             if held is None:
                 self._create(session, location, overwrite=overwrite)
             else:
+                origin: LoadState | None = session._origin
+                is_stale = origin is not None and origin.version != held.version
+                if on_conflict == "merge" and not overwrite and origin is not None and is_stale:
+                    require_no_lost_messages(location, origin.dump, session, shorten=shorten)
+                    merge_into(session, _loaded(held, location))
+                    shorten = True
                 self._rewrite(session, location, held, overwrite=overwrite, shorten=shorten)
+
+    def refresh(self, session: Session) -> bool:
+        require_valid_fields(session)
+        location, origin = location_of(session), session._origin
+        with self.lock:
+            held = self._held.get(location)
+            if origin is None:
+                raise conflict_error(location, None)
+            if held is None:
+                raise NotFound(f"session {location} was deleted since it was loaded")
+            if origin.version == held.version:
+                return False
+            merge_into(session, _loaded(held, location))
+        return True
 
     def _create(self, session: Session, location: Location, *, overwrite: bool) -> None:
         if session._origin is not None and not overwrite:
@@ -114,10 +143,7 @@ class MemoryStore:
             if location is None:
                 return None
             held = self._held[location]
-        # Parsed for each call, so that callers do not share one record.
-        session = parse_document(held.document.raw, location.path(layout.SESSION)).record
-        session._origin = _origin(held, session.model_dump())
-        return session
+        return _loaded(held, location)
 
     def delete(self, session_id: str, *, force: bool = False) -> bool:
         with self.lock:
@@ -162,6 +188,13 @@ class MemoryStore:
         if location is None:
             raise NotFound(f"there is no session {session_id!r}")
         return self._held[location]
+
+
+def _loaded(held: _HeldSession, location: Location) -> Session:
+    """Parsed for each call, so that callers do not share one record."""
+    session = parse_document(held.document.raw, location.path(layout.SESSION)).record
+    session._origin = _origin(held, session.model_dump())
+    return session
 
 
 def _origin(held: _HeldSession, dump: dict[str, Any]) -> LoadState:

@@ -3,6 +3,7 @@
 from store.backend import Backend
 from store.check.finding import Finding, Report
 from store.check.health import Health
+from store.documents.merge import MergeConflict
 from store.errors import (
     AlreadyExists,
     Ambiguous,
@@ -83,6 +84,7 @@ __all__ = [
     "Location",
     "Mailbox",
     "MemoryStore",
+    "MergeConflict",
     "Message",
     "MustBeCopied",
     "NotEmpty",

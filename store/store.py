@@ -35,6 +35,8 @@ from store.search.resolve import NameResolver
 from store.search.results import Hit, find
 from store.sessions.attachments import Attachment
 from store.sessions.fork import ForkOperation
+from store.sessions.refresh import RefreshOperation
+from store.sessions.save import OnStale
 from store.transfer.backup.backup import BackupSummary
 from store.transfer.backup.restore import RestoreSummary
 
@@ -130,12 +132,29 @@ class Store:
         loaded = self._core.load(location) if location else None
         return with_load_state(loaded) if loaded else None
 
-    def save(self, session: Session, *, overwrite: bool = False, shorten: bool = False) -> None:
+    def save(
+        self,
+        session: Session,
+        *,
+        overwrite: bool = False,
+        shorten: bool = False,
+        on_conflict: OnStale = "raise",
+    ) -> None:
         """Write a session, new or changed. Conflict if it was changed by another writer since it was loaded.
 
-        `overwrite` replaces the stored version; `shorten` allows fewer messages than stored.
+        With `on_conflict="merge"` both changes are stored, and the Session becomes the merged one;
+        MergeConflict if both changed the same thing. `overwrite` replaces the stored version;
+        `shorten` allows fewer messages than loaded.
         """
-        self._home.services.saver.save(session, overwrite=overwrite, shorten=shorten)
+        self._home.services.saver.save(session, overwrite=overwrite, shorten=shorten, on_conflict=on_conflict)
+
+    def refresh(self, session: Session) -> bool:
+        """Bring a loaded Session up to date and keep its unsaved changes; False if nobody had changed it.
+
+        MergeConflict, and the Session is left alone, if both changed the same thing. NotFound if the
+        session was deleted.
+        """
+        return RefreshOperation(self._core).refresh(session)
 
     def load_runtime(self, session_id: str) -> Session | None:
         """Load a session without its messages if it has a sidecar: the cost does not depend on its length."""
@@ -184,7 +203,7 @@ class Store:
     def append(self, target: Session | str, messages: Iterable[Message | dict[str, Any]]) -> None:
         """Add messages to the end of a session. Never conflicts, and costs no rewrite of the messages before.
 
-        A Session object that is up to date stays up to date.
+        A Session object is up to date afterwards, and has what others stored meanwhile.
         """
         self._home.services.appender.append(target, messages)
 

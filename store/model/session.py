@@ -8,6 +8,7 @@ member would be written.
 Pure, except for the clock that sets the timestamps of new messages and changed sessions.
 """
 
+from collections import Counter
 from typing import Any, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, PrivateAttr
@@ -161,6 +162,22 @@ class Session(AliasedRecord):
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
+    def replace_content(self, other: "Session") -> None:
+        """Take all members of `other`.
+
+        Messages with the same id stay the same objects, so that a program may go on with those it holds.
+        """
+        ids = Counter(message.id for message in self.messages)
+        held = {message.id: message for message in self.messages if message.id and ids[message.id] == 1}
+        messages = []
+        for message in other.messages:
+            kept = held.pop(message.id, None) if message.id else None
+            if kept is not None:
+                _copy_members(message, kept)
+            messages.append(kept or message)
+        _copy_members(other, self)
+        self.messages = messages
+
     def add_message(self, message: Message) -> None:
         """Append a message. Tool output over the limit is truncated in a copy of the message."""
         if message.role == "tool":
@@ -241,3 +258,10 @@ class Session(AliasedRecord):
 
     def _touch(self) -> None:
         self.updated_at = Timestamp.after(self.updated_at)
+
+
+def _copy_members(source: Record, target: Record) -> None:
+    target.__dict__.clear()
+    target.__dict__.update(source.__dict__)
+    target.__pydantic_extra__ = dict(source.model_extra or {})
+    target.__pydantic_fields_set__ = set(source.model_fields_set)

@@ -6,6 +6,7 @@ without parsing the old messages. Where that is not safe, the session is loaded,
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,13 +22,17 @@ from store.disk.file import NewFile
 from store.documents import append_offsets, json_text, sidecar
 from store.documents.document import type_problem
 from store.documents.json_splice import splice
+from store.documents.merge import MergeConflict
 from store.errors import InvalidContent, NotFound
 from store.layout import Location
 from store.model.message import Message, truncate_tool_output
 from store.model.session import Session
 from store.model.timestamp import Timestamp
+from store.sessions.refresh import RefreshOperation
 from store.sessions.save import SaveOperations
 from store.sessions.session_checks import locate, rendered
+
+log = logging.getLogger("grovefs.store")
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class AppendOperation:
     def append(self, target: Session | str, messages: Iterable[Message | dict[str, Any]]) -> None:
         """Add messages at the end.
 
-        Never conflicts. A Session that is up to date stays up to date.
+        Never conflicts. A Session is up to date afterwards: it has what others stored, too.
         """
         if isinstance(messages, str | bytes | Mapping | Message):  # iterable too, but never a list of messages
             raise TypeError(f"append: expected a list of messages, got a single {type(messages).__name__}")
@@ -53,6 +58,18 @@ class AppendOperation:
             appended_at = self._append_fast(location, added) or self._append_by_rewrite(location, added)
             if was_current and isinstance(target, Session):
                 self._extend(target, location, added, appended_at)
+            elif isinstance(target, Session) and target._origin is not None:
+                self._catch_up(target)
+
+    def _catch_up(self, session: Session) -> None:
+        """Show the caller's Session what others did.
+
+        One whose unsaved changes clash with that stays as it is; saving it reports the conflict.
+        """
+        try:
+            RefreshOperation(self.core).refresh(session)
+        except (MergeConflict, InvalidContent) as error:
+            log.info("a Session was not refreshed after an append: %s", error)
 
     def _is_current(self, session: Session, location: Location) -> bool:
         origin: LoadState | None = session._origin

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from store import layout
 from store.commit import session_reader
@@ -29,6 +29,7 @@ from store.index.change_feed import What
 from store.layout import Location
 from store.model.session import Session
 from store.model.timestamp import Timestamp
+from store.sessions.refresh import merge_into
 from store.sessions.session_checks import (
     check_rendered,
     checked_document,
@@ -42,6 +43,8 @@ from store.sessions.session_checks import (
     splice_changes,
 )
 
+OnStale = Literal["raise", "merge"]  # what `save` does with a Session that others changed since it was loaded
+
 
 @dataclass(frozen=True)
 class SaveOperations:
@@ -50,7 +53,14 @@ class SaveOperations:
 
     # -- save: both documents ----------------------------------------------------------------------
 
-    def save(self, session: Session, *, overwrite: bool = False, shorten: bool = False) -> None:
+    def save(
+        self,
+        session: Session,
+        *,
+        overwrite: bool = False,
+        shorten: bool = False,
+        on_conflict: OnStale = "raise",
+    ) -> None:
         """Write both documents. The Session is up to date afterwards and can be saved again."""
         self.core.check_writable()
         require_valid_fields(session)
@@ -59,8 +69,17 @@ class SaveOperations:
             pair = self.core.read(location)
             if pair.main is None:
                 self._create(session, pair, overwrite=overwrite)
-            else:
-                self._rewrite(session, pair, overwrite=overwrite, shorten=shorten)
+                return
+            if on_conflict == "merge" and not overwrite and self._is_stale(session, pair):
+                require_no_lost_messages(location, session._origin.dump, session, shorten=shorten)
+                merge_into(session, with_load_state(session_reader.parse(pair)))
+                shorten = True  # the check above compared with what was loaded: a merge adds no deletion
+            self._rewrite(session, pair, overwrite=overwrite, shorten=shorten)
+
+    def _is_stale(self, session: Session, pair: DocumentPair) -> bool:
+        """Whether others changed the session since it was loaded as a whole."""
+        origin: LoadState | None = session._origin
+        return origin is not None and not origin.partial and origin.version != pair.version
 
     def _create(self, session: Session, pair: DocumentPair, *, overwrite: bool) -> None:
         location = pair.location

@@ -63,16 +63,56 @@ def test_current_session_is_extended_and_can_be_saved(store: Store) -> None:
     assert contents(store) == ["msg-0", "one more", "an answer"]
 
 
-def test_stale_session_is_not_extended(store: Store) -> None:
-    """The append itself never conflicts; a later save of the stale copy does (rule 8)."""
+def test_a_stale_session_learns_what_others_did(store: Store) -> None:
+    """The program sees the messages of others after its own append, and can save (rule 8)."""
     session = make_session("s1", messages=1)
     store.save(session)
     store.append("s1", [Message.user("by another writer")])
+    store.update("s1", lambda other: setattr(other, "title", "theirs"))
     store.append(session, ADDED)
-    assert len(session.messages) == 1
-    assert contents(store) == ["msg-0", "by another writer", "one more", "an answer"]
-    with pytest.raises(Conflict, match="changed by another writer"):
+    assert session == store.load("s1")
+    assert [m.content for m in session.messages][:2] == ["msg-0", "by another writer"]
+    assert session.title == "theirs"
+    session.pinned = True
+    store.save(session)
+
+
+def test_a_stale_session_keeps_its_unsaved_changes(store: Store) -> None:
+    session = make_session("s1", messages=1)
+    store.save(session)
+    session.title = "unsaved"
+    store.append("s1", [Message.user("by another writer")])
+    store.append(session, ADDED)
+    assert session.title == "unsaved"
+    assert len(session.messages) == 2 + len(ADDED)
+    store.save(session)
+    loaded = store.load("s1")
+    assert loaded is not None
+    assert loaded.title == "unsaved"
+
+
+def test_a_session_whose_changes_clash_is_left_alone(store: Store) -> None:
+    """The append itself never conflicts; a later save of the stale copy does (rule 8)."""
+    session = make_session("s1", messages=1)
+    store.save(session)
+    session.title = "ours"
+    store.update("s1", lambda other: setattr(other, "title", "theirs"))
+    store.append(session, ADDED)
+    assert (session.title, len(session.messages)) == ("ours", 1)
+    with pytest.raises(Conflict):
         store.save(session)
+
+
+def test_a_session_without_messages_can_be_saved_after_an_append(store: Store) -> None:
+    store.save(make_session("s1", messages=1))
+    session = store.load_runtime("s1")
+    assert session is not None
+    session.title = "unsaved"
+    store.append(session, ADDED)
+    store.save_runtime(session)
+    loaded = store.load("s1")
+    assert loaded is not None
+    assert (loaded.title, len(loaded.messages)) == ("unsaved", 1 + len(ADDED))
 
 
 def test_append_to_an_unknown_session_creates_nothing(store: Store) -> None:
