@@ -20,7 +20,7 @@ import orjson
 from store.documents import attachment_names
 from store.model.index_entry import IndexEntry
 
-RENDERER_VERSION = 2
+RENDERER_VERSION = 3
 
 Message = Mapping[str, Any]  # as parsed from session.json, and validated
 Target = Callable[[str], str]  # reference of an attachment → target of its link; see `quote_path`
@@ -130,6 +130,8 @@ def _heading(message: Message, index: int) -> str:
             parts.append(f"answers {_line(message['tool_call_id'])}")
         if message.get("tool_success") is False:
             parts.append("failed")
+    if known.get("abandoned") is True:
+        parts.append("abandoned")
     if known.get("hidden_from_ui") is True:
         parts.append("hidden")
     if message.get("compressed"):
@@ -145,12 +147,16 @@ def _blocks(message: Message, target: Target) -> Iterator[str]:
         yield _result(content)
     elif content.strip():
         yield _prose(content)
-    for part in message.get("content_parts") or ():
+    parts = message.get("content_parts") or ()
+    texts = [part["text"] for part in parts if part.get("text")]
+    is_joined = content in ("\n\n".join(texts), "\n".join(texts), "".join(texts))  # content repeats the parts
+    for part in parts:
         text, image = part.get("text"), part.get("image_url")
-        if text and text.strip() and text != content:
+        if text and text.strip() and text != content and not is_joined:
             yield _prose(text)
         if image:
-            yield _image(image["url"], target)
+            mime = image.get("mime")  # of an imported file that is not an image
+            yield _image(image["url"], target, is_image=not isinstance(mime, str) or mime.startswith("image/"))
     for read in message.get("image_ocr") or ():
         lines = [line["text"] for line in read.get("lines") or ()]
         if lines:
@@ -159,14 +165,14 @@ def _blocks(message: Message, target: Target) -> Iterator[str]:
         yield _call(call)
 
 
-def _image(url: str, target: Target) -> str:
+def _image(url: str, target: Target, *, is_image: bool) -> str:
     if url[:5].lower() == "data:":
         header, _, payload = url[5:].partition(",")
         return f"*embedded image: {_line(header.partition(';')[0])}, {len(payload) * 3 // 4} bytes*"
     reference = attachment_names.parse_reference(url)
     if reference is None:
         return f"![image]({quote_path(url)})"
-    return f"![{_line(reference[1])}]({target(url)})"
+    return f"{'!' if is_image else ''}[{_line(reference[1])}]({target(url)})"
 
 
 def quote_path(path: str) -> str:

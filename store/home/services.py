@@ -109,7 +109,7 @@ def build_services(core: Core) -> Services:
         trigrams=TrigramIndex(core.disk, core.db),
         names=names,
         moves=Moves(core, names),
-        imports=Imports(core, commits),
+        imports=Imports(core, commits, deleter),
         exports=Exports(core),
         backups=Backups(core),
         restores=Restores(core, commits, dispatcher),

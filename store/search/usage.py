@@ -122,7 +122,10 @@ def _messages(core: Core) -> Iterator[tuple[str, str, int]]:
 
 
 def _records(core: Core) -> Iterator[dict[str, Any] | None]:
-    """Every record once, because a fork copies those of its original. None for an invalid line."""
+    """Every record once, because a fork copies those of its original. None for an invalid line.
+
+    A record that names the API answer it counts is the same in each session that repeats this answer.
+    """
     owners: dict[bytes, Location] = {}
     for location in iter_on_disk(core.disk):
         try:
@@ -130,8 +133,13 @@ def _records(core: Core) -> Iterator[dict[str, Any] | None]:
         except Corrupt:  # not a regular file; `check` reports it
             continue
         for line in file.data.splitlines() if file else ():
-            if line.strip() and owners.setdefault(blake2b(line, digest_size=16).digest(), location) == location:
-                yield _parsed(line)
+            if not line.strip():
+                continue
+            record = _parsed(line)
+            answer = record.get("answer") if record else None
+            key = answer.encode() if isinstance(answer, str) else line
+            if owners.setdefault(blake2b(key, digest_size=16).digest(), location) == location:
+                yield record
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -33,6 +33,7 @@ from store.errors import Busy, Corrupt, InvalidContent, InvalidName, Problem
 from store.layout import Location
 from store.path_kinds import PathKind, classify_path
 from store.sessions import artifacts
+from store.sessions.delete import DeleteOperations
 from store.transfer.digests import HashedChunks
 from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, SourceFile, StateDocument
 from store.transfer.formats.source import Source
@@ -76,6 +77,7 @@ class _Receipt(NamedTuple):
 class Imports:
     core: Core
     commits: Commits
+    deleter: DeleteOperations
 
     def run(
         self,
@@ -138,6 +140,24 @@ class Imports:
             yield from map(_skipped_with_root, tree.children)
         elif is_new:
             yield from self._import_children(tree.children, seen, dry_run=dry_run)
+        elif tree.is_complete and not dry_run and isinstance(root, ImportOutcome) and root.state != "kept":
+            self._remove_moved_children(tree.root, seen)
+
+    def _remove_moved_children(self, root: SessionDraft, seen: dict[Location, str]) -> None:
+        """Delete the children that an earlier import created and whose messages are elsewhere in the tree now.
+
+        A child that was changed here since then stays.
+        """
+        directory = root.location.path(layout.CHILDREN)
+        for entry in self.core.disk.entries(directory) if self.core.disk.stat(directory) else ():
+            child = Location(root.location.root, entry.name)
+            receipt = self._load_receipt(child) if entry.is_dir and child not in seen else None
+            if receipt is None or receipt.format != root.format or self._changed(child, receipt.files):
+                continue
+            main = self.core.disk.read(child.path(layout.SESSION))
+            messages = orjson.loads(main.data)["messages"] if main else []
+            if all(message.get("id") in root.moved for message in messages):
+                self.deleter.delete_one(child)
 
     def _import_children(
         self, children: Iterable[SessionDraft | ImportProblem], seen: dict[Location, str], *, dry_run: bool

@@ -11,6 +11,7 @@ from typing import Any
 
 from store.documents import json_text
 from store.model.timestamp import Timestamp
+from store.transfer.formats.call_logs import TokenCounts, count_of
 from store.transfer.formats.coerce import as_dict, as_str
 from store.transfer.formats.session_builder import SessionBuilder
 
@@ -106,6 +107,17 @@ def _add_image(blocks: BlockContent, block: dict[str, Any], builder: SessionBuil
         return False
     blocks.parts.append({"type": "image_url", "image_url": {"url": url}})
     return set(block) <= {"type", "source"}
+
+
+def token_counts(usage: dict[str, Any]) -> TokenCounts:
+    """The usage member of an API answer."""
+    return TokenCounts(
+        input=count_of(usage.get("input_tokens")),
+        output=count_of(usage.get("output_tokens")),
+        cache_read=count_of(usage.get("cache_read_input_tokens")),
+        cache_write=count_of(usage.get("cache_creation_input_tokens")),
+        reasoning=count_of(as_dict(usage.get("output_tokens_details")).get("thinking_tokens")),
+    )
 
 
 def make_call(id: str, name: str, arguments: Any) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 The current path becomes the session. Every branch off it (a regenerated answer, an edited question) becomes a child
 that starts where it diverges, and a branch of a branch a child of that child. Each message is in exactly one session.
-If a later export has another current path, messages move accordingly. Asset files of the export become attachments of
-the messages that refer to them.
+If a later export has another current path, messages move accordingly, and a branch that became part of the path is
+removed. Asset files of the export become attachments of the messages that refer to them, wherever in a message.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _ROLES = ("user", "assistant", "system", "tool")
 _MIMES = mimetypes.MimeTypes()
 # The member that holds the text, in content that is not a list of parts.
 _TEXT_KEYS = ("text", "result", "content")
+_INSTRUCTION_KEYS = ("user_profile", "user_instructions")
 
 
 def _exports(source: Source) -> list[str]:
@@ -43,7 +44,7 @@ def _exports(source: Source) -> list[str]:
 def recognise(source: Source) -> int | None:
     for name in _exports(source):
         head = source.head(name).lstrip(b"\xef\xbb\xbf \t\r\n")
-        if head.startswith(b"[") and b'"mapping"' in head:
+        if head.startswith((b"[", b"{")) and b'"mapping"' in head:
             return 95
     return None
 
@@ -53,13 +54,21 @@ def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
     for name in _exports(source):
         path = source.display_path(name)
         try:
-            for element in iter_elements(source.iter_chunks(name)):
+            for element in _iter_conversations(source, name):
                 source.done_bytes += len(element.data)
                 yield from _ChatConversation(source, path, element, assets).read()
         except BrokenArray as error:
             yield ImportProblem(path, error.line, f"{error}; the rest of the file is skipped")
         except OSError as error:
             yield read_problem(source, name, error)
+
+
+def _iter_conversations(source: Source, name: str) -> Iterator[Element]:
+    """The conversations of an export; a file with one conversation holds an object."""
+    if source.head(name, 64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        yield Element(1, source.read(name).removeprefix(b"\xef\xbb\xbf"))
+        return
+    yield from iter_elements(source.iter_chunks(name))
 
 
 def _find_assets(source: Source) -> dict[str, str]:
@@ -100,7 +109,7 @@ class _ChatConversation:
             return
         drafts = self._drafts(name, record)
         yield from self.problems
-        yield SessionTree(drafts[0], drafts[1:])
+        yield SessionTree(drafts[0], drafts[1:], is_complete=True)
 
     def _drafts(self, name: str, record: dict[str, Any]) -> list[SessionDraft]:
         """The drafts of the main path and of all branches that have messages."""
@@ -162,6 +171,7 @@ class _ChatConversation:
         rest["author"] = {k: v for k, v in author.items() if not (k == "role" and v == role)}
         rest["parent"] = node.get("parent")
         content = _ChatContent(self, builder, message["content"])
+        content.add_assets(self, builder, message)
         rest["content"] = content.unmapped
         at = parse_time(message.get("create_time"))
         if at is None:
@@ -175,11 +185,16 @@ class _ChatConversation:
             reasoning=content.reasoning or None,
             content_parts=content.parts if any(part["type"] != "text" for part in content.parts) else None,
         )
+        if role == "tool" and as_str(author.get("name")):
+            builder.note(builder.messages[-1], "tool_name", author["name"])
         model = as_str(as_dict(message.get("metadata")).get("model_slug"))
         builder.model = model or builder.model
 
-    def store_asset(self, builder: SessionBuilder, pointer: str) -> str | None:
-        """Attach the asset a pointer refers to and return its reference; None if the export lacks it."""
+    def store_asset(self, builder: SessionBuilder, pointer: str) -> dict[str, str] | None:
+        """Attach the asset a pointer refers to and return its reference; None if the export lacks it.
+
+        The type is stated for a file that is not an image.
+        """
         match = _ASSET.match(pointer.rpartition("//")[2])
         path = self.assets.get(match[1]) if match else None
         if path is None:
@@ -189,7 +204,9 @@ class _ChatConversation:
         except (OSError, InvalidContent) as error:
             self.problems.append(ImportProblem(self.source.display_path(path), None, str(error)))
             return None
-        return builder.attach(data, _MIMES.guess_type(path)[0] or _guess_mime(data))
+        mime = _MIMES.guess_type(path)[0] or _guess_mime(data)
+        kind = {} if mime.startswith("image/") else {"mime": mime}
+        return {"url": builder.attach(data, mime), **kind}
 
 
 def _apply_record(builder: SessionBuilder, record: dict[str, Any]) -> None:
@@ -207,6 +224,7 @@ class _ChatContent:
 
     def __init__(self, conversation: _ChatConversation, builder: SessionBuilder, content: dict[str, Any]) -> None:
         self.parts: list[dict[str, Any]] = []
+        self._assets: set[str] = set()  # attached to this message
         self.reasoning = "\n\n".join(_render_thought(thought) for thought in as_list(content.get("thoughts")))
         self.unmapped = {
             k: v for k, v in content.items() if v is not None and not (k == "content_type" and v == "text")
@@ -221,6 +239,10 @@ class _ChatContent:
                 self.parts.append({"type": "text", "text": content[key]})
                 del self.unmapped[key]
                 return
+        for key in _INSTRUCTION_KEYS:  # custom instructions have one text each for the two questions asked
+            if isinstance(content.get(key), str):
+                self.parts.append({"type": "text", "text": content[key]})
+                del self.unmapped[key]
 
     def _add_part(self, conversation: _ChatConversation, builder: SessionBuilder, part: Any) -> bool:
         """Add one part; True if it is mapped completely."""
@@ -229,15 +251,39 @@ class _ChatContent:
             return True
         pointer = as_str(as_dict(part).get("asset_pointer"))
         if pointer:
-            url = conversation.store_asset(builder, pointer) or pointer
-            self.parts.append({"type": "image_url", "image_url": {"url": url}})
+            self._add_asset(pointer, conversation.store_asset(builder, pointer) or {"url": pointer})
         elif isinstance(as_dict(part).get("text"), str):
             self.parts.append({"type": "text", "text": part["text"]})
         return False
 
+    def add_assets(self, conversation: _ChatConversation, builder: SessionBuilder, message: dict[str, Any]) -> None:
+        """Attach the files of the export that any other member of the message names: uploads, voices, plots."""
+        for pointer in _iter_strings(message):
+            match = _ASSET.match(pointer.rpartition("//")[2])
+            if match and match[1] in conversation.assets and match[1] not in self._assets:
+                asset = conversation.store_asset(builder, pointer)
+                if asset is not None:
+                    self._add_asset(pointer, asset)
+
+    def _add_asset(self, pointer: str, asset: dict[str, str]) -> None:
+        match = _ASSET.match(pointer.rpartition("//")[2])
+        if match:
+            self._assets.add(match[1])
+        self.parts.append({"type": "image_url", "image_url": asset})
+
     @property
     def text(self) -> str:
         return "\n\n".join(part["text"] for part in self.parts if part["type"] == "text")
+
+
+def _iter_strings(value: Any) -> Iterator[str]:
+    """All strings in a value that may name an asset. The text of a message is long, and names none."""
+    if isinstance(value, str):
+        if len(value) < 200:
+            yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _iter_strings(part)
 
 
 def _render_thought(thought: Any) -> str:
@@ -247,6 +293,9 @@ def _render_thought(thought: Any) -> str:
 def _guess_mime(data: bytes) -> str:
     """The MIME type by magic bytes: newer exports name every file .dat."""
     signs = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
+    if data.startswith(b"RIFF") and data[8:12] == b"WAVE":
+        return "audio/wav"
+    signs[b"%PDF"] = "application/pdf"
     return next((mime for sign, mime in signs.items() if data.startswith(sign)), attachment_names.OCTET_STREAM)
 
 

@@ -1,13 +1,13 @@
 """Claude Code sessions: `~/.claude/projects/<project>/<session>.jsonl`, one record per line, and their sub-agents.
 
-Every user, assistant and system record becomes a message in file order, including abandoned branches; `parentUuid`
-stays with the message. Sub-agents become children. They are found in the lines of the session (`isSidechain`), next to
-it (`agent-*.jsonl`) or below it (`<session>/subagents/`). Other files below `<session>/`, such as long tool results,
-become attachments.
+Sub-agents become children. They are found in the lines of the session (`isSidechain`), next to it (`agent-*.jsonl`) or
+below it (`<session>/subagents/`). Other files below `<session>/`, such as long tool results, become attachments. A file
+that continues another one, by a copy of its records or as a fork, is linked to it. `claude_records` reads the lines.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -16,31 +16,35 @@ import orjson
 
 from store.errors import InvalidContent
 from store.layout import Location
-from store.model.timestamp import Timestamp
-from store.transfer.formats.anthropic_blocks import add_results, read_blocks
-from store.transfer.formats.coerce import BadRecord, as_dict, as_str, make_id, make_title, parse, parse_time
-from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree, read_problem
-from store.transfer.formats.session_builder import SessionBuilder, parse_line
-from store.transfer.formats.source import Line, Source
+from store.transfer.formats.claude_records import AGENT, NAME, ClaudeReader
+from store.transfer.formats.coerce import BadRecord, as_dict, as_str, make_id, make_title, parse
+from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree
+from store.transfer.formats.session_builder import SessionBuilder
+from store.transfer.formats.source import Source
 
-NAME = "claude-code"
-_AGENT = "agent-"
-# The same in nearly every line of a session: stored once, and with a message only if it differs.
-_ENVELOPE = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint", "slug", "isSidechain", "agentId")
-_MAPPED = {"type", "uuid", "timestamp", "message"}
-_SIGNATURE_KEYS = (b'"sessionId"', b'"leafUuid"', b'"parentUuid"', b'"isSidechain"')
+# Of records without a message, which a session without a conversation consists of.
+_OTHER_KINDS = re.compile(
+    rb'"type":\s*"(summary|mode|permission-mode|file-history-snapshot|queue-operation|custom-title|ai-title'
+    rb'|last-prompt|agent-name|attachment|system)"'
+)
+_ANSWER = re.compile(rb'"id":\s*"(msg_[^"]+)"')
+_TIME = re.compile(rb'"timestamp":\s*"([^"]+)"')
+_FORK = re.compile(rb'"forkedFrom":\s*\{[^{}]*"sessionId":\s*"([^"]+)"')
 
 
 # -- session files -----------------------------------------------------------------------------
 
 
 def _projects(source: Source) -> list[str]:
-    """The directories that contain session files: the source itself, or its subdirectories."""
-    if source.name is not None or _transcripts(source, ""):
+    """The directories that contain session files: below projects/, the source itself, or its subdirectories."""
+    if source.name is not None:
         return [""]
-    base = "projects/" if source.is_dir("projects") else ""
-    names = source.directories(base.rstrip("/"))
-    return [f"{base}{name}" for name in names if _transcripts(source, f"{base}{name}")]
+    if source.is_dir("projects"):
+        names = [f"projects/{name}" for name in source.directories("projects")]
+        return [name for name in names if _transcripts(source, name)]
+    if any(_is_session(source, name) for name in _transcripts(source, "")):
+        return [""]
+    return [name for name in source.directories() if _transcripts(source, name)]
 
 
 def _transcripts(source: Source, directory: str) -> list[str]:
@@ -54,17 +58,36 @@ def _join(directory: str, name: str) -> str:
 def recognise(source: Source) -> int | None:
     for directory in _projects(source):
         for name in _transcripts(source, directory):
-            if name.startswith("rollout-"):
-                continue
-            for line in source.head(_join(directory, name)).splitlines()[:20]:
-                if _is_record(line):
-                    return 90
+            if _is_session(source, _join(directory, name)):
+                return 90
     return None
 
 
+def _is_session(source: Source, path: str) -> bool:
+    """Whether a file begins with records of Claude Code. Other agents use some of the same member names."""
+    return any(_is_record(line) for line in source.head(path).splitlines()[:20])
+
+
 def _is_record(line: bytes) -> bool:
-    """Whether a line looks like a record. Not parsed: the head of a file may end within its first line."""
-    return line.startswith(b"{") and any(key in line for key in _SIGNATURE_KEYS)
+    """Whether a line is a record. The last line of a head is incomplete: its members are searched as text."""
+    if not line.startswith(b"{"):
+        return False
+    try:
+        record = as_dict(orjson.loads(line))
+    except orjson.JSONDecodeError:
+        return b'"parentUuid"' in line and b'"isSidechain"' in line
+    if "parentUuid" in record and "isSidechain" in record:
+        return True
+    message = as_dict(record.get("message"))
+    if record.get("type") in ("user", "assistant") and {"role", "content"} <= message.keys():
+        return "sessionId" in record or "uuid" in record
+    return record.get("type") == "summary" and "leafUuid" in record
+
+
+def _is_without_conversation(source: Source, path: str) -> bool:
+    """Whether a file has only records of Claude Code that are not messages, or nothing at all."""
+    lines = [line for line in source.head(path).splitlines()[:20] if line.strip()]
+    return all(line.startswith(b"{") and _OTHER_KINDS.search(line) for line in lines)
 
 
 # -- one session and its sub-agents --------------------------------------------------------------------
@@ -81,14 +104,15 @@ class _Agent(NamedTuple):
 def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
     for directory in _projects(source):
         names = _transcripts(source, directory)
-        roots = [name for name in names if not name.startswith(_AGENT)]
-        agent_files = _find_agent_files(source, directory, [name for name in names if name.startswith(_AGENT)])
+        roots = [name for name in names if not name.startswith(AGENT)]
+        agent_files = _find_agent_files(source, directory, [name for name in names if name.startswith(AGENT)])
+        origins = _find_origins(source, directory, roots)
         for name in roots:
             stem = name.removesuffix(".jsonl")
-            yield from _read_tree(source, directory, stem, agent_files.pop(stem, []))
+            yield from _read_tree(source, directory, stem, agent_files.pop(stem, []), origins)
         for agents in agent_files.values():  # their session file is missing: each becomes a root
             for agent in agents:
-                yield from _read_tree(source, directory, agent.stem, [])
+                yield from _read_tree(source, directory, agent.stem, [], {})
 
 
 def _find_agent_files(source: Source, directory: str, names: list[str]) -> dict[str, list[_Agent]]:
@@ -108,27 +132,75 @@ def _find_agent_files(source: Source, directory: str, names: list[str]) -> dict[
     return found
 
 
+def _find_origins(source: Source, directory: str, names: list[str]) -> dict[str, str]:
+    """The session each file continues: the oldest other file with the same first answer.
+
+    Versions before 2.0 copy all records into a new file at each resume, with the ids of the answers unchanged.
+    """
+    same: dict[bytes, list[tuple[bytes, str]]] = {}
+    for name in names:
+        head = source.head(_join(directory, name))
+        answer, at = _ANSWER.search(head), _TIME.search(head)
+        if answer and at:
+            same.setdefault(answer[1], []).append((at[1], name.removesuffix(".jsonl")))
+    found: dict[str, str] = {}
+    for files in same.values():
+        origin = min(files)[1]
+        found |= {stem: origin for _, stem in files if stem != origin}
+    return found
+
+
 def _read_tree(
-    source: Source, directory: str, stem: str, agents: list[_Agent]
+    source: Source, directory: str, stem: str, agents: list[_Agent], origins: dict[str, str]
 ) -> Iterator[SessionTree | ImportProblem]:
     path = _join(directory, f"{stem}.jsonl")
-    reader = _ClaudeReader(source, path, Location(make_id(NAME, stem)), stem)
-    yield from reader.read()
-    if not reader.lines:
-        yield ImportProblem(source.display_path(path), None, "no records")
-        return
     below = [*source.iter_files(_join(directory, stem))] if source.is_dir(_join(directory, stem)) else []
-    inside = [path for path in below if _is_agent(path)]
+    agents = [*agents, *(_read_agent_meta(source, path) for path in below if _is_agent(path))]
+    reader = ClaudeReader(source, path, Location(make_id(NAME, stem)), stem)
+    reader.read()
+    if reader.is_broken or not (reader.has_messages or (agents and _is_without_conversation(source, path))):
+        yield from _explain_empty(source, path, reader)
+        for agent in agents:
+            yield from _read_lone_agent(source, agent)
+        return
+    yield from reader.problems
     for other in (path for path in below if not _is_agent(path)):
         name = other.removeprefix(_join(directory, stem) + "/")
         reader.root.attach_file(name, lambda other=other: source.iter_chunks(other))  # type: ignore[misc]
-    agents = [*agents, *(_read_agent_meta(source, path) for path in inside)]
+    _link_origin(source, reader, path, origins.get(stem))
     yield SessionTree(reader.draft(), _read_children(source, reader, agents))
+
+
+def _explain_empty(source: Source, path: str, reader: ClaudeReader) -> Iterator[ImportProblem]:
+    """A session that was opened and left without a prompt is not a problem; a file of another kind is."""
+    if reader.is_broken:
+        yield from reader.problems
+    elif not _is_without_conversation(source, path):
+        yield ImportProblem(source.display_path(path), None, "not a Claude Code session; not imported")
+
+
+def _read_lone_agent(source: Source, agent: _Agent) -> Iterator[SessionTree | ImportProblem]:
+    """A sub-agent whose session has no conversation becomes a root."""
+    reader = ClaudeReader(source, agent.path, Location(make_id(NAME, agent.stem)), agent.stem)
+    reader.read()
+    if reader.has_messages:
+        yield from reader.problems
+        yield SessionTree(reader.draft())
+    else:
+        yield from _explain_empty(source, agent.path, reader)
+
+
+def _link_origin(source: Source, reader: ClaudeReader, path: str, origin: str | None) -> None:
+    fork = _FORK.search(source.head(path))
+    if fork is not None:
+        reader.root.forked_from = make_id(NAME, fork[1].decode(errors="replace"))
+    elif origin is not None:
+        reader.root.resumed_from = make_id(NAME, origin)
 
 
 def _is_agent(path: str) -> bool:
     name = path.rpartition("/")[2]
-    return name.startswith(_AGENT) and name.endswith(".jsonl")
+    return name.startswith(AGENT) and name.endswith(".jsonl")
 
 
 def _read_agent_meta(source: Source, path: str) -> _Agent:
@@ -138,27 +210,29 @@ def _read_agent_meta(source: Source, path: str) -> _Agent:
     return _Agent(path, path.rpartition("/")[2].removesuffix(".jsonl"), as_dict(meta))
 
 
-def _read_children(source: Source, root: _ClaudeReader, agents: list[_Agent]) -> Iterator[SessionDraft | ImportProblem]:
-    fallback = root.fallback()
-    for child in root.sidechains.values():
-        yield child.build(fallback=fallback)
+def _read_children(source: Source, root: ClaudeReader, agents: list[_Agent]) -> Iterator[SessionDraft | ImportProblem]:
+    yield from root.iter_sidechains()
     stems = {agent.stem for agent in agents}
+    spawned = dict(root.spawned)
     for agent in agents:
         location = Location(root.location.root, make_id(NAME, agent.stem))
-        reader = _ClaudeReader(source, agent.path, location, agent.stem)
-        yield from reader.read()
+        reader = ClaudeReader(source, agent.path, location, agent.stem)
+        reader.read()
         _apply_agent_meta(reader.root, agent.meta, stems)
-        if reader.lines:
+        reader.root.spawned_by = spawned.get(agent.stem.removeprefix(AGENT))
+        spawned |= reader.spawned
+        if reader.has_messages:
+            yield from reader.problems
             yield reader.draft()
         else:
-            yield ImportProblem(source.display_path(agent.path), None, "no records")
+            yield from _explain_empty(source, agent.path, reader)
 
 
 def _apply_agent_meta(child: SessionBuilder, meta: dict[str, Any], stems: set[str]) -> None:
     """Apply the metadata file of a sub-agent."""
     child.title = make_title(as_str(meta.get("description"))) or child.title
     child.subagent_type = as_str(meta.get("agentType")) or None
-    above = f"{_AGENT}{as_str(meta.get('parentAgentId'))}"
+    above = f"{AGENT}{as_str(meta.get('parentAgentId'))}"
     if above in stems:
         child.parent = make_id(NAME, above)
     depth = meta.get("spawnDepth")
@@ -166,147 +240,6 @@ def _apply_agent_meta(child: SessionBuilder, meta: dict[str, Any], stems: set[st
         child.depth = depth
     if meta:
         child.add_metadata("agent", meta)
-
-
-# -- the lines of one file ---------------------------------------------------------------------------------
-
-
-class _ClaudeReader:
-    """Read one file into one session, and into a child for each sidechain in the file of a root."""
-
-    root: SessionBuilder
-    sidechains: dict[str, SessionBuilder]
-
-    def __init__(self, source: Source, path: str, location: Location, stem: str) -> None:
-        self.source = source
-        self.path = path
-        self.location = location
-        self.lines = 0
-        self.sidechains = {}
-        self.root = SessionBuilder(NAME, location, source.display_path(path), stem)
-        self._titles: list[tuple[str, str]] = []  # (uuid of the summarised message, title)
-        self._custom = ""
-        self._chains: dict[str, str] = {}  # uuid of a sidechain line → name of the sidechain
-        self._envelopes: dict[str, dict[str, Any]] = {}
-        self._uuids: set[str] = set()
-
-    def fallback(self) -> Timestamp:
-        return Timestamp.from_ns(self.source.mtime_ns(self.path))
-
-    def read(self) -> Iterator[ImportProblem]:
-        path = self.source.display_path(self.path)
-        try:
-            for line in self.source.iter_lines(self.path):
-                self.lines += 1
-                try:
-                    self._read_line(line)
-                except BadRecord as error:
-                    yield ImportProblem(path, line.number, str(error))
-        except OSError as error:
-            self.lines = 0
-            yield read_problem(self.source, self.path, error)
-
-    def _read_line(self, line: Line) -> None:
-        raw, record, exact = parse_line(self.root, line)
-        builder = self._builder_for(record)
-        if not exact:
-            builder.keep_raw(raw)
-        self._add_record(builder, record, raw, line.number)
-
-    def _builder_for(self, record: dict[str, Any]) -> SessionBuilder:
-        """The builder for a record: that of its sidechain, or the root's. A sub-agent file is one session."""
-        if self.location.child is not None or record.get("isSidechain") is not True or self._is_agent_file():
-            return self.root
-        uuid, parent, agent = (as_str(record.get(key)) for key in ("uuid", "parentUuid", "agentId"))
-        chain = f"{_AGENT}{agent}" if agent else self._chains.get(parent) or f"sidechain-{uuid}"
-        self._chains[uuid] = chain
-        if chain not in self.sidechains:
-            place = Location(self.location.root, make_id(NAME, chain))
-            self.sidechains[chain] = SessionBuilder(NAME, place, self.root.path, chain)
-        return self.sidechains[chain]
-
-    def _is_agent_file(self) -> bool:
-        return self.root.source_id.startswith(_AGENT)
-
-    def _add_record(self, builder: SessionBuilder, record: dict[str, Any], raw: bytes, number: int) -> None:
-        kind, at = record.get("type"), parse_time(record.get("timestamp"))
-        envelope = self._envelopes.setdefault(builder.location.id, {})
-        for key in _ENVELOPE:
-            if key in record:
-                envelope.setdefault(key, record[key])
-        builder.add_time(at)
-        self._uuids.add(as_str(record.get("uuid")))
-        message = record.get("message")
-        if kind in ("user", "assistant") and isinstance(message, dict):
-            self._add_message(builder, record, message, at, raw, number)
-        elif kind == "system" and isinstance(record.get("content"), str):
-            rest = _unmapped(record, envelope, _MAPPED | {"content"})
-            builder.add_message(
-                "system",
-                record["content"],
-                id=_id(record, number),
-                at=at,
-                rest={"type": kind, **rest},
-                raw=raw,
-            )
-        else:
-            self._read_title(record)
-            builder.keep_raw(raw)
-
-    def _read_title(self, record: dict[str, Any]) -> None:
-        if record.get("type") == "summary":
-            self._titles.append((as_str(record.get("leafUuid")), as_str(record.get("summary"))))
-        elif record.get("type") in ("custom-title", "ai-title"):
-            self._custom = as_str(record.get("customTitle")) or as_str(record.get("aiTitle")) or self._custom
-
-    def _add_message(
-        self,
-        builder: SessionBuilder,
-        record: dict[str, Any],
-        message: dict[str, Any],
-        at: Timestamp | None,
-        raw: bytes,
-        number: int,
-    ) -> None:
-        blocks = read_blocks(message.get("content"), builder)
-        rest = {**_unmapped(record, self._envelopes[builder.location.id], _MAPPED), **blocks.unmapped()}
-        inner = {key: value for key, value in message.items() if key not in ("role", "content")}
-        if message.get("role") != record["type"]:
-            inner["role"] = message.get("role")
-        if inner:
-            rest["message"] = inner
-        if at is None and record.get("timestamp") is not None:
-            rest["timestamp"] = record["timestamp"]
-        id = _id(record, number)
-        add_results(builder, blocks, id, at, rest=rest, raw=raw)
-        if blocks.results and not (blocks.texts or blocks.parts or blocks.calls or blocks.thinking):
-            return
-        own = {} if blocks.results else rest
-        builder.add_message(record["type"], blocks.content, id=id, at=at, rest=own, raw=raw, **blocks.members())
-        model = as_str(message.get("model"))
-        if record["type"] == "assistant" and model and not model.startswith("<"):
-            builder.model = model
-
-    def draft(self) -> SessionDraft:
-        known = [title for leaf, title in self._titles if leaf in self._uuids]
-        self.root.title = make_title(self._custom or (known[-1] if known else "")) or self.root.title
-        for builder in (self.root, *self.sidechains.values()):
-            envelope = self._envelopes.get(builder.location.id, {})
-            builder.workspace = as_str(envelope.get("cwd"))
-            builder.add_metadata("envelope", envelope or None)
-        return self.root.build(fallback=self.fallback())
-
-
-def _id(record: dict[str, Any], number: int) -> str:
-    return as_str(record.get("uuid")) or f"line-{number}"
-
-
-def _unmapped(record: dict[str, Any], envelope: dict[str, Any], mapped: set[str]) -> dict[str, Any]:
-    return {
-        key: value
-        for key, value in record.items()
-        if key not in mapped and not (key in envelope and envelope[key] == value)
-    }
 
 
 FORMAT = Format(

@@ -52,6 +52,24 @@ def parse(raw: bytes) -> Parsed:
     return Parsed(value, exact)
 
 
+def split_objects(raw: bytes) -> list[dict[str, Any]]:
+    """The objects in a line that holds several; none if anything else is in it."""
+    decoder, found, at = json.JSONDecoder(parse_constant=_reject_constant), [], 0
+    try:
+        text = raw.decode().strip()
+        while at < len(text):
+            if text[at].isspace():
+                at += 1
+                continue
+            value, at = decoder.raw_decode(text, at)
+            if not isinstance(value, dict) or is_too_deep(value):
+                return []
+            found.append(orjson.loads(orjson.dumps(value)))  # rejects what a document cannot hold
+    except (ValueError, TypeError, RecursionError):
+        return []
+    return found if len(found) > 1 else []
+
+
 def _parse_leniently(raw: bytes, error: orjson.JSONDecodeError) -> Any:
     """Parse JSON with lone surrogates. Anything else the strict parser rejects is rejected here too."""
     reason = BadRecord(error.msg, error.lineno, error.colno)

@@ -74,6 +74,8 @@ class SessionTree(NamedTuple):
 
     root: SessionDraft
     children: Iterable[SessionDraft | ImportProblem] = ()
+    # No other child of this root came from the source: one imported earlier whose messages have moved is removed.
+    is_complete: bool = False
 
 
 class StateDocument(NamedTuple):

@@ -20,11 +20,14 @@ from store.documents import attachment_names
 from store.documents import json_text as codec
 from store.layout import Location
 from store.model.timestamp import Timestamp
-from store.transfer.formats.coerce import BadRecord, make_title, parse, to_text, without_surrogates
+from store.transfer.formats.call_logs import CallLogs
+from store.transfer.formats.coerce import BadRecord, make_title, parse, split_objects, to_text, without_surrogates
 from store.transfer.formats.importer import SessionDraft, SourceFile
+from store.transfer.formats.prompt_title import title_of_command, title_of_prompt
 from store.transfer.formats.source import MAX_LINE_BYTES, Line
 
 RECORDS = "records"
+INTERRUPTION = "[Request interrupted"  # how Claude Code begins the notice of an interruption
 MAX_UNMAPPED_BYTES = 32 * 1024  # per message; a record with more is kept in records.jsonl
 
 
@@ -42,10 +45,17 @@ class SessionBuilder:
         self.messages = []
         self.metadata = {}
         self.title = self.model = self.workspace = ""
+        self.git_branch = ""
         self.parent: str | None = None
         self.depth = 1
         self.project_id: str | None = None
         self.subagent_type: str | None = None
+        self.forked_from: str | None = None
+        self.resumed_from: str | None = None  # the session whose messages this one repeats and continues
+        self.spawned_by: str | None = None  # the tool call that started this sub-agent
+        self.status: str | None = None  # of the last run; None: derived from the last messages
+        self.logs = CallLogs()
+        self._prompt_title = self._command_title = ""
         self._times: list[Timestamp] = []
         self._ids: set[str] = set()
         self._files: dict[str, SourceFile] = {}
@@ -62,11 +72,18 @@ class SessionBuilder:
         at: Timestamp | None = None,
         rest: dict[str, Any] | None = None,
         raw: bytes | None = None,
+        is_generated: bool = False,
         **members: Any,
     ) -> None:
-        """Add a message. `rest` holds the unmapped members of its record, `raw` is the whole record."""
+        """Add a message. `rest` holds the unmapped members of its record, `raw` is the whole record.
+
+        `is_generated` marks a user message that no person typed: it gives the session no title.
+        """
         message: dict[str, Any] = {"id": self._unique(id), "role": role, "content": content}
         message |= {name: value for name, value in members.items() if value is not None}
+        if role == "user" and not is_generated and not self._prompt_title:
+            self._prompt_title = title_of_prompt(content)
+            self._command_title = self._command_title or title_of_command(content)
         if role == "assistant" and not (content and "tool_calls" not in message):
             message["phase"] = "commentary"  # empty, or with tool calls: not a final answer
         if at is not None:
@@ -74,7 +91,19 @@ class SessionBuilder:
             self._times.append(at)
         if rest:
             message["metadata"] = {self.format: self._unmapped(rest, raw)}
+        self._log_calls(message, at)
         self.messages.append(message)
+
+    def _log_calls(self, message: dict[str, Any], at: Timestamp | None) -> None:
+        for call in message.get("tool_calls") or ():
+            self.logs.add_call(call, at)
+        if message["role"] == "tool" and "tool_call_id" in message:
+            success = message.get("tool_success") is not False
+            self.logs.add_result(message["tool_call_id"], message["content"], at, success=success)
+
+    def note(self, message: dict[str, Any], key: str, value: Any) -> None:
+        """Set a member in the metadata of a message: what the store knows of it, apart from its record."""
+        message.setdefault("metadata", {})[key] = value
 
     def _unique(self, wanted: str) -> str:
         """Make a message id unique: a source may repeat one."""
@@ -143,6 +172,8 @@ class SessionBuilder:
         if self._records:
             data = b"\n".join(self._records) + b"\n"
             self.add_file(f"{layout.ATTACHMENTS}/{RECORDS}.jsonl", lambda: (data,))
+        for name, lines in self.logs.files().items():
+            self.add_file(name, lambda lines=lines: (lines,))  # type: ignore[misc]
         main = codec.render(self._document(fallback))
         self.messages, self._records = [], []  # free them: a long session should not be in memory twice
         return SessionDraft(
@@ -180,12 +211,20 @@ class SessionBuilder:
     def _metadata_members(self, document: dict[str, Any]) -> dict[str, Any]:
         """`runtime_metadata`, its copy in `metadata` for older agents, and `workspace`."""
         runtime = {
+            "last_run_status": self.status or self._derive_status(),
             "subagent_type": self.subagent_type,
             "workspace_path": self.workspace or None,
-            "project_id": self.project_id,
+            "project_id": self.project_id or self.workspace.rstrip("/").rpartition("/")[2] or None,
         }
         runtime = {key: value for key, value in runtime.items() if value is not None}
         metadata = {**self.metadata, **runtime, "imported_from": self.format}
+        known = {
+            "git_branch": self.git_branch,
+            "forked_from": self.forked_from,
+            "resumed_from": self.resumed_from,
+            "spawned_by": self.spawned_by,
+        }
+        metadata |= {key: value for key, value in known.items() if value}
         control: dict[str, Any] = {"metadata": metadata}
         if runtime:
             control["runtime_metadata"] = runtime
@@ -193,12 +232,29 @@ class SessionBuilder:
             control["workspace"] = self.workspace
         return control
 
+    def _derive_status(self) -> str | None:
+        """The status of the last run: running until the agent has answered the last prompt or tool result."""
+        said = [message for message in reversed(self.messages) if message["role"] != "system"]
+        if not said:
+            return None
+        last = said[0]
+        if last["role"] == "user" and last["content"].startswith(INTERRUPTION):
+            return "cancelled"
+        is_answer = last["role"] == "assistant" and last["content"] and "tool_calls" not in last
+        return "completed" if is_answer else "running"
+
     def _derive_title(self) -> str:
-        """A title from the first user message, or else any message. Text starting with `<` comes from a program."""
-        texts = [m["content"] for m in self.messages if m["content"].strip()]
-        asked = [m["content"] for m in self.messages if m["role"] == "user" and m["content"].strip()]
-        typed = [text for text in asked if not text.lstrip().startswith("<")]
-        first = next(iter([*typed, *asked, *texts]), "")
+        """A title from the first prompt a person typed, else from a slash command, else from any message."""
+        typed = self._prompt_title or self._command_title
+        if typed:
+            return typed
+        answers = (m["content"] for m in self.messages if m["role"] == "assistant")
+        texts = (m["content"] for m in self.messages)
+        found = (title for text in (*answers, *texts) if (title := title_of_prompt(text) or ""))
+        return next(found, "") or self._fallback_title()
+
+    def _fallback_title(self) -> str:
+        first = next((m["content"] for m in self.messages if m["content"].strip()), "")
         return make_title(first) or f"{self.format} {self.source_id}"[:80]
 
 
@@ -208,8 +264,11 @@ class ParsedLine(NamedTuple):
     exact: bool  # as in `coerce.Parsed`
 
 
-def parse_line(builder: SessionBuilder, line: Line) -> ParsedLine:
-    """Parse one line of a JSONL file. A line that is not a JSON object raises BadRecord and is kept as raw text."""
+def parse_line(builder: SessionBuilder, line: Line) -> list[ParsedLine]:
+    """Parse one line of a JSONL file: one object, or several that a lost newline joined.
+
+    A line that holds anything else raises BadRecord and is kept as raw text.
+    """
     if line.data is None:
         raise BadRecord(f"line longer than {MAX_LINE_BYTES >> 20} MiB; skipped")
     try:
@@ -217,6 +276,9 @@ def parse_line(builder: SessionBuilder, line: Line) -> ParsedLine:
         if not isinstance(record, dict):
             raise BadRecord("expected an object")
     except BadRecord as error:
+        joined = split_objects(line.data)
+        if joined:
+            return [ParsedLine(orjson.dumps(record), record, exact=True) for record in joined]
         builder.keep_raw(line.data)
         raise BadRecord(f"{error}; kept as raw text in {RECORDS}.jsonl") from None
-    return ParsedLine(line.data, record, exact)
+    return [ParsedLine(line.data, record, exact)]

@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NamedTuple, Self
+from typing import IO, BinaryIO, NamedTuple, Self, cast
 
 from store.disk.disk import Disk
 from store.disk.file import DirEntry
@@ -162,8 +163,8 @@ class Source:
                 yield chunk
 
     def iter_lines(self, path: str) -> Iterator[Line]:
-        """Yield the lines of a file that are not blank."""
-        with self.open_file(path) as file:
+        """Yield the lines of a file that are not blank. A file named `.zst` is decompressed."""
+        with self.open_file(path) as raw, _decompressed(raw, path) as file:
             number = 0
             while line := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
@@ -174,8 +175,26 @@ class Source:
                 elif line.strip():
                     yield Line(number, line.rstrip(b"\r\n"))
 
-    def _skip_line(self, file: BinaryIO) -> None:
+    def _skip_line(self, file: IO[bytes]) -> None:
         while chunk := file.readline(_CHUNK_BYTES):
             self.done_bytes += len(chunk)
             if chunk.endswith(b"\n"):
                 return
+
+
+@contextmanager
+def _decompressed(file: BinaryIO, path: str) -> Iterator[IO[bytes]]:
+    """The content of a file, decompressed if its name says that it is compressed."""
+    if not path.endswith(".zst"):
+        yield file
+        return
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+
+    try:
+        with zstd.open(file, "rb") as plain:
+            yield cast("IO[bytes]", plain)
+    except (zstd.ZstdError, EOFError) as error:
+        raise OSError(errno.EIO, f"cannot be decompressed: {error}", path) from None

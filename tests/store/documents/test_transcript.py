@@ -181,3 +181,11 @@ def test_one_line_object_in_tool_output_is_formatted() -> None:
         "\n## [0] tool\n\n- ok: true\n- out:\n\n```\na\nb\n```\n"
     )
     assert piece(role="tool", content=" ") == "\n## [0] tool\n\n*(no output)*\n"
+
+
+def test_text_parts_that_the_content_joins_are_shown_once() -> None:
+    """An importer joins several text parts as the content, and keeps the parts."""
+    parts = [{"type": "text", "text": "first part"}, {"type": "text", "text": "second part"}]
+    message = {"role": "tool", "content": "first part\n\nsecond part", "content_parts": parts}
+    shown = transcript.render_message(message, 0, str)
+    assert shown.count("first part") == shown.count("second part") == 1

@@ -88,7 +88,7 @@ def test_local_file_is_not_overwritten_by_a_new_source_file(store: Store, claude
 
 def test_file_with_non_unicode_name_is_imported(store: Store, tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
-    write_lines(tmp_path / "p/fine.jsonl", [{"type": "mode", "sessionId": "x"}])
+    write_lines(tmp_path / "p/fine.jsonl", [claude_line("user", "u1", TURN, "00:00")])
     (tmp_path / "p/fine.jsonl").rename(os.fsdecode(os.fsencode(tmp_path / "p") + b"/n\xff.jsonl"))
     for state in ("new", "unchanged"):
         assert store.imports.run(str(tmp_path / "p")).counts == {state: 1}

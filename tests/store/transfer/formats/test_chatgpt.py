@@ -162,3 +162,74 @@ def test_every_node_is_in_exactly_one_chain(mapping: dict[str, dict[str, Any]], 
     assert all(chain.parent in chains[:i] for i, chain in enumerate(chains) if i)
     if isinstance(current, str) and current in mapping:
         assert chains[0].nodes[-1] == current
+
+
+def test_files_named_anywhere_in_a_message_are_attached(store: Store, tmp_path: Path) -> None:
+    """Uploads, one's own voice, and plots of the code interpreter are not in the parts of a message."""
+    conversation = chat_conversation()
+    upload = {"attachments": [{"id": "file-Pdf1", "name": "plan.pdf", "mime_type": "application/pdf"}]}
+    plot = {"aggregate_result": {"messages": [{"message_type": "image", "image_url": "file-service://file-Plot1"}]}}
+    conversation["mapping"]["q"]["message"]["metadata"] = upload
+    conversation["mapping"]["a2"]["message"]["metadata"] = plot
+    voice = {"content_type": "real_time_user_audio_video_asset_pointer"}
+    voice["audio_asset_pointer"] = {"asset_pointer": "sediment://file_00ab", "format": "wav"}  # type: ignore[assignment]
+    conversation["mapping"]["t2"]["message"]["content"] = {"content_type": "multimodal_text", "parts": [voice]}
+    export = make_chatgpt(tmp_path / "export", conversation)
+    (export / "file-Pdf1-plan.pdf").write_bytes(b"%PDF-1.7")
+    (export / "file-Plot1.png").write_bytes(PNG)
+    (export / "audio").mkdir()
+    (export / "audio/file_00ab.wav").write_bytes(b"RIFF0000WAVE")
+    assert store.imports.run(str(export)).problems == []
+    session = store.load(CHAT_ID)
+    assert session is not None
+
+    def mime(url: str) -> str:
+        attached = store.attachments.resolve(url)
+        assert attached is not None
+        return attached[1]
+
+    found = {
+        m.id: [mime(part.image_url.url) for part in m.content_parts or () if part.image_url is not None]
+        for m in session.messages
+    }
+    assert found == {"q": ["image/png", "application/pdf"], "t2": ["audio/x-wav"], "a2": ["image/png"]}
+    shown = store.transcript(CHAT_ID)
+    assert shown is not None
+    assert shown.count("![") == 2
+    assert shown.count(".pdf)") == shown.count("wav)") == 1
+
+
+def test_custom_instructions_are_text(store: Store, tmp_path: Path) -> None:
+    conversation = chat_conversation()
+    content = {"content_type": "user_editable_context", "user_profile": "I bake", "user_instructions": "Be brief"}
+    conversation["mapping"]["q"]["message"]["content"] = content
+    store.imports.run(str(make_chatgpt(tmp_path / "export", conversation)))
+    assert len(store.search("bake")) == len(store.search("brief")) == 1
+
+
+def test_single_conversation_can_be_imported(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text(json.dumps(chat_conversation()))
+    assert store.imports.run(str(tmp_path / "one.json")).counts == {"new": 4}
+
+
+def test_branch_that_became_the_current_path_is_removed(store: Store, tmp_path: Path) -> None:
+    """Each message is in exactly one session, as after a first import of the same export."""
+    export = make_chatgpt(tmp_path / "export")
+    store.imports.run(str(export))
+    for current in ("a5", "a2", "a5"):
+        make_chatgpt(export, chat_conversation(current=current))
+        store.imports.run(str(export))
+        ids = [id for found in contents(store).values() for id in found]
+        assert sorted(map(str, ids)) == ["a1", "a2", "a4", "a5", "q", "q'", "t2"]
+
+
+def test_changed_branch_is_not_removed(store: Store, tmp_path: Path) -> None:
+    export = make_chatgpt(tmp_path / "export")
+    store.imports.run(str(export))
+    branch = store.load(f"{CHAT_ID}/branch-q'")
+    assert branch is not None
+    branch.title = "Mine"
+    store.save(branch)
+    make_chatgpt(export, chat_conversation(current="a5"))
+    store.imports.run(str(export))
+    assert store.load(f"{CHAT_ID}/branch-q'") is not None
