@@ -29,8 +29,11 @@ class Writer:
     # Versions it is known to have had: its own last saved version, if that was stored as typed, and
     # what it opened for reading since. Without a saved version, all it opened.
     opened: tuple[Stamp, ...] = ()
+    saved: Stamp | None = None  # its own last saved version, if that was stored as typed; also in `opened`
     last_draft: int | None = None  # its own last accepted text, if that was merged (CommitResult.draft)
-    is_truncated: bool = True  # False: the buffer started from the bytes of the request's base
+    # False: the buffer started from the bytes of the request's base. True again once this handle has
+    # saved a text that was merged: from then on its bytes are those of `last_draft`.
+    is_truncated: bool = True
     # Versions opened by processes of the same session id and parent within ten minutes: evidence for
     # a file that was renamed into place by another process than its writer.
     relatives: tuple[Stamp, ...] = ()
@@ -54,6 +57,7 @@ class WriteRequest:
     # Create the directories and sidecar of a new session; copy tools create them themselves and
     # fail if they exist.
     add_missing: bool = False
+    base_text: bytes | None = None  # the text the writer started from, if it kept that; for merging
     writer: Writer | None = None  # None: the API, or a mount that knows nothing of the process
 
     @property

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from store import layout
 from store.commit.core import Core
-from store.commit.write_request import OnConflict, WriteRequest
+from store.commit.write_request import OnConflict, Writer, WriteRequest
 from store.disk.file import Stamp
 from store.documents import json_text
 from store.errors import AlreadyExists, Conflict, NotFound, Protected
@@ -38,6 +38,9 @@ class RenameRequest:
     removed: Stamp | None = None  # the target's version that the writer renamed or unlinked first
     unlinked_first: bool = False
     has_set_times: bool = False  # rsync, cp -p: set mode and time even if the bytes are equal
+    # The process that opened the file for writing, else the one that renames it; `opened` of the
+    # former counts up to its last truncation of the file.
+    writer: Writer | None = None
 
 
 @dataclass(frozen=True)

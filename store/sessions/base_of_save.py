@@ -1,0 +1,189 @@
+"""Base of a save: which version a writer started from, and what is to be done with its text. Pure.
+
+A file does not say which version it was edited from. It is worked out from what is known: the
+versions whose `updated_at` is that of the typed text, and the versions the writer is known to have
+read. A base that is too new would silently undo the work of others, and one that is too old only
+clashes: in doubt the older one is taken, or the save is refused.
+
+`decide` is a table; the comments number its rows, and the first that matches decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from store.documents import json_text
+from store.documents.merge import UPDATED_AT, distance
+from store.documents.merge_messages import MESSAGES, content_of, match
+from store.documents.merge_plan import alike
+from store.errors import InvalidContent
+from store.model.timestamp import Timestamp
+
+MAX_COMPARED = 256  # candidates whose texts are read and compared; more are a refusal
+
+Action = Literal["nothing", "take", "merge", "restore", "refuse"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A text that a writer may have started from: a stored version, or a draft."""
+
+    key: tuple[str, int]  # identifies it: ("version", 3), ("draft", 7)
+    at_ns: int
+    load: Callable[[], bytes] = field(compare=False)
+    number: int | None = None  # of a version
+    is_exact: bool | None = None  # whether it is the typed text; None: compare the bytes
+
+    @cached_property
+    def text(self) -> bytes:
+        return self.load()
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """The members. A version that another program wrote may not be JSON: it is like no text."""
+        try:
+            return json_text.parse(self.text, "version")
+        except InvalidContent:
+            return {}
+
+
+@dataclass(frozen=True)
+class SaveEvidence:
+    """What is known of a save."""
+
+    typed: Candidate
+    present: Candidate
+    same_time: Sequence[Candidate] = ()  # versions and drafts with the updated_at of the typed text
+    opened: Sequence[Candidate] = ()  # versions the writer is known to have had
+    relatives: Sequence[Candidate] = ()  # used if nothing is known of the writer itself
+    is_incomplete: bool = False  # the writer had versions that are not kept any more
+    pinned: Candidate | None = None  # the version whose bytes the buffer started from
+    own_last: Candidate | None = None  # the writer's own last accepted text
+    unlinked_first: bool = False  # the writer unlinked the document before it wrote this
+
+
+class Decision(NamedTuple):
+    """`merge`: with each of `bases`, which must agree. `restore` and `refuse` name an old version, if it is one."""
+
+    action: Action
+    bases: tuple[Candidate, ...] = ()
+    reason: str = ""
+    number: int | None = None
+
+
+NOTHING, TAKE = Decision("nothing"), Decision("take")
+
+
+def refuse(reason: str, number: int | None = None) -> Decision:
+    return Decision("refuse", reason=reason, number=number)
+
+
+def decide(save: SaveEvidence) -> Decision:
+    """What to do with a typed text."""
+    if save.typed.text == save.present.text:  # row 1
+        return NOTHING
+    if save.pinned is not None:  # row 2
+        return _with_bases(save, [save.pinned])
+    known = save.opened or save.relatives
+    if not save.same_time and not known:  # row 3
+        return _unknown(save)
+    if not save.same_time:  # row 4
+        return _with_bases(save, [min(_nearest(save.typed, known), key=lambda c: c.at_ns)])
+    exact = _exact(save)
+    if exact is not None and not _common(save.same_time, save.opened):  # row 5
+        if save.unlinked_first:
+            return Decision("restore", number=exact.number)
+        if not _common(save.same_time, known):
+            return refuse("an old version, byte for byte", exact.number)
+    return _by_time(save, known)  # row 6
+
+
+def _unknown(save: SaveEvidence) -> Decision:
+    """Row 3. Nothing is known: take only what adds to the present version."""
+    if save.is_incomplete:
+        return refuse("the version its writer started from is not kept any more")
+    if _said(save.typed) > _said(save.present) and holds_messages(save.typed.data, save.present.data):
+        return TAKE
+    return refuse("the version it was edited from is not known")
+
+
+def _by_time(save: SaveEvidence, known: Sequence[Candidate]) -> Decision:
+    """Row 6. The nearest of the versions that say the same time, best one the writer had."""
+    pool = _common(save.same_time, known)
+    if not pool and save.is_incomplete:
+        return refuse("the version its writer started from is not kept any more")
+    pool = pool or list(save.same_time)
+    if len(pool) > MAX_COMPARED:
+        return refuse(f"{len(pool)} versions say the same updated_at, too many to find the one it was edited from")
+    nearest = _nearest(save.typed, pool)
+    own = [c for c in nearest if save.own_last is not None and c.key == save.own_last.key]
+    return _with_bases(save, own or nearest)
+
+
+def _with_bases(save: SaveEvidence, bases: Sequence[Candidate]) -> Decision:
+    """Row 7. The base is known, or one of a few."""
+    bases = [_undone(save, base) for base in bases]
+    if any(_said(save.typed) < _said(base) for base in bases):
+        exact = _exact(save)
+        reason = "an old version, byte for byte" if exact else "older than the version its writer had"
+        return refuse(reason, exact.number if exact else None)
+    if all(base.text == save.present.text for base in bases):
+        return TAKE
+    if all(base.text == save.typed.text for base in bases):
+        return NOTHING
+    return Decision("merge", tuple(bases))
+
+
+def _undone(save: SaveEvidence, base: Candidate) -> Candidate:
+    """The base, or the writer's own last save if the text is older than that: undo in an editor."""
+    own = save.own_last
+    is_undo = own is not None and own.key != base.key and own.at_ns > base.at_ns and base.text == save.typed.text
+    return own if own is not None and is_undo else base
+
+
+# -- comparing -------------------------------------------------------------------------------------
+
+
+def _common(some: Sequence[Candidate], others: Sequence[Candidate]) -> list[Candidate]:
+    keys = {candidate.key for candidate in others}
+    return [candidate for candidate in some if candidate.key in keys]
+
+
+def _exact(save: SaveEvidence) -> Candidate | None:
+    """The newest version, not a draft, whose bytes were typed."""
+    versions = [c for c in save.same_time if c.number is not None]
+    return next((c for c in reversed(versions) if _is_typed(c, save.typed)), None)
+
+
+def _is_typed(candidate: Candidate, typed: Candidate) -> bool:
+    return candidate.text == typed.text if candidate.is_exact is None else candidate.is_exact
+
+
+def _nearest(typed: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates that differ least from the typed text."""
+    if len(candidates) == 1:
+        return list(candidates)
+    distances = [0 if c.text == typed.text else distance(typed.data, c.data) for c in candidates]
+    least = min(distances)
+    return [c for c, far in zip(candidates, distances, strict=True) if far == least]
+
+
+def _said(candidate: Candidate) -> int:
+    """The document's updated_at in nanoseconds; 0 if it has none."""
+    try:
+        return Timestamp(candidate.data[UPDATED_AT]).ns
+    except (KeyError, TypeError, ValueError):
+        return 0
+
+
+def holds_messages(document: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether a document has every message of another one, unchanged."""
+    ours, theirs = document.get(MESSAGES) or [], other.get(MESSAGES) or []
+    matched = match(theirs, ours)
+    return all(
+        index is not None and alike(content_of(ours[index]), content_of(message))
+        for message, index in zip(theirs, matched, strict=True)
+    )
