@@ -27,6 +27,7 @@ SURFACE = {
     *["errors", "layout", "path_kinds"],
     *[
         "commit.write_request",
+        "history.authors",
         "namespace.moves",
         "disk.disk",
         "disk.file",
@@ -165,6 +166,7 @@ def test_every_rule_has_a_test_that_names_it() -> None:
 # Only these may import pyfuse3: the rest can be tested without a mount, and `grovefs check` runs without libfuse.
 MAY_IMPORT_PYFUSE3 = {
     *[f"requests.{name}" for name in ("errnos", "request_loop", "attributes", "kernel_cache", "operations")],
+    "requests.entry_numbers",
     "daemon.mount",
 }
 

@@ -7,6 +7,7 @@ import stat
 
 import pyfuse3
 
+from fusefs.requests.entry_numbers import show_number
 from fusefs.switches import enabled
 from fusefs.tree.nodes import Node
 from fusefs.views.base import Item, VirtualDir, VirtualFile, VirtualLink
@@ -40,8 +41,19 @@ def attributes(node: Node, *, cached: bool = True) -> pyfuse3.EntryAttributes:
     else:
         _fill_stored(attrs, node)
     attrs.entry_timeout, attrs.attr_timeout = _timeouts(node) if cached else (UNCACHED_S, UNCACHED_S)
-    if cached and node.buffer is None and attrs.entry_timeout == WATCHED_S:
+    if node.shown_inode is not None:
+        show_number(attrs, node.shown_inode)
+        attrs.attr_timeout = UNCACHED_S  # getattr, which knows the process, decides
+    elif cached and node.buffer is None and attrs.entry_timeout == WATCHED_S:
         node.encoded = attrs
+    return attrs
+
+
+def attributes_with_number(node: Node, number: int, *, cached: bool) -> pyfuse3.EntryAttributes:
+    """Attributes for getattr, whose reply names no node, of a node that shows another number."""
+    attrs = attributes(node)
+    attrs.st_ino = number
+    attrs.attr_timeout = _timeouts(node)[1] if cached else UNCACHED_S
     return attrs
 
 
@@ -99,7 +111,8 @@ def _fill_stored(attrs: pyfuse3.EntryAttributes, node: Node) -> None:
         attrs.st_mode, attrs.st_nlink = info.st_mode, info.st_nlink
         attrs.st_uid, attrs.st_gid = info.st_uid, info.st_gid
         attrs.st_size, attrs.st_blocks = info.st_size, info.st_blocks
-        attrs.st_atime_ns, attrs.st_mtime_ns, attrs.st_ctime_ns = info.st_atime_ns, info.st_mtime_ns, info.st_ctime_ns
+        attrs.st_atime_ns, attrs.st_mtime_ns = info.st_atime_ns, info.st_mtime_ns
+        attrs.st_ctime_ns = max(info.st_ctime_ns, node.min_ctime_ns)
     else:
         attrs.st_mode, attrs.st_nlink = stat.S_IFREG | 0o600, 1
         attrs.st_uid, attrs.st_gid = os.geteuid(), os.getegid()

@@ -112,7 +112,7 @@ class DirectoryEntries:
             raise Busy(f"{source.path} is still being written; close it first")
         if pending is not None:
             await self.files.commit_pending(pending)
-        is_unchanged = await self.threads.run(
+        await self.threads.run(
             partial(self._rename_on_disk, source, target, node, replace=replace), target.location or source.location
         )
         if source.kind is target.kind is PathKind.ATTACHMENT:
@@ -123,25 +123,24 @@ class DirectoryEntries:
         self.writers.directory_created(target.path)
         self.writers.rename(source.path, target.path, self.names.stat)
         if node is not None:
-            self._renamed(node, new_parent, new_name, target, is_unchanged=is_unchanged)
+            self._renamed(node, new_parent, new_name, source, target)
         invalidate_later(self._sidecar_invalidations(new_parent, new_name, target))
 
-    def _rename_on_disk(self, source: PathInfo, target: PathInfo, node: Node | None, *, replace: bool) -> bool:
-        """Rename in a worker thread. Returns whether the target has exactly the bytes of the source."""
+    def _rename_on_disk(self, source: PathInfo, target: PathInfo, node: Node | None, *, replace: bool) -> None:
+        """Rename in a worker thread."""
         target_exists = self.names.stat(target.path) is not None and self.writers.hidden(target.path) is None
         if not replace and target_exists:
             raise AlreadyExists(f"{target.path} exists")
         if source.kind in CHECKED and self.writers.hidden(source.path) is not None:
             raise NotFound(f"{source.path} does not exist")
         if target.kind in CHECKED:
-            return self._rename_onto_document(source, target, node)
-        if source.kind is PathKind.DOCUMENT:
+            self._rename_onto_document(source, target, node)
+        elif source.kind is PathKind.DOCUMENT:
             self._hide_or_remove(source, self.moves.copy_away(source, target))
         else:
             self.moves.move(source, target, replace=replace)
-        return True
 
-    def _rename_onto_document(self, source: PathInfo, target: PathInfo, node: Node | None) -> bool:
+    def _rename_onto_document(self, source: PathInfo, target: PathInfo, node: Node | None) -> None:
         hidden, info = self.writers.hidden(target.path), self.names.stat(source.path)
         request = RenameRequest(
             source,
@@ -154,14 +153,13 @@ class DirectoryEntries:
             has_set_times=node is not None and node.has_set_times,
         )
         try:
-            is_unchanged = self.moves.onto_document(request)
+            self.moves.onto_document(request)
         finally:
             self.writers.show(target.path)
         if source.can_be_hidden and info is not None:
             self.writers.hide(source, info, was_deleted=False)
         else:
             self.names.remove_moved(source)
-        return is_unchanged
 
     def _hide_or_remove(self, source: PathInfo, info: os.stat_result) -> None:
         """Hide a session.json that was renamed away; remove a sidecar at once."""
@@ -170,19 +168,28 @@ class DirectoryEntries:
         else:
             self.names.remove_file(source)
 
-    def _renamed(self, node: Node, parent: Node, name: str, target: PathInfo, *, is_unchanged: bool) -> None:
+    def _renamed(self, node: Node, parent: Node, name: str, source: PathInfo, target: PathInfo) -> None:
         self.tree.nodes.rename(node, parent, name)
-        if target.kind in CHECKED and (not is_unchanged or self.handles.find_file(node) is not None):
-            # The committed bytes differ from the node's cached pages, or soon may: the kernel must
-            # look up the name again. Until then the node is the renamed file, and opening it fails
-            # with ESTALE.
-            self.tree.nodes.detach(node)
-            invalidate_later([Invalidation(parent.inode, os.fsencode(name))])
-            return
+        if target.kind in CHECKED:
+            return self._replaced_by(node, parent, name)
+        if source.kind in CHECKED:  # the next version shows the number; two files must not show it
+            self.tree.shown_numbers.show(node, self.tree.nodes.number(node.path, ("renamed", node.inode)))
         node.set_stat(self.names.stat(target.path) or node.info)
-        node.has_old_pages = target.kind in CHECKED
         if target.kind in (PathKind.SESSION, PathKind.PROJECT_SESSION):
             invalidate_later(self.tree.recheck_below(node))
+
+    def _replaced_by(self, node: Node, parent: Node, name: str) -> None:
+        """A file was renamed onto a document: the committed version is another node.
+
+        Its bytes may differ from the file's cached pages, or soon will if the file is still open.
+        Until the kernel has looked up the name again, it has the file's node there. That shows the
+        document's number, and opening it fails with ESTALE.
+        """
+        number = self.tree.shown_numbers.find(node.path)
+        if number is not None:
+            self.tree.shown_numbers.show(node, number)
+        self.tree.nodes.detach(node)
+        invalidate_later([Invalidation(parent.inode, os.fsencode(name))])
 
     def _sidecar_invalidations(self, directory: Node, name: str, target: PathInfo) -> list[Invalidation]:
         """Invalidations for the other documents: a commit by rename writes the sidecar too."""

@@ -19,6 +19,8 @@ from fusefs.switches import enabled
 from fusefs.tree.handles import BufferHandle, DataHandle, FileHandle, Handle, Handles
 from fusefs.tree.nodes import Node, RetryLookup
 from fusefs.tree.pending_opens import PendingOpens
+from fusefs.tree.processes import Process
+from fusefs.tree.shown_numbers import number_for
 from fusefs.tree.tree import Tree
 from fusefs.tree.write_buffers import WriteBuffer
 from fusefs.tree.writers import Writers
@@ -57,16 +59,16 @@ class Files:
 
     # -- opening -----------------------------------------------------------------------------------------
 
-    async def open(self, node: Node, flags: int, pid: int) -> OpenReply:
+    async def open(self, node: Node, flags: int, pid: int, process: Process) -> OpenReply:
         if node.item is not None:
             return await self._open_virtual(node)
         if node.buffer is not None:
             self.pending_opens.claimed(pid, node)
             return self._open_buffer(node, flags)
         if node.is_version:
-            return (
-                self._redirect_to_private_node(node, flags, pid) if flags & WRITING else self._open_version(node, pid)
-            )
+            if flags & WRITING:
+                return self._redirect_to_private_node(node, flags, pid, process)
+            return self._open_version(node, pid, process)
         return self._open_plain(node, flags)
 
     async def _open_virtual(self, node: Node) -> OpenReply:
@@ -85,14 +87,15 @@ class Files:
             raise RetryLookup(f"{node.path} has changed")
         return OpenReply(self.handles.add(FileHandle(node, fd)), keep_cache=True)
 
-    def _redirect_to_private_node(self, node: Node, flags: int, pid: int) -> OpenReply:
+    def _redirect_to_private_node(self, node: Node, flags: int, pid: int, process: Process) -> OpenReply:
         """Answer ESTALE: the writer's next lookup returns a private node."""
         assert node.parent is not None
         reserved = self.pending_opens.reserved_for(pid, node.parent, node.name)
         if reserved is not None:  # reopened without a lookup, through /proc/self/fd
             self.pending_opens.claimed(pid, reserved)
             return self._open_buffer(reserved, flags)
-        private = self.tree.make_private(node.parent, node.name, node.info, node.inode)
+        shown = number_for(node, process, self.handles.older_readers(node))
+        private = self.tree.make_private(node.parent, node.name, node.info, shown)
         self.pending_opens.reserve(pid, node.parent, node.name, private)
         raise RetryLookup(f"{node.path} is written through a private node")
 
@@ -106,15 +109,15 @@ class Files:
         handle = BufferHandle(node, bool(flags & os.O_APPEND), is_reader=not flags & WRITING)
         return OpenReply(self.handles.add(handle), direct_io=True)
 
-    def _open_version(self, node: Node, pid: int) -> OpenReply:
+    def _open_version(self, node: Node, pid: int, process: Process) -> OpenReply:
         fd = self.pending_opens.take_pinned(pid, node)
         if fd is None:
             fd = self.open_exact_version(node)
         if fd is None:
             self.pending_opens.expect_reader(pid, node)
             raise RetryLookup(f"{node.path} was replaced since it was looked up")
-        keep_cache, node.has_old_pages = not node.has_old_pages, False
-        return OpenReply(self.handles.add(FileHandle(node, fd)), keep_cache=keep_cache and _KEEP_PAGES)
+        handle = FileHandle(node, fd, reader=process, path=node.path)
+        return OpenReply(self.handles.add(handle), keep_cache=_KEEP_PAGES)
 
     def open_exact_version(self, node: Node) -> int | None:
         """Open the node's version. Returns None if it was replaced."""
@@ -147,7 +150,9 @@ class Files:
         path_info = classify_path(parent.path_of(name))
         if path_info.kind in VERSIONED:
             info = self.names.stat(path_info.path)
-            node = self.tree.make_private(parent, name, info if self.writers.hidden(path_info.path) is None else None)
+            shown = self.tree.shown_numbers.find(path_info.path)
+            committed = info if self.writers.hidden(path_info.path) is None else None
+            node = self.tree.make_private(parent, name, committed, shown)
             assert node.buffer is not None
             node.buffer.mode = mode if info is None else None
             opened = self._open_buffer(node, flags)

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
 
-from fusefs.requests.attributes import absent, attributes
+from fusefs.requests.attributes import absent, attributes, attributes_with_number
+from fusefs.requests.callers import Callers
 from fusefs.requests.change_follower import ChangeFollower
 from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.requests.directory_entries import DirectoryEntries
@@ -25,6 +26,7 @@ from fusefs.requests.threads import Threads
 from fusefs.requests.timings import Timings
 from fusefs.tree.directory_watches import DirectoryWatches
 from fusefs.tree.nodes import Listing, Node
+from fusefs.tree.shown_numbers import number_for
 from fusefs.tree.tree import Tree
 from fusefs.tree.writers import HIDDEN_S, HiddenName, Writers
 from fusefs.views.base import View, VirtualLink
@@ -63,6 +65,7 @@ class Operations(pyfuse3.Operations):
         self.timings = Timings()
         self.writers = Writers(hidden_s)
         self.watches = DirectoryWatches(store.home)
+        self.callers = Callers()
         self.cpu_follower = CpuFollower()
         self.threads = Threads(self.cpu_follower)
         self.tree = Tree(store, views(self.stats), self.writers, self.watches)
@@ -129,10 +132,13 @@ class Operations(pyfuse3.Operations):
     async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
         node = self._nodes.get(inode)
         self._refresh(node)
-        attrs = attributes(node)
-        if node.shown_inode is not None:
-            attrs.st_ino = node.shown_inode
-        return attrs
+        if node.shown_inode is None:
+            return attributes(node)
+        if node.buffer is not None:
+            return attributes_with_number(node, node.shown_inode, cached=False)
+        older_readers = self._handles.older_readers(node)
+        number = number_for(node, self.callers.find(ctx.pid, ctx.uid), older_readers)
+        return attributes_with_number(node, number, cached=not older_readers and not node.shows_own_to)
 
     def _refresh(self, node: Node) -> None:
         """Stat the node again, unless it is a version, which never changes."""
@@ -244,7 +250,8 @@ class Operations(pyfuse3.Operations):
         node = self._nodes.get(inode)
         if flags & WRITING:
             require_writable(node, read_only=self._read_only)
-        return _file_info(await self.files.open(node, flags, ctx.pid))
+        caller = self.callers.read if flags & WRITING else self.callers.find
+        return _file_info(await self.files.open(node, flags, ctx.pid, caller(ctx.pid, ctx.uid)))
 
     async def create(
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
@@ -341,6 +348,7 @@ class Operations(pyfuse3.Operations):
 
     async def expire_hidden(self) -> None:
         """Delete names hidden for ten seconds without a replacement. A pinned session is shown again."""
+        self.tree.shown_numbers.expire()
         for node in self.files.pending_opens.expire():
             self._nodes.drop_unused(node)
         for hidden in self.writers.overdue():

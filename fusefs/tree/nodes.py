@@ -79,11 +79,12 @@ class Node:
     is_watched: bool = False  # an inotify watch reports changes in this directory
     encoded: Any = None  # cached EntryAttributes
     buffer: WriteBuffer | None = None  # only in a writer's private node
-    shown_inode: int | None = None  # st_ino of a private node for fstat: vim compares it with that of stat
+    shown_inode: int | None = None  # st_ino, if it is not the inode: vim compares that of stat and fstat
+    shows_own_to: set[int] = field(default_factory=set)  # processes that see the inode all the same
+    min_ctime_ns: int = 0  # ctime is later than that of the version replaced
     created_ns: int | None = None  # when it was created through this mount
     seen_at_create: dict[str, Stamp | None] = field(default_factory=dict)  # documents in its directory then
     has_set_times: bool = False  # its mtime was set by utimens
-    has_old_pages: bool = False  # the kernel's cached pages may differ from the committed bytes
     lookups: int = 0
 
     @property
@@ -147,8 +148,14 @@ class Nodes:
         """Register a node as the current node of its name."""
         self._by_inode[node.inode] = node
         if node.parent is not None:
-            node.parent.children[node.name] = node
+            self._take_name(node, node.parent, node.name)
         return node
+
+    def _take_name(self, node: Node, parent: Node, name: str) -> None:
+        former = parent.children.get(name)
+        if former is not None:
+            self.detach(former)
+        parent.children[name] = node
 
     def add_private(self, node: Node) -> Node:
         """Register a private node: only its writer's lookups return it."""
@@ -161,7 +168,7 @@ class Nodes:
         while True:
             digest = blake2b(f"{path}\0{version}\0{salt}".encode(errors="surrogateescape"), digest_size=8).digest()
             inode = int.from_bytes(digest) >> 1 | 2  # never 0 or 1
-            if inode not in self._by_inode:
+            if inode not in self._by_inode and not self.is_reserved(inode):
                 return inode
             salt += 1
 
@@ -169,7 +176,7 @@ class Nodes:
         """Give a node another name and update the paths below it. The former node of that name is detached."""
         self.detach(node)
         node.parent, node.name = parent, name
-        parent.children[name] = node
+        self._take_name(node, parent, name)
         node.path = parent.path_of(name)
         node.path_info = classify_path(node.path)
         for below in self.below(node):
@@ -187,6 +194,7 @@ class Nodes:
         """Remove a node from its name. The node stays for open handles."""
         if node.parent is not None and node.parent.children.get(node.name) is node:
             del node.parent.children[node.name]
+            self.replaced(node)
 
     def forget(self, inode: int, count: int) -> None:
         """Subtract lookups that the kernel has dropped. The last one drops the node."""
@@ -215,6 +223,13 @@ class Nodes:
 
     def dropped(self, node: Node) -> None:
         """Hook, called with each dropped node: the tree releases its watch."""
+
+    def replaced(self, node: Node) -> None:
+        """Hook, called with each node that lost its name."""
+
+    def is_reserved(self, number: int) -> bool:
+        """Hook: whether a number is in use without a node."""
+        return False
 
     def __iter__(self) -> Iterator[Node]:
         return iter(list(self._by_inode.values()))

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from fusefs.switches import enabled
 from fusefs.tree.directory_watches import DirectoryWatches
 from fusefs.tree.nodes import ROOT_INODE, Invalidation, Listing, Node, Nodes
+from fusefs.tree.shown_numbers import ShownNumbers
 from fusefs.tree.write_buffers import WriteBuffer
 from fusefs.tree.writers import Writers
 from fusefs.views.base import Item, View, VirtualDir, VirtualFile, VirtualLink
@@ -33,7 +34,10 @@ class Tree:
         self.writers = writers
         self.watches = watches
         self.nodes = Nodes()
+        self.shown_numbers = ShownNumbers()
         self.nodes.dropped = self._dropped  # type: ignore[method-assign]
+        self.nodes.replaced = self._replaced  # type: ignore[method-assign]
+        self.nodes.is_reserved = self.shown_numbers.is_reserved  # type: ignore[method-assign]
         self._views = views  # by name of the top directory; "" for the files at the top
         # Views show content of sessions, so they get the same permissions.
         self._shown_to = store.names.mode_of_sessions
@@ -41,8 +45,14 @@ class Tree:
         self.root = self.nodes.add(root)
 
     def _dropped(self, node: Node) -> None:
+        self.shown_numbers.dropped(node)
         if node.is_watched:
             self.watches.drop(node)
+
+    def _replaced(self, node: Node) -> None:
+        # A node that the kernel forgets gets the same number again, unless it shows another one.
+        if node.lookups > 0 or node.shown_inode is not None:
+            self.shown_numbers.replaced(node)
 
     # -- lookup ------------------------------------------------------------------------------------------
 
@@ -77,7 +87,9 @@ class Tree:
         node = Node(self.nodes.number(path, version), parent, name, path, path_info, info=info)
         if stat.S_ISDIR(info.st_mode) and self.watches.add(node):
             node.info = self.store.names.stat(path) or info  # changes before the watch are not reported
-        return self.nodes.add(node)
+        self.nodes.add(node)
+        self.shown_numbers.inherit(node)
+        return node
 
     def _rejected(self, parent: Node, name: str, path: str) -> Node:
         """`session.json.rejected` and `session.json.error`: read-only copies from the rejects directory."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from store import layout
 from store.commit.core import Core
-from store.commit.write_request import OnConflict, Writer, WriteRequest
+from store.commit.write_request import CommitResult, OnConflict, Writer, WriteRequest
 from store.disk.file import Stamp
 from store.documents import json_text
 from store.errors import AlreadyExists, Conflict, NotFound, Protected
@@ -137,8 +137,8 @@ class Moves:
 
     # -- onto a document ---------------------------------------------------------------------------
 
-    def onto_document(self, request: RenameRequest) -> bool:
-        """Commit the source as the target. Returns whether the target now has the source's bytes.
+    def onto_document(self, request: RenameRequest) -> CommitResult:
+        """Commit the source as the target.
 
         The source itself is left alone: the caller removes or hides its name.
         """
@@ -153,9 +153,10 @@ class Moves:
         self._reject_stale(request, data)
         mode, mtime_ns = info.st_mode & 0o7777, info.st_mtime_ns
         write = WriteRequest(target, data, base, request.on_conflict, request.unlinked_first, mode, mtime_ns)
-        if not self.names.commit(write).is_changed and request.has_set_times:
+        result = self.names.commit(write)
+        if not result.is_changed and request.has_set_times:
             self.names.set_attributes(target, mode=mode, times_ns=(info.st_atime_ns, mtime_ns))
-        return self.names.read(target) == data
+        return result
 
     def _reject_stale(self, request: RenameRequest, data: bytes) -> None:
         """Reject a file that was created before the current version was committed.

@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -29,6 +28,7 @@ import pytest
 from store import Message, Store
 from tests.builders import location_of, make_session
 from tests.mount.conftest import Mount, daemons_of, grovefs, wait_until
+from tests.mount.terminals import Terminal, terminal
 
 FRESH = {"attachments", "children", "runtime.json", "session.json"}
 
@@ -231,51 +231,10 @@ def test_tool_saves_valid_edits_and_reports_rejected_ones(bench: Bench, tool: To
 # -- editors on a terminal ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Terminal:
-    """A separate tmux server: keyboard input and screen content."""
-
-    socket: Path
-
-    def tmux(self, *arguments: str) -> str:
-        command = ["tmux", "-S", str(self.socket), "-f", "/dev/null", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
-
-    def type(self, *keys: str) -> None:
-        self.tmux("send-keys", *keys)
-
-    def screen(self) -> str:
-        return self.tmux("capture-pane", "-p")
-
-    def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + 10
-        while text not in self.screen():
-            assert time.monotonic() < deadline, f"{text!r} is not to be seen:\n{self.screen()}"
-            time.sleep(0.02)
-
-
-@contextmanager
-def terminal(bench: Bench, command: str) -> Iterator[Terminal]:
-    """Run a command in the session's directory until it exits; it is killed if it does not."""
-    made = Terminal(bench.aside / "tmux")
-    made.tmux("new-session", "-d", "-x", "120", "-y", "40", "-c", str(bench.dir), f"env HOME={bench.aside} {command}")
-    try:
-        yield made
-        wait_until(lambda: not _is_running(made))
-    finally:
-        if _is_running(made):
-            made.tmux("kill-server")
-
-
-def _is_running(terminal: Terminal) -> bool:
-    command = ["tmux", "-S", str(terminal.socket), "list-sessions"]
-    return subprocess.run(command, capture_output=True).returncode == 0
-
-
 def test_vim_on_a_terminal(bench: Bench) -> None:
     """The editor shows the error and keeps the buffer; the corrected text is saved without a question."""
     before = bench.state
-    with terminal(bench, "vim -N -u NONE -i NONE session.json") as vim:
+    with terminal("vim -N -u NONE -i NONE session.json", bench.dir, bench.aside) as vim:
         vim.wait_for('"The root"')
         vim.type(':%s/"The root"/Broken/', "Enter", ":w", "Enter")
         vim.wait_for("E512: Close failed")
@@ -290,7 +249,7 @@ def test_vim_on_a_terminal(bench: Bench) -> None:
 def test_nano_on_a_terminal(bench: Bench) -> None:
     """The editor shows the error and keeps the buffer; the corrected text is saved without a question."""
     before = bench.state
-    with terminal(bench, "nano --ignorercfiles session.json") as nano:
+    with terminal("nano --ignorercfiles session.json", bench.dir, bench.aside) as nano:
         nano.wait_for('"The root"')
         _replace_in_nano(nano, '"The root"', "Broken")
         nano.type("C-s")
@@ -321,7 +280,7 @@ def _replace_in_nano(nano: Terminal, old: str, new: str) -> None:
 def test_emacs_on_a_terminal(bench: Bench) -> None:
     """The editor shows the error and keeps the buffer; the corrected text is saved without a question."""
     before = bench.state
-    with terminal(bench, "emacs -Q -nw session.json") as emacs:
+    with terminal("emacs -Q -nw session.json", bench.dir, bench.aside) as emacs:
         emacs.wait_for('"The root"')
         _replace_in_emacs(emacs, '"The root"', "Broken")
         emacs.type("C-x", "C-s")

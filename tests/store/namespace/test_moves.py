@@ -60,7 +60,7 @@ def test_file_created_before_the_current_version_is_rejected(store: Store) -> No
 def test_file_created_after_the_current_version_replaces_it(store: Store) -> None:
     draft, _ = drafted(store)
     seen = {DOCUMENT.path: Stamp.of((store.home / DOCUMENT.path).stat())}
-    assert store.moves.onto_document(RenameRequest(DRAFT, DOCUMENT, seen_at_create=seen))
+    assert store.moves.onto_document(RenameRequest(DRAFT, DOCUMENT, seen_at_create=seen)).is_changed
     assert (store.home / DOCUMENT.path).read_bytes() == draft
     assert (store.home / DRAFT.path).exists()  # its name is for the caller to remove
 

@@ -1,0 +1,28 @@
+"""Processes that make requests: what the mount knows of a caller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from store.history.authors import Author
+
+
+@dataclass(frozen=True)
+class Process:
+    """A calling process. FUSE reports threads; `pid` is the thread group."""
+
+    pid: int = 0  # 0: unknown, in another pid namespace
+    started: int = 0  # clock ticks since boot; 0 if /proc does not tell. Pids are reused, this pair is not
+    program: str = ""
+    uid: int = 0
+    session_id: int = 0  # as setsid(2) gives it: one terminal, usually
+    parent: int = 0
+
+    @property
+    def key(self) -> tuple[int, int] | None:
+        """Identifies the process for as long as the system runs. None if nothing does."""
+        return (self.pid, self.started) if self.pid and self.started else None
+
+    @property
+    def author(self) -> Author:
+        return Author("mount", self.program, self.pid, self.uid)

@@ -1,0 +1,190 @@
+"""People edit a session through the mount while its agent appends messages by the API."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from store import Message
+from tests.mount.conftest import Mount, wait_until
+from tests.mount.terminals import terminal
+
+FILES = {"attachments", "children", "runtime.json", "session.json"}
+
+
+@dataclass
+class Agent:
+    """Appends messages to a session, one after another, in a thread of its own."""
+
+    mount: Mount
+    session_id: str
+    every_s: float
+    said: list[str] = field(default_factory=list)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        with self.mount.store() as store:
+            while not self.stop.wait(self.every_s):
+                text = f"answer {len(self.said)}"
+                store.append(self.session_id, [Message.assistant(text)])
+                self.said.append(text)
+
+    def wait_for_answers(self, count: int) -> None:
+        """Wait until the agent has appended so many more messages."""
+        wanted = len(self.said) + count
+        wait_until(lambda: len(self.said) >= wanted, timeout_s=60)
+
+
+@contextmanager
+def working_agent(mount: Mount, session_id: str, every_s: float) -> Iterator[Agent]:
+    agent = Agent(mount, session_id, every_s)
+    thread = threading.Thread(target=agent.run)
+    thread.start()
+    try:
+        yield agent
+    finally:
+        agent.stop.set()
+        thread.join()
+
+
+def contents(path: Path) -> list[str]:
+    return [message["content"] for message in json.loads(path.read_bytes())["messages"]]
+
+
+@pytest.fixture
+def session(mounted: Mount) -> Path:
+    """The document of a session that an agent works on."""
+    return mounted.sessions / "root/session.json"
+
+
+@pytest.mark.parametrize("options", ["", "--cmd 'set backupcopy=yes'", "--cmd 'set nowritebackup'"])
+def test_vim_does_not_take_a_new_version_for_another_file(
+    mounted: Mount, session: Path, place: Path, options: str
+) -> None:
+    """Vim compares the inode numbers of stat and open: a version committed between must not change them."""
+    with (
+        working_agent(mounted, "root", 0.2) as agent,
+        terminal(f"vim -N -u NONE -i NONE {options} session.json", session.parent, place) as vim,
+    ):
+        vim.wait_for('"The root"')
+        for number in range(3):
+            agent.wait_for_answers(2)
+            vim.type(f':%s/"title": "[^"]*"/"title": "By vim {number}"/', "Enter", ":w", "Enter")
+            vim.wait_for("(y/n)?")
+            agent.wait_for_answers(2)
+            vim.type("y")
+            assert vim.wait_for("E949", "E512", "E667", "written") != "E949", vim.screen()
+            vim.type("Enter")
+        vim.type(":q!", "Enter")
+
+
+# -- inode numbers ---------------------------------------------------------------------------------
+
+
+def append(mount: Mount, text: str) -> None:
+    """An agent appends a message, and the mount has noticed."""
+    path = mount.sessions / "root/session.json"
+    with mount.store() as store:
+        store.append("root", [Message.user(text)])
+    wait_until(lambda: contents(path)[-1] == text, timeout_s=60)
+
+
+def identity(path: Path) -> tuple[int, int]:
+    info = path.stat()
+    return info.st_ino, info.st_ctime_ns
+
+
+def test_versions_show_one_number_and_different_times(mounted: Mount, session: Path) -> None:
+    """By stat, fstat and readdir, whoever replaced the document and in whatever way."""
+    number, ctime_ns = identity(session)
+
+    def check() -> None:
+        nonlocal ctime_ns
+        was, (now, ctime_ns) = ctime_ns, identity(session)
+        listed = {entry.name: entry.inode() for entry in os.scandir(session.parent)}
+        with session.open() as reader, session.open("r+") as writer:
+            shown = [now, listed["session.json"], os.fstat(reader.fileno()).st_ino, os.fstat(writer.fileno()).st_ino]
+        assert shown == [number] * 4
+        assert ctime_ns > was
+        assert len(set(listed.values())) == len(listed), "two files with one number"
+
+    append(mounted, "by the API")
+    check()
+    session.write_text(session.read_text().replace("by the API", "in place"))
+    check()
+    temporary = session.with_name("temporary")
+    temporary.write_text(session.read_text().replace("in place", "by rename"))
+    temporary.rename(session)
+    check()
+    text = session.read_text()
+    session.rename(session.with_name("kept"))
+    session.write_text(text.replace("by rename", "after a rename away"))
+    check()
+    assert not os.path.samefile(session, session.with_name("kept"))
+    session.unlink()
+    session.write_text(text.replace("by rename", "after an unlink"))
+    check()
+    session.with_name("kept").unlink()
+
+
+def test_tail_follows_the_name_of_a_document(mounted: Mount, session: Path, place: Path) -> None:
+    """`tail -F` notices every new version, also while others are shown an unchanged number."""
+    output = place / "output"
+    number = session.stat().st_ino
+    with (
+        output.open("wb") as out,
+        subprocess.Popen(
+            ["tail", "-n", "+1", "-s", "0.1", "--max-unchanged-stats=1", "-F", session], stdout=out, stderr=out
+        ) as tail,
+    ):
+        try:
+            wait_until(lambda: "msg-2" in output.read_text(), timeout_s=60)
+            for text in ("first answer", "second answer", "third answer"):
+                append(mounted, text)
+                assert session.stat().st_ino == number
+                wait_until(lambda text=text: text in output.read_text(), timeout_s=60)  # type: ignore[misc]
+            assert output.read_text().count("third answer") == 1, "one version was taken for two"
+        finally:
+            tail.terminate()
+
+
+def test_cmp_compares_versions_of_equal_size_and_time(session: Path) -> None:
+    """cmp compares no bytes of files with the same number, size and times: their ctime differs."""
+    with session.open() as older:
+        text, info = session.read_text(), os.fstat(older.fileno())
+        temporary = session.with_name("temporary")
+        temporary.write_text(text.replace("msg-2", "MSG-2"))
+        os.utime(temporary, ns=(info.st_atime_ns, info.st_mtime_ns))
+        temporary.rename(session)
+        shown = subprocess.run(["stat", "-c", "%i %s", session], capture_output=True, text=True).stdout
+        assert shown == f"{info.st_ino} {info.st_size}\n"
+        assert session.stat().st_mtime_ns == info.st_mtime_ns
+        assert subprocess.run(["cmp", "-s", "-", session], stdin=older).returncode == 1
+
+
+def test_git_status_sees_each_version(mounted: Mount, session: Path, place: Path) -> None:
+    """Its index compares stat results, the number and ctime among them."""
+    git = f"git --git-dir={shlex.quote(str(place / 'repository'))} --work-tree=."
+    commit = f"{git} -c user.name=n -c user.email=e commit -qam version"
+
+    def run(script: str) -> str:
+        return subprocess.run(
+            ["bash", "-ec", script], cwd=session.parent, check=True, capture_output=True
+        ).stdout.decode()
+
+    run(f"{git} init -q; {git} add session.json; {commit}")
+    assert not run(f"{git} status --porcelain -uno")
+    for number in range(5):
+        append(mounted, f"answer {number}")
+        assert run(f"{git} status --porcelain -uno") == " M session.json\n"
+        run(commit)
+        assert not run(f"{git} status --porcelain -uno")
