@@ -17,7 +17,7 @@ from fusefs.requests.kernel_cache import invalidate
 from fusefs.requests.threads import Threads
 from fusefs.switches import enabled
 from fusefs.tree.handles import BufferHandle, DataHandle, FileHandle, Handle, Handles
-from fusefs.tree.nodes import Node, RetryLookup
+from fusefs.tree.nodes import Invalidation, Node, RetryLookup
 from fusefs.tree.pending_opens import PendingOpens
 from fusefs.tree.processes import Process
 from fusefs.tree.shown_numbers import number_for
@@ -253,9 +253,14 @@ class Files:
         buffer.committed(request, result)
 
     async def _invalidate_name(self, directory: Node, name: str) -> None:
-        """Invalidate a committed name and its sidecar: the next lookup finds the new version."""
-        changed = {name, *(n for n in layout.DOCUMENTS if n in directory.children)}
-        notices = [notice for n in changed for notice in self.tree.recheck(directory, n)]
+        """Invalidate a committed name and its sidecar: the next lookup finds the new version.
+
+        Also if the tree has no node of that name: the change follower may have dropped it already,
+        and its own invalidation may still be on its way.
+        """
+        changed = {name, *layout.DOCUMENTS} if name in layout.DOCUMENTS else {name}
+        notices = {notice: None for n in changed for notice in self.tree.recheck(directory, n)}
+        notices |= {Invalidation(directory.inode, os.fsencode(n)): None for n in changed}
         await invalidate([*notices, *self.tree.recheck_times(directory)])
 
     # -- renaming or removing an open attachment -----------------------------------------------------

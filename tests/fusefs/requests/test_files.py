@@ -206,6 +206,23 @@ async def test_close_commits_and_the_index_follows(mount: HandlerMount, store: S
 
 
 @in_trio
+async def test_close_invalidates_a_name_that_the_change_follower_has_dropped(
+    mount: HandlerMount, kernel: FakeKernel
+) -> None:
+    """Its own invalidation comes later: a stat right after close must not find the old version."""
+    directory = await mount.inode("sessions/root")
+    fh = await mount.open(DOCUMENT, os.O_WRONLY | os.O_TRUNC)
+    await mount.write(fh, 0, titled(mount, "After"))
+    node = mount.tree.nodes.get(directory)
+    for name in layout.DOCUMENTS:
+        if name in node.children:
+            mount.tree.nodes.detach(node.children[name])
+    await mount.flush(fh)
+    assert {(directory, name.encode()) for name in layout.DOCUMENTS} <= set(kernel.entries)
+    await mount.release(fh)
+
+
+@in_trio
 async def test_nothing_written_commits_nothing(mount: HandlerMount) -> None:
     """`> session.json` and `jq . f > f` must not empty a session."""
     before = mount.store.names.stat(DOCUMENT)
