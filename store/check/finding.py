@@ -30,10 +30,13 @@ Kind = Literal[
     "set-aside",
     "derived",
     "hard-link",
+    "duplicate-id",
 ]
 
 # Reported, but not counted as damage.
-NOTES: frozenset[Kind] = frozenset({"foreign-file", "incoming", "set-aside", "hard-link"})
+NOTES: frozenset[Kind] = frozenset(
+    {"foreign-file", "incoming", "set-aside", "hard-link", "duplicate-id", "sidecar-stale"}
+)
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from store.commit.core import Core
 from store.commit.journal import WHOLE_TREE
 from store.disk import trash
 from store.errors import Busy, Corrupt, InvalidContent, StoreError
+from store.home.export_entries import parse_export
 from store.home.open_home import OpenHome
-from store.home.sessions_json import parse_export
 from store.index import fulltext
 from store.layout import Location
 
@@ -118,6 +118,13 @@ def check_sessions_json(context: CheckContext) -> Iterator[Finding]:
         yield Finding("export", layout.INDEX_EXPORT, str(error.problem), repair)
 
 
+def check_duplicate_ids(context: CheckContext) -> Iterator[Finding]:
+    """Sessions that Bamboo cannot find: sessions.json has one entry per id."""
+    for location, reachable in context.sessions_json.entries.unreachable():
+        text = f"has the same id as {reachable.dir}, so Bamboo finds only that one; rename one with `grovefs mv`"
+        yield Finding("duplicate-id", location.dir, text)
+
+
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -136,6 +143,7 @@ CHECKS: list[Callable[[CheckContext], Iterator[Finding]]] = [
     check_strays,
     check_temporaries,
     check_sessions_json,
+    check_duplicate_ids,
     check_mail,
     check_records,
     check_state,

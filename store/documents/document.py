@@ -8,6 +8,8 @@ fork (rule 5).
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
@@ -63,6 +65,8 @@ _EXPECTED = {
 
 
 Members = dict[str, Any]
+
+NO_NEW_IDS: Mapping[str, str] = MappingProxyType({})
 
 
 class Document(NamedTuple):
@@ -147,8 +151,12 @@ def identity_problem(document: Document, location: Location) -> Problem | None:
     return None
 
 
-def fork_document(document: Document, location: Location) -> bytes:
-    """The document with the identity of its new path. All bytes unrelated to identity are kept."""
+def fork_document(document: Document, location: Location, new_ids: Mapping[str, str] = NO_NEW_IDS) -> bytes:
+    """The document with the identity of its new path. All bytes unrelated to identity are kept.
+
+    `new_ids` are the new ids of the sessions forked with it, by their old ids. References to them
+    are updated: the parent, the children it waits for, attachments.
+    """
     record = document.record
     members: Members = {"id": location.id, "kind": location.kind, "root_session_id": location.root}
     if location.child is None:
@@ -157,10 +165,24 @@ def fork_document(document: Document, location: Location) -> bytes:
             members["spawn_depth"] = 0
     elif _is_below_root(record, location):
         members |= {"parent_session_id": location.root, "spawn_depth": 1}
-    return with_identity(document, members)
+    elif record.parent_session_id is not None and record.parent_session_id in new_ids:
+        members["parent_session_id"] = new_ids[record.parent_session_id]
+    members |= _waiting_for(document.data, new_ids)
+    return with_identity(document, members, new_ids)
 
 
-def with_identity(document: Document, members: Members) -> bytes:
+def _waiting_for(data: Members, new_ids: Mapping[str, str]) -> Members:
+    """The runtime state with the new ids of the children it waits for."""
+    state = data.get("agent_runtime_state") or {}
+    waiting = state.get("waiting_for_children") or {}
+    old = waiting.get("child_session_ids")
+    if not old or not new_ids.keys() & set(old):
+        return {}
+    waiting = {**waiting, "child_session_ids": [new_ids.get(child, child) for child in old]}
+    return {"agent_runtime_state": {**state, "waiting_for_children": waiting}}
+
+
+def with_identity(document: Document, members: Members, new_ids: Mapping[str, str] = NO_NEW_IDS) -> bytes:
     """The document with these identity members, and with all references to its id updated. None removes a member."""
     data, old_id = document.data, document.record.id
     after = {k: v for k, v in {**data, **members}.items() if k != AUTHORITY and (k not in members or v is not None)}
@@ -169,7 +191,7 @@ def with_identity(document: Document, members: Members) -> bytes:
     if task_list and "id" in members:
         after[task_list] = {**data[task_list], "session_id": new_id}
     raw = splice(document.raw, data, after)
-    return _with_references(raw, f"{SCHEME}{old_id}/", f"{SCHEME}{new_id}/")
+    return _with_references(raw, {**new_ids, old_id: new_id})
 
 
 def _is_below_root(record: Session, location: Location) -> bool:
@@ -177,15 +199,21 @@ def _is_below_root(record: Session, location: Location) -> bool:
     return record.kind == "root" or record.parent_session_id in (None, "", record.root_session_id, location.id)
 
 
-def _with_references(raw: bytes, old: str, new: str) -> bytes:
-    """The text with the prefix of references replaced. A string that contains it in escaped form is re-encoded."""
-    if old == new:
+def _with_references(raw: bytes, new_ids: Mapping[str, str]) -> bytes:
+    """The text with new ids in references to attachments. A string that contains one in escaped form is re-encoded."""
+    prefixes = {f"{SCHEME}{old}/": f"{SCHEME}{new}/" for old, new in new_ids.items() if old != new}
+    if not prefixes:
         return raw
-    raw = raw.replace(json_text.render_compact(old)[1:-1], json_text.render_compact(new)[1:-1])
+    for old, new in prefixes.items():
+        raw = raw.replace(json_text.render_compact(old)[1:-1], json_text.render_compact(new)[1:-1])
 
     def replaced(match: re.Match[bytes]) -> bytes:
         text: str = orjson.loads(match[0]) if b"\\" in match[0] else ""
-        return json_text.render_compact(text.replace(old, new)) if old in text else match[0]
+        if not any(old in text for old in prefixes):
+            return match[0]
+        for old, new in prefixes.items():
+            text = text.replace(old, new)
+        return json_text.render_compact(text)
 
     return json_text.STRING.sub(replaced, raw) if b"\\" in raw else raw
 

@@ -1,15 +1,14 @@
 """sessions.json: an export of the index in Bamboo's format.
 
 A save never reads it; the housekeeping thread replaces it as a whole shortly after the last
-change. If another program wrote it, its version and unknown members (at the top or in an entry)
-are kept and written back.
+change. If another program wrote it, its version, its unknown members (at the top or in an entry) and
+its entries of sessions that cannot be read here are kept and written back.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -22,8 +21,9 @@ from store.commit.core import Core
 from store.disk import trash
 from store.disk.file import File, Stamp
 from store.documents import json_text
-from store.errors import Corrupt, InvalidContent, Problem
+from store.errors import Corrupt, InvalidContent
 from store.home.bamboo_server import BambooServer
+from store.home.export_entries import ExportEntries, parse_export
 from store.model.index_entry import IndexEntry
 from store.model.timestamp import Timestamp
 
@@ -36,6 +36,10 @@ VERSION = 2  # as Bamboo 2026.6 writes; the version of an existing file is kept
 class SessionsJson:
     core: Core
     server: BambooServer
+
+    @property
+    def entries(self) -> ExportEntries:
+        return ExportEntries(self.core)
 
     def is_foreign(self) -> bool:
         """Whether another program wrote sessions.json since our last export. False if the file does not exist."""
@@ -68,6 +72,7 @@ class SessionsJson:
             return
         head = {k: v for k, v in found.items() if k not in ("updated_at", "sessions")}
         self.core.db.set_meta(export_head=orjson.dumps(head).decode())
+        self.entries.note_unknown(found["sessions"])
         self.mark_as_exported()
         with self.core.db.write() as db:
             for entry in found["sessions"].values():
@@ -95,7 +100,7 @@ class SessionsJson:
             cursor = "/".join(map(str, self.core.feed.cursor()))  # read first, so that later changes are exported later
             if present is not None and self.core.db.get_meta("export_cursor") == cursor:
                 return False
-            body = b",\n".join(self._entries())
+            body = b",\n".join(self.entries.rendered())
             digest = blake2b(body, digest_size=16).hexdigest()
             is_new = present is None or self.core.db.get_meta("export_digest") != digest
             if is_new:
@@ -105,7 +110,7 @@ class SessionsJson:
 
     def render(self) -> bytes:
         """Render the whole file without writing it."""
-        return b"".join(self._rendered(b",\n".join(self._entries())))
+        return b"".join(self._rendered(b",\n".join(self.entries.rendered())))
 
     def _replace(self, parts: list[bytes], present: Stamp | None) -> None:
         temp = self.core.disk.write_temp(parts, self.core.disk.stat_file(layout.INDEX_EXPORT))
@@ -134,30 +139,9 @@ class SessionsJson:
         inside = b"\n" + body + b"\n  }" if body else b"}"
         return [opening, inside, b"," + rest if rest else b"", b"\n}"]
 
-    def _entries(self) -> Iterator[bytes]:
-        """Yield each entry, indented. The format has one entry per id, also for a child id used under several roots."""
-        last = None
-        rows = self.core.db.reader.execute("SELECT id, entry, extra FROM sessions ORDER BY id, root, child")
-        for session_id, entry, extra in rows:
-            if session_id == last:
-                continue
-            last = session_id
-            text = entry.encode()
-            if extra:
-                text = json_text.render({**orjson.loads(entry), **orjson.loads(extra)})
-            yield b"    " + json_text.render_compact(session_id) + b": " + text.replace(b"\n", b"\n    ")
-
     def _exported(self) -> list[list[int]]:
         stamps: list[list[int]] = orjson.loads(self.core.db.get_meta("export_stamps", "[]"))
         return stamps
-
-
-def parse_export(raw: bytes) -> dict[str, Any]:
-    """Parse an index written by any version of Bamboo."""
-    found = json_text.parse(raw, layout.INDEX_EXPORT)
-    if not isinstance(found.get("sessions"), dict):
-        raise InvalidContent(layout.INDEX_EXPORT, Problem("sessions: expected an object"))
-    return found
 
 
 def _packed(stamps: list[Stamp]) -> str:

@@ -24,6 +24,7 @@ FTS_HASH_BYTES = 32 << 20
 SCHEMA = """
 CREATE TABLE meta (
     key TEXT PRIMARY KEY,            -- epoch, clean, renderer, feed_floor, export_stamps, _digest, _cursor, _head,
+                                     --   export_has_unknown (entries of sessions not indexed),
                                      --   pruned_ns (last automatic run), health (probe write),
                                      --   grep_next (document), grep_token (of the freshness server)
     value

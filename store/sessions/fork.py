@@ -1,14 +1,17 @@
 """Fork a session: copy it with all its files to another id.
 
-This is `cp -r` through the mount in one commit. The ids in the copied documents, and their
-references to attachments, match the new path; every other byte is unchanged (rule 5). The copy is
-made under tmp/ and renamed into place: readers and crashes see all of it or nothing.
+This is `cp -r` through the mount in one commit, except that copied children get new ids: Bamboo
+finds a session by its id alone. The ids in the copied documents, and references to sessions that are
+copied too, are updated; every other byte is unchanged (rule 5). The copy is made under tmp/ and
+renamed into place: readers and crashes see all of it or nothing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+import uuid
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,7 +20,7 @@ import apsw
 from store import layout
 from store.commit.core import Core
 from store.commit.journal import Commit
-from store.disk.file import NewFile
+from store.disk.file import DirEntry, NewFile
 from store.documents import secrets
 from store.documents.document import fork_document, parse_document
 from store.errors import AlreadyExists, NotEmpty, NotFound
@@ -27,10 +30,17 @@ from store.sessions.rename import RenameOperation
 # The import receipt and Bamboo's own files describe the original, not the copy.
 _NOT_COPIED = (layout.RECEIPT, *layout.BAMBOO_FILES)
 
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
 
 def _is_children_of_child(path: str) -> bool:
     place = layout.locate_path(path)
     return place is not None and place[0].child is not None and place[1] == layout.CHILDREN
+
+
+def _is_children_of_root(path: str) -> bool:
+    place = layout.locate_path(path)
+    return place is not None and place[0].child is None and place[1] == layout.CHILDREN
 
 
 @dataclass(frozen=True)
@@ -50,8 +60,9 @@ class ForkOperation:
             self._check_allowed(source, target)
             draft = self.core.disk.temp_path()
             try:
-                created = [target, *self._children(source, target)]
-                dirs = list(self._copy_dir(source.dir, draft, target.dir))
+                new_ids = self._new_ids(source, target)
+                created = [target, *(Location(target.root, new_ids[child.id]) for child in self._children(source))]
+                dirs = list(_Copy(self.core, new_ids).copy(source.dir, draft, target.dir))
                 self.core.disk.sync_dirs(dirs)
                 self._run(draft, target, created)
             except BaseException:
@@ -66,19 +77,54 @@ class ForkOperation:
             raise NotFound(f"there is no session {source}")
         if self.core.disk.entries(target.dir):
             raise AlreadyExists(f"{target.dir} exists and is not empty; nothing was forked")
-        if source.child is None and target.child is not None and self._children(source, target):
+        if target.child is not None and self._children(source):
             raise NotEmpty(f"{source} has children, so its fork cannot be a child; fork it to a root id")
         if target.child is not None and self.core.disk.stat(Location(target.root).path(layout.SESSION)) is None:
             raise NotFound(f"there is no session {target.root!r} to be the parent")
 
-    def _children(self, source: Location, target: Location) -> list[Location]:
+    def _children(self, source: Location) -> list[Location]:
         if source.child is not None:
             return []
-        return layout.children_among(target.root, self.core.disk.directories(source.path(layout.CHILDREN)))
+        return layout.children_among(source.root, self.core.disk.directories(source.path(layout.CHILDREN)))
 
-    # -- copying -----------------------------------------------------------------------------------
+    def _new_ids(self, source: Location, target: Location) -> dict[str, str]:
+        """The new id of each session to copy, by its old id."""
+        found = {source.id: target.id}
+        for child in self._children(source):
+            found[child.id] = next(i for i in _candidates(child.id) if self._is_unused(i) and i not in found.values())
+        return found
 
-    def _copy_dir(self, source: str, draft: str, target: str) -> Iterator[str]:
+    def _is_unused(self, session_id: str) -> bool:
+        return len(session_id.encode()) <= layout.MAX_NAME_BYTES and not self.core.index.locate(session_id)
+
+    def _run(self, draft: str, target: Location, created: list[Location]) -> None:
+        def finish(db: apsw.Connection) -> None:
+            for location in created:
+                self.core.reread(location, "saved")
+
+        self.core.disk.remove_dirs([target.dir])  # may exist and be empty
+        parent = target.dir.rpartition("/")[0]
+        commit = Commit(target, [], [(draft, target.dir)], dirs=[parent], touched=created, whole_tree=True)
+        self.core.journal.run(commit, finish)
+        self.core.on_commit()
+
+
+def _candidates(session_id: str) -> Iterator[str]:
+    """New ids for the copy of a child: `a-2`, `a-3` … for `a`; a new UUID for a UUID."""
+    if not _UUID.fullmatch(session_id):
+        yield from (f"{session_id}-{number}" for number in range(2, 1000))
+    while True:
+        yield str(uuid.uuid4())
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """The copying of files, with documents changed to their new ids."""
+
+    core: Core
+    new_ids: Mapping[str, str]
+
+    def copy(self, source: str, draft: str, target: str) -> Iterator[str]:
         """Copy a directory to `draft`, to be renamed to `target`.
 
         Yields every directory created.
@@ -86,17 +132,23 @@ class ForkOperation:
         self.core.disk.make_dirs(draft)
         yield draft
         for entry in self.core.disk.entries(source):
-            here, there, name = f"{source}/{entry.name}", f"{draft}/{entry.name}", f"{target}/{entry.name}"
+            new_name = self._new_name(target, entry)
+            here, there, name = f"{source}/{entry.name}", f"{draft}/{new_name}", f"{target}/{new_name}"
             if entry.name in _NOT_COPIED or layout.is_leftover(entry.name):
                 continue
             if entry.is_dir and _is_children_of_child(name) and not self.core.disk.entries(here):
                 continue  # the empty children/ of a root; a child has none
             if entry.is_dir:
-                yield from self._copy_dir(here, there, name)
+                yield from self.copy(here, there, name)
             elif entry.is_symlink:  # a foreign file; its target is kept
                 self._copy_link(source, draft, entry.name)
             elif entry.is_file:
                 self._copy_file(here, there, name)
+
+    def _new_name(self, target: str, entry: DirEntry) -> str:
+        """The name of the copy: a child's directory is named after its new id."""
+        is_child = entry.is_dir and layout.is_session_dir(entry.name) and _is_children_of_root(target)
+        return self.new_ids.get(entry.name, entry.name) if is_child else entry.name
 
     def _copy_file(self, source: str, draft: str, target: str) -> None:
         place = layout.locate_path(target)
@@ -121,16 +173,5 @@ class ForkOperation:
         file = self.core.disk.read(source, self.core.limit_bytes)
         document = parse_document(file.data if file else b"", source)
         secrets.reject_api_keys(document.raw, document.data, source)
-        raw = fork_document(document, location)
+        raw = fork_document(document, location, self.new_ids)
         return parse_document(raw, location.path(name), limit=self.core.limit_bytes).raw
-
-    def _run(self, draft: str, target: Location, created: list[Location]) -> None:
-        def finish(db: apsw.Connection) -> None:
-            for location in created:
-                self.core.reread(location, "saved")
-
-        self.core.disk.remove_dirs([target.dir])  # may exist and be empty
-        parent = target.dir.rpartition("/")[0]
-        commit = Commit(target, [], [(draft, target.dir)], dirs=[parent], touched=created, whole_tree=True)
-        self.core.journal.run(commit, finish)
-        self.core.on_commit()

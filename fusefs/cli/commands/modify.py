@@ -47,6 +47,8 @@ def fork(
 ) -> None:
     """Copy a session with its children and attachments, to continue it under another id.
 
+    Copied children get new ids, such as worker-2: Bamboo finds a session by its id alone.
+
     Example: grovefs fork fix-login second-try
     """
     with open_store(home) as store:

@@ -298,7 +298,10 @@ def test_a13_stale_sidecar_is_replaced_and_kept_in_the_trash(opened: Store) -> N
     path = opened.home / "sessions/s1/session.json"
     path.write_bytes(make_document(**read_json(path) | {"title": "new", "updated_at": "2037-01-01T00:00:00Z"}))
     opened.maintenance.sweep()
-    assert_repaired(opened, "sidecar-stale", "sessions/s1/runtime.json")
+    (note,) = opened.check().findings
+    assert (note.kind, note.path, note.is_damage) == ("sidecar-stale", "sessions/s1/runtime.json", False)
+    assert opened.check(repair=True).exit_code == 1
+    assert_clean(opened)
     assert read_json(path.with_name("runtime.json"))["title"] == "new"
     assert [slot.what for slot in opened.trash.deleted()] == ["bad sidecar"]
 
@@ -626,7 +629,16 @@ def test_repair_in_another_store_is_visible_in_the_first(opened: Store) -> None:
 
 
 # Found by test_mailbox.py, test_projects.py, test_secrets.py, test_maintenance.py, test_unexpected_files.py.
-TESTED_ELSEWHERE = {"trigrams", "message", "set-aside", "derived", "secret", "hard-link"}
+TESTED_ELSEWHERE = {
+    "trigrams",
+    "message",
+    "set-aside",
+    "derived",
+    "secret",
+    "hard-link",
+    "duplicate-id",
+    "sidecar-stale",
+}
 
 
 def test_every_kind_of_damage_has_a_test() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 
 from store import BambooAtWork, Message, Session, Store
 from store.index.catalog import render_entry
+from store.model.timestamp import Timestamp
 from tests.builders import make_session, read_json
 
 LOCKS = [".session-lifecycle.lock", ".sessions-index.lock"]
@@ -114,6 +116,124 @@ def test_version_and_unknown_keys_are_kept(home: Path) -> None:
     assert (again["version"], again["rebuild_in_progress"]) == (7, False)
     assert again["sessions"]["s1"]["novelty"] == {"a": [1, 2.5]}
     assert again["sessions"]["s1"]["message_count"] == 3
+
+
+# -- one entry per id --------------------------------------------------------------------------------
+
+
+def copy_of(store: Store, child: str, root: str) -> None:
+    """Copy a child to another root under the same id, as `cp -r` of its root does."""
+    source, target = store.home / f"sessions/{child}", store.home / f"sessions/{root}/children/{Path(child).name}"
+    target.parent.mkdir(exist_ok=True)
+    shutil.copytree(source, target)
+    for path in target.glob("*.json"):
+        path.write_text(json.dumps({**read_json(path), "root_session_id": root, "parent_session_id": root}))
+    store.maintenance.sweep()
+
+
+def path_of(store: Store, session_id: str) -> str:
+    store.maintenance.export_sessions_json()
+    return str(exported(store.home)["sessions"][session_id]["rel_path"])
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["running", "rebuilt"])
+def test_c1_entry_that_bamboo_had_is_kept_when_its_id_is_used_again(home: Path, restart: bool) -> None:
+    """The copy's root is first in the alphabet; also if index.db is rebuilt from the files."""
+    with Store.open(home, background=False) as store:
+        for root in ("zz", "aa"):
+            store.save(make_session(root))
+        store.save(Session.new_child("kid", "zz", "m", "original"))
+        assert path_of(store, "kid") == "sessions/zz/children/kid"
+        copy_of(store, "zz/children/kid", "aa")
+        assert path_of(store, "kid") == "sessions/zz/children/kid"
+    if restart:
+        (home / ".grovefs/index.db").unlink()
+    with Store.open(home, background=False) as store:
+        assert path_of(store, "kid") == "sessions/zz/children/kid"
+        assert not store.check().findings  # Bamboo does not use this home
+        (home / "session_search.db").touch()
+        (note,) = store.check().findings
+        assert (note.kind, note.path, note.is_damage) == ("duplicate-id", "sessions/aa/children/kid", False)
+        assert "sessions/zz/children/kid" in note.text
+        store.delete("zz/kid")
+        assert path_of(store, "kid") == "sessions/aa/children/kid"
+        assert not store.check().findings
+        (home / "session_search.db").unlink()
+
+
+def test_c1_entry_of_a_root_wins_over_children_with_its_id(store: Store) -> None:
+    """As everywhere: an id names the root."""
+    store.save(make_session("aa"))
+    store.save(Session.new_child("zz", "aa", "m", "child"))
+    assert path_of(store, "zz") == "sessions/aa/children/zz"
+    store.save(make_session("zz"))
+    assert path_of(store, "zz") == "sessions/zz"
+
+
+# -- sessions that Bamboo reads and this program does not ------------------------------------------------
+
+UNREADABLE_HERE = {
+    "a duplicate key in metadata": lambda raw: raw.replace(b'"metadata": {', b'"metadata": {"a": "1", "a": "2", ', 1),
+    "an offset without a colon": lambda raw: raw.replace(b"00:00:00Z", b"05:30:00+0530"),
+}
+
+
+def bamboo_home(home: Path) -> None:
+    """A home with the sessions good, odd and .dot, indexed by Bamboo and never opened by this program."""
+    with Store.open(home, background=False) as store:
+        for name in ("good", "odd"):
+            session = make_session(name, metadata={"k": "v"})
+            session.created_at = Timestamp("2026-01-01T00:00:00Z")
+            store.save(session)
+    shutil.copytree(home / "sessions/odd", home / "sessions/.dot")
+    data = exported(home)["sessions"]
+    data["odd"]["novelty"] = 1
+    rewrite(home, sessions=data | {".dot": data["odd"] | {"id": ".dot", "rel_path": "sessions/.dot"}})
+    for path in home.glob("sessions/.dot/*.json"):
+        path.write_text(json.dumps({**read_json(path), "id": ".dot", "root_session_id": ".dot"}))
+
+
+@pytest.mark.warns
+@pytest.mark.parametrize("damage", list(UNREADABLE_HERE))
+def test_c2_entries_of_sessions_that_cannot_be_read_here_are_kept(home: Path, damage: str) -> None:
+    """Opening, changing and closing the home keeps every entry that Bamboo had."""
+    bamboo_home(home)
+    path = home / "sessions/odd/session.json"
+    raw = path.read_bytes()
+    path.write_bytes(UNREADABLE_HERE[damage](raw))
+    assert path.read_bytes() != raw
+    before = exported(home)["sessions"]
+    for text in ("one", "two"):
+        with Store.open(home, background=False) as store:
+            assert "odd" in store.maintenance.status()["damaged"]
+            store.append("good", [Message.user(text)])
+        after = exported(home)["sessions"]
+        assert (after["odd"], after[".dot"]) == (before["odd"], before[".dot"])
+        assert list(after) == sorted(after)
+    shutil.rmtree(home / "sessions/.dot")
+    path.write_bytes(raw)  # repaired by hand
+    with Store.open(home, background=False) as store:
+        store.append("odd", [Message.user("three")])
+    after = exported(home)["sessions"]
+    assert list(after) == ["good", "odd"]
+    assert after["odd"]["message_count"] == 3
+
+
+@pytest.mark.warns
+def test_c2_a_session_damaged_while_the_store_is_open_keeps_its_entry(home: Path) -> None:
+    """After a repair by hand Bamboo finds it again, without opening the home here."""
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s1"))
+        store.save(make_session("s2"))
+    path, before = home / "sessions/s1/session.json", exported(home)["sessions"]["s1"]
+    path.write_bytes(path.read_bytes()[:-1])
+    with Store.open(home, background=False) as store:
+        store.maintenance.sweep()
+        store.append("s2", [Message.user("more")])
+    assert exported(home)["sessions"]["s1"] == before
+    with Store.open(home, background=False) as store:
+        store.delete("s1", force=True)
+    assert list(exported(home)["sessions"]) == ["s2"]
 
 
 def test_deleted_export_is_written_again(home: Path) -> None:

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 
-from store import AlreadyExists, InvalidContent, InvalidName, Location, Message, NotEmpty, NotFound, Session, Store
-from tests.builders import files_below, make_document, make_session
+from store import (
+    AgentRuntimeState,
+    AlreadyExists,
+    InvalidContent,
+    InvalidName,
+    Location,
+    Message,
+    NotEmpty,
+    NotFound,
+    Session,
+    Store,
+)
+from store.model.runtime_state import WaitingForChildren
+from tests.builders import NINE_DIGITS, files_below, make_document, make_session, read_json
 
 
 @pytest.fixture
@@ -26,20 +39,52 @@ def family(store: Store) -> Store:
 def test_a_root_is_forked_with_its_children(family: Store) -> None:
     """Rule 9 for every copy: ids match the path."""
     before = files_below(family.home)
-    assert family.fork("root", "copy") == [Location("copy"), Location("copy", "child"), Location("copy", "grandchild")]
+    places = [Location("copy"), Location("copy", "child-2"), Location("copy", "grandchild-2")]
+    assert family.fork("root", "copy") == places
     after = files_below(family.home)
     assert {path: raw for path, raw in after.items() if path.startswith("root/")} == before
     names = ("id", "kind", "root_session_id", "parent_session_id", "spawn_depth")
-    found = {
-        place: [getattr(family.load(place), n) for n in names] for place in ("copy", "copy/child", "copy/grandchild")
-    }
+    found = {str(place): [getattr(family.load(str(place)), n) for n in names] for place in places}
     assert found == {
         "copy": ["copy", "root", "copy", None, 0],
-        "copy/child": ["child", "child", "copy", "copy", 1],
-        "copy/grandchild": ["grandchild", "child", "copy", "child", 2],
+        "copy/child-2": ["child-2", "child", "copy", "copy", 1],
+        "copy/grandchild-2": ["grandchild-2", "child", "copy", "child-2", 2],
     }
     assert after["copy/token-usage.jsonl"] == before["root/token-usage.jsonl"]
     assert len(family.search("from the child")) == 2  # rule 7: index and search follow
+
+
+def test_c1_forked_children_get_unused_ids(family: Store) -> None:
+    """Bamboo and `load` find every session, original or copy, by its id alone."""
+    family.save(Session.new_child("8c0ff5c7-96b1-4b3a-9a86-5a1cf4a6f6f0", "root", "m", "by Bamboo"))
+    family.fork("root", "copy")
+    copies = [location for location in family.fork("root", "second") if location.child is not None]
+    assert [location.id for location in copies][1:] == ["child-3", "grandchild-3"]
+    assert re.fullmatch("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", copies[0].id)
+    family.maintenance.export_sessions_json()
+    exported = read_json(family.home / "sessions.json")["sessions"]
+    assert {id: entry["rel_path"] for id, entry in exported.items()} == {e.id: e.rel_path for e in family.entries()}
+    assert len(exported) == family.count() == 12
+
+
+def test_c1_references_to_forked_children_are_updated(family: Store) -> None:
+    """The children a session waits for, and attachments of any session that is copied."""
+    attached = family.attach("child", b"\x89PNG data", "image/png")
+    family.append("root", [Message.user(f'see {attached.url} "escaped"')])
+    root = family.load("root")
+    assert root is not None
+    waiting = {"child_session_ids": ["child", "elsewhere"], "wait_for": "all", "registered_at": NINE_DIGITS}
+    root.agent_runtime_state = AgentRuntimeState.new("run")
+    root.agent_runtime_state.waiting_for_children = WaitingForChildren.model_validate(waiting)
+    family.save(root)
+    family.fork("root", "copy")
+    copy = family.load("copy")
+    assert copy is not None
+    assert copy.messages[-1].content == f'see bamboo-attachment://child-2/{attached.id} "escaped"'
+    assert copy.agent_runtime_state is not None
+    assert copy.agent_runtime_state.waiting_for_children is not None
+    assert copy.agent_runtime_state.waiting_for_children.child_session_ids == ["child-2", "elsewhere"]
+    assert family.attachments.read("child-2", attached.id) == (b"\x89PNG data", "image/png")
 
 
 def test_a_fork_refers_to_its_own_attachments(family: Store) -> None:
@@ -133,6 +178,6 @@ def test_every_copy_is_in_the_change_feed(family: Store) -> None:
     cursor = family.feed.since().cursor
     family.fork("root", "copy")
     announced = {str(change.location) for change in family.feed.since(cursor).items}
-    assert announced == {"copy", "copy/child", "copy/grandchild"}
+    assert announced == {"copy", "copy/child-2", "copy/grandchild-2"}
     main = json.loads((family.home / "sessions/copy/session.json").read_bytes())
     assert main["root_session_id"] == "copy"

@@ -141,7 +141,7 @@ def test_mv_changes_id_title_and_project(filled: Path) -> None:
 
 
 def test_fork_prints_all_new_sessions(filled: Path) -> None:
-    assert run(filled, "fork", "fix-login", "again", "-t", "Again").stdout == "again\nagain/worker\n"
+    assert run(filled, "fork", "fix-login", "again", "-t", "Again").stdout == "again\nagain/worker-2\n"
     copy, original = load(filled, "again"), load(filled, "fix-login")
     assert copy is not None
     assert original is not None
@@ -265,7 +265,8 @@ def test_cleanup_lists_sessions_and_asks(filled: Path) -> None:
 def test_names_printed_by_ls_are_accepted_by_other_commands(filled: Path) -> None:
     """A child is printed as root/child, because its id may exist under several roots."""
     run(filled, "fork", "fix-login", "again")
+    run(filled, "fork", "again/worker-2", "again/worker")
     names = [line.split("\t")[1] for line in run(filled, "ls").stdout.splitlines()]
-    assert sorted(names) == ["again", "again/worker", "fix-login", "fix-login/worker", "fix-logout"]
+    assert sorted(names) == ["again", "again/worker", "again/worker-2", "fix-login", "fix-login/worker", "fix-logout"]
     assert run(filled, "pin", "-", text="\n".join(names)).returncode == 0
     assert run(filled, "show", "worker").returncode == 1
