@@ -25,6 +25,7 @@
     ├── NewerSchema           index.db of a newer GroveFS: store/index/database.py
     ├── OlderInUse            index.db of an older GroveFS that has it open: store/index/database.py
     ├── DatabaseUnusable      index.db is not a GroveFS database: store/index/database.py
+    ├── HistoryUnusable       history.db cannot be used: store/history/database.py
     ├── ProbeFailed           a health probe failed: store/check/health.py
     ├── RetryLookup           the kernel must look a name up again: fusefs/tree/nodes.py
     └── MountError            mounting failed: fusefs/daemon/mount.py

@@ -1,11 +1,12 @@
-"""Groups of Store methods: `store.trash`, `store.prune`, `store.attachments`, `store.usage`,
-`store.maintenance`.
+"""Groups of Store methods: `store.trash`, `store.prune`, `store.history`, `store.attachments`,
+`store.usage`, `store.maintenance`.
 
 Each group holds the open home and raises Closed once the store is closed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -14,6 +15,7 @@ from store.commit import reindex, session_reader
 from store.disk import trash
 from store.disk.trash import TrashSlot
 from store.documents import attachment_names
+from store.history.versions import HistoryState, SavedVersion, Snapshot, VersionTexts, lineage_path
 from store.home.open_home import OpenHome, Progress
 from store.home.opening import migrate_sidecars
 from store.layout import Location
@@ -85,6 +87,53 @@ class Prune:
     def run_if_due(self, auto: AutoPrune) -> PruneResult | None:
         """Plan and apply, unless any process did so within the cooldown or every session would be deleted."""
         return self._home.services.pruner.run_if_due(auto)
+
+
+@dataclass(frozen=True)
+class PastVersions:
+    """`store.history`: the versions of sessions, records, project payloads and state documents.
+
+    `what` is a session, by id or Location, or the path of another kept file, such as `state/notes/plan.md`.
+    """
+
+    _home: OpenHome
+
+    def path_of(self, what: str | Location) -> str:
+        """The path whose versions are meant. A session that no longer exists keeps the path it had."""
+        if isinstance(what, Location):
+            return what.dir
+        if what.partition("/")[0] in (*layout.STORED, layout.PRIVATE):
+            return lineage_path(what)
+        location = self._home.core.locate(what) or layout.parse_location(what) or Location(what)
+        return location.dir
+
+    def log(self, what: str | Location, *, limit: int = 20, before: int | None = None) -> list[SavedVersion]:
+        """List versions, newest first; `before` is the number to go on from."""
+        return self._home.core.history.log(self.path_of(what), limit=limit, before=before)
+
+    def find(self, what: str | Location, number: int) -> SavedVersion | None:
+        """Return a version by its number; None if it is not kept."""
+        return self._home.core.history.find(self.path_of(what), number)
+
+    def at(self, what: str | Location, at_ns: int) -> SavedVersion | None:
+        """Return the version that was current at a moment; None before the first."""
+        return self._home.core.history.at(self.path_of(what), at_ns)
+
+    def between(self, since_ns: int, until_ns: int) -> Iterator[SavedVersion]:
+        """Iterate over all versions of a span of time, in the order of recording."""
+        return self._home.core.history.between(since_ns, until_ns)
+
+    def read(self, version: SavedVersion) -> VersionTexts:
+        """Return the texts of a version: session.json and runtime.json, or the one file."""
+        return self._home.core.history.read(version)
+
+    def snapshots(self) -> list[Snapshot]:
+        """List the snapshots, newest first."""
+        return self._home.core.history.snapshots()
+
+    def state(self) -> HistoryState:
+        """Return whether versions are kept now, how many there are, and their size."""
+        return self._home.core.history.state()
 
 
 @dataclass(frozen=True)
@@ -175,6 +224,7 @@ class Maintenance:
             "unfinished": {"/".join(entry): why for entry, why in core.journal.index_failures.items()},
             "damaged": {str(location): why for location, why in core.index.damaged().items()},
             "bamboo": self._home.bamboo.activity(),
+            "history": core.history.state()._asdict(),
         }
 
     def erase_all(self) -> None:

@@ -15,7 +15,8 @@ session.
     projects/<key>/sessions/<parent>/…      sessions by workspace, any JSON object; index.json, children.json derived
     state/<category>/<name>.{md,json}       plain documents
     sessions.json                           the index in Bamboo's format: an export
-    .grovefs/                               the store's own: index.db, trigrams/, trash/, rejects/, tmp/, locks
+    .grovefs/                               the store's own: index.db, history.db, trigrams/, trash/, rejects/, tmp/,
+                                            locks
 
 Locks, journal entries and the change feed use locations only. Everything else stored in a home has
 a location too, in a form that no session has: a root that starts with "/" is another area of the
@@ -67,6 +68,7 @@ REMOVED = ".removed"  # marker next to the payload of a child that was removed f
 
 PRIVATE = ".grovefs"
 INDEX_DB = f"{PRIVATE}/index.db"
+HISTORY_DB = f"{PRIVATE}/history.db"
 TMP = f"{PRIVATE}/tmp"
 TRASH = f"{PRIVATE}/trash"
 REJECTS = f"{PRIVATE}/rejects"

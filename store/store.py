@@ -22,7 +22,7 @@ from store.commit.core import Core
 from store.commit.session_reader import with_load_state
 from store.commit.write_request import OnConflict
 from store.errors import Corrupt, InvalidName, NotFound
-from store.groups import AttachmentReader, Maintenance, Prune, TokenUsage, Trash
+from store.groups import AttachmentReader, Maintenance, PastVersions, Prune, TokenUsage, Trash
 from store.home.open_home import HomeOptions, OpenHome, Progress
 from store.index.catalog import CatalogRow, Filter, Order, Version
 from store.index.change_feed import ChangeFeed
@@ -50,6 +50,7 @@ class Store:
 
         trash        list deletions, restore them, empty the trash
         prune        delete old, empty or all sessions by plan
+        history      versions of sessions and other kept files
         feed         changes since a cursor, from all processes
         attachments  read attachments
         usage        token usage records and totals
@@ -75,6 +76,7 @@ class Store:
         services = self._home.services
         self.trash = Trash(self._home)
         self.prune = Prune(self._home)
+        self.history = PastVersions(self._home)
         self.attachments = AttachmentReader(self._home)
         self.usage = TokenUsage(self._home)
         self.maintenance = Maintenance(self._home)
@@ -104,6 +106,8 @@ class Store:
         limit_bytes     largest document
         lock_timeout_s  how long to wait for a session's lock before Busy
         auto_prune      an AutoPrune: prune in the background
+        author          name of the author in the history; default: the name of the program
+        history         False keeps no versions
         progress        called with (done, total) while the index is rebuilt
         """
         return cls(home, **options)

@@ -35,6 +35,7 @@ SURFACE = {
         "disk.rejects",
         "disk.trash",
     ],
+    "history.authors",
     *["documents.display_names", "documents.document", "documents.search_text", "documents.transcript"],
     *[
         "index.catalog",

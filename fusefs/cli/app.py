@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +21,7 @@ from fusefs.cli.default_home import default_home
 from fusefs.cli.terminal import clean, clean_cell, echo
 from store import layout
 from store.errors import NotFound
+from store.history.authors import Author, this_process
 
 if TYPE_CHECKING:
     from store import Location, Store
@@ -67,8 +69,12 @@ SessionNames = Annotated[
 ]
 
 
+_command_name: ContextVar[str | None] = ContextVar("command name", default=None)
+
+
 @app.callback(invoke_without_command=True)
 def start(
+    context: typer.Context,
     show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     home: Annotated[
         Path | None,
@@ -79,6 +85,7 @@ def start(
         ),
     ] = None,
 ) -> None:
+    _command_name.set(context.invoked_subcommand)
     if home is not None:
         os.environ["GROVEFS_HOME"] = str(home)  # the default of every command
     if show_version:
@@ -92,7 +99,12 @@ def open_store(home: Path, progress: Callable[[int, int], None] | None = None) -
         raise NotFound(f"there is no home at {home}; pass --home or set $GROVEFS_HOME")
     from store import Store
 
-    return Store.open(home, background=False, progress=progress)
+    return Store.open(home, background=False, progress=progress, author=command_author())
+
+
+def command_author() -> Author:
+    """The author of the changes that this command makes: `cli: rename (4711)` in the history."""
+    return this_process("cli", _command_name.get())
 
 
 def resolve_all(store: Store, names: Iterable[str]) -> dict[Location, str]:

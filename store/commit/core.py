@@ -22,6 +22,7 @@ from store.commit.session_reader import DocumentPair, LoadedSession, SessionScan
 from store.disk.disk import Disk
 from store.disk.locks import Locks
 from store.errors import Ambiguous, Busy
+from store.history.history import History
 from store.index.catalog import Catalog, Version, read_version
 from store.index.change_feed import ChangeFeed, What
 from store.index.database import Database
@@ -35,6 +36,7 @@ class Core:
     disk: Disk
     db: Database
     locks: Locks
+    history: History
     limit_bytes: int
     check_writable: Callable[[], None]  # raises if the home cannot be written now
     on_commit: Callable[[], None]  # called after every commit
@@ -48,7 +50,7 @@ class Core:
     def __post_init__(self) -> None:
         self.index = Catalog(self.db)
         self.feed = ChangeFeed(self.db)
-        self.journal = Journal(self.disk, self.db, self.feed, self.reread)
+        self.journal = Journal(self.disk, self.db, self.feed, self.reread, self.history)
 
     @property
     def home(self) -> Path:
@@ -204,7 +206,22 @@ class Core:
         scan = session_reader.scan(self.disk, location, self.limit_bytes)
         with self.db.write() as db:
             self.put_scans(db, [scan], what)
+        self.db.after_commit(lambda: self.observe([scan]))
         self.on_commit()
+
+    def observe(self, batch: Sequence[SessionScan], *, only_known: bool = False) -> None:
+        """Record changes that other programs made. The caller holds the locks; no transaction is open.
+
+        `only_known` leaves out sessions without any version: the first commit that replaces one
+        records it.
+        """
+        for scan in batch:
+            path = scan.location.dir
+            if scan.pair is None or ((only_known or scan.pair.main is None) and not self.history.has_lineage(path)):
+                continue
+            main, side = scan.pair.main, scan.pair.side
+            files = [(f"{path}/{layout.SESSION}", False, main), (f"{path}/{layout.RUNTIME}", True, side)]
+            self.history.observe(path, files)
 
     def put_scans(self, db: apsw.Connection, batch: Sequence[SessionScan], what: What = "reread") -> None:
         """Write scanned sessions to the index and the feed."""

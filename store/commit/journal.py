@@ -6,10 +6,13 @@ The order of the steps is what makes a crash after any of them safe (rules 2, 3,
 2. store a journal entry in index.db (table `marks`) that names the renames to come;
 3. rename;
 4. sync the directories;
-5. update index, search and feed, and remove the journal entry, in one transaction.
+5. record the new versions in the history, and move lineages with their files;
+6. update index, search and feed, and remove the journal entry, in one transaction.
 
-Recovery redoes: it finishes the renames of a journal entry and indexes its sessions again. The
-caller holds the lock.
+Before step 1 the history makes sure that it has what will be replaced. A history that fails stops
+neither a commit nor its recovery: moves that it missed are stored in index.db and repeated later.
+Recovery redoes: it finishes the renames of a journal entry, repeats its moves in the history, and
+indexes its sessions again. The caller holds the lock.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from __future__ import annotations
 import errno
 import json  # not orjson: a foreign name may not be UTF-8, and only json keeps surrogates
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import apsw
 
@@ -27,6 +30,8 @@ from store.commit.write_request import UnfinishedCommit
 from store.disk.disk import Disk, unsynced_error
 from store.disk.file import File, NewFile, Temp
 from store.errors import StoreError
+from store.history.history import History
+from store.history.versions import FileChanges, KnownChange, place_of
 from store.index import changed_files
 from store.index.catalog import IndexUpdate
 from store.index.change_feed import ChangeFeed, What
@@ -53,6 +58,14 @@ class Commit:
     touched: Sequence[Location] = ()  # what recovery indexes again; default: `location`
     whole_tree: bool = False
     what: What | None = None  # for the change feed
+    label: str = ""  # what the history calls the change; default: `what`
+    known: Mapping[str, KnownChange] = field(default_factory=dict)  # by path of a file, for the history
+    notes: Mapping[str, str] = field(default_factory=dict)  # by directory of a session, for the history
+
+    @property
+    def for_history(self) -> FileChanges:
+        label = self.label or self.what or "saved"
+        return FileChanges(self.files, self.moves, label, self.known, self.notes)
 
 
 @dataclass
@@ -63,11 +76,16 @@ class Journal:
     db: Database
     feed: ChangeFeed
     reread: Callable[[Location], None]  # indexes one session again from its files
+    history: History
     # By journal entry: why the index could not be updated.
     index_failures: dict[tuple[str, str], str] = field(default_factory=dict)
+    _has_missed_moves: bool = True  # until index.db was asked; another process may have stored some
 
     def run(self, commit: Commit, index: IndexUpdate | IndexWork | None = None) -> None:
         """Run the commit, and update the index in the transaction that ends it."""
+        self._repeat_missed_moves()
+        commit = _with_contents_read(commit)
+        versions = self.history.prepare(commit.for_history)
         created: list[str] = []
         temps: list[str] = []
         moves: list[tuple[str, str]] = []
@@ -83,7 +101,8 @@ class Journal:
             self._roll_back(commit, moves, temps, created, error)
             raise
         sync_error = self._sync(moves, created)
-        self._finish(commit, index)
+        is_recorded = self.history.add(versions)
+        self._finish(commit, index, [] if is_recorded else commit.moves)
         if sync_error is not None:
             raise unsynced_error(sync_error, commit.location.dir) from sync_error
 
@@ -168,8 +187,8 @@ class Journal:
             return error
         return None
 
-    def _finish(self, commit: Commit, index: IndexUpdate | IndexWork | None) -> None:
-        """Update the index.
+    def _finish(self, commit: Commit, index: IndexUpdate | IndexWork | None, missed: Sequence[tuple[str, str]]) -> None:
+        """Update the index, and store the moves that the history missed.
 
         A failure is not an error: the files are in place, and the journal entry is retried.
         """
@@ -183,12 +202,37 @@ class Journal:
                 if commit.what is not None:
                     self.feed.add(db, [place.owner for place in commit.touched or [commit.location]], commit.what)
                 changed_files.note(db, (file.path for file in commit.files))
+                self._store_missed_moves(missed)
                 db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _entry_key(commit))
         except (apsw.Error, OSError, StoreError) as error:
             self.index_failures[_entry_key(commit)] = str(error)
             log.warning("%s is saved but not indexed yet: %s", commit.location, error)
         else:
             self.index_failures.pop(_entry_key(commit), None)
+
+    # -- moves that the history missed -------------------------------------------------------------
+
+    def _store_missed_moves(self, moves: Sequence[tuple[str, str]]) -> None:
+        """Keep moves for later, inside the transaction of their commit."""
+        if moves and self.history.is_on:
+            missed = [*self._missed_moves(), *map(list, moves)]
+            self.db.set_meta(history_moves=json.dumps(missed))
+            self._has_missed_moves = True
+
+    def _missed_moves(self) -> list[list[str]]:
+        found: list[list[str]] = json.loads(self.db.get_meta("history_moves", "[]"))
+        return found
+
+    def _repeat_missed_moves(self) -> None:
+        """Move lineages as earlier commits did, before anything is recorded under their names."""
+        if not self._has_missed_moves:
+            return
+        missed = self._missed_moves()
+        if missed and not self.history.repeat_moves([(source, target) for source, target in missed]):
+            return
+        if missed:
+            self.db.set_meta(history_moves="[]")
+        self._has_missed_moves = False
 
     # -- recovery ----------------------------------------------------------------------------------
 
@@ -210,6 +254,12 @@ class Journal:
             for source, target in moves
         )
 
+    def _made(self, moves: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
+        """The moves of files that were not temporary, and that have been made."""
+        found = [(source, target) for source, target in moves if not source.startswith(layout.TMP)]
+        # A path may be in use again after its file was moved away.
+        return [move for move in found if self.disk.stat(move[0]) is None or self.disk.stat(move[1]) is not None]
+
     def recover(self, root: str, child: str) -> None:
         """Finish one interrupted commit. The caller holds its lock."""
         row = self.db.reader.execute(
@@ -230,12 +280,30 @@ class Journal:
         # needs no sync.
         parents = {path.rpartition("/")[0] for move in moves for path in move}
         self.disk.sync_dirs(path for path in sorted(parents) if self.disk.stat(path) is not None)
+        is_moved = self.history.repeat_moves(self._made(moves))
         for location_root, location_child in touched:
             self.reread(Location(location_root, location_child))
         with self.db.write() as db:
             changed_files.note(db, (target for _, target in moves))
+            self._store_missed_moves([] if is_moved else self._made(moves))
             db.execute("DELETE FROM marks WHERE root = ? AND child = ?", (root, child))
         self.index_failures.pop((root, child), None)
+
+
+def _with_contents_read(commit: Commit) -> Commit:
+    """The commit with its iterators replaced by lists: the history reads what is written.
+
+    Files without versions are written chunk by chunk, as before: an attachment may be large.
+    """
+    if all(isinstance(file.content, Temp | list | tuple) or place_of(file.path) is None for file in commit.files):
+        return commit
+    files = [
+        file
+        if isinstance(file.content, Temp) or place_of(file.path) is None
+        else file._replace(content=[*file.content])
+        for file in commit.files
+    ]
+    return replace(commit, files=files)
 
 
 def _entry_key(commit: Commit) -> tuple[str, str]:

@@ -103,6 +103,7 @@ def _index_again(core: Core, locations: list[Location], progress: Progress | Non
                 if purge:
                     _purge(core, db, batch)
                 core.put_scans(db, batch)
+            core.observe(batch, only_known=True)
         core.on_commit()
         if progress is not None:
             progress(len(locations) - len(waiting), len(locations))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from store import layout
@@ -73,6 +73,7 @@ class SessionScan:
 
     location: Location
     facts: SessionFacts | None = None
+    pair: DocumentPair | None = None  # None: it could not be read
     damage: tuple[Version, str] | None = None
     size_bytes: int = 0
 
@@ -245,20 +246,21 @@ def find_attachment(disk: Disk, location: Location, attachment_id: str) -> str |
 def scan(disk: Disk, location: Location, limit: int) -> SessionScan:
     """Read what the index is to store about a session. The caller holds the lock."""
     before_ns = now_ns()
+    pair: DocumentPair | None = None
     try:
         pair = read(disk, location, limit)
         if pair.main is None:
-            return SessionScan(location)
+            return SessionScan(location, pair=pair)
         loaded = parse(pair)
     except (Corrupt, Busy) as error:  # Busy: its version is not settled, so the next sweep scans it again
-        return _damaged(disk, location, error)
+        return replace(_damaged(disk, location, error), pair=pair)
     except OSError as error:
         if error.errno not in UNREADABLE:
             raise
         return _damaged(disk, location, error)
     version = settled_version(pair.version, before_ns)
     found = facts_on_disk(disk, loaded, version)
-    return SessionScan(location, found, size_bytes=len(pair.main.data))
+    return SessionScan(location, found, pair, size_bytes=len(pair.main.data))
 
 
 def _damaged(disk: Disk, location: Location, error: StoreError | OSError) -> SessionScan:

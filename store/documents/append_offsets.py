@@ -38,10 +38,16 @@ def still_valid(raw: bytes, offsets: AppendOffsets) -> bool:
     return raw[offsets.updated_at : offsets.updated_at + len(text)] == text and rest.startswith(b"]")
 
 
-def splice_messages(
-    raw: bytes, offsets: AppendOffsets, added: Sequence[dict[str, Any]], now: Timestamp
-) -> tuple[list[bytes | memoryview], AppendOffsets]:
-    """The text in parts, with messages added and updated_at replaced, and the new offsets."""
+class Appended(NamedTuple):
+    """A text with messages added and updated_at replaced."""
+
+    parts: list[bytes | memoryview]
+    cuts: list[tuple[int, int, bytes]]  # start and end in the old text, and what replaces it; ascending
+    offsets: AppendOffsets
+
+
+def splice_messages(raw: bytes, offsets: AppendOffsets, added: Sequence[dict[str, Any]], now: Timestamp) -> Appended:
+    """Add messages and replace updated_at, without looking at the rest of the text."""
     at = offsets.append_at
     insertion, last_end = _insertion(raw, at, added)
     old, new = (json_text.render_compact(t) for t in (offsets.updated_at_text, now))
@@ -50,8 +56,10 @@ def splice_messages(
     (a0, a1, a), (b0, b1, b) = cuts
     parts: list[bytes | memoryview] = [view[:a0], a, view[a1:b0], b, view[b1:]]
     if offsets.updated_at > at:
-        return parts, AppendOffsets(at + last_end, offsets.updated_at + len(insertion), now)
-    return parts, AppendOffsets(at + last_end + len(new) - len(old), offsets.updated_at, now)
+        moved = AppendOffsets(at + last_end, offsets.updated_at + len(insertion), now)
+    else:
+        moved = AppendOffsets(at + last_end + len(new) - len(old), offsets.updated_at, now)
+    return Appended(parts, cuts, moved)
 
 
 def _insertion(raw: bytes, at: int, added: Sequence[dict[str, Any]]) -> tuple[bytes, int]:

@@ -8,12 +8,13 @@ and back. Versions of a lineage are numbered from 1; a number is never used twic
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
 from store import layout
-from store.disk.file import Stamp
+from store.disk.file import NewFile, Stamp
 from store.history.authors import Author
 from store.layout import Location
 from store.path_kinds import PathKind, classify_path
@@ -134,3 +135,15 @@ def mark_of(stamp: Stamp) -> int:
     """64 bits that identify a stamp, as an integer SQLite can store."""
     raw = struct.pack("<4q", *(part & 0x7FFFFFFFFFFFFFFF for part in stamp))
     return int.from_bytes(blake2b(raw, digest_size=8).digest(), "little", signed=True)
+
+
+@dataclass(frozen=True)
+class FileChanges:
+    """A commit, as the history sees it: `files` are written, then `moves` are made."""
+
+    files: Sequence[NewFile] = ()
+    moves: Sequence[tuple[str, str]] = ()
+    what: str = "saved"
+    known: Mapping[str, KnownChange] = field(default_factory=dict)  # by path of a file
+    # By path of a lineage. Directories that arrive from tmp/ are recorded if they have a note.
+    notes: Mapping[str, str] = field(default_factory=dict)

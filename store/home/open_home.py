@@ -23,6 +23,8 @@ from store.disk.locks import TIMEOUT_S, HomePresence, Locks
 from store.disk.trash import TrashExpiry
 from store.documents import json_text
 from store.errors import Closed, StoreError
+from store.history.authors import Author, this_process
+from store.history.history import History
 from store.home.bamboo_server import BambooServer
 from store.home.housekeeping import Housekeeper
 from store.home.opening import make_home, new_freshness_server, new_watcher, open_database, set_up
@@ -47,6 +49,8 @@ class HomeOptions(TypedDict, total=False):
     limit_bytes: int
     lock_timeout_s: float
     auto_prune: AutoPrune | None
+    author: str | Author | None
+    history: bool
     progress: Progress | None
     step: Step
 
@@ -64,6 +68,8 @@ class OpenHome:
         limit_bytes: int = json_text.MAX_DOCUMENT_BYTES,
         lock_timeout_s: float = TIMEOUT_S,
         auto_prune: AutoPrune | None = None,
+        author: str | Author | None = None,
+        history: bool = True,
         progress: Progress | None = None,
         step: Step = no_step,
     ) -> None:
@@ -82,6 +88,7 @@ class OpenHome:
                 self.disk,
                 open_database(self.path / layout.INDEX_DB, alone=alone),
                 Locks(self.path / layout.SESSION_LOCKS, lock_timeout_s),
+                History(self.disk, _author(author), is_on=history),
                 limit_bytes,
                 check_writable=self.check_writable,
                 on_commit=self._on_commit,
@@ -146,6 +153,7 @@ class OpenHome:
         self._is_closing = self._is_closed = True
         if hasattr(self, "_core"):  # opening may have failed before
             self._core.db.close()
+            self._core.history.close()
         if hasattr(self, "disk"):
             self.disk.close()
         self.presence.leave()
@@ -211,3 +219,8 @@ class OpenHome:
     def _on_use(self, location: Location) -> None:
         if self._watcher is not None:
             self._watcher.use(location)
+
+
+def _author(given: str | Author | None) -> Author:
+    """The author of changes that no other author is named for: this process, under the given name."""
+    return given if isinstance(given, Author) else this_process("api", given)

@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ BUSY_MS = 10_000
 AUTOCHECKPOINT_PAGES = 8_000
 
 # Errors caused by the disk are raised as OSError.
-_DISK_ERRORS = {
+DISK_ERRORS = {
     apsw.FullError: errno.ENOSPC,
     apsw.ReadOnlyError: errno.EROFS,
     apsw.PermissionsError: errno.EACCES,
@@ -53,7 +53,7 @@ class DatabaseUnusable(StoreError):
     """index.db is damaged or not a GroveFS database; set it aside and rebuild it."""
 
 
-def _require_regular_file(path: Path) -> None:
+def require_regular_file(path: Path) -> None:
     """Reject a symbolic link, which SQLite would follow, and anything else that is not a file."""
     try:
         info = path.lstat()
@@ -67,7 +67,7 @@ def _fold(*values: Any) -> str:
     return search_text.casefold_nfc(str(values[0]))
 
 
-def _create_private(path: Path) -> None:
+def create_private(path: Path) -> None:
     """Create the file with mode 0600.
 
     SQLite would use the umask; -wal and -shm take the mode of the database.
@@ -83,12 +83,12 @@ def set_aside(path: Path) -> None:
         Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
-def _disk_error(db: apsw.Connection | None, error: BaseException) -> int | None:
+def disk_errno(db: apsw.Connection | None, error: BaseException) -> int | None:
     """The errno of an error caused by the disk, else None.
 
     SQLite reports most of them only as SQLITE_IOERR.
     """
-    number = next((number for kind, number in _DISK_ERRORS.items() if isinstance(error, kind)), None)
+    number = next((number for kind, number in DISK_ERRORS.items() if isinstance(error, kind)), None)
     system_errno = db.system_errno if db is not None else 0
     return system_errno if number == errno.EIO and system_errno in _IO_ERRNOS else number
 
@@ -101,9 +101,10 @@ class Database:
     def __init__(self, path: Path, *, alone: bool = True) -> None:
         self.path = path
         self._alone = alone
-        _require_regular_file(path)
+        require_regular_file(path)
         self._writing = threading.RLock()
         self._is_writing = False
+        self._after_commit: list[Callable[[], None]] = []
         self._local = threading.local()
         self._readers: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()  # a reader is closed when its thread ends
         self._writer = self._connect()
@@ -116,7 +117,7 @@ class Database:
     def _connect(self) -> apsw.Connection:
         connection: apsw.Connection | None = None
         try:
-            _create_private(self.path)
+            create_private(self.path)
             connection = apsw.Connection(str(self.path))
             connection.set_busy_timeout(BUSY_MS)
             connection.create_scalar_function("fold", _fold, 1, deterministic=True)
@@ -131,8 +132,8 @@ class Database:
             raise DatabaseUnusable(f"{self.path}: {error}") from error
         except apsw.CantOpenError as error:
             raise OSError(errno.EIO, "cannot be opened as a database", str(self.path)) from error
-        except tuple(_DISK_ERRORS) as error:
-            number = _disk_error(connection, error) or errno.EIO
+        except tuple(DISK_ERRORS) as error:
+            number = disk_errno(connection, error) or errno.EIO
             raise OSError(number, os.strerror(number), str(self.path)) from error
         return connection
 
@@ -186,14 +187,29 @@ class Database:
                 self._begin(durable=durable)
                 yield self._writer
                 self._writer.execute("COMMIT")
+                postponed = self._after_commit
             except BaseException as error:
-                number = _disk_error(self._writer, error)
+                number = disk_errno(self._writer, error)
                 self._roll_back()
                 if number is not None:
                     raise OSError(number, os.strerror(number), str(self.path)) from error
                 raise
             finally:
                 self._is_writing = False
+                self._after_commit = []
+        for work in postponed:  # the lock is released: the work may take other locks
+            work()
+
+    def after_commit(self, work: Callable[[], None]) -> None:
+        """Run `work` after the COMMIT of the open transaction of this thread; at once if there is none.
+
+        If the transaction is rolled back, the work is dropped.
+        """
+        with self._writing:
+            if self._is_writing:
+                self._after_commit.append(work)
+                return
+        work()
 
     def _begin(self, *, durable: bool) -> None:
         self._roll_back()

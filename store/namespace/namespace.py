@@ -301,7 +301,7 @@ class Namespace:
                 raise NotFound(f"{place.path} does not exist")
             row = self.core.index.find(location)
             part = to_trash(location, "document deleted", moved=[place.path], title=row.entry.title if row else None)
-            commit = Commit(location, part.files, part.moves, part.dirs)
+            commit = Commit(location, part.files, part.moves, part.dirs, label="deleted")
             self.core.journal.run(commit, lambda db: self.core.reread(location))
             self.core.on_commit()
 

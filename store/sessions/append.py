@@ -24,10 +24,11 @@ from store.documents.document import type_problem
 from store.documents.json_splice import splice
 from store.documents.merge import MergeConflict
 from store.errors import InvalidContent, NotFound
+from store.history.versions import KnownChange, Splice
 from store.layout import Location
 from store.model.message import Message, truncate_tool_output
 from store.model.session import Session
-from store.model.timestamp import Timestamp
+from store.model.timestamp import Timestamp, clip_ns
 from store.sessions.refresh import RefreshOperation
 from store.sessions.save import SaveOperations
 from store.sessions.session_checks import locate, rendered
@@ -104,18 +105,20 @@ class AppendOperation:
         if side_time.ns < main_time.ns:  # stale: a new `updated_at` would make its other members win
             return None
         now = Timestamp.after(side_time)
-        parts, offsets = append_offsets.splice_messages(main.data, row.append_offsets, added, now)
-        json_text.check_size(sum(map(len, parts)), location.path(layout.SESSION), self.core.limit_bytes)
+        appended = append_offsets.splice_messages(main.data, row.append_offsets, added, now)
+        json_text.check_size(sum(map(len, appended.parts)), location.path(layout.SESSION), self.core.limit_bytes)
         new_side = splice(side.data, {"updated_at": old_side["updated_at"]}, {"updated_at": now})
         count = row.entry.message_count + len(added)
         changed = {"message_count": count, "updated_at": now, "last_activity_at": now}
         entry = row.entry.model_copy(update=changed)
         files = [
             NewFile(location.path(layout.RUNTIME), [new_side], side),
-            NewFile(location.path(layout.SESSION), parts, main),
+            NewFile(location.path(layout.SESSION), appended.parts, main),
         ]
-        update = self.core.index.plan_append(row, entry, offsets, added)
-        self.commits.run(Commit(location, files), update, "appended")
+        update = self.core.index.plan_append(row, entry, appended.offsets, added)
+        splices = tuple(Splice(start, end - start, text) for start, end, text in appended.cuts)
+        known = {location.path(layout.SESSION): KnownChange(splices, clip_ns(now.ns))}
+        self.commits.run(Commit(location, files, known=known), update, "appended")
         return now
 
     def _append_by_rewrite(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp:

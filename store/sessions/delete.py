@@ -156,7 +156,8 @@ class DeleteOperations:
         back = [(kept, original) for original, kept in slot.moves if self.core.disk.stat(kept) is not None]
         part = to_trash(restored[0], "displaced", moved=displaced, numbered=True)
         dirs = list(dict.fromkeys([*(original.rpartition("/")[0] for original, _ in slot.moves), *part.dirs]))
-        commit = Commit(restored[0], part.files, [*part.moves, *back], dirs, touched=restored, whole_tree=True)
+        moves = [*part.moves, *back]
+        commit = Commit(restored[0], part.files, moves, dirs, touched=restored, whole_tree=True, label="restored")
 
         def finish(db: Any) -> None:
             for location in restored:
@@ -222,6 +223,7 @@ class DeleteOperations:
         owners = self._contents(slot) if slot is not None else []
         with self.core.locked_tree(owners[0].root, timeout_s=timeout_s) if owners else nullcontext():
             self.core.disk.remove_tree(f"{layout.TRASH}/{name}")
+            self.core.history.erase(f"{layout.TRASH}/{name}")
 
 
 def ancestors(location: Location, known: Mapping[Location, IndexEntry]) -> set[Location]:

@@ -64,7 +64,7 @@ class ForkOperation:
                 created = [target, *(Location(target.root, new_ids[child.id]) for child in self._children(source))]
                 dirs = list(_Copy(self.core, new_ids).copy(source.dir, draft, target.dir))
                 self.core.disk.sync_dirs(dirs)
-                self._run(draft, target, created)
+                self._run(draft, target, created, self._notes(source, created))
             except BaseException:
                 # Report the original error. The next open removes what stays in tmp/.
                 with suppress(OSError):
@@ -97,14 +97,23 @@ class ForkOperation:
     def _is_unused(self, session_id: str) -> bool:
         return len(session_id.encode()) <= layout.MAX_NAME_BYTES and not self.core.index.locate(session_id)
 
-    def _run(self, draft: str, target: Location, created: list[Location]) -> None:
+    def _notes(self, source: Location, created: list[Location]) -> dict[str, str]:
+        """By directory: the version each new session is a copy of."""
+        originals = [source, *self._children(source)]
+        return {
+            location.dir: self.core.history.fork_note(original)
+            for location, original in zip(created, originals, strict=True)
+        }
+
+    def _run(self, draft: str, target: Location, created: list[Location], notes: dict[str, str]) -> None:
         def finish(db: apsw.Connection) -> None:
             for location in created:
                 self.core.reread(location, "saved")
 
         self.core.disk.remove_dirs([target.dir])  # may exist and be empty
         parent = target.dir.rpartition("/")[0]
-        commit = Commit(target, [], [(draft, target.dir)], dirs=[parent], touched=created, whole_tree=True)
+        moves = [(draft, target.dir)]
+        commit = Commit(target, [], moves, dirs=[parent], touched=created, whole_tree=True, label="forked", notes=notes)
         self.core.journal.run(commit, finish)
         self.core.on_commit()
 

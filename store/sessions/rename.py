@@ -125,7 +125,8 @@ class RenameOperation:
             self.core.feed.add(db, gone, "deleted")
 
         dirs = [target.dir.rpartition("/")[0]]
-        commit = Commit(source, files, [(source.dir, target.dir)], dirs=dirs, touched=touched, whole_tree=True)
+        moves = [(source.dir, target.dir)]
+        commit = Commit(source, files, moves, dirs=dirs, touched=touched, whole_tree=True, label="moved")
         self.core.journal.run(commit, finish)
         Rejects(self.core.disk).rename(source, target)
         self.core.on_commit()

@@ -30,6 +30,7 @@ from store.documents import document as documents
 from store.documents import secrets, sidecar
 from store.documents.document import Document, parse_document
 from store.errors import Busy, Corrupt, InvalidContent, InvalidName, Problem
+from store.history.authors import acting_as, this_process
 from store.layout import Location
 from store.path_kinds import PathKind, classify_path
 from store.sessions import artifacts
@@ -95,15 +96,16 @@ class Imports:
             chosen = registry.get_format(format) if format else registry.recognise(source)
             summary = ImportSummary(chosen.name, source.display_path(source.name or ""))
             total = source.total_bytes(chosen.base) if progress else 0
-            for item in self._import_all(source, chosen, dry_run=dry_run):
-                if isinstance(item, ImportProblem):
-                    summary.problems.append(item)
-                else:
-                    summary.counts[item.state] += 1
-                if report is not None:
-                    report(item)
-                if progress is not None:
-                    progress(min(source.done_bytes, total), total)
+            with acting_as(this_process("import", chosen.name)):
+                for item in self._import_all(source, chosen, dry_run=dry_run):
+                    if isinstance(item, ImportProblem):
+                        summary.problems.append(item)
+                    else:
+                        summary.counts[item.state] += 1
+                    if report is not None:
+                        report(item)
+                    if progress is not None:
+                        progress(min(source.done_bytes, total), total)
             return summary
 
     def _import_all(self, source: Source, format: Format, *, dry_run: bool) -> Iterator[ImportOutcome | ImportProblem]:

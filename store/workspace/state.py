@@ -186,6 +186,7 @@ class State:
             with self.core.db.write() as db:
                 for path in differing:
                     self._reindex(db, path)
+            self.core.db.after_commit(lambda: self.core.history.observe_known(differing))
         return bool(differing)
 
     def rebuild(self) -> None:

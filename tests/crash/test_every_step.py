@@ -34,6 +34,9 @@ STEPS = {
     "remove-tree",
     "append-line",
     "sync-log",
+    "history-found",
+    "history-add",
+    "history-moved",
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusefs.cli.app import NAMED, Home, Json, app, open_store, plural, print_json, progress_bar
+from fusefs.cli.app import NAMED, Home, Json, app, command_author, open_store, plural, print_json, progress_bar
 from fusefs.cli.completion import files
 from fusefs.cli.terminal import echo
 from store import Store, layout
@@ -216,7 +216,7 @@ def _restore(
     is_missing = not (home / layout.SESSIONS).is_dir()
     with (
         TemporaryDirectory() as scratch,
-        Store.open(scratch if dry_run and is_missing else home, background=False) as store,
+        Store.open(scratch if dry_run and is_missing else home, background=False, author=command_author()) as store,
         progress_bar("restoring") as progress,
     ):
         try:

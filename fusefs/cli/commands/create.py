@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import orjson
 import typer
 
-from fusefs.cli.app import NAMED, Home, Json, SessionName, app, open_store, print_json
+from fusefs.cli.app import NAMED, Home, Json, SessionName, app, command_author, open_store, print_json
 from fusefs.cli.terminal import echo
 from store import AlreadyExists, InvalidName, Location, Message, NotFound, Session, Store, layout
 from store.layout import check_new, parse_location
@@ -66,7 +66,7 @@ def _open_or_create(home: Path) -> Store:
     place = home.expanduser()
     if place.is_dir() and any(place.iterdir()) and not (place / layout.SESSIONS).is_dir():
         raise InvalidName(f"{home} is not empty and is not a home; pass --home or set $GROVEFS_HOME")
-    return Store.open(place, background=False)
+    return Store.open(place, background=False, author=command_author())
 
 
 def _new_session(store: Store, id: str, parent: str | None, model: str) -> Session:

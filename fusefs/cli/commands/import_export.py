@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fusefs.cli.app import NAMED, Home, Json, app, open_store, plural, print_json, progress_bar, resolve_all
+from fusefs.cli.app import (
+    NAMED,
+    Home,
+    Json,
+    app,
+    command_author,
+    open_store,
+    plural,
+    print_json,
+    progress_bar,
+    resolve_all,
+)
 from fusefs.cli.completion import files
 from fusefs.cli.terminal import echo
 from store import Corrupt, NotFound, Store, StoreError, layout
@@ -87,7 +98,8 @@ def _run(
     """Import into the home, creating it if needed. A dry run creates none."""
     with TemporaryDirectory() as scratch:
         is_missing = not (home / layout.SESSIONS).is_dir()
-        with Store.open(scratch if dry_run and is_missing else home, background=False) as store:
+        target = scratch if dry_run and is_missing else home
+        with Store.open(target, background=False, author=command_author()) as store:
             found = store.imports.run(str(source), format=format, dry_run=dry_run, progress=progress, report=tally.add)
             tally.format = found.format
 
@@ -200,7 +212,7 @@ def export_sessions(
 
 def _copy(store: Store, selected: list[Location], dest: Path) -> _Tally:
     tally = _Tally()
-    with progress_bar("exporting") as progress, Store.open(dest, background=False) as other:
+    with progress_bar("exporting") as progress, Store.open(dest, background=False, author=command_author()) as other:
 
         def report(item: ImportOutcome | ImportProblem) -> None:
             tally.add(item)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,9 +77,18 @@ def _lines(state: dict[str, Any]) -> Iterator[str]:
         yield f"         {state['error']}"
         return
     yield f"         {plural(state['sessions'], 'session')}, {plural(state['in_trash'], 'deletion')} in the trash"
+    yield f"         {_history_line(state['history'])}"
     for place, reason in state["damaged"].items():
         yield f"DAMAGED  {place}: {reason}"
     for place, reason in state["unfinished"].items():
         yield f"PENDING  {place}: {reason}; will be completed when the home is next opened"
     if state["bamboo"]:
         yield f"         read-only: a Bamboo server is using this home ({state['bamboo']})"
+
+
+def _history_line(history: dict[str, Any]) -> str:
+    if not history["is_working"]:
+        since = f" since {datetime.fromtimestamp(history['since_ns'] // 10**9)}" if history["since_ns"] else ""
+        return f"history: versions are NOT KEPT{since}: {history['problem']}"
+    oldest = f", the oldest of {date.fromtimestamp(history['oldest_ns'] // 10**9)}" if history["oldest_ns"] else ""
+    return f"history: {plural(history['versions'], 'version')}{oldest}, {history['bytes'] / 1e6:.1f} MB"

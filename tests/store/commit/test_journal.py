@@ -66,7 +66,7 @@ def commit_steps(home: Path) -> list[str]:
 
 def test_temp_is_renamed_into_place(home: Path) -> None:
     """It is synced and renamed, not written again."""
-    assert commit_steps(home) == ["sync-temp", "journal", "move", "sync-dir", "index"]
+    assert commit_steps(home) == ["sync-temp", "journal", "move", "sync-dir", "history-add", "index"]
 
 
 @pytest.mark.warns

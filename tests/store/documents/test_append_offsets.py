@@ -43,7 +43,7 @@ def check_append(raw: bytes, added: list[dict[str, Any]]) -> bytes:
     main = parse_document(raw, "session.json")
     found = append_offsets.find(main)
     assert append_offsets.still_valid(raw, found)
-    parts, moved = append_offsets.splice_messages(raw, found, added, NOW)
+    parts, cuts, moved = append_offsets.splice_messages(raw, found, added, NOW)
     new = b"".join(parts)
     result = parse_document(new, "session.json")
     assert same(result.data, {**main.data, "messages": main.data["messages"] + added, "updated_at": NOW})
@@ -51,6 +51,10 @@ def check_append(raw: bytes, added: list[dict[str, Any]]) -> bytes:
     assert append_offsets.find(result) == moved
     assert append_offsets.still_valid(new, moved)
     check_bytes_kept(raw, new)
+    spliced = raw
+    for start, end, text in reversed(cuts):
+        spliced = spliced[:start] + text + spliced[end:]
+    assert spliced == new
     return new
 
 
@@ -153,7 +157,7 @@ def test_offsets_are_invalid_for_another_text() -> None:
 def test_append_does_not_copy_the_old_text() -> None:
     """The parts around the insertions are views of the input."""
     raw = make_document()
-    parts, _ = append_offsets.splice_messages(raw, append_offsets.find(parse_document(raw, "x")), [MESSAGE], NOW)
+    parts, _, _ = append_offsets.splice_messages(raw, append_offsets.find(parse_document(raw, "x")), [MESSAGE], NOW)
     views = [part for part in parts if isinstance(part, memoryview)]
     assert len(views) == 3
     assert all(view.obj is raw for view in views)

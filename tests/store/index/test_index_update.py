@@ -134,7 +134,7 @@ def test_plan_append_equals_a_rebuild(store: Store) -> None:
     path = store.home / "sessions/s1/session.json"
     assert row.append_offsets is not None
     now = Timestamp.after(row.entry.updated_at)
-    parts, offsets = append_offsets.splice_messages(path.read_bytes(), row.append_offsets, added, now)
+    parts, _, offsets = append_offsets.splice_messages(path.read_bytes(), row.append_offsets, added, now)
     path.write_bytes(b"".join(parts))
     side = store.home / "sessions/s1/runtime.json"
     side.write_bytes(side.read_bytes().replace(str(row.entry.updated_at).encode(), str(now).encode()))

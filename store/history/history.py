@@ -1,0 +1,265 @@
+"""History: the versions of every kept file of a home.
+
+A query raises HistoryUnusable or OSError if history.db cannot be read, and Corrupt if a version does
+not decode. Recording never raises: a failure is shown by `state`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from store import layout
+from store.disk.disk import Disk
+from store.disk.file import File, Stamp
+from store.errors import StoreError
+from store.history import drafts, lineages, reading, snapshots, steps
+from store.history.authors import Author, current_author
+from store.history.database import HistoryDatabase, HistoryUnusable
+from store.history.planning import RecordingPlan
+from store.history.recording import Recorder
+from store.history.versions import (
+    Draft,
+    FileChanges,
+    HistoryState,
+    SavedVersion,
+    Snapshot,
+    VersionTexts,
+    lineage_path,
+    mark_of,
+)
+from store.layout import PRIVATE, RUNTIME, Location
+
+log = logging.getLogger("grovefs.store")
+
+RETRY_S = 30.0  # after a failure, saves go on without the history for this long
+
+_FAILURES = (apsw.Error, OSError, StoreError, steps.Error)
+
+
+class History:
+    """The history of an open home. `author` makes the changes that no other author is named for."""
+
+    def __init__(self, disk: Disk, author: Author, *, is_on: bool = True) -> None:
+        self.author = author
+        self.is_on = is_on
+        self.database = HistoryDatabase(disk.home / layout.HISTORY_DB)
+        self._recorder = Recorder(disk, self.database)
+        self._problem = ""
+        self._failed_ns: int | None = None
+        self._retry_at = 0.0
+
+    def close(self) -> None:
+        self.database.close()
+
+    # -- recording, by the journal -----------------------------------------------------------------
+
+    def prepare(self, changes: FileChanges) -> RecordingPlan | None:
+        """Call before a commit replaces files, under its lock. None if the history does not work now."""
+        plans: list[RecordingPlan] = []
+        self._attempt(lambda: plans.append(self._recorder.prepare(changes)))
+        return plans[0] if plans else None
+
+    def add(self, plan: RecordingPlan | None) -> bool:
+        """Call once the files are in place. False if nothing was recorded."""
+        if plan is None:
+            return False
+        if not plan:
+            return True
+        author = current_author(self.author)
+        return self._attempt(lambda: self._recorder.add(plan, author))
+
+    def repeat_moves(self, moves: Sequence[tuple[str, str]]) -> bool:
+        """Move lineages as a journal entry says; again, if a crash interrupted it. False if that failed."""
+        return self._attempt(lambda: self._recorder.repeat_moves(moves))
+
+    def observe(self, path: str, present: Sequence[tuple[str, bool, File | None]] | None = None) -> None:
+        """Record a change that another program made to the files of a lineage. The caller holds its lock.
+
+        `present` are the files, if they have been read: path, whether it is the sidecar, content.
+        """
+
+        def record() -> None:
+            self._recorder.observe(path, self._recorder.planner.present(path) if present is None else present)
+
+        self._attempt(record)
+
+    def observe_known(self, paths: Iterable[str]) -> None:
+        """The same for several kept files, of which only those with versions are recorded."""
+        for path in paths:
+            if self.has_lineage(path):
+                self.observe(path)
+
+    def observe_below(self, directory: str) -> None:
+        """The same for all files with versions below a directory, all under the lock of the caller."""
+        changed: list[str] = []
+        self._attempt(lambda: changed.extend(self._recorder.changed_below(directory)))
+        for path in changed:
+            self.observe(path)
+
+    def has_lineage(self, path: str) -> bool:
+        """Whether anything is recorded of a path. False too if the history does not work now."""
+        found: list[object] = []
+        self._attempt(lambda: found.append(lineages.find_lineage(self.database.reader, path)))
+        return found not in ([], [None])
+
+    def fork_note(self, source: Location) -> str:
+        """The note of a session that begins as a copy of another one."""
+        found: list[SavedVersion | None] = []
+        self._attempt(lambda: found.append(self.newest(source)))
+        number = f"@{found[0].number}" if found and found[0] is not None else ""
+        return f"forked from {source}{number}"
+
+    def erase(self, path: str) -> None:
+        """Delete the lineages at or below a path that was erased, with all their versions."""
+
+        def delete() -> None:
+            with self.database.write() as db:
+                lineages.delete_lineages(db, path)
+
+        self._attempt(delete)
+
+    def _attempt(self, work: Callable[[], object]) -> bool:
+        """Do the work. If it fails, note why and leave the history alone for a while; do not raise."""
+        if not self.is_on or time.monotonic() < self._retry_at:
+            return False
+        try:
+            work()
+        except _FAILURES as error:
+            self._note_failure(error)
+            return False
+        if self._problem:
+            log.info("versions are kept again")
+            self._problem, self._failed_ns, self._retry_at = "", None, 0.0
+        return True
+
+    def _note_failure(self, error: Exception) -> None:
+        self._recorder.forget_origins()
+        self._problem = str(error)
+        self._failed_ns = self._failed_ns or time.time_ns()
+        self._retry_at = time.monotonic() + RETRY_S
+        log.warning("versions are not kept: %s; saves go on, next attempt in %d s", error, RETRY_S)
+
+    # -- versions of one path ----------------------------------------------------------------------
+
+    def log(self, path: str | Location, *, limit: int = 20, before: int | None = None) -> list[SavedVersion]:
+        """The newest versions of a session's directory or another kept file, newest first."""
+        condition, bindings = ("v.number < ?", [before]) if before is not None else ("true", [])
+        return self._of(path, f"{condition} ORDER BY v.number DESC LIMIT ?", [*bindings, limit])
+
+    def find(self, path: str | Location, number: int) -> SavedVersion | None:
+        return _first(self._of(path, "v.number = ?", [number]))
+
+    def newest(self, path: str | Location) -> SavedVersion | None:
+        return _first(self.log(path, limit=1))
+
+    def at(self, path: str | Location, at_ns: int) -> SavedVersion | None:
+        """The version that was current at a moment; None before the first."""
+        return _first(self._of(path, "v.at_ns <= ? ORDER BY v.number DESC LIMIT 1", [at_ns]))
+
+    def with_updated_at(self, path: str | Location, name: str, ns: int) -> list[SavedVersion]:
+        """Versions that changed the document `name` to one with this updated_at, oldest first."""
+        role = _role(name)
+        return self._of(path, f"v.{role}_said_ns = ? AND v.{role}_kind IS NOT NULL ORDER BY v.number", [ns])
+
+    def with_stamp(self, path: str | Location, name: str, stamp: Stamp) -> SavedVersion | None:
+        """The version whose document `name` was stored as the file with this stamp."""
+        role, mark = _role(name), mark_of(stamp)
+        found = self._of(path, f"v.{role}_mark = ? ORDER BY v.number LIMIT 1", [mark])
+        # Times and modes of the file may have changed since: the lineage has its newest stamp.
+        return _first(found or self._of(path, f"l.{role}_mark = ? AND v.number = l.last", [mark]))
+
+    def read(self, version: SavedVersion) -> VersionTexts:
+        with self._reading() as db:
+            return reading.read_texts(db, version)
+
+    def _of(self, path: str | Location, where: str, bindings: Sequence[int]) -> list[SavedVersion]:
+        with self._reading() as db:
+            return reading.of_path(db, lineage_path(path), where, bindings)
+
+    # -- all lineages ------------------------------------------------------------------------------
+
+    def between(self, since_ns: int, until_ns: int, paths: Sequence[str] | None = None) -> Iterator[SavedVersion]:
+        """All versions of a span of time, ends included, in the order of recording."""
+        names = None if paths is None else [lineage_path(path) for path in paths]
+        with self._reading() as db:
+            yield from reading.iter_between(db, since_ns, until_ns, names)
+
+    def paths_at(self, at_ns: int) -> Iterator[tuple[str, SavedVersion]]:
+        """Every path that had a version at a moment, as it was named then, with that version."""
+        with self._reading() as db:
+            for path, version in reading.iter_paths_at(db, at_ns):
+                if not path.startswith(f"{PRIVATE}/"):
+                    yield path, version
+
+    # -- drafts and snapshots ----------------------------------------------------------------------
+
+    def drafts(self, path: str | Location, name: str) -> list[Draft]:
+        """Drafts of a document, newest first."""
+        with self._reading() as db:
+            return drafts.of_path(db, lineage_path(path), name)
+
+    def draft(self, key: int) -> Draft | None:
+        with self._reading() as db:
+            return drafts.find(db, key)
+
+    def add_draft(
+        self, path: str | Location, name: str, text: bytes, process: tuple[int, int] | None, uid: int, mount: str
+    ) -> int:
+        """Keep a text as it was typed; returns its key."""
+        with self.database.write() as db:
+            return drafts.add(db, lineage_path(path), name, text, process, uid, mount)
+
+    def snapshots(self) -> list[Snapshot]:
+        """All snapshots, newest first."""
+        with self._reading() as db:
+            return snapshots.list_all(db)
+
+    def add_snapshot(self, name: str, at_ns: int) -> None:
+        """Name a moment. Raises AlreadyExists if the name is in use."""
+        with self.database.write(durable=True) as db:
+            snapshots.add(db, name, at_ns)
+
+    def delete_snapshot(self, name: str) -> None:
+        """Raises NotFound if there is no such snapshot."""
+        with self.database.write(durable=True) as db:
+            snapshots.delete(db, name)
+
+    # -- state -------------------------------------------------------------------------------------
+
+    def state(self) -> HistoryState:
+        """Whether versions are kept now, and how many there are."""
+        count, oldest_ns, problem = 0, None, self._problem
+        try:
+            with self._reading() as db:
+                [(count, oldest_ns)] = db.execute("SELECT count(*), min(at_ns) FROM versions")
+        except (StoreError, OSError) as error:
+            problem = problem or str(error)
+        if not self.is_on:
+            problem = "turned off"
+        return HistoryState(not problem, problem, self._failed_ns, self._size_bytes(), count, oldest_ns)
+
+    def _size_bytes(self) -> int:
+        found = (Path(f"{self.database.path}{suffix}") for suffix in ("", "-wal"))
+        return sum(os.path.getsize(path) for path in found if path.exists())
+
+    @contextmanager
+    def _reading(self) -> Iterator[apsw.Connection]:
+        try:
+            yield self.database.reader
+        except apsw.Error as error:
+            raise HistoryUnusable(f"{self.database.path} cannot be read: {error}") from error
+
+
+def _role(name: str) -> str:
+    return "side" if name == RUNTIME else "main"
+
+
+def _first(found: list[SavedVersion]) -> SavedVersion | None:
+    return found[0] if found else None

@@ -1,0 +1,236 @@
+"""Recording of versions in history.db.
+
+`prepare` runs before a commit replaces files. It makes sure that what will be replaced is the newest
+version of its lineage: a file that is not, because another program wrote it, is recorded as "found",
+synced to disk. `add` runs after the renames. A crash between them loses the author of one version,
+never its bytes: the next `prepare` finds the file.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import apsw
+
+from store.disk.disk import Disk
+from store.disk.file import File
+from store.history.authors import OUTSIDE, Author
+from store.history.database import HistoryDatabase
+from store.history.lineages import NO_TEXT, Lineage, TextState, find_lineage, make_lineage, marks_below, move_lineages
+from store.history.planning import (
+    NewText,
+    PlannedVersion,
+    Planner,
+    RecordingPlan,
+    arrivals,
+    lineage_moves,
+    replacements,
+)
+from store.history.steps import REMOVED, WHOLE
+from store.history.versions import FileChanges, mark_of, place_of
+
+FOUND = "found"
+
+_TEXT = "{0}_kind, {0}_bytes, {0}_digest, {0}_said_ns, {0}_mark, {0}_data"
+_INSERT = (
+    "INSERT INTO versions (lineage, number, at_ns, what, origin, pid, note, "
+    f"{_TEXT.format('main')}, {_TEXT.format('side')}) VALUES ({', '.join('?' * 19)})"
+)
+_STATE = (
+    "{0}_mark = ?, {0}_bytes = ?, {0}_digest = ?, {0}_said_ns = ?, {0}_whole_bytes = ?, {0}_step_bytes = ?, "
+    "{0}_steps = ?"
+)
+_UPDATE = (
+    f"UPDATE lineages SET last = ?, at_ns = ?, {_STATE.format('main')}, {_STATE.format('side')} "
+    "WHERE key = ? AND last = ?"
+)
+
+
+@dataclass
+class Recorder:
+    """Writes versions. Every method may raise apsw.Error, OSError or StoreError."""
+
+    disk: Disk
+    database: HistoryDatabase
+    planner: Planner = field(init=False)
+    _origins: dict[tuple[int, str, str, int], int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.planner = Planner(self.disk)
+
+    # -- around a commit ---------------------------------------------------------------------------
+
+    def prepare(self, changes: FileChanges) -> RecordingPlan:
+        """Record what will be replaced if that is not the newest version; plan the new versions."""
+        plan = RecordingPlan(moves=lineage_moves(changes.moves), arrived=arrivals(changes), what=changes.what)
+        plan.notes = dict(changes.notes)
+        by_lineage = replacements(changes)
+        if not by_lineage:
+            return plan
+        db = self.database.reader
+        for path, found in by_lineage.items():
+            lineage = find_lineage(db, path)
+            if not self.planner.is_recorded(lineage, found):
+                lineage = self._record_present(path, lineage, self.planner.present(path, found)) or lineage
+            plan.versions.append(self.planner.version(lineage, path, found, changes))
+        return plan
+
+    def add(self, plan: RecordingPlan, author: Author) -> None:
+        """Record the versions of a commit whose files are in place, and move lineages with their files."""
+        self.disk.step("history-add")
+        with self.database.write() as db:
+            now_ns = time.time_ns()
+            for planned in plan.versions:
+                self._insert(db, planned, now_ns, author, plan.moves)
+            for source, target in plan.moves:
+                move_lineages(db, source, target, now_ns)
+        if plan.moves:
+            self.disk.step("history-moved")
+        for path in plan.arrived:
+            self.observe(path, self.planner.present(path), author, what=plan.what, note=plan.notes.get(path, ""))
+
+    def repeat_moves(self, moves: Sequence[tuple[str, str]]) -> None:
+        """Move lineages after a crash. Those that were moved before are not touched."""
+        wanted = lineage_moves(moves)
+        if wanted:
+            with self.database.write() as db:
+                for source, target in wanted:
+                    move_lineages(db, source, target, time.time_ns())
+            self.disk.step("history-moved")
+
+    # -- files as they are -------------------------------------------------------------------------
+
+    def observe(
+        self,
+        path: str,
+        present: Sequence[tuple[str, bool, File | None]],
+        author: Author = OUTSIDE,
+        *,
+        what: str = FOUND,
+        note: str = "",
+    ) -> bool:
+        """Record the files of a lineage if they differ from its newest version; returns whether they did."""
+        lineage = find_lineage(self.database.reader, path)
+        recorded = self._record_present(path, lineage, present, author, what=what, note=note)
+        return recorded is not None
+
+    def changed_below(self, directory: str) -> list[str]:
+        """The kept files, other than sessions, whose stamps differ from those of their newest versions."""
+        found = ((os.fsdecode(path), mark) for path, mark in marks_below(self.database.reader, directory))
+        return [path for path, mark in found if place_of(path) is not None and self.planner.mark(path) != mark]
+
+    def _record_present(
+        self,
+        path: str,
+        lineage: Lineage | None,
+        present: Sequence[tuple[str, bool, File | None]],
+        author: Author = OUTSIDE,
+        *,
+        what: str = FOUND,
+        note: str = "",
+    ) -> Lineage | None:
+        """Record files as the next version, synced: these bytes may be replaced next. None if nothing differs."""
+        planned = PlannedVersion(path, lineage, what, note)
+        marks: dict[str, int] = {}
+        mtimes = [0]
+        for name, is_side, file in present:
+            if file is not None:
+                marks[name] = mark_of(file.stamp)
+            text = self.planner.difference(self.database.reader, lineage, name, file, is_side=is_side)
+            if text is not None:
+                planned.set(text, is_side=is_side)
+                mtimes.append(file.stamp.mtime_ns if file is not None else time.time_ns())
+        if planned.main is None and planned.side is None:
+            return self._restamped(lineage, present)
+        self.disk.step("history-found")
+        at_ns = min(time.time_ns(), max(mtimes)) if what == FOUND else time.time_ns()
+        with self.database.write(durable=self.disk.durability == "full") as db:
+            return self._insert(db, planned, at_ns, author, marks=marks)
+
+    def _restamped(self, lineage: Lineage | None, present: Sequence[tuple[str, bool, File | None]]) -> Lineage | None:
+        """Note new stamps of unchanged texts: times or modes of the files were changed."""
+        for _, is_side, file in present:
+            state = (lineage.side if is_side else lineage.main) if lineage is not None else NO_TEXT
+            if lineage is not None and file is not None and state.mark != mark_of(file.stamp):
+                role = "side" if is_side else "main"
+                with self.database.write() as db:
+                    db.execute(f"UPDATE lineages SET {role}_mark = ? WHERE key = ?", (mark_of(file.stamp), lineage.key))
+        return None
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def _insert(
+        self,
+        db: apsw.Connection,
+        planned: PlannedVersion,
+        at_ns: int,
+        author: Author,
+        moves: Sequence[tuple[str, str]] = (),
+        marks: dict[str, int] | None = None,
+    ) -> Lineage:
+        """Insert a version and update its lineage."""
+        old = planned.lineage
+        at_ns = max(at_ns, old.at_ns + 1) if old is not None else at_ns
+        key = old.key if old is not None else make_lineage(db, planned.path, at_ns)
+        last = old.last if old is not None else 0
+        main = self._after(old.main if old is not None else NO_TEXT, planned.main, moves, marks)
+        side = self._after(old.side if old is not None else NO_TEXT, planned.side, moves, marks)
+        head = (key, last + 1, at_ns, planned.what, self._origin(db, author), author.pid, planned.note)
+        db.execute(_INSERT, (*head, *_columns(planned.main, main), *_columns(planned.side, side)))
+        db.execute(_UPDATE, (last + 1, at_ns, *main, *side, key, last))
+        if db.changes() != 1:
+            raise apsw.ConstraintError(f"{planned.path}: another writer added a version meanwhile")
+        return Lineage(key, last + 1, at_ns, main, side)
+
+    def _after(
+        self,
+        state: TextState,
+        text: NewText | None,
+        moves: Sequence[tuple[str, str]],
+        marks: dict[str, int] | None,
+    ) -> TextState:
+        if text is None:
+            return state
+        kind, data = text.step
+        if kind == REMOVED:
+            return NO_TEXT
+        if marks is not None:
+            mark: int | None = marks.get(text.path)
+        else:
+            stamp = self.disk.stamp(_after_moves(text.path, moves))
+            mark = mark_of(stamp) if stamp is not None else None
+        if kind == WHOLE:
+            return TextState(mark, text.size, text.digest, text.said_ns, len(data), 0, 0)
+        steps = (state.whole_bytes, state.step_bytes + len(data), state.steps + 1)
+        return TextState(mark, text.size, text.digest, text.said_ns, *steps)
+
+    def _origin(self, db: apsw.Connection, author: Author) -> int:
+        """The key of an author in `origins`."""
+        known = (self.database.generation, author.via, author.program, author.uid)
+        key = self._origins.get(known)
+        if key is None:
+            row = known[1:]
+            db.execute("INSERT OR IGNORE INTO origins (via, program, uid) VALUES (?, ?, ?)", row)
+            key = db.execute("SELECT key FROM origins WHERE via = ? AND program = ? AND uid = ?", row).get
+            self._origins[known] = key
+        return key
+
+    def forget_origins(self) -> None:
+        """After a failure: a key may belong to a transaction that was rolled back."""
+        self._origins.clear()
+
+
+def _columns(text: NewText | None, state: TextState) -> tuple[object, ...]:
+    kind, data = (text.step.kind, text.step.data) if text is not None else (None, None)
+    return kind, state.size, state.digest, state.said_ns, state.mark, data
+
+
+def _after_moves(path: str, moves: Sequence[tuple[str, str]]) -> str:
+    """The path of a file after the directory that contains it was moved."""
+    for source, target in moves:
+        if path == source or path.startswith(f"{source}/"):
+            path = target + path[len(source) :]
+    return path
