@@ -64,6 +64,7 @@ SIDECAR_MARKER = ".runtime_sidecar_migrated"
 # In a project; both are derived from the payloads of its sessions.
 PROJECT_INDEX = "index.json"
 CHILDREN_INDEX = "children.json"
+ENTRY = ".entry.json"  # index entry that a program set, next to a payload that says otherwise
 REMOVED = ".removed"  # marker next to the payload of a child that was removed from both
 
 PRIVATE = ".grovefs"

@@ -22,12 +22,14 @@ def is_default_mode(mode: str | None) -> bool:
 
 
 class RoundState(Record):
-    current_round: Missing[U32] = None
-    max_rounds: Opt[U32] = None
+    """Progress of a run. Every version of Bamboo requires the four numbers without a default."""
+
+    current_round: U32
+    max_rounds: Opt[U32] = None  # required before 2026.7, absent for unlimited rounds since
     last_round_id: Opt[str] = None
-    total_tool_calls: Missing[U32] = None
-    total_prompt_tokens: Missing[U64] = None
-    total_completion_tokens: Missing[U64] = None
+    total_tool_calls: U32
+    total_prompt_tokens: U64
+    total_completion_tokens: U64
     total_subagents_spawned: Missing[U32] = None
 
     @classmethod

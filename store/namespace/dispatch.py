@@ -83,8 +83,8 @@ class Dispatcher:
             self.mail.announce(place.location)
         elif place.kind is PathKind.RECORD:
             self.records.announce(place.location)
-        elif place.name == layout.REMOVED and not place.location.is_session:
-            self.core.refresh(place.location)  # the marker removes a child from the indices
+        elif place.name in (layout.REMOVED, layout.ENTRY) and not place.location.is_session:
+            self.core.refresh(place.location)  # they decide whether and how a session is listed
 
     def notify_exchanged(self, place: PathInfo) -> None:
         """Update the index after an exchange: directories may contain indexed documents."""

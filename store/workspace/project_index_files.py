@@ -6,6 +6,7 @@ match already. An unreadable payload keeps the entry it had; `check` reports it.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -103,7 +104,25 @@ class ProjectIndexFiles:
             return known
         if file is None or payload is None:
             return None
-        return self._entry(member, payload, file.stamp.mtime_ns, known)
+        return self._find_set_entry(member, file.data) or self._entry(member, payload, file.stamp.mtime_ns, known)
+
+    def render_set_entry(self, entry: RootEntry | ChildEntry, payload: bytes) -> bytes:
+        """The text of `.entry.json`: the entry, and the payload for which it was set."""
+        digest = hashlib.sha256(payload).hexdigest()
+        return json_text.render({"payload_sha256": digest, "entry": normalize_entry(entry).model_dump()})
+
+    def _find_set_entry(self, member: ProjectSession, payload: bytes) -> RootEntry | ChildEntry | None:
+        """The entry that an upsert set for this very payload; None if there is none."""
+        try:
+            file = self.disk.read(member.set_entry, self.limit_bytes)
+            found = json_text.parse(file.data, member.set_entry) if file else {}
+            if found.get("payload_sha256") != hashlib.sha256(payload).hexdigest():
+                return None
+            kind = RootEntry if member.child is None else ChildEntry
+            return kind.model_validate(found["entry"])
+        except (Corrupt, InvalidContent, KeyError, pydantic.ValidationError) as error:
+            log.info("ignoring %s: %s", member.set_entry, error)
+            return None
 
     # -- index files after a change of one session -------------------------------------------------
 
@@ -117,7 +136,8 @@ class ProjectIndexFiles:
         payload = json_text.parse(raw, member.payload)
 
         def new_entry(known: RootEntry | ChildEntry | None) -> RootEntry | ChildEntry:
-            return normalize_entry(entry) if entry is not None else self._entry(member, payload, mtime_ns, known)
+            wanted = normalize_entry(entry) if entry is not None else self._find_set_entry(member, raw)
+            return wanted or self._entry(member, payload, mtime_ns, known)
 
         if member.child is None:
             index = self._index_or_scan(member.key)

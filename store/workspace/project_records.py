@@ -39,6 +39,11 @@ class ProjectSession(NamedTuple):
         return self.location.path(layout.SESSION)
 
     @property
+    def set_entry(self) -> str:
+        """The file with the index entry that an upsert set. It counts until the payload changes."""
+        return self.location.path(layout.ENTRY)
+
+    @property
     def removed_marker(self) -> str:
         """The file that marks a child as removed from the indices."""
         return self.location.path(layout.REMOVED)

@@ -22,9 +22,8 @@ from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.to_trash import to_trash
 from store.commit.write_request import WriteRequest, stale_error
-from store.disk.file import NewFile, Stamp
+from store.disk.file import File, NewFile, Stamp
 from store.documents import json_text
-from store.documents.json_splice import splice
 from store.errors import Corrupt, InvalidContent, InvalidName, NotFound, ReadOnly
 from store.layout import PROJECTS, Location
 from store.path_kinds import PathInfo, PathKind, classify_path
@@ -46,6 +45,8 @@ log = logging.getLogger("grovefs.store")
 
 def project_key(workspace: str | os.PathLike[str]) -> str:
     """The key of a workspace, from its real path; from the given path if it does not exist."""
+    if not os.fspath(workspace):
+        raise InvalidName("the path of a workspace must not be empty; for the working directory pass '.'")
     try:
         path = os.path.realpath(workspace, strict=True)
     except OSError:
@@ -97,6 +98,8 @@ class Projects:
         """Write a payload, any JSON object, and update the index files."""
         self.core.check_writable()
         path = check_member(member).payload
+        if not isinstance(payload, Mapping):
+            raise TypeError(f"projects.save: expected a JSON object as a dict, got {type(payload).__name__}")
         raw = json_text.render_strict(dict(payload), path)
         with self._locked(member.key):
             self._put(member, raw, WriteRequest(classify_path(path), raw))
@@ -171,17 +174,14 @@ class Projects:
         return ProjectSession(key, parent, child_id) if parent is not None else None
 
     def upsert_root(self, key: str, entry: RootEntry) -> None:
-        """Set the index entry of a session.
+        """Set the index entry of a session, until its payload changes.
 
-        Its payload gets the same values: the index derives from it.
+        The payload stays as it is. A missing one is created, so that a rebuild finds the session.
         """
         self._upsert(ProjectSession(key, entry.session_id), entry)
 
     def upsert_child(self, key: str, parent: str, entry: ChildEntry) -> None:
-        """Set the index entry of a child, like `upsert_root`.
-
-        Undoes `remove_child`, and creates a missing payload.
-        """
+        """Set the index entry of a child, like `upsert_root`. Undoes `remove_child`."""
         self._upsert(ProjectSession(key, parent, entry.child_id), entry)
 
     def _upsert(self, member: ProjectSession, entry: RootEntry | ChildEntry) -> None:
@@ -190,10 +190,17 @@ class Projects:
         with self._locked(member.key):
             file = self.core.disk.read(path, self.core.limit_bytes)
             raw = file.data if file else json_text.render_strict(payload_members(entry), path)
-            if file is not None and not self._derived.matches_entry(member, file, entry):
-                data = json_text.parse(raw, path, limit=self.core.limit_bytes)
-                raw = splice(raw, data, {**data, **payload_members(entry)})
-            self._put(member, raw, WriteRequest(classify_path(path), raw), entry=entry)
+            files = [] if file is None else self._set_entry(member, file, entry)
+            self._put(member, raw, WriteRequest(classify_path(path), raw), entry=entry, others=files)
+
+    def _set_entry(self, member: ProjectSession, payload: File, entry: RootEntry | ChildEntry) -> list[NewFile]:
+        """The file that keeps an entry which differs from its payload; none if it does not."""
+        path = member.set_entry
+        present = self.core.disk.read(path)
+        if present is None and self._derived.matches_entry(member, payload, entry):
+            return []
+        raw = self._derived.render_set_entry(entry, payload.data)
+        return [] if present is not None and present.data == raw else [NewFile(path, [raw], present)]
 
     def remove_child(self, key: str, parent: str, child_id: str) -> bool:
         """Remove a child from the indices and keep its payload.
@@ -339,10 +346,11 @@ class Projects:
         request: WriteRequest,
         *,
         entry: RootEntry | ChildEntry | None = None,
+        others: Sequence[NewFile] = (),
     ) -> bool:
         """Commit a payload with its index files.
 
-        `entry` replaces the computed entry, also of a removed child.
+        `entry` replaces the computed entry, also of a removed child. `others` are written too.
         """
         path = member.payload
         json_text.parse(raw, path, limit=self.core.limit_bytes)
@@ -355,6 +363,7 @@ class Projects:
             raise stale_error(path)
         mtime_ns = request.mtime_ns if request.mtime_ns is not None else time.time_ns()
         files = [] if is_same else [replace(request, mtime_ns=mtime_ns).new_file(raw, present)]
+        files += others
         is_back = entry is not None and self.core.disk.stat(member.removed_marker) is not None
         files += self._derived.with_payload(member, raw, mtime_ns, entry)
         moves = [(member.removed_marker, self.core.disk.temp_path())] if is_back else []
@@ -366,13 +375,15 @@ class Projects:
 
     def _remove_payload(self, member: ProjectSession, *, keep: bool = True) -> None:
         derived = self._derived.without(member)
-        if not keep:
-            temp = self.core.disk.temp_path()
-            self._run(member, derived, [(member.payload, temp)])
-            return self.core.disk.remove(temp)
-        part = to_trash(member.location, "payload deleted", moved=[member.payload], numbered=True)
-        self._run(member, [*part.files, *derived], part.moves)
-        return None
+        removed = [path for path in (member.payload, member.set_entry) if self.core.disk.stat(path) is not None]
+        if keep:
+            part = to_trash(member.location, "payload deleted", moved=removed, numbered=True)
+            self._run(member, [*part.files, *derived], part.moves)
+            return
+        moves = [(path, self.core.disk.temp_path()) for path in removed]
+        self._run(member, derived, moves)
+        for _, temp in moves:
+            self.core.disk.remove(temp)
 
     def _run(self, what: ProjectSession | str, files: Sequence[NewFile], moves: Sequence[tuple[str, str]] = ()) -> None:
         key, touched = (what, layout.project_location(what)) if isinstance(what, str) else (what.key, what.location)

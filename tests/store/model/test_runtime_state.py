@@ -26,11 +26,20 @@ def test_runtime_state_requires_two_members() -> None:
     assert state == AgentRuntimeState.new("r")
 
 
-@pytest.mark.parametrize("round_", [{}, {"current_round": 1}, {"max_rounds": None}, {"total_tool_calls": 2}])
-def test_absent_members_of_a_round_stay_absent(round_: dict[str, Any]) -> None:
-    """Versions disagree about the members of a round, so none is required and none is supplied."""
-    state = AgentRuntimeState.model_validate({"version": 1, "run_id": "r", "round": round_})
-    assert state.round.model_dump() == {key: value for key, value in round_.items() if value is not None}
+ROUND = {"current_round": 1, "total_tool_calls": 2, "total_prompt_tokens": 3, "total_completion_tokens": 4}
+
+
+def test_absent_members_of_a_round_stay_absent() -> None:
+    """Versions disagree about the other members of a round, so none of them is supplied."""
+    state = AgentRuntimeState.model_validate({"version": 1, "run_id": "r", "round": {**ROUND, "max_rounds": None}})
+    assert state.round.model_dump() == ROUND
+
+
+@pytest.mark.parametrize("missing", list(ROUND))
+def test_c4_a_round_without_a_number_that_bamboo_requires_is_rejected(missing: str) -> None:
+    """Rule 6: no version of Bamboo could load the session."""
+    incomplete = {key: value for key, value in ROUND.items() if key != missing}
+    assert errors_of(Session, {**SAMPLE, "agent_runtime_state": {"version": 1, "run_id": "r", "round": incomplete}})
 
 
 def test_old_children_lists_are_kept() -> None:

@@ -93,19 +93,44 @@ def test_a_payload_must_be_a_json_object(projects: Projects) -> None:
             projects.save(ProjectSession(KEY, "p", name), {})
 
 
-def test_an_upsert_changes_only_differing_members_of_the_payload(projects: Projects, home: Path) -> None:
-    """Rule 1: an index alone could not be rebuilt. Rule 5: all other bytes are kept."""
-    raw = b'{"mine":  [1, 2],\n "title": "old", "updated_at": "2026-01-01T00:00:00Z"}'
-    path = home / CHILD.payload
-    path.parent.mkdir(parents=True)
-    path.write_bytes(raw)
-    projects.upsert_child(KEY, "p", ChildEntry(child_id="c", title="old", updated_at=AT))
-    assert path.read_bytes() == raw  # no difference
-    projects.upsert_child(KEY, "p", ChildEntry(child_id="c", title="new", status="idle", updated_at=AT))
-    changed = path.read_bytes()
-    assert changed.startswith(b'{"mine":  [1, 2],\n "title": "new"')
-    projects.upsert_child(KEY, "p", ChildEntry(child_id="c", title="new", status="idle", updated_at=AT))
-    assert path.read_bytes() == changed
+def test_c3_an_upsert_leaves_the_payload_alone(projects: Projects, store: Store, home: Path) -> None:
+    """Its members mean something to the program that owns it. The entry survives a rebuild (rule 1)."""
+    raw = b'{"mine":  [1, 2],\n "title": "old", "status": 7, "updated_at": "2026-01-01T00:00:00Z"}'
+    for member, entry in (
+        (PARENT, RootEntry(session_id="p", title="new", updated_at=AT)),
+        (CHILD, ChildEntry(child_id="c", title="new", status="idle", updated_at=AT)),
+    ):
+        path = home / member.payload
+        path.parent.mkdir(parents=True)
+        path.write_bytes(raw)
+        for title in ("new", "newer"):
+            changed = entry.model_copy(update={"title": title})
+            if isinstance(changed, RootEntry):
+                projects.upsert_root(KEY, changed)
+            else:
+                projects.upsert_child(KEY, "p", changed)
+        assert path.read_bytes() == raw
+    listed = projects.roots(KEY), projects.children(KEY, "p")
+    assert [entry.title for entry in listed[0]] == [entry.title for entry in listed[1]] == ["newer"]
+    for path in (home / INDEX, home / CHILDREN):
+        path.unlink()
+    store.maintenance.rebuild()
+    assert (projects.roots(KEY), projects.children(KEY, "p")) == listed
+    projects.delete(CHILD)
+    assert list((home / CHILD.payload).parent.iterdir()) == []
+    projects.save(CHILD, payload("From the payload"))
+    assert titles(projects) == {"c": "From the payload"}
+
+
+def test_c12_a_payload_that_is_not_an_object_is_named(projects: Projects) -> None:
+    with pytest.raises(TypeError, match="expected a JSON object as a dict, got list"):
+        projects.save(PARENT, [1])  # type: ignore[arg-type]
+
+
+def test_c12_the_key_of_no_path_is_an_error(projects: Projects) -> None:
+    """It was that of the working directory."""
+    with pytest.raises(InvalidName, match="must not be empty"):
+        projects.key_of("")
 
 
 def test_a_removed_child_stays_removed_until_upserted(projects: Projects, store: Store, home: Path) -> None:
