@@ -22,7 +22,7 @@ from fusefs.daemon.profile import profiled
 from fusefs.daemon.watchdog import Watchdog
 from fusefs.requests import request_loop
 from fusefs.requests.operations import Operations
-from fusefs.tree.writers import HIDDEN_S
+from fusefs.tree.hidden_names import HIDDEN_S
 from fusefs.views.base import View
 from fusefs.views.search import SearchView
 from fusefs.views.session_views import ViewsOfSessions
@@ -228,7 +228,7 @@ async def _stop_on_signal() -> None:
 
 async def _expire_hidden_names(operations: Operations) -> None:
     while True:
-        await trio.sleep(min(EXPIRE_EVERY_S, operations.writers.hidden_s / 4))
+        await trio.sleep(min(EXPIRE_EVERY_S, operations.writers.hidden.hidden_s / 4))
         with suppress(pyfuse3.FUSEError):  # logged already; a bug there must not end the mount
             await operations.expire_hidden()
 

@@ -12,6 +12,7 @@ from functools import partial
 from fusefs.requests.files import Files, require_writable
 from fusefs.requests.kernel_cache import invalidate_later
 from fusefs.tree.nodes import Invalidation, Node
+from fusefs.tree.processes import Process
 from store import layout
 from store.commit.write_request import OnConflict
 from store.disk.file import Stamp
@@ -41,31 +42,35 @@ class DirectoryEntries:
     async def make_dir(self, parent: Node, name: str, mode: int) -> Node:
         path_info = classify_path(parent.path_of(name))
         await self.threads.run(lambda: self.names.make_dir(path_info, mode), path_info.location)
-        self.writers.directory_created(path_info.path)
+        self.writers.hidden.directory_created(path_info.path)
         parent.invalidate_listing()
         return self.tree.lookup(parent, name)
 
-    async def remove_dir(self, parent: Node, name: str) -> None:
+    async def remove_dir(self, parent: Node, name: str, caller: int) -> None:
         path_info = classify_path(parent.path_of(name))
-        hidden = [n for n in self.writers.hidden_in(path_info.path) if self._is_hidden_version(parent, name, n)]
+        hidden = [
+            n
+            for n in self.writers.hidden.in_directory(path_info.path, caller)
+            if self._is_hidden_version(parent, name, n, caller)
+        ]
         await self.threads.run(lambda: self.names.remove_dir(path_info, hidden), path_info.location)
         for hidden_name in hidden:
-            self.writers.show(f"{path_info.path}/{hidden_name}")
+            self.writers.hidden.show(f"{path_info.path}/{hidden_name}", caller)
         self.names.rejects.clear_all(path_info.path)
         self._detach(parent, name)
 
-    def _is_hidden_version(self, parent: Node, directory: str, name: str) -> bool:
+    def _is_hidden_version(self, parent: Node, directory: str, name: str, caller: int) -> bool:
         """Whether the file is still the hidden version. A newer version is shown and must not be deleted."""
         path = f"{parent.path_of(directory)}/{name}"
-        hidden, info = self.writers.hidden(path), self.names.stat(path)
+        hidden, info = self.writers.hidden.find(path, caller), self.names.stat(path)
         if hidden is None or info is None or Stamp.of(info) == hidden.stamp:
             return True
-        self.writers.show(path)
+        self.writers.hidden.show(path, caller)
         if directory in parent.children:
             parent.children[directory].invalidate_listing()
         return False
 
-    async def unlink(self, parent: Node, name: str) -> None:
+    async def unlink(self, parent: Node, name: str, caller: int) -> None:
         path_info = classify_path(parent.path_of(name))
         if self._is_reject(parent, name):
             self.names.rejects.remove(parent.path, name)
@@ -74,7 +79,7 @@ class DirectoryEntries:
             self.names.require_unpinned(path_info)
             info = self.names.stat(path_info.path)
             if info is not None:
-                self.writers.hide(path_info, info, was_deleted=True)
+                self.writers.hidden.hide(path_info, info, caller, was_deleted=True)
         elif path_info.kind is PathKind.ATTACHMENT and self.writers.pending(path_info.path) is not None:
             self.files.detach_writers(path_info.path)
         else:
@@ -82,7 +87,7 @@ class DirectoryEntries:
             if path_info.kind is PathKind.ATTACHMENT:
                 self.files.detach_writers(path_info.path)
             if path_info.kind in CHECKED:
-                self.writers.note_deleted(path_info.path)
+                self.writers.hidden.note_deleted(path_info.path)
         self._detach(parent, name)
 
     def _is_reject(self, parent: Node, name: str) -> bool:
@@ -103,7 +108,7 @@ class DirectoryEntries:
 
     # -- rename ------------------------------------------------------------------------------------------
 
-    async def rename(self, old: tuple[Node, str], new: tuple[Node, str], *, replace: bool) -> None:
+    async def rename(self, old: tuple[Node, str], new: tuple[Node, str], caller: Process, *, replace: bool) -> None:
         (old_parent, old_name), (new_parent, new_name) = old, new
         source, target = classify_path(old_parent.path_of(old_name)), classify_path(new_parent.path_of(new_name))
         node = old_parent.children.get(old_name)
@@ -113,35 +118,39 @@ class DirectoryEntries:
         if pending is not None:
             await self.files.commit_pending(pending)
         await self.threads.run(
-            partial(self._rename_on_disk, source, target, node, replace=replace), target.location or source.location
+            partial(self._rename_on_disk, source, target, node, caller, replace=replace),
+            target.location or source.location,
         )
         if source.kind is target.kind is PathKind.ATTACHMENT:
             self.files.detach_writers(target.path)
             self.files.retarget_writers(source.path, new_parent, new_name)
         old_parent.invalidate_listing()
         new_parent.invalidate_listing()
-        self.writers.directory_created(target.path)
-        self.writers.rename(source.path, target.path, self.names.stat)
+        self.writers.hidden.directory_created(target.path)
+        self.writers.hidden.rename(source.path, target.path, self.names.stat)
         if node is not None:
             self._renamed(node, new_parent, new_name, source, target)
         invalidate_later(self._sidecar_invalidations(new_parent, new_name, target))
 
-    def _rename_on_disk(self, source: PathInfo, target: PathInfo, node: Node | None, *, replace: bool) -> None:
+    def _rename_on_disk(
+        self, source: PathInfo, target: PathInfo, node: Node | None, caller: Process, *, replace: bool
+    ) -> None:
         """Rename in a worker thread."""
-        target_exists = self.names.stat(target.path) is not None and self.writers.hidden(target.path) is None
+        hidden = self.writers.hidden
+        target_exists = self.names.stat(target.path) is not None and hidden.find(target.path, caller.pid) is None
         if not replace and target_exists:
             raise AlreadyExists(f"{target.path} exists")
-        if source.kind in CHECKED and self.writers.hidden(source.path) is not None:
+        if source.kind in CHECKED and hidden.find(source.path, caller.pid) is not None:
             raise NotFound(f"{source.path} does not exist")
         if target.kind in CHECKED:
-            self._rename_onto_document(source, target, node)
+            self._rename_onto_document(source, target, node, caller)
         elif source.kind is PathKind.DOCUMENT:
-            self._hide_or_remove(source, self.moves.copy_away(source, target))
+            self._hide_or_remove(source, self.moves.copy_away(source, target), caller)
         else:
             self.moves.move(source, target, replace=replace)
 
-    def _rename_onto_document(self, source: PathInfo, target: PathInfo, node: Node | None) -> None:
-        hidden, info = self.writers.hidden(target.path), self.names.stat(source.path)
+    def _rename_onto_document(self, source: PathInfo, target: PathInfo, node: Node | None, caller: Process) -> None:
+        hidden, info = self.writers.hidden.find(target.path, caller.pid), self.names.stat(source.path)
         request = RenameRequest(
             source,
             target,
@@ -149,22 +158,22 @@ class DirectoryEntries:
             seen_at_create=node.seen_at_create if node is not None else {},
             created_ns=node.created_ns if node is not None else None,
             removed=hidden.stamp if hidden is not None else None,
-            unlinked_first=self.writers.was_deleted(target.path),
+            unlinked_first=self.writers.hidden.was_deleted(target.path),
             has_set_times=node is not None and node.has_set_times,
         )
         try:
             self.moves.onto_document(request)
         finally:
-            self.writers.show(target.path)
+            self.writers.hidden.show(target.path, caller.pid)
         if source.can_be_hidden and info is not None:
-            self.writers.hide(source, info, was_deleted=False)
+            self.writers.hidden.hide(source, info, caller.pid, was_deleted=False)
         else:
             self.names.remove_moved(source)
 
-    def _hide_or_remove(self, source: PathInfo, info: os.stat_result) -> None:
+    def _hide_or_remove(self, source: PathInfo, info: os.stat_result, caller: Process) -> None:
         """Hide a session.json that was renamed away; remove a sidecar at once."""
         if source.can_be_hidden:
-            self.writers.hide(source, info, was_deleted=False)
+            self.writers.hidden.hide(source, info, caller.pid, was_deleted=False)
         else:
             self.names.remove_file(source)
 
@@ -198,11 +207,11 @@ class DirectoryEntries:
         others = [n for n in layout.DOCUMENTS if n != name and n in directory.children]
         return [notice for n in others for notice in self.tree.recheck(directory, n)]
 
-    async def exchange(self, one: tuple[Node, str], other: tuple[Node, str]) -> None:
+    async def exchange(self, one: tuple[Node, str], other: tuple[Node, str], caller: Process) -> None:
         """Exchange two names. The kernel swaps its entries and must look both up again."""
         (a, a_name), (b, b_name) = one, other
         first, second = classify_path(a.path_of(a_name)), classify_path(b.path_of(b_name))
-        if any(self.writers.hidden(path_info.path) is not None for path_info in (first, second)):
+        if any(self.writers.hidden.find(p.path, caller.pid) is not None for p in (first, second)):
             raise NotFound(f"{first.path} or {second.path} does not exist")
         exchange = partial(self.moves.exchange, first, second, self._on_conflict)
         await self.threads.run(exchange, second.location or first.location)

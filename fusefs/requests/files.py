@@ -95,7 +95,7 @@ class Files:
             self.pending_opens.claimed(pid, reserved)
             return self._open_buffer(reserved, flags)
         shown = number_for(node, process, self.handles.older_readers(node))
-        private = self.tree.make_private(node.parent, node.name, node.info, shown)
+        private = self.tree.make_private(node.parent, node.name, node.info, process, shown)
         self.pending_opens.reserve(pid, node.parent, node.name, private)
         raise RetryLookup(f"{node.path} is written through a private node")
 
@@ -146,13 +146,13 @@ class Files:
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
         return OpenReply(self.handles.add(handle), direct_io=node.disk_path.kind is PathKind.LOG)
 
-    def create(self, parent: Node, name: str, mode: int, flags: int) -> tuple[OpenReply, Node]:
+    def create(self, parent: Node, name: str, mode: int, flags: int, process: Process) -> tuple[OpenReply, Node]:
         path_info = classify_path(parent.path_of(name))
         if path_info.kind in VERSIONED:
             info = self.names.stat(path_info.path)
             shown = self.tree.shown_numbers.find(path_info.path)
-            committed = info if self.writers.hidden(path_info.path) is None else None
-            node = self.tree.make_private(parent, name, committed, shown)
+            committed = info if self.writers.hidden.find(path_info.path, process.pid) is None else None
+            node = self.tree.make_private(parent, name, committed, process, shown)
             assert node.buffer is not None
             node.buffer.mode = mode if info is None else None
             opened = self._open_buffer(node, flags)
@@ -164,7 +164,7 @@ class Files:
         # O_EXCL only if the caller asked for it: the kernel's negative entry may be outdated.
         fd = self.names.open(path_info, flags & (_OPEN_FLAGS | os.O_EXCL) | os.O_CREAT, mode)
         parent.invalidate_listing()
-        node = self.tree.lookup(parent, name)
+        node = self.tree.lookup(parent, name, process.pid)
         self._note_created(node)
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
         return OpenReply(self.handles.add(handle), direct_io=path_info.kind is PathKind.LOG), node
@@ -210,9 +210,9 @@ class Files:
         if not buffer.is_dirty or node.parent is None:
             return
         path = buffer.path_info.path  # not the node's path: its directory may have been renamed
-        if self.writers.hidden(path) is not None and not buffer.written:
+        if not buffer.written and self.writers.hidden.find(path, buffer.process.pid) is not None:
             return
-        buffer.unlinked_first = self.writers.was_deleted(path)
+        buffer.unlinked_first = self.writers.hidden.was_deleted(path)
         try:
             await self._run_commit(buffer)
             self.writers.remove_pending(node)
@@ -222,7 +222,7 @@ class Files:
             raise
         finally:
             # Committed: the name has the new version. Rejected: it has the old one again.
-            self.writers.show(path)
+            self.writers.hidden.show(path, buffer.process.pid)
             node.parent.invalidate_listing()
         node.set_stat(buffer.info)
         await self._invalidate_name(node.parent, node.name)

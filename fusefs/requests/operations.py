@@ -25,10 +25,11 @@ from fusefs.requests.files import WRITING, Files, OpenReply, require_writable
 from fusefs.requests.threads import Threads
 from fusefs.requests.timings import Timings
 from fusefs.tree.directory_watches import DirectoryWatches
+from fusefs.tree.hidden_names import EVERYBODY, HIDDEN_S, HiddenName
 from fusefs.tree.nodes import Listing, Node
 from fusefs.tree.shown_numbers import number_for
 from fusefs.tree.tree import Tree
-from fusefs.tree.writers import HIDDEN_S, HiddenName, Writers
+from fusefs.tree.writers import Writers
 from fusefs.views.base import View, VirtualLink
 from store import Store, layout
 from store.disk.file import Stamp, storable_mode
@@ -81,7 +82,7 @@ class Operations(pyfuse3.Operations):
 
     def close(self) -> None:
         """Delete names that are still hidden, and close all files."""
-        for hidden in self.writers.all_hidden():
+        for hidden in self.writers.hidden.all():
             try:
                 self._delete_hidden(hidden)
             except (StoreError, OSError) as error:
@@ -99,17 +100,22 @@ class Operations(pyfuse3.Operations):
             private.lookups += 1
             return attributes(private)
         if self.files.pending_opens.expects_reader(ctx.pid, parent, text):
-            look, open_version = (lambda: self.tree.lookup(parent, text)), self.files.open_exact_version
+            viewer = self._viewer(ctx)
+            look, open_version = (lambda: self.tree.lookup(parent, text, viewer)), self.files.open_exact_version
             return self._entry(self.files.pending_opens.pin(ctx.pid, look, open_version))
         if self.tree.is_slow(parent, text):
             item = await self.threads.run(lambda: self.tree.find_item(parent, text))
             return self._entry(self.tree.virtual_node(parent, text, item))
         try:
-            return self._entry(self.tree.lookup(parent, text))
+            return self._entry(self.tree.lookup(parent, text, self._viewer(ctx)))
         except NotFound:
             if not self._can_cache_negative(parent, text):
                 raise
             return absent()
+
+    def _viewer(self, ctx: RequestContext) -> int:
+        """The process from which names may be hidden. Most of the time no name is."""
+        return self.callers.find(ctx.pid, ctx.uid).pid if self.writers.hidden else EVERYBODY
 
     def _can_cache_negative(self, parent: Node, name: str) -> bool:
         """Whether the creation of this name is always noticed. Only foreign files: others can appear by a commit."""
@@ -164,7 +170,7 @@ class Operations(pyfuse3.Operations):
     async def opendir(self, inode: int, ctx: RequestContext) -> int:
         self.cpu_follower.follow(ctx.pid)
         node = self._nodes.get(inode)
-        return self._handles.add_listing(node, await self._list(node))
+        return self._handles.add_listing(node, await self._list(node), self.callers.find(ctx.pid, ctx.uid).pid)
 
     async def _list(self, node: Node) -> Listing:
         is_large = node.path_info is None or (node.info is not None and node.info.st_size >= _LARGE_DIR_BYTES)
@@ -180,8 +186,10 @@ class Operations(pyfuse3.Operations):
             listing = await self._list(directory)
             self._handles.relist(fh, listing)
         listing.was_read = True
-        names = listing.names
+        names, hidden = listing.names, self._hidden_names(directory, fh)
         for number in range(start_id, len(names)):
+            if names[number] in hidden:
+                continue
             try:
                 node = self.tree.entry(directory, names[number], listing)
             except NotFound:
@@ -191,6 +199,12 @@ class Operations(pyfuse3.Operations):
                 self._nodes.drop_unused(node)
                 return
             node.lookups += 1
+
+    def _hidden_names(self, directory: Node, fh: int) -> Sequence[str]:
+        """Names that the process listing the directory has renamed away."""
+        if not self.writers.hidden:
+            return ()
+        return self.writers.hidden.in_directory(directory.path, self._handles.viewer(fh))
 
     async def releasedir(self, fh: int) -> None:
         self._handles.drop_listing(fh)
@@ -208,10 +222,12 @@ class Operations(pyfuse3.Operations):
         return self._entry(await self.entries.make_dir(parent, text, mode & ~ctx.umask))
 
     async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
-        await self.entries.remove_dir(*self.entries.writable_parent(parent_inode, name))
+        parent, text = self.entries.writable_parent(parent_inode, name)
+        await self.entries.remove_dir(parent, text, self.callers.read(ctx.pid, ctx.uid).pid)
 
     async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
-        await self.entries.unlink(*self.entries.writable_parent(parent_inode, name))
+        parent, text = self.entries.writable_parent(parent_inode, name)
+        await self.entries.unlink(parent, text, self.callers.read(ctx.pid, ctx.uid).pid)
 
     async def rename(
         self,
@@ -228,10 +244,11 @@ class Operations(pyfuse3.Operations):
             return
         source = self.entries.writable_parent(parent_inode_old, name_old)
         target = self.entries.writable_parent(parent_inode_new, name_new)
+        caller = self.callers.read(ctx.pid, ctx.uid)
         if flags & pyfuse3.RENAME_EXCHANGE:
-            await self.entries.exchange(source, target)
+            await self.entries.exchange(source, target, caller)
         else:
-            await self.entries.rename(source, target, replace=not flags & pyfuse3.RENAME_NOREPLACE)
+            await self.entries.rename(source, target, caller, replace=not flags & pyfuse3.RENAME_NOREPLACE)
 
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
         parent, text = self.entries.writable_parent(parent_inode, name)
@@ -257,7 +274,8 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
         parent, text = self.entries.writable_parent(parent_inode, name)
-        opened, node = self.files.create(parent, text, storable_mode(mode & ~ctx.umask), flags)
+        caller = self.callers.read(ctx.pid, ctx.uid)
+        opened, node = self.files.create(parent, text, storable_mode(mode & ~ctx.umask), flags, caller)
         if node.buffer is not None:
             node.buffer.opener = ctx.pid
         return _file_info(opened), self._entry(node)
@@ -356,12 +374,12 @@ class Operations(pyfuse3.Operations):
                 await self.threads.run(lambda hidden=hidden: self._delete_hidden(hidden), hidden.path_info.location)  # type: ignore[misc]
             except (StoreError, OSError) as error:
                 log.warning("%s was not deleted: %s", hidden.path_info.path, error)
-            if self.writers.hidden(hidden.path_info.path) is hidden:
-                self.writers.show(hidden.path_info.path)
+            if self.writers.hidden.is_current(hidden):
+                self.writers.hidden.remove(hidden)
                 self._invalidate_listing(hidden.path_info.path.rpartition("/")[0])
 
     def _delete_hidden(self, hidden: HiddenName) -> None:
-        if self.writers.hidden(hidden.path_info.path) is not hidden:
+        if not self.writers.hidden.is_current(hidden):
             return  # replaced while this waited for the session
         info = self.store.names.stat(hidden.path_info.path)
         if info is not None and Stamp.of(info) == hidden.stamp:

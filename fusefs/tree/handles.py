@@ -87,6 +87,7 @@ class Handles:
         self._next = 1
         self._open: dict[int, Handle] = {}
         self._listings: dict[int, tuple[Node, Listing]] = {}
+        self._viewers: dict[int, int] = {}  # handle of a listing → the process that opened it
 
     def add(self, handle: Handle) -> int:
         self._next += 1
@@ -113,9 +114,10 @@ class Handles:
     def pop(self, number: int) -> Handle:
         return self._open.pop(number)
 
-    def add_listing(self, node: Node, listing: Listing) -> int:
+    def add_listing(self, node: Node, listing: Listing, viewer: int) -> int:
         self._next += 1
         self._listings[self._next] = node, listing
+        self._viewers[self._next] = viewer
         return self._next
 
     def relist(self, number: int, listing: Listing) -> None:
@@ -124,8 +126,11 @@ class Handles:
     def listing(self, number: int) -> tuple[Node, Listing]:
         return self._listings[number]
 
+    def viewer(self, number: int) -> int:
+        return self._viewers[number]
+
     def drop_listing(self, number: int) -> None:
-        del self._listings[number]
+        del self._listings[number], self._viewers[number]
 
     def close_all(self) -> None:
         for handle in self._open.values():

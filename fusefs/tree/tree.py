@@ -15,7 +15,9 @@ from collections.abc import Mapping
 
 from fusefs.switches import enabled
 from fusefs.tree.directory_watches import DirectoryWatches
+from fusefs.tree.hidden_names import EVERYBODY
 from fusefs.tree.nodes import ROOT_INODE, Invalidation, Listing, Node, Nodes
+from fusefs.tree.processes import Process
 from fusefs.tree.shown_numbers import ShownNumbers
 from fusefs.tree.write_buffers import WriteBuffer
 from fusefs.tree.writers import Writers
@@ -56,12 +58,12 @@ class Tree:
 
     # -- lookup ------------------------------------------------------------------------------------------
 
-    def lookup(self, parent: Node, name: str) -> Node:
-        """The node of a name, for everyone but its writer. Raises NotFound."""
+    def lookup(self, parent: Node, name: str, viewer: int = EVERYBODY) -> Node:
+        """The node of a name, for everyone but its writer. Raises NotFound, also if it is hidden from `viewer`."""
         path = parent.path_of(name)
         if parent.path_info is None and path not in layout.STORED:
             return self._virtual_node(parent, name, path, self._find_item(path))
-        if self.writers.hidden(path) is not None:
+        if self.writers.hidden and self.writers.hidden.find(path, viewer) is not None:
             raise NotFound(f"{path} was removed")
         if is_reject(name) and self.store.names.rejects.path(parent.path, name) is not None:
             return self._rejected(parent, name, path)  # hides a copy that a user made of an older one
@@ -155,7 +157,7 @@ class Tree:
         if directory.path_info is None:
             return self._list_items(directory)
         infos = dict(self.store.names.scan(directory.path))
-        names = set(infos) - set(self.writers.hidden_in(directory.path))
+        names = set(infos) - set(self.writers.hidden.in_directory(directory.path, EVERYBODY))
         names.update(self.store.names.rejects.names(directory.path), self.writers.pending_in(directory.path))
         return Listing(sorted(names, key=listing_order), infos)
 
@@ -191,21 +193,23 @@ class Tree:
         if present is not None and present.path_info is not None and directory.is_watched and not present.has_old_info:
             return present
         info = listing.infos.get(name) if directory.is_watched and present is None else None
-        if info is not None and self.writers.hidden(directory.path_of(name)) is None:
+        if info is not None and directory.path_of(name) not in self.writers.hidden:
             return self._disk_node(directory, name, directory.path_of(name), info)
         return self.lookup(directory, name)
 
     # -- private nodes -----------------------------------------------------------------------------------
 
-    def make_private(self, parent: Node, name: str, info: os.stat_result | None, shown: int | None = None) -> Node:
+    def make_private(
+        self, parent: Node, name: str, info: os.stat_result | None, process: Process, shown: int | None = None
+    ) -> Node:
         """Create a node for one writer, with an empty write buffer."""
         path_info = classify_path(parent.path_of(name))
         base = self.store.names.version(path_info) if path_info.kind in CHECKED else None
-        hidden = self.writers.hidden(path_info.path)
+        hidden = self.writers.hidden.find(path_info.path, process.pid)
         if base is not None and base.main is not None and hidden is not None:
             # The writer knew the version that it hid, and none committed since.
             base = base._replace(main=hidden.stamp)
-        buffer = WriteBuffer(self.store, path_info, base, info)
+        buffer = WriteBuffer(self.store, path_info, base, info, process=process)
         number = self.nodes.number(path_info.path, ("private", time.monotonic_ns()))
         node = Node(
             number,
@@ -227,7 +231,7 @@ class Tree:
         known, path = directory.children.get(name), directory.path_of(name)
         if known is None:
             return self.forget_absent(directory, name)
-        if known.path_info is None or self.writers.hidden(path) is not None:
+        if known.path_info is None or self.writers.hidden.find(path, EVERYBODY) is not None:
             return []  # not cached by the kernel
         info = self.store.names.stat(path)
         if info is None or not _is_same(known, info):

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from fusefs.tree.processes import Process
 from store import Store, layout
 from store.commit.write_request import CommitResult, OnConflict, UnfinishedCommit, WriteRequest
 from store.disk.file import Stamp, Temp
@@ -39,6 +40,7 @@ class WriteBuffer:
     writers: int = 0  # open handles
     awaited: bool = False  # its writer was sent back for another lookup
     opener: int = 0  # the thread that opened it last
+    process: Process = field(default_factory=Process)  # the process of its writer
     is_detached: bool = False  # its name was removed: nothing written now can be committed
     written: bool = False  # since the last commit or truncation
     is_emptied: bool = False  # truncated to 0 bytes and not written since

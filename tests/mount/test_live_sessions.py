@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -188,3 +189,60 @@ def test_git_status_sees_each_version(mounted: Mount, session: Path, place: Path
         assert run(f"{git} status --porcelain -uno") == " M session.json\n"
         run(commit)
         assert not run(f"{git} status --porcelain -uno")
+
+
+# -- hidden names ----------------------------------------------------------------------------------
+
+
+def output_of(*command: str | Path) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_document_renamed_away_is_hidden_from_its_process_only(mounted: Mount, session: Path) -> None:
+    """vim and Emacs save this way. All others see the version on disk, the agent's new ones too."""
+    before = session.read_text()
+    session.rename(session.with_name("kept"))
+    assert not session.exists()
+    assert "session.json" not in os.listdir(session.parent)
+    assert output_of("cat", session) == before
+    assert "session.json\n" in output_of("ls", session.parent)
+    with mounted.store() as store:
+        store.append("root", [Message.user("meanwhile")])
+    wait_until(lambda: "meanwhile" in output_of("cat", session), timeout_s=60)
+    assert not session.exists(), "its process has not seen that version"
+    os.close(os.open(session, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    session.with_name("kept").unlink()
+    wait_until(lambda: session.exists() and "meanwhile" in session.read_text(), timeout_s=60)
+
+
+def test_unlinked_document_is_hidden_from_everybody(session: Path) -> None:
+    """`rm F; cp backup F` is two processes."""
+    text = session.read_text()
+    session.unlink()
+    assert subprocess.run(["test", "-e", session]).returncode == 1
+    assert "session.json\n" not in output_of("ls", session.parent)
+    session.write_text(text)
+    assert output_of("cat", session) == text
+
+
+def test_readers_never_miss_a_document_that_is_saved_by_rename_away(session: Path, place: Path) -> None:
+    """A reader finds one version or another in every moment of a hundred saves."""
+    script = (
+        "import os, sys\npath, stop = sys.argv[1:]\nreads = 0\n"
+        "while not os.path.exists(stop) or reads < 100:\n    open(path).read(); os.stat(path); reads += 1\n"
+        "    assert 'session.json' in os.listdir(os.path.dirname(path))\nprint(reads)"
+    )
+    readers = [
+        subprocess.Popen([sys.executable, "-c", script, session, place / "stop"], stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    text, backup = session.read_text(), session.with_name("session.json~")
+    for number in range(100):
+        session.rename(backup)
+        session.write_text(text.replace("msg-2", f"saved {number}"))
+        backup.unlink()
+    (place / "stop").touch()
+    for reader in readers:
+        _, errors = reader.communicate(timeout=60)
+        assert reader.returncode == 0, errors
+    assert "saved 99" in session.read_text()

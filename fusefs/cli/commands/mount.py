@@ -19,7 +19,7 @@ from fusefs.cli.app import Home, Json, app, print_json
 from fusefs.cli.completion import files
 from fusefs.cli.terminal import echo
 from fusefs.daemon import fuse_connection
-from fusefs.tree.writers import HIDDEN_S
+from fusefs.tree.hidden_names import HIDDEN_S
 from store import layout
 from store.errors import NotFound, StoreError
 

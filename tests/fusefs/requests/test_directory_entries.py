@@ -15,6 +15,7 @@ from fusefs.requests.directory_entries import DirectoryEntries
 from fusefs.requests.files import Files
 from fusefs.requests.threads import Threads
 from fusefs.tree.directory_watches import DirectoryWatches
+from fusefs.tree.processes import Process
 from fusefs.tree.tree import Tree
 from fusefs.tree.writers import Writers
 from store import Store
@@ -54,14 +55,14 @@ def test_version_committed_within_one_clock_tick_is_not_overwritten(
     files = Files(tree, writers, Threads(CpuFollower()), overwrite=False)
     monkeypatch.setattr("fusefs.requests.files.time", SimpleNamespace(time_ns=lambda: time.time_ns() + 10**9))
     directory = tree.lookup(tree.lookup(tree.root, "sessions"), "root")
-    _, node = files.create(directory, draft.name, 0o600, os.O_WRONLY)
+    _, node = files.create(directory, draft.name, 0o600, os.O_WRONLY, Process())
     (store.home / draft.path).write_bytes(before.replace(b"Before", b"Drafted"))
     newer = before.replace(b"Before", b"Newer")
     store.names.commit(WriteRequest(document, newer))
     try:
         entries = DirectoryEntries(files, overwrite=False, read_only=False)
         with pytest.raises(Conflict):
-            entries._rename_on_disk(draft, document, node, replace=True)
+            entries._rename_on_disk(draft, document, node, Process(), replace=True)
     finally:
         files.handles.close_all()
         watches.close()
@@ -81,7 +82,7 @@ async def test_removed_document_is_hidden_until_its_replacement_is_committed(mou
     assert b"Before" in on_disk(mount)
     await mount.add(DOCUMENT, after)
     assert on_disk(mount) == after
-    assert mount.writers.hidden(DOCUMENT) is None
+    assert DOCUMENT not in mount.writers.hidden
 
 
 @in_trio
@@ -97,9 +98,11 @@ async def test_rejected_replacement_shows_the_old_document_again(mount: HandlerM
 async def test_document_renamed_away_and_not_replaced_is_deleted(mount: HandlerMount, store: Store) -> None:
     """After hidden_s the session goes to the trash, and the copy stays."""
     before = on_disk(mount)
-    mount.writers.hidden_s = 0.0
+    mount.writers.hidden.hidden_s = 0.0
     await mount.rename(DOCUMENT, BACKUP)
-    assert not await mount.exists(DOCUMENT)
+    with fails_with(errno.ENOENT):
+        await mount.lookup(DOCUMENT)
+    assert await mount.content(DOCUMENT, READER) == before, "other processes see it until then"
     assert await mount.content(BACKUP) == before
     assert (store.home / DOCUMENT).exists()
     await mount.operations.expire_hidden()
@@ -111,7 +114,7 @@ async def test_document_renamed_away_and_not_replaced_is_deleted(mount: HandlerM
 async def test_hidden_document_is_kept_while_its_replacement_is_being_written(mount: HandlerMount) -> None:
     """A slow editor must not lose its session."""
     after = on_disk(mount).replace(b"Before", b"After")
-    mount.writers.hidden_s = 0.0
+    mount.writers.hidden.hidden_s = 0.0
     await mount.rename(DOCUMENT, BACKUP)
     fh = await mount.create(DOCUMENT)
     await mount.operations.expire_hidden()
@@ -124,7 +127,7 @@ async def test_hidden_document_is_kept_while_its_replacement_is_being_written(mo
 @in_trio
 async def test_version_saved_after_the_removal_is_not_deleted(mount: HandlerMount) -> None:
     """The user removed another version. The newer one is shown."""
-    mount.writers.hidden_s = 0.0
+    mount.writers.hidden.hidden_s = 0.0
     await mount.unlink(DOCUMENT)
     newer = on_disk(mount).replace(b"Before", b"Newer")
     mount.store.names.commit(WriteRequest(classify_path(DOCUMENT), newer))
@@ -157,7 +160,7 @@ async def test_removed_sidecar_may_be_replaced(mount: HandlerMount, store: Store
     before = (store.home / path).read_bytes()
     await mount.unlink(path)
     assert not (store.home / path).exists()
-    assert mount.writers.was_deleted(path)
+    assert mount.writers.hidden.was_deleted(path)
     await mount.add(path, before)
     assert (store.home / path).read_bytes() == before
 
