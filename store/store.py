@@ -251,11 +251,15 @@ class Store:
         name: str,
         raw: bytes,
         *,
-        base: Version | None = None,
+        base: Version | bytes | None = None,
         on_conflict: OnConflict = "reject",
         mtime_ns: int | None = None,
     ) -> bool:
-        """Validate and commit a document byte for byte; False if it is stored already. The mount uses this."""
+        """Validate and commit a document byte for byte; False if it is stored already. The mount uses this.
+
+        `base` is the version, or its text, that the document was edited from. With `on_conflict="merge"` what
+        others stored since is kept too; MergeConflict if both changed the same thing.
+        """
         return self._home.services.putter.put_document(
             _location(location), name, raw, base=base, on_conflict=on_conflict, mtime_ns=mtime_ns
         )

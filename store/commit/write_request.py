@@ -84,12 +84,22 @@ def stale_error(path: str) -> Conflict:
     return Conflict(f"{path} was changed by another writer since this copy was opened; the newer version is kept")
 
 
+class PutResult(NamedTuple):
+    """What `put` did with a document."""
+
+    is_changed: bool  # False: nothing had to be stored
+    draft: int | None = None  # as in CommitResult
+    merged_info: os.stat_result | None = None  # of the file, if a merged text was stored instead of the typed one
+
+
 class CommitResult(NamedTuple):
     """The state after a commit."""
 
     is_changed: bool  # False: the file already had these bytes
     info: os.stat_result | None
-    draft: int | None = None  # key of the draft, if what was stored is not what was typed (merged)
+    # Key of the draft, if the file does not have the typed bytes now: a merged text was stored, or,
+    # where the typed text was an unchanged older version, nothing.
+    draft: int | None = None
 
 
 class UnfinishedCommit(OSError):

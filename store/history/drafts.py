@@ -24,12 +24,12 @@ KEPT_BYTES = 64 << 20  # compressed, of all drafts together
 _COLUMNS = "key, data, name, process, process_start, uid, at_ns"
 
 
-def of_path(db: apsw.Connection, path: str, name: str) -> list[Draft]:
+def of_path(db: apsw.Connection, path: str, name: str, said_ns: int | None = None) -> list[Draft]:
     query = (
-        f"SELECT {_COLUMNS} FROM drafts WHERE lineage = (SELECT key FROM lineages WHERE dir = ?) AND name = ? "
-        "ORDER BY key DESC"
+        f"SELECT {_COLUMNS} FROM drafts WHERE lineage = (SELECT key FROM lineages WHERE dir = ?1) AND name = ?2 "
+        "AND (?3 IS NULL OR said_ns = ?3) ORDER BY key DESC"
     )
-    return [_draft(row) for row in db.execute(query, (os.fsencode(path), name))]
+    return [_draft(row) for row in db.execute(query, (os.fsencode(path), name, said_ns))]
 
 
 def find(db: apsw.Connection, key: int) -> Draft | None:

@@ -103,6 +103,20 @@ class History:
         for path in changed:
             self.observe(path)
 
+    def make_durable(self, path: str) -> bool:
+        """Record the files of a lineage as they are, and sync all its versions to disk. The caller holds its lock.
+
+        False if that failed: what is there now must then not be replaced by anything that lacks it.
+        """
+        self.observe(path)
+
+        def sync() -> None:
+            # A commit that is synced also syncs all commits before it, which are in the same log.
+            with self.database.write(durable=True) as db:
+                db.execute("UPDATE lineages SET at_ns = at_ns WHERE dir = ?", (os.fsencode(path),))
+
+        return self._attempt(sync)
+
     def has_lineage(self, path: str) -> bool:
         """Whether anything is recorded of a path. False too if the history does not work now."""
         found: list[object] = []
@@ -200,10 +214,10 @@ class History:
 
     # -- drafts and snapshots ----------------------------------------------------------------------
 
-    def drafts(self, path: str | Location, name: str) -> list[Draft]:
-        """Drafts of a document, newest first."""
+    def drafts(self, path: str | Location, name: str, *, updated_at_ns: int | None = None) -> list[Draft]:
+        """Drafts of a document, or those with this updated_at, newest first."""
         with self._reading() as db:
-            return drafts.of_path(db, lineage_path(path), name)
+            return drafts.of_path(db, lineage_path(path), name, updated_at_ns)
 
     def draft(self, key: int) -> Draft | None:
         with self._reading() as db:
@@ -232,6 +246,11 @@ class History:
             snapshots.delete(db, name)
 
     # -- state -------------------------------------------------------------------------------------
+
+    @property
+    def is_working(self) -> bool:
+        """Whether versions are being kept."""
+        return self.is_on and not self._problem
 
     def state(self) -> HistoryState:
         """Whether versions are kept now, and how many there are."""

@@ -11,7 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from store import layout
 from store.commit.core import Core
@@ -19,6 +19,7 @@ from store.commit.write_request import CommitResult, OnConflict, Writer, WriteRe
 from store.disk.file import Stamp
 from store.documents import json_text
 from store.errors import AlreadyExists, Conflict, NotFound, Protected
+from store.index.catalog import Version
 from store.namespace import incoming
 from store.namespace.namespace import Namespace
 from store.path_kinds import CHECKED, FIXED_DIRS, VERSIONED, PathInfo, PathKind
@@ -149,12 +150,18 @@ class Moves:
         data = self.names.read(source)
         if info is None or data is None:
             raise NotFound(f"{source.path} does not exist")
-        base = self.names.version(target)  # first: a version committed from here on is a conflict
-        self._reject_stale(request, data)
+        # First: a version committed from here on is a conflict.
+        base: Version | None = self.names.version(target)
+        on_conflict = request.on_conflict
+        if on_conflict == "merge" and source.kind not in CHECKED and target.kind is PathKind.DOCUMENT:
+            base = None  # the writer's evidence decides, under the lock
+        else:
+            on_conflict = "reject" if on_conflict == "merge" else on_conflict
+            self._reject_stale(request, data)
         mode, mtime_ns = info.st_mode & 0o7777, info.st_mtime_ns
-        write = WriteRequest(target, data, base, request.on_conflict, request.unlinked_first, mode, mtime_ns)
-        result = self.names.commit(write)
-        if not result.is_changed and request.has_set_times:
+        write = WriteRequest(target, data, base, on_conflict, request.unlinked_first, mode, mtime_ns)
+        result = self.names.commit(replace(write, writer=request.writer))
+        if not result.is_changed and result.draft is None and request.has_set_times:
             self.names.set_attributes(target, mode=mode, times_ns=(info.st_atime_ns, mtime_ns))
         return result
 

@@ -20,7 +20,7 @@ from store import layout
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.to_trash import to_trash
-from store.commit.write_request import CommitResult, OnConflict, WriteRequest
+from store.commit.write_request import CommitResult, OnConflict, PutResult, WriteRequest
 from store.disk.file import DirEntry, NewFile, Temp, storable_mode
 from store.disk.file_io import iter_chunks, write_all
 from store.disk.rejects import Rejects
@@ -142,14 +142,19 @@ class Namespace:
             self.check_may_write(target)
         raw = request.read(self.core.limit_bytes)
         try:
-            put = self.put.put if target.kind is PathKind.DOCUMENT else self.dispatcher.put
-            is_changed = put(request, raw)
+            result = self._put(request, raw)
         except (InvalidContent, Conflict) as error:
             self.rejects.store(target.directory, target.name, raw, error)
             raise
-        if is_changed:  # vim and `cp -b` put the old version back after a rejection: that repairs nothing
+        if result.is_changed:  # vim and `cp -b` put the old version back after a rejection: that repairs nothing
             self.rejects.clear(target.directory, target.name)
-        return CommitResult(is_changed, self._stat_committed(request, is_changed=is_changed))
+        info = result.merged_info or self._stat_committed(request, is_changed=result.is_changed)
+        return CommitResult(result.is_changed, info, result.draft)
+
+    def _put(self, request: WriteRequest, raw: bytes) -> PutResult:
+        if request.target.kind is PathKind.DOCUMENT:
+            return self.put.put(request, raw)
+        return PutResult(self.dispatcher.put(request, raw))
 
     def _stat_committed(self, request: WriteRequest, *, is_changed: bool) -> os.stat_result | None:
         """The file that this request committed, though another writer may have replaced it since.

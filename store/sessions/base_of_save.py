@@ -36,10 +36,21 @@ class Candidate:
     load: Callable[[], bytes] = field(compare=False)
     number: int | None = None  # of a version
     is_exact: bool | None = None  # whether it is the typed text; None: compare the bytes
+    known_said_ns: int | None = None  # its updated_at, if that is known without reading the text
 
     @cached_property
     def text(self) -> bytes:
         return self.load()
+
+    @cached_property
+    def said_ns(self) -> int:
+        """The document's updated_at in nanoseconds; 0 if it has none."""
+        if self.known_said_ns is not None:
+            return self.known_said_ns
+        try:
+            return Timestamp(self.data[UPDATED_AT]).ns
+        except (KeyError, TypeError, ValueError):
+            return 0
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -105,7 +116,7 @@ def _unknown(save: SaveEvidence) -> Decision:
     """Row 3. Nothing is known: take only what adds to the present version."""
     if save.is_incomplete:
         return refuse("the version its writer started from is not kept any more")
-    if _said(save.typed) > _said(save.present) and holds_messages(save.typed.data, save.present.data):
+    if save.typed.said_ns > save.present.said_ns and holds_messages(save.typed.data, save.present.data):
         return TAKE
     return refuse("the version it was edited from is not known")
 
@@ -126,7 +137,7 @@ def _by_time(save: SaveEvidence, known: Sequence[Candidate]) -> Decision:
 def _with_bases(save: SaveEvidence, bases: Sequence[Candidate]) -> Decision:
     """Row 7. The base is known, or one of a few."""
     bases = [_undone(save, base) for base in bases]
-    if any(_said(save.typed) < _said(base) for base in bases):
+    if any(save.typed.said_ns < base.said_ns for base in bases):
         exact = _exact(save)
         reason = "an old version, byte for byte" if exact else "older than the version its writer had"
         return refuse(reason, exact.number if exact else None)
@@ -169,14 +180,6 @@ def _nearest(typed: Candidate, candidates: Sequence[Candidate]) -> list[Candidat
     distances = [0 if c.text == typed.text else distance(typed.data, c.data) for c in candidates]
     least = min(distances)
     return [c for c, far in zip(candidates, distances, strict=True) if far == least]
-
-
-def _said(candidate: Candidate) -> int:
-    """The document's updated_at in nanoseconds; 0 if it has none."""
-    try:
-        return Timestamp(candidate.data[UPDATED_AT]).ns
-    except (KeyError, TypeError, ValueError):
-        return 0
 
 
 def holds_messages(document: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -16,7 +16,7 @@ from store.commit import session_reader
 from store.commit.commits import Commits, trash_copy_of_sidecar
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
-from store.commit.write_request import OnConflict, WriteRequest, stale_error
+from store.commit.write_request import OnConflict, PutResult, WriteRequest, stale_error
 from store.documents import json_text, secrets, sidecar
 from store.documents.document import (
     Document,
@@ -30,6 +30,7 @@ from store.index.catalog import CatalogRow, Version
 from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.path_kinds import PathInfo, PathKind
+from store.sessions.merging import Merging
 
 
 class _Committed(NamedTuple):
@@ -45,27 +46,37 @@ class PutOperation:
     core: Core
     commits: Commits
 
+    @property
+    def merging(self) -> Merging:
+        return Merging(self.core)
+
     def put_document(
         self,
         location: Location,
         name: str,
         raw: bytes,
         *,
-        base: Version | None = None,
+        base: Version | bytes | None = None,
         on_conflict: OnConflict = "reject",
         mtime_ns: int | None = None,
     ) -> bool:
-        """Commit a document from bytes; False if it already has these bytes."""
+        """Commit a document from bytes; False if it already has these bytes.
+
+        `base` is the version, or for "merge" its text, that the writer started from.
+        """
         if name not in layout.DOCUMENTS:
             raise InvalidName(f"{name!r} is not a document: expected {' or '.join(layout.DOCUMENTS)}")
         target = PathInfo(location.path(name), PathKind.DOCUMENT, location, name)
-        return self.put(WriteRequest(target, raw, base, on_conflict, mtime_ns=mtime_ns, add_missing=True), raw)
+        base_text = base if isinstance(base, bytes) else None
+        version = base if isinstance(base, Version) else None
+        request = WriteRequest(target, raw, version, on_conflict, mtime_ns=mtime_ns, add_missing=True)
+        return self.put(replace(request, base_text=base_text), raw).is_changed
 
-    def put(self, request: WriteRequest, raw: bytes) -> bool:
-        """Commit `raw`, the content of the request; False if the document already has these bytes.
+    def put(self, request: WriteRequest, raw: bytes) -> PutResult:
+        """Commit `raw`, the content of the request, or what a merge makes of it.
 
-        Raises Conflict if the document is not the request's base any more. An older `updated_at`
-        is a conflict too, unless the writer unlinked the document first.
+        Raises Conflict if the writer started from another version than the current one and the two
+        cannot be merged.
         """
         self.core.check_writable()
         location, name, path = request.target.location, request.target.name, request.target.path
@@ -76,21 +87,59 @@ class PutOperation:
             pair = self.core.read(location)
             current = pair.main if name == layout.SESSION else pair.side
             if current is not None and current.data == raw:
-                return False
+                return PutResult(False)
             document = self._with_identity(document, location, name, is_new=current is None)
             if document.raw is not raw:  # forked
                 request = replace(request, content=document.raw)
             check_authority(document, path)
-            if request.on_conflict != "overwrite":
-                _reject_stale(request, pair)
             committed = self._committed(pair)
-            if request.on_conflict != "overwrite" and not request.unlinked_first:
-                _reject_older(document, committed.main, location)
-            if name == layout.SESSION:
-                self._put_main(request, committed, document)
-            else:
-                self._put_side(request, pair, document)
-        return True
+            if self._can_merge(request, committed):
+                return self._put_merged(request, committed, document)
+            self._reject(request, committed, document)
+            self._commit(request, committed, document)
+        return PutResult(True)
+
+    def _commit(self, request: WriteRequest, committed: _Committed, document: Document) -> None:
+        if request.target.name == layout.SESSION:
+            self._put_main(request, committed, document)
+        else:
+            self._put_side(request, committed.pair, document)
+
+    # -- other writers -----------------------------------------------------------------------------
+
+    def _can_merge(self, request: WriteRequest, committed: _Committed) -> bool:
+        """Whether there is a valid version to merge with. A damaged one is replaced, as by a repair."""
+        pair = committed.pair
+        if request.on_conflict != "merge" or committed.main is None or not self.merging.is_possible(request):
+            return False
+        return request.target.name == layout.SESSION or session_reader.parse_side(pair) is not None
+
+    def _put_merged(self, request: WriteRequest, committed: _Committed, typed: Document) -> PutResult:
+        """Commit the typed text, or the text that a merge makes of it."""
+        pair, path = committed.pair, request.target.path
+        current = pair.main if request.target.name == layout.SESSION else pair.side
+        assert current is not None
+        resolution = self.merging.resolve(request, typed, current)
+        if resolution.raw is None:
+            return PutResult(False, self.merging.keep_draft(request, typed.raw))
+        if not resolution.is_merged:
+            self._commit(request, committed, typed)
+            return PutResult(True)
+        merged = parse_document(resolution.raw, path, limit=self.core.limit_bytes)
+        secrets.reject_api_keys(merged.raw, merged.data, path)
+        self._commit(replace(request, content=merged.raw, mtime_ns=None), committed, merged)
+        return PutResult(True, self.merging.keep_draft(request, typed.raw), self.core.disk.stat(path))
+
+    def _reject(self, request: WriteRequest, committed: _Committed, document: Document) -> None:
+        """Without merging: reject what is not based on the current version, or is older."""
+        if request.on_conflict == "overwrite":
+            return
+        _reject_stale(request, committed.pair)
+        try:
+            _reject_older(document, committed.main, committed.pair.location)
+        except Conflict:
+            if not request.unlinked_first or not self.merging.is_restore(request, document):
+                raise
 
     def _with_identity(self, document: Document, location: Location, name: str, *, is_new: bool) -> Document:
         """The document, if it belongs here.

@@ -2,7 +2,7 @@
 
 The user's text is never lost. It is in a temporary file until it is saved. If the store rejects it, it is kept in the
 home, as by the mount, or else stays in the temporary file, whose path is printed. The store is not open while the
-editor runs; a concurrent change is detected when saving.
+editor runs; what others change meanwhile is merged when saving.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import typer
 
 from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json
 from fusefs.cli.terminal import echo
-from store import Conflict, InvalidContent, Location, NotFound, Store, StoreError, Version, layout
+from store import Conflict, InvalidContent, Location, MergeConflict, NotFound, Store, StoreError, layout
 from store.commit.write_request import WriteRequest
 from store.disk.rejects import REASON, REJECTED, excerpt
 from store.documents import document as documents
@@ -49,9 +49,10 @@ def edit(
 ) -> None:
     """Edit a session's document in $VISUAL or $EDITOR and save it when the editor exits.
 
-    A document that its agent could not load is rejected with the line of the error, and you can edit it again. If the
-    session was changed by another writer meanwhile, that version is kept and yours is saved in a file next to it. An
-    unchanged document is not saved.
+    A document that its agent could not load is rejected with the line of the error, and you can edit it again. What
+    others changed meanwhile is merged with your changes. Where both changed the same thing, the other version is
+    kept, both values are shown, and you can edit again; your text is then in a file next to it. An unchanged
+    document is not saved.
 
     A rejected document is kept in the home; a mount shows it as session.json.rejected, and --rejected continues
     with it. If it was rejected because of another change, --rejected first shows the difference to the current
@@ -79,8 +80,8 @@ class _EditDraft:
     home: Path
     location: Location
     name: str
-    base: Version | None = None
-    original: bytes = b""
+    original: bytes = b""  # as the editor got it
+    base: bytes = b""  # the stored text that the edit starts from
     path: Path = Path()
     replaced: bytes | None = None  # the newer version that a save knowingly replaces
 
@@ -91,14 +92,14 @@ class _EditDraft:
 
     def _take(self, *, rejected: bool = False) -> None:
         with open_store(self.home) as store:
-            self.base = store.version(self.location)
-            raw = self._rejected(store) if rejected else store.get_document(self.location, self.name)
+            present = store.get_document(self.location, self.name)
+            raw = self._rejected(store) if rejected else present
             if rejected and raw is not None:
                 raw = self._catch_up(store, raw)
         if raw is None:
             missing = "there is no rejected version of" if rejected else "there is no"
             raise NotFound(f"{missing} {self.location.path(self.name)}; {self._advice()}")
-        self.original = raw
+        self.original, self.base = raw, present or b""
         self.path.write_bytes(raw)
 
     def _rejected(self, store: Store) -> bytes | None:
@@ -140,15 +141,18 @@ class _EditDraft:
             if raw == self.original and not self._saves_unchanged():
                 self.discard()
                 return False
-            error = self._save(raw)
-            if error is None:
+            try:
+                is_changed = self._save(raw)
+            except (StoreError, OSError) as error:
+                self._explain(raw, error)
+                is_conflict = isinstance(error, Conflict)
+            else:
                 self._keep_replaced()
                 self.discard()
-                return True
-            self._explain(raw, error)
+                return is_changed
             if not _wants("Open the editor again?"):
                 self.give_up(raw)
-            if isinstance(error, Conflict):
+            if is_conflict:
                 self._reopen(raw)
 
     def _saves_unchanged(self) -> bool:
@@ -170,21 +174,24 @@ class _EditDraft:
             self.discard()
             raise StoreError(f"{error}; nothing was changed") from None
 
-    def _save(self, raw: bytes) -> StoreError | OSError | None:
+    def _save(self, raw: bytes) -> bool:
         """Save as the mount does: a rejected text is kept in the home until the next successful save."""
-        try:
-            with open_store(self.home) as store:
-                if store.get_document(self.location, self.name) is None:
-                    return Conflict(f"session {self.location} was deleted meanwhile; `grovefs trash` lists deletions")
-                store.names.commit(WriteRequest(classify_path(self.location.path(self.name)), raw, self.base))
-        except (StoreError, OSError) as error:
-            return error
-        return None
+        place = classify_path(self.location.path(self.name))
+        with open_store(self.home) as store:
+            if store.get_document(self.location, self.name) is None:
+                raise Conflict(f"session {self.location} was deleted meanwhile; `grovefs trash` lists deletions")
+            result = store.names.commit(WriteRequest(place, raw, on_conflict="merge", base_text=self.base))
+            if result.is_changed and store.get_document(self.location, self.name) != raw:
+                echo("Others changed the session meanwhile; it has their changes and yours.", err=True)
+        return result.is_changed
 
     def _explain(self, raw: bytes, error: StoreError | OSError) -> None:
         echo(f"{self.location.path(self.name)} was rejected; the previous version is unchanged.\n", err=True)
         echo(f"  {error}\n", err=True)
-        for line in excerpt(raw, error) if isinstance(error, InvalidContent) else ():
+        lines = excerpt(raw, error) if isinstance(error, InvalidContent) else []
+        if isinstance(error, MergeConflict):
+            lines = [*error.explain(), ""]
+        for line in lines:
             echo(line, err=True)
 
     def _reopen(self, raw: bytes) -> None:

@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from store import AlreadyExists, Conflict, InvalidContent, InvalidName, Location, NotEmpty, NotFound, Protected, Store
+from store import (
+    AlreadyExists,
+    Conflict,
+    InvalidContent,
+    InvalidName,
+    Location,
+    Message,
+    NotEmpty,
+    NotFound,
+    Protected,
+    Store,
+)
 from store.commit.write_request import WriteRequest
 from store.errors import MustBeCopied
 from store.namespace.moves import Moves
@@ -107,10 +118,27 @@ def test_rejected_document_changes_nothing(store: Store, names: Namespace) -> No
     assert names.commit(WriteRequest(MAIN, raw, base=base, on_conflict="overwrite")).is_changed
 
 
-def test_older_document_is_accepted_after_an_unlink(names: Namespace) -> None:
-    raw = make_document("s1", updated_at="2001-01-01T00:00:00Z", created_at="2001-01-01T00:00:00Z")
-    assert names.commit(WriteRequest(MAIN, raw, unlinked_first=True)).is_changed
-    assert names.read(MAIN) == raw
+def test_old_version_is_accepted_after_an_unlink(store: Store, names: Namespace) -> None:
+    """git checkout, tar and unzip restore: the text is one that was stored before, byte for byte."""
+    old = names.read(MAIN)
+    assert old is not None
+    store.append("s1", [Message.user("newer")])
+    with pytest.raises(Conflict):
+        names.commit(WriteRequest(MAIN, old))
+    assert names.commit(WriteRequest(MAIN, old, unlinked_first=True)).is_changed
+    assert names.read(MAIN) == old
+    replaced = store.history.log("s1")[1]
+    assert b"newer" in (store.history.read(replaced).main or b"")
+
+
+def test_a1_stale_edit_is_rejected_after_an_unlink(store: Store, names: Namespace) -> None:
+    """jq, a message by another writer, mv across filesystems: unlink and create must not bypass rule 8."""
+    old = names.read(MAIN)
+    assert old is not None
+    store.append("s1", [Message.user("newer")])
+    with pytest.raises(Conflict, match="the newer version is kept"):
+        names.commit(WriteRequest(MAIN, old.replace(b'"title": "', b'"title": "edited '), unlinked_first=True))
+    assert b"newer" in (names.read(MAIN) or b"")
 
 
 def test_attachment_can_be_any_bytes(store: Store, names: Namespace) -> None:

@@ -120,15 +120,54 @@ def appended_meanwhile(home: Path) -> str:
     )
 
 
-def test_concurrent_change_is_kept(filled: Path, tmp_path: Path) -> None:
+def retitled_meanwhile(home: Path) -> str:
+    """Another writer changes what the user changes too, and appends a message."""
+    return (
+        appended_meanwhile(home)
+        + f"with Store.open({str(home)!r}, background=False) as store:\n"
+        + "    store.update('one', lambda session: setattr(session, 'title', 'Theirs'))\n"
+    )
+
+
+def test_concurrent_change_is_merged(filled: Path, tmp_path: Path) -> None:
+    """Rule 8. Nobody is asked, and both changes are stored."""
+    editor = Editor(tmp_path, appended_meanwhile(filled) + replace("Before", "Mine"))
+    result = editor.edit(filled, "one")
+    assert (result.returncode, result.stdout) == (0, "one: saved\n"), result.stderr
+    assert "it has their changes and yours" in result.stderr
+    session = load(filled, "one")
+    assert session is not None
+    assert (session.title, session.messages[-1].content) == ("Mine", "meanwhile")
+    assert editor.left == []
+
+
+def test_a12_an_unchanged_stale_copy_commits_nothing_and_keeps_the_rejected_text(filled: Path, tmp_path: Path) -> None:
+    """:wq without a change, while others go on."""
+    editor = Editor(tmp_path, "path.write_text('{ half a thought')", appended_meanwhile(filled))
+    assert editor.edit(filled, "one", answers="n\n").returncode == 1
+    result = editor.edit(filled, "one")
+    assert (result.returncode, result.stdout) == (0, "one: unchanged\n"), result.stderr
+    with Store.open(filled, background=False) as store:
+        path = store.names.rejects.path("sessions/one", "session.json.rejected")
+        assert path is not None
+        assert (filled / path).read_text() == "{ half a thought"
+
+
+def test_a_change_of_the_same_member_is_shown_and_the_newer_version_opened(filled: Path, tmp_path: Path) -> None:
     """Rule 8. Editing again opens the newer version; the user's text is in a file next to it."""
     editor = Editor(
         tmp_path,
-        appended_meanwhile(filled) + replace("Before", "Mine"),
-        "assert 'meanwhile' in path.read_text()\n" + replace("Before", "Merged"),
+        retitled_meanwhile(filled) + replace("Before", "Mine"),
+        "assert 'meanwhile' in path.read_text()\n" + replace("Theirs", "Merged"),
     )
     result = editor.edit(filled, "one", answers="y\n")
     assert (result.returncode, result.stdout) == (0, "one: saved\n"), result.stderr
+    shown = [line.strip() for line in result.stderr.splitlines()]
+    assert [line for line in shown if line.startswith(("before:", "theirs:", "yours:"))] == [
+        'before:  "Before"',
+        'theirs:  "Theirs"',
+        'yours:  "Mine"',
+    ]
     session = load(filled, "one")
     assert session is not None
     assert (session.title, session.messages[-1].content) == ("Merged", "meanwhile")
@@ -139,7 +178,7 @@ def test_concurrent_change_is_kept(filled: Path, tmp_path: Path) -> None:
 
 def given_up(home: Path, tmp_path: Path, *steps: str) -> Editor:
     """An edit that was rejected because of a concurrent change and given up."""
-    editor = Editor(tmp_path, appended_meanwhile(home) + replace("Before", "Mine"), *steps)
+    editor = Editor(tmp_path, retitled_meanwhile(home) + replace("Before", "Mine"), *steps)
     assert editor.edit(home, "one", answers="n\n").returncode == 1
     return editor
 
@@ -159,7 +198,7 @@ def test_text_rejected_for_a_newer_version_can_be_merged(filled: Path, tmp_path:
     assert str(kept) in result.stderr
 
 
-@pytest.mark.parametrize(("answers", "expected"), [("y\n", "Mine"), ("\n", "Before"), ("", "Before")])
+@pytest.mark.parametrize(("answers", "expected"), [("y\n", "Mine"), ("\n", "Theirs"), ("", "Theirs")])
 def test_replacing_the_newer_version_unchanged_needs_confirmation(
     filled: Path, tmp_path: Path, answers: str, expected: str
 ) -> None:

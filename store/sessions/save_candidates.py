@@ -1,0 +1,167 @@
+"""Candidates for the base of a save, from the history and from what the mount knows of the writer.
+
+Texts are loaded only when they are compared. Where the writer is known to have had a version with
+the `updated_at` of the typed text, nothing else is looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from store import layout
+from store.commit.write_request import Writer, WriteRequest
+from store.disk.file import File, Stamp
+from store.documents.document import Document
+from store.errors import Conflict
+from store.history.history import History
+from store.history.versions import Draft, SavedVersion, digest_of
+from store.sessions.base_of_save import Candidate, SaveEvidence
+
+
+@dataclass
+class CandidateSearch:
+    """The search for the base of one save. The caller holds the session's lock."""
+
+    history: History
+    request: WriteRequest
+    document: Document  # as typed
+    current: File  # the version on disk
+    is_incomplete: bool = False  # the writer had versions that are not kept any more
+
+    def __post_init__(self) -> None:
+        self.typed = Candidate(
+            ("typed", 0), 0, lambda: self.document.raw, known_said_ns=self.document.record.updated_at.ns
+        )
+        self.present = self._present()
+
+    @property
+    def _path(self) -> str:
+        location = self.request.target.location
+        assert location is not None
+        return location.dir
+
+    @property
+    def _name(self) -> str:
+        return self.request.target.name
+
+    def evidence(self) -> SaveEvidence:
+        request, writer = self.request, self.request.writer
+        pinned = self._pinned()
+        opened = [*self._opened(writer)] if writer is not None and pinned is None else []
+        relatives = [*self._versions(writer.relatives)] if writer is not None and not opened else []
+        same_time = [c for c in opened if c.said_ns == self.typed.said_ns]
+        if not same_time and pinned is None:
+            same_time = [*self._same_time(writer)]
+        return SaveEvidence(
+            self.typed,
+            self.present,
+            same_time,
+            opened,
+            relatives,
+            is_incomplete=self.is_incomplete,
+            pinned=pinned,
+            own_last=self._own_last(writer, opened),
+            unlinked_first=request.unlinked_first,
+        )
+
+    # -- versions ----------------------------------------------------------------------------------
+
+    def _present(self) -> Candidate:
+        version = self.history.with_stamp(self._path, self._name, self.current.stamp)
+        raw = self.current.data
+        if version is None:
+            return Candidate(("present", 0), self.current.stamp.mtime_ns, lambda: raw)
+        return Candidate(("version", version.key), version.at_ns, lambda: raw, version.number)
+
+    def _find(self, stamp: Stamp) -> Candidate | None:
+        """The version that was stored as the file with this stamp."""
+        if stamp == self.current.stamp:
+            return self.present
+        version = self.history.with_stamp(self._path, self._name, stamp)
+        return self._candidate(version) if version is not None else None
+
+    def _candidate(self, version: SavedVersion) -> Candidate:
+        if ("version", version.key) == self.present.key:
+            return self.present
+        is_main = self._name == layout.SESSION
+        size = version.main_bytes if is_main else version.side_bytes
+        is_exact: bool | None = None
+        if size != len(self.typed.text):
+            is_exact = False
+        elif is_main and version.main_digest:
+            is_exact = version.main_digest == digest_of(self.typed.text)
+        return Candidate(
+            ("version", version.key),
+            version.at_ns,
+            lambda: text_of(self.history, version, self._name),
+            version.number,
+            is_exact,
+            version.said_ns if is_main else None,
+        )
+
+    def _draft(self, draft: Draft) -> Candidate:
+        return Candidate(("draft", draft.key), draft.at_ns, lambda: draft.text)
+
+    # -- evidence ----------------------------------------------------------------------------------
+
+    def _pinned(self) -> Candidate | None:
+        """The version that the text is known to have started from; None if it has to be found."""
+        request = self.request
+        if request.base_text is not None:
+            raw = request.base_text
+            return Candidate(("given", 0), 0, lambda: raw)
+        if request.base is None or (request.writer is not None and request.writer.is_truncated):
+            return None
+        stamp = request.base.main if self._name == layout.SESSION else request.base.side
+        if stamp is None:
+            return None
+        found = self._find(stamp)
+        if found is None:
+            raise Conflict(
+                f"{request.target.path} was changed by another writer since this copy was opened, and the version "
+                "it was opened from is not kept any more; the newer version is kept"
+            )
+        return found
+
+    def _opened(self, writer: Writer) -> Iterator[Candidate]:
+        """What the writer itself had."""
+        if writer.last_draft is not None:
+            draft = self.history.draft(writer.last_draft)
+            if draft is None:
+                self.is_incomplete = True
+            else:
+                yield self._draft(draft)
+        yield from self._versions(writer.opened)
+
+    def _versions(self, stamps: Iterable[Stamp]) -> Iterator[Candidate]:
+        for stamp in dict.fromkeys(stamps):
+            found = self._find(stamp)
+            if found is None:
+                self.is_incomplete = True
+            else:
+                yield found
+
+    def _own_last(self, writer: Writer | None, opened: list[Candidate]) -> Candidate | None:
+        if writer is None:
+            return None
+        if writer.last_draft is not None:
+            return next((c for c in opened if c.key == ("draft", writer.last_draft)), None)
+        return self._find(writer.saved) if writer.saved is not None else None
+
+    def _same_time(self, writer: Writer | None) -> Iterator[Candidate]:
+        """Every version, and every draft of the same user, with the updated_at of the typed text."""
+        said_ns = self.typed.said_ns
+        versions = [self._candidate(v) for v in self.history.with_updated_at(self._path, self._name, said_ns)]
+        yield from versions
+        if self.present.said_ns == said_ns and all(c.key != self.present.key for c in versions):
+            yield self.present
+        if writer is not None:
+            drafts = self.history.drafts(self._path, self._name, updated_at_ns=said_ns)
+            yield from (self._draft(draft) for draft in drafts if draft.uid == writer.author.uid)
+
+
+def text_of(history: History, version: SavedVersion, name: str) -> bytes:
+    """The bytes of one document of a version."""
+    texts = history.read(version)
+    return (texts.main if name == layout.SESSION else texts.side) or b""

@@ -1,0 +1,421 @@
+"""Saves of texts that were edited from an older version: merged, or refused with both values."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import Conflict, Location, MergeConflict, Message, Store, TooLarge, layout
+from store.commit.write_request import CommitResult, Writer, WriteRequest
+from store.disk.file import Stamp
+from store.disk.rejects import REASON, REJECTED
+from store.history.authors import Author
+from store.namespace.moves import RenameRequest
+from store.path_kinds import classify_path
+from tests.builders import make_document, make_session, read_json
+
+S1 = Location("s1")
+MAIN, SIDE = (classify_path(S1.path(name)) for name in layout.DOCUMENTS)
+
+
+@dataclass
+class Program:
+    """A program that edits through a mount: what the mount would know of it is kept here."""
+
+    store: Store
+    pid: int = 100
+    path: str = MAIN.path
+    opened: list[Stamp] = field(default_factory=list)
+    saved: Stamp | None = None
+    draft: int | None = None
+
+    def read(self) -> bytes:
+        with (self.store.home / self.path).open("rb") as file:
+            self.opened.append(Stamp.of(os.fstat(file.fileno())))
+            return file.read()
+
+    def write(self, raw: bytes, **changes: Any) -> CommitResult:
+        """Open with truncation, write and close."""
+        writer = Writer(
+            Author("mount", "ed", self.pid, 1000),
+            (self.pid, 1),
+            opened=tuple(self.opened),
+            saved=self.saved,
+            last_draft=self.draft,
+        )
+        request = WriteRequest(classify_path(self.path), raw, None, "merge", writer=writer, **changes)
+        result = self.store.names.commit(request)
+        assert result.info is not None
+        self.draft = result.draft
+        self.saved = Stamp.of(result.info) if result.draft is None else None
+        self.opened = [self.saved] if self.saved is not None else []
+        return result
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    store.save(make_session("s1", title="Before"))
+    return store
+
+
+def contents(store: Store) -> list[str]:
+    session = store.load("s1")
+    assert session is not None
+    return [message.content for message in session.messages]
+
+
+def title(store: Store) -> str:
+    session = store.load("s1")
+    assert session is not None
+    return session.title
+
+
+def with_message(raw: bytes, text: str) -> bytes:
+    data = json.loads(raw)
+    data["messages"].append({"id": text, "role": "user", "content": text})
+    return json.dumps(data, indent=2).encode()
+
+
+def append(store: Store, text: str = "theirs") -> None:
+    store.append("s1", [Message.user(text)])
+
+
+# -- the first save of a stale text ----------------------------------------------------------------
+
+
+def test_a_stale_edit_is_merged(filled: Store) -> None:
+    """Rule 8: both changes are stored. Rule 5: the rest of the typed text keeps its bytes."""
+    ed = Program(filled)
+    raw = ed.read()
+    append(filled)
+    result = ed.write(raw.replace(b"Before", b"After").replace(b'  "pinned"', b'      "pinned"'))
+    assert (result.is_changed, result.draft is not None) == (True, True)
+    assert (title(filled), contents(filled)) == ("After", ["msg-0", "msg-1", "theirs"])
+    stored = filled.get_document("s1", layout.SESSION)
+    assert b'      "pinned"' in (stored or b"")
+    assert result.info is not None
+    assert Stamp.of(result.info) == filled.version("s1").main
+    assert filled.check().is_clean
+
+
+def test_a_fresh_edit_is_stored_byte_for_byte(filled: Store) -> None:
+    append(filled)
+    ed = Program(filled)
+    raw = ed.read().replace(b"Before", b"After")
+    result = ed.write(raw)
+    assert (result.is_changed, result.draft) == (True, None)
+    assert filled.get_document("s1", layout.SESSION) == raw
+
+
+def test_the_sidecar_gets_exactly_our_changes(filled: Store) -> None:
+    """The agent changed another member there, which session.json does not have."""
+    ed = Program(filled)
+    raw = ed.read()
+    agent = filled.load_runtime("s1")
+    assert agent is not None
+    agent.metadata["status"] = "working"
+    filled.save_runtime(agent)
+    append(filled)
+    ed.write(raw.replace(b"Before", b"After"))
+    side = read_json(filled.home / SIDE.path)
+    assert (side["title"], side["metadata"]["status"]) == ("After", "working")
+    assert side["updated_at"] == read_json(filled.home / MAIN.path)["updated_at"]
+
+
+def test_runtime_json_typed_by_hand_is_merged_with_its_own_versions(filled: Store) -> None:
+    ed = Program(filled, path=SIDE.path)
+    raw = ed.read()
+    agent = filled.load_runtime("s1")
+    assert agent is not None
+    agent.metadata["status"] = "working"
+    filled.save_runtime(agent)
+    assert ed.write(raw.replace(b"Before", b"After")).is_changed
+    side = read_json(filled.home / SIDE.path)
+    assert (side["title"], side["metadata"]["status"]) == ("After", "working")
+    assert filled.check().is_clean
+
+
+def test_a_writer_that_sets_updated_at_itself_deletes_nothing(filled: Store) -> None:
+    ed = Program(filled)
+    data = json.loads(ed.read())
+    append(filled)
+    data |= {"title": "After", "updated_at": "2099-01-01T00:00:00Z"}
+    ed.write(json.dumps(data).encode())
+    assert (title(filled), contents(filled)[-1]) == ("After", "theirs")
+
+
+def test_a_hand_edit_that_left_updated_at_alone_is_not_overwritten(filled: Store) -> None:
+    """Two people read, both write: the second is merged."""
+    one, two = Program(filled, 1), Program(filled, 2)
+    first, second = one.read(), two.read()
+    one.write(first.replace(b"Before", b"One"))
+    two.write(with_message(second, "two"))
+    assert (title(filled), contents(filled)[-1]) == ("One", "two")
+
+
+# -- the next saves of the same buffer -------------------------------------------------------------
+
+
+def test_second_and_third_saves_of_one_stale_buffer(filled: Store) -> None:
+    """Each is compared with what was typed before, so others' messages stay and nothing clashes with itself."""
+    ed = Program(filled)
+    raw = ed.read()
+    for number, name in enumerate([b"One", b"Two", b"Three"]):
+        append(filled, f"agent-{number}")
+        raw = with_message(raw.replace(b"Before", name), f"mine-{number}")
+        ed.write(raw)
+        raw = raw.replace(name, b"Before")
+    assert title(filled) == "Three"
+    assert contents(filled)[2:] == ["agent-0", "mine-0", "agent-1", "mine-1", "agent-2", "mine-2"]
+
+
+def test_undo_in_an_editor_takes_only_its_own_change_back(filled: Store) -> None:
+    ed = Program(filled)
+    raw = ed.read()
+    ed.write(raw.replace(b"Before", b"After"))
+    append(filled)
+    ed.write(raw)
+    assert (title(filled), contents(filled)[-1]) == ("Before", "theirs")
+    append(filled, "more")
+    ed.write(raw.replace(b"Before", b"Again"))
+    ed.write(raw)
+    assert (title(filled), contents(filled)[-2:]) == ("Before", ["theirs", "more"])
+
+
+def test_saving_a_merged_buffer_again_commits_nothing(filled: Store) -> None:
+    ed = Program(filled)
+    raw = ed.read().replace(b"Before", b"After")
+    append(filled)
+    assert ed.write(raw).is_changed
+    stored = filled.version("s1")
+    result = ed.write(raw)
+    assert (result.is_changed, result.draft is not None, filled.version("s1")) == (False, True, stored)
+
+
+def test_an_unchanged_stale_buffer_commits_nothing_and_stays_stale(filled: Store) -> None:
+    """:wq of an unchanged buffer. The version of the others is not what the editor goes on with."""
+    ed = Program(filled)
+    raw = ed.read()
+    append(filled)
+    before = filled.version("s1")
+    assert not ed.write(raw).is_changed
+    assert filled.version("s1") == before
+    ed.write(raw.replace(b"Before", b"After"))
+    assert (title(filled), contents(filled)[-1]) == ("After", "theirs")
+
+
+def test_drafts_of_a_restarted_mount_are_found_by_their_text(filled: Store) -> None:
+    """All that is known of processes is lost: the draft nearest to the typed text is the base."""
+    ed = Program(filled)
+    raw = with_message(ed.read(), "mine")
+    append(filled)
+    ed.write(raw)
+    ed.opened, ed.saved, ed.draft = [], None, None
+    ed.write(raw.replace(b"Before", b"After"))
+    assert (title(filled), contents(filled)[2:]) == ("After", ["theirs", "mine"])
+
+
+@pytest.mark.warns
+def test_a_draft_that_could_not_be_kept_is_not_guessed(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ed = Program(filled)
+    raw = ed.read().replace(b"Before", b"After")
+    append(filled)
+
+    def fail(*_: object) -> int:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(filled._core.history), "add_draft", fail)
+        assert ed.write(raw).draft is not None
+    assert title(filled) == "After"
+    with pytest.raises(Conflict):
+        ed.write(raw.replace(b"After", b"Again"))
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def reject_text(store: Store, name: str) -> str:
+    path = store.names.rejects.path(S1, name)
+    assert path is not None
+    return (store.home / path).read_text()
+
+
+def test_a_clash_is_refused_with_both_values(filled: Store) -> None:
+    """Rules 3 and 8: nothing changes, the typed text is kept, the reason has before, theirs and yours."""
+    ed = Program(filled)
+    raw = ed.read()
+    filled.update("s1", lambda session: setattr(session, "title", "Theirs"))
+    before = filled.version("s1")
+    with pytest.raises(MergeConflict):
+        ed.write(raw.replace(b"Before", b"Yours"))
+    assert filled.version("s1") == before
+    reason = reject_text(filled, layout.SESSION + REASON)
+    for line in ('before:  "Before"', 'theirs:  "Theirs"', 'yours:  "Yours"'):
+        assert line in reason
+    assert "Yours" in reject_text(filled, layout.SESSION + REJECTED)
+
+
+def test_an_old_version_names_the_way_to_bring_it_back(filled: Store) -> None:
+    """cp or rsync of an old copy is not an edit."""
+    raw = filled.get_document("s1", layout.SESSION)
+    assert raw is not None
+    append(filled)
+    with pytest.raises(Conflict, match="`grovefs revert s1@1` brings this one back"):
+        Program(filled).write(raw)
+
+
+def test_an_old_version_is_restored_after_an_unlink(filled: Store) -> None:
+    """git checkout, tar and unzip. What it replaced is in the history."""
+    raw = filled.get_document("s1", layout.SESSION)
+    assert raw is not None
+    append(filled)
+    assert Program(filled).write(raw, unlinked_first=True).is_changed
+    assert filled.get_document("s1", layout.SESSION) == raw
+    assert b"theirs" in (filled.history.read(filled.history.log("s1")[1]).main or b"")
+
+
+def test_a1_an_edit_after_an_unlink_is_merged(filled: Store) -> None:
+    """jq > /tmp/n, an append, mv across filesystems: mv has read nothing through the mount."""
+    raw = filled.get_document("s1", layout.SESSION)
+    assert raw is not None
+    append(filled)
+    Program(filled).write(raw.replace(b"Before", b"After"), unlinked_first=True)
+    assert (title(filled), contents(filled)[-1]) == ("After", "theirs")
+
+
+def test_a_text_of_unknown_origin_is_refused(filled: Store) -> None:
+    append(filled)
+    with pytest.raises(Conflict, match="not known"):
+        Program(filled).write(make_document("s1", updated_at="2001-01-01T00:00:00Z"))
+
+
+def test_a_session_that_was_deleted_is_not_born_again(filled: Store) -> None:
+    """A handle that was opened before must not create it."""
+    version = filled.version("s1")
+    raw = filled.get_document("s1", layout.SESSION)
+    assert raw is not None
+    filled.delete("s1")
+    writer = Writer(Author("mount"))
+    with pytest.raises(Conflict):
+        filled.names.commit(WriteRequest(MAIN, raw + b"\n", version, "merge", writer=writer))
+    assert not filled.exists("s1")
+
+
+def test_without_history_a_stale_save_is_refused(home: Path) -> None:
+    with Store.open(home, background=False, history=False) as store:
+        store.save(make_session("s1", title="Before"))
+        ed = Program(store)
+        raw = ed.read()
+        base = store.version("s1")
+        append(store)
+        with pytest.raises(Conflict):
+            ed.write(raw.replace(b"Before", b"After"))
+        request = WriteRequest(MAIN, raw.replace(b"Before", b"After"), base, "merge", base_text=raw)
+        assert store.names.commit(request).is_changed  # its own base text needs no history
+        assert contents(store)[-1] == "theirs"
+
+
+def test_a_merged_document_over_the_limit_changes_nothing(home: Path) -> None:
+    with Store.open(home, background=False, limit_bytes=4000) as store:
+        store.save(make_session("s1", title="Before"))
+        ed = Program(store)
+        raw = ed.read()
+        append(store, "x" * 1500)
+        with pytest.raises(TooLarge):
+            ed.write(with_message(raw, "y" * 1500))
+        assert contents(store)[-1] == "x" * 1500
+
+
+# -- handles that were not truncated ---------------------------------------------------------------
+
+
+def test_a_buffer_that_started_from_bytes_is_merged_from_their_version(filled: Store) -> None:
+    """r+ and rsync --inplace: the version that was opened, whatever the process read since."""
+    ed = Program(filled)
+    raw, base = ed.read(), filled.version("s1")
+    append(filled)
+    ed.read()
+    writer = Writer(Author("mount"), opened=tuple(ed.opened), is_truncated=False)
+    request = WriteRequest(MAIN, raw.replace(b"Before", b"After"), base, "merge", writer=writer)
+    assert filled.names.commit(request).is_changed
+    assert (title(filled), contents(filled)[-1]) == ("After", "theirs")
+
+
+# -- renames ---------------------------------------------------------------------------------------
+
+
+def rename(store: Store, raw: bytes, writer: Writer | None) -> None:
+    temporary = classify_path(S1.path("session.json.tmp"))
+    (store.home / temporary.path).write_bytes(raw)
+    store.moves.onto_document(RenameRequest(temporary, MAIN, "merge", writer=writer))
+
+
+def test_a_rename_onto_the_document_is_merged(filled: Store) -> None:
+    """sed -i: the temporary was created before or after the version that was read, which does not matter."""
+    sed = Program(filled)
+    raw = sed.read()
+    append(filled)
+    rename(filled, raw.replace(b"Before", b"After"), Writer(Author("mount"), opened=tuple(sed.opened)))
+    assert (title(filled), contents(filled)[-1]) == ("After", "theirs")
+
+
+def test_a_rename_by_another_process_uses_what_its_relatives_read(filled: Store) -> None:
+    jq = Program(filled)
+    raw = jq.read()
+    append(filled)
+    rename(filled, raw.replace(b"Before", b"After"), Writer(Author("mount"), relatives=tuple(jq.opened)))
+    assert (title(filled), contents(filled)[-1]) == ("After", "theirs")
+
+
+# -- the API ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_put_document_merges_from_an_explicit_base(filled: Store, is_text: bool) -> None:
+    raw, version = filled.get_document("s1", layout.SESSION), filled.version("s1")
+    assert raw is not None
+    append(filled)
+    edited = raw.replace(b"Before", b"After")
+    base = raw if is_text else version
+    assert filled.put_document("s1", layout.SESSION, edited, base=base, on_conflict="merge")
+    assert (title(filled), contents(filled)[-1]) == ("After", "theirs")
+
+
+def test_two_writers_at_once_lose_nothing(filled: Store) -> None:
+    """Two programs read, add a key of their own and write, 20 times each: 40 keys."""
+
+    def loop(name: str, pid: int) -> None:
+        for number in range(20):
+            ed = Program(filled, pid)
+            raw = ed.read()
+            ed.write(raw.replace(b'\n  "id"', b'\n  "%b%d": 1,\n  "id"' % (name.encode(), number), 1))
+
+    at_once(lambda: loop("a", 1), lambda: loop("b", 2))
+    found = read_json(filled.home / MAIN.path)
+    assert {f"{name}{number}" for name in "ab" for number in range(20)} <= found.keys()
+    assert filled.check().is_clean
+
+
+def at_once(*work: Callable[[], None]) -> None:
+    errors: list[BaseException] = []
+
+    def run(each: Callable[[], None]) -> None:
+        try:
+            each()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(each,)) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
