@@ -6,7 +6,7 @@ Each group holds the open home and raises Closed once the store is closed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -202,9 +202,9 @@ class Maintenance:
         """Bring sessions.json up to date now. The background thread does it half a second after a commit."""
         self._home.export()
 
-    def render_sessions_json(self) -> bytes:
-        """Render sessions.json from the index without writing it."""
-        return self._home.sessions_json.render()
+    def render_sessions_json(self, shows: Callable[[str], bool] | None = None) -> bytes:
+        """Render sessions.json from the index without writing it; `shows` selects sessions by directory."""
+        return self._home.sessions_json.render(shows)
 
     def migrate_sidecars(self) -> int:
         """Write a sidecar for every session that has none, once per home; returns how many were written."""

@@ -29,6 +29,7 @@ SURFACE = {
         "commit.write_request",
         "history.authors",
         "namespace.moves",
+        "namespace.reader",
         "disk.disk",
         "disk.file",
         "disk.file_io",

@@ -156,6 +156,7 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
             overwrite=options.overwrite,
             read_only=options.read_only,
             hidden_s=options.hidden_s,
+            is_shared=options.allow_other,
         )
         instruments = request_loop.install(operations.cpu_follower)
         watchdog.wait_ready()

@@ -35,6 +35,7 @@ from store import Store, layout
 from store.disk.file import Stamp, storable_mode
 from store.disk.rejects import is_reject
 from store.errors import InvalidContent, NotFound, Problem, Protected, StoreError
+from store.namespace.reader import Reader
 from store.path_kinds import PathKind, classify_path
 
 log = logging.getLogger("grovefs.mount")
@@ -60,6 +61,7 @@ class Operations(pyfuse3.Operations):
         overwrite: bool = False,
         read_only: bool = False,
         hidden_s: float = HIDDEN_S,
+        is_shared: bool = False,
     ) -> None:
         super().__init__()
         self.store = store
@@ -76,6 +78,7 @@ class Operations(pyfuse3.Operations):
         self._nodes = self.tree.nodes
         self._handles = self.files.handles
         self._read_only = read_only
+        self._is_shared = is_shared  # with other users of the machine
 
     def stats(self) -> dict[str, object]:
         return {"requests": self.timings.counts(), "microseconds": self.timings.snapshot(), "nodes": len(self._nodes)}
@@ -103,8 +106,9 @@ class Operations(pyfuse3.Operations):
             viewer = self._viewer(ctx)
             look, open_version = (lambda: self.tree.lookup(parent, text, viewer)), self.files.open_exact_version
             return self._entry(self.files.pending_opens.pin(ctx.pid, look, open_version))
-        if self.tree.is_slow(parent, text):
-            item = await self.threads.run(lambda: self.tree.find_item(parent, text))
+        reader = self._reader(ctx)
+        if self.tree.is_slow(parent, text) or (reader is not None and self.tree.is_generated(parent, text)):
+            item = await self.threads.run(lambda: self.tree.find_item(parent, text, reader))
             return self._entry(self.tree.virtual_node(parent, text, item))
         try:
             return self._entry(self.tree.lookup(parent, text, self._viewer(ctx)))
@@ -112,6 +116,17 @@ class Operations(pyfuse3.Operations):
             if not self._can_cache_negative(parent, text):
                 raise
             return absent()
+
+    def _reader(self, ctx: RequestContext) -> Reader | None:
+        """The user for whom a view is rendered; None for the owner and root, who see every session."""
+        if not self._is_shared or ctx.uid in (0, os.geteuid()):
+            return None
+        return Reader(ctx.uid, frozenset({ctx.gid, *pyfuse3.get_sup_groups(ctx.pid)}))
+
+    def _attributes(self, node: Node) -> EntryAttributes:
+        """Attributes with a cached entry, unless it is being written, or may be hidden from another user."""
+        is_private = self._is_shared and node.item is not None
+        return attributes(node, cached=not is_private and not self.writers.is_being_written(node.path))
 
     def _viewer(self, ctx: RequestContext) -> int:
         """The process from which names may be hidden. Most of the time no name is."""
@@ -129,7 +144,7 @@ class Operations(pyfuse3.Operations):
     def _entry(self, node: Node) -> EntryAttributes:
         """Attributes for a reply that counts as a lookup."""
         node.lookups += 1
-        return attributes(node, cached=not self.writers.is_being_written(node.path))
+        return self._attributes(node)
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         for inode, count in inode_list:
@@ -170,20 +185,21 @@ class Operations(pyfuse3.Operations):
     async def opendir(self, inode: int, ctx: RequestContext) -> int:
         self.cpu_follower.follow(ctx.pid)
         node = self._nodes.get(inode)
-        return self._handles.add_listing(node, await self._list(node), self.callers.find(ctx.pid, ctx.uid).pid)
+        listing = await self._list(node, self._reader(ctx) if node.path_info is None else None)
+        return self._handles.add_listing(node, listing, self.callers.find(ctx.pid, ctx.uid).pid)
 
-    async def _list(self, node: Node) -> Listing:
+    async def _list(self, node: Node, reader: Reader | None) -> Listing:
         is_large = node.path_info is None or (node.info is not None and node.info.st_size >= _LARGE_DIR_BYTES)
         if node.listing is not None or not is_large:
             return self.tree.listing(node)
         changes = node.changes
-        return self.tree.cache_listing(node, await self.threads.run(lambda: self.tree.scan(node)), changes)
+        return self.tree.cache_listing(node, await self.threads.run(lambda: self.tree.scan(node, reader)), changes)
 
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         directory, listing = self._handles.listing(fh)
         is_again = listing.was_read and listing is not directory.listing  # rewinddir(3)
         if start_id == 0 and (listing.is_stale or listing.changes != directory.changes or is_again):
-            listing = await self._list(directory)
+            listing = await self._list(directory, listing.reader)
             self._handles.relist(fh, listing)
         listing.was_read = True
         names, hidden = listing.names, self._hidden_names(directory, fh)
@@ -194,7 +210,7 @@ class Operations(pyfuse3.Operations):
                 node = self.tree.entry(directory, names[number], listing)
             except NotFound:
                 continue  # gone since the directory was opened
-            attrs = attributes(node, cached=not self.writers.is_being_written(node.path))
+            attrs = self._attributes(node)
             if not pyfuse3.readdir_reply(token, os.fsencode(names[number]), attrs, number + 1):
                 self._nodes.drop_unused(node)
                 return

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fusefs.views.base import Item, VirtualDir
 from store.disk.file import Stamp
 from store.errors import StoreError
+from store.namespace.reader import Reader
 from store.path_kinds import VERSIONED, PathInfo, classify_path
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Listing:
     is_stale: bool = False
     was_read: bool = False  # from the start, by readdir
     changes: int = 0  # of the directory, when it was read
+    reader: Reader | None = None  # in a view: the other user for whom it was read
 
     def knows(self, name: str) -> bool:
         position = bisect_left(self.names, name)

@@ -21,10 +21,12 @@ from fusefs.tree.processes import Process
 from fusefs.tree.shown_numbers import ShownNumbers
 from fusefs.tree.write_buffers import WriteBuffer
 from fusefs.tree.writers import Writers
+from fusefs.views import audience
 from fusefs.views.base import Item, View, VirtualDir, VirtualFile, VirtualLink
 from store import Store, layout
 from store.disk.rejects import is_reject
 from store.errors import Generated, NotFound
+from store.namespace.reader import Reader
 from store.path_kinds import CHECKED, VERSIONED, PathInfo, PathKind, classify_path, listing_order
 
 _CACHE_LISTINGS = enabled("listings")
@@ -61,7 +63,7 @@ class Tree:
     def lookup(self, parent: Node, name: str, viewer: int = EVERYBODY) -> Node:
         """The node of a name, for everyone but its writer. Raises NotFound, also if it is hidden from `viewer`."""
         path = parent.path_of(name)
-        if parent.path_info is None and path not in layout.STORED:
+        if self.is_generated(parent, name):
             return self._virtual_node(parent, name, path, self._find_item(path))
         if self.writers.hidden and self.writers.hidden.find(path, viewer) is not None:
             raise NotFound(f"{path} was removed")
@@ -110,20 +112,27 @@ class Tree:
     def is_slow(self, parent: Node, name: str) -> bool:
         """Whether a lookup may be slow: then call `find_item` in a thread, and `virtual_node` with its result."""
         path = parent.path_of(name)
-        if parent.path_info is not None or path in layout.STORED:
+        if not self.is_generated(parent, name):
             return False
         view, rest = self._view(path)
         return view.is_slow(rest)
 
-    def find_item(self, parent: Node, name: str) -> Item | None:
-        return self._find_item(parent.path_of(name))
+    def is_generated(self, parent: Node, name: str) -> bool:
+        """Whether a name is in a view, or is a generated file at the top."""
+        return parent.path_info is None and parent.path_of(name) not in layout.STORED
+
+    def find_item(self, parent: Node, name: str, reader: Reader | None = None) -> Item | None:
+        """`reader` is another user of a shared mount, whom views do not show every session."""
+        return self._find_item(parent.path_of(name), reader)
 
     def virtual_node(self, parent: Node, name: str, item: Item | None) -> Node:
         return self._virtual_node(parent, name, parent.path_of(name), item)
 
-    def _find_item(self, path: str) -> Item | None:
+    def _find_item(self, path: str, reader: Reader | None = None) -> Item | None:
         view, rest = self._view(path)
-        return view.find(rest)
+        with audience.shown_to(reader):
+            item = view.find(rest)
+            return item if item is not None and audience.is_visible(self.store, view, rest, item) else None
 
     def _view(self, path: str) -> tuple[View, str]:
         if not layout.is_text(path):
@@ -152,23 +161,26 @@ class Tree:
 
     # -- listing -----------------------------------------------------------------------------------------
 
-    def scan(self, directory: Node) -> Listing:
+    def scan(self, directory: Node, reader: Reader | None = None) -> Listing:
         """Read a directory, sorted. May be slow; safe to call in a worker thread."""
         if directory.path_info is None:
-            return self._list_items(directory)
+            return self._list_items(directory, reader)
         infos = dict(self.store.names.scan(directory.path))
         names = set(infos) - set(self.writers.hidden.in_directory(directory.path, EVERYBODY))
         names.update(self.store.names.rejects.names(directory.path), self.writers.pending_in(directory.path))
         return Listing(sorted(names, key=listing_order), infos)
 
-    def _list_items(self, directory: Node) -> Listing:
+    def _list_items(self, directory: Node, reader: Reader | None) -> Listing:
         view, rest = self._view(directory.path)
-        items = dict(view.iter_items(rest))
+        with audience.shown_to(reader):
+            below = f"{rest}/" if rest else ""
+            found = view.iter_items(rest)
+            items = {k: v for k, v in found if audience.is_visible(self.store, view, below + k, v)}
         if directory is not self.root:
-            return Listing(list(items), items=items)
+            return Listing(list(items), items=items, reader=reader)
         stored = {name for name in layout.STORED if self.store.names.stat(name) is not None}
         views = {name for name, view in self._views.items() if view.is_listed}
-        return Listing(sorted({*items, *stored, *views} - {""}), items=items)
+        return Listing(sorted({*items, *stored, *views} - {""}), items=items, reader=reader)
 
     def listing(self, directory: Node) -> Listing:
         """The cached listing, or a new one."""

@@ -38,6 +38,7 @@ class VirtualFile:
     is_cacheable: bool = True  # False: rendered at every lookup, so the kernel must not cache it
     mode: int | None = None  # permissions of a file that has its own; None: those of all views
     open: Callable[[], int] | None = None  # a descriptor of the file to read instead of rendering it
+    source: str | None = None  # path of the session it shows; other users see it if they may read that
 
 
 Item = VirtualDir | VirtualLink | VirtualFile
@@ -59,6 +60,10 @@ class View(ABC):
     def is_slow(self, path: str) -> bool:
         """Whether `find` may take long for this path, and must run in a worker thread."""
         return False
+
+    def is_always_shown(self, path: str) -> bool:
+        """Whether a directory is shown to users of a shared mount who may see nothing in it."""
+        return not path
 
     def move(self, source: str, target: str) -> None:
         """Apply `mv` of an item, in views where that has a meaning."""

@@ -15,10 +15,13 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
+from fusefs.views.audience import current_reader, may_see
 from fusefs.views.base import Item, View, VirtualDir, VirtualFile, VirtualLink
 from fusefs.views.search_page import MAX_PLACES, PAGE, links_of, render
-from store import Cursor, Store, layout
+from store import Cursor, Hit, Store, layout
+from store.namespace.reader import Reader
 from store.search.query import Query, parse_query
 from store.search.results import EmptyQuery
 
@@ -26,6 +29,10 @@ MAX_SESSIONS = 1_000  # links in a query's directory; results.md says if there a
 MAX_CACHED = 32  # queries
 CACHED_S = 60.0  # after the last lookup
 STALE_S = 0.5  # how old links may be while sessions are written: `ls -l` of 1,000 links must not search 1,000 times
+
+HIDDEN_FACTOR = 100  # for other users search more hits: any of them may be hidden from the user
+
+CacheKey = tuple[str, Reader | None]  # the query, and the user for whom it was searched
 
 _ESCAPED = re.compile("%(2[Ff5])")
 
@@ -43,8 +50,8 @@ class Found:
 class SearchView(View):
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._cache: OrderedDict[str, Found] = OrderedDict()  # by query, least recently used first
-        self._used_s: dict[str, float] = {}
+        self._cache: OrderedDict[CacheKey, Found] = OrderedDict()  # least recently used first
+        self._used_s: dict[CacheKey, float] = {}
         self._lock = threading.Lock()
 
     def find(self, path: str) -> Item | None:
@@ -77,30 +84,38 @@ class SearchView(View):
 
     def _found(self, query: Query, stale_s: float = 0.0) -> Found:
         cursor, now_s = self._store.feed.since().cursor, time.monotonic()
+        key = query.text, current_reader()
         with self._lock:
-            cached = self._cache.get(query.text)
+            cached = self._cache.get(key)
             self._expire(now_s)
             if cached is not None and (cached.cursor == cursor or now_s - cached.at_s < stale_s):
-                self._put(query.text, cached, now_s)
+                self._put(key, cached, now_s)
                 return cached
         found = self._search(query, cursor)
         with self._lock:
-            self._put(query.text, found, now_s)
+            self._put(key, found, now_s)
         return found
 
     def _search(self, query: Query, cursor: Cursor) -> Found:
         """`cursor` was read before the search: a commit during the search makes the next lookup search again."""
-        sessions = self._store.search(query, limit=MAX_SESSIONS, by_session=True, snippets=0)
-        places = self._store.search(query, limit=MAX_PLACES)
+        sessions = self._visible(query, MAX_SESSIONS, by_session=True, snippets=0)
+        places = self._visible(query, MAX_PLACES)
         data = render(query, sessions, places, is_all=len(sessions) < MAX_SESSIONS).encode(errors="replace")
         version = blake2b(data, digest_size=8).hexdigest()
         page = VirtualFile(len(data), self._folder().mtime_ns, version, lambda: data, is_cacheable=False)
         return Found(cursor, time.monotonic(), links_of(sessions), page)
 
-    def _put(self, query: str, found: Found, now_s: float) -> None:
-        self._cache[query] = found
-        self._cache.move_to_end(query)
-        self._used_s[query] = now_s
+    def _visible(self, query: Query, limit: int, **options: Any) -> list[Hit]:
+        """The best hits that the reader may see."""
+        if current_reader() is None:
+            return self._store.search(query, limit=limit, **options)
+        found = self._store.search(query, limit=limit * HIDDEN_FACTOR, **options)
+        return [hit for hit in found if may_see(self._store, hit.path)][:limit]
+
+    def _put(self, key: CacheKey, found: Found, now_s: float) -> None:
+        self._cache[key] = found
+        self._cache.move_to_end(key)
+        self._used_s[key] = now_s
         while len(self._cache) > MAX_CACHED:
             self._drop(next(iter(self._cache)))
 
@@ -108,8 +123,8 @@ class SearchView(View):
         while self._cache and now_s - self._used_s[oldest := next(iter(self._cache))] > CACHED_S:
             self._drop(oldest)
 
-    def _drop(self, query: str) -> None:
-        del self._cache[query], self._used_s[query]
+    def _drop(self, key: CacheKey) -> None:
+        del self._cache[key], self._used_s[key]
 
 
 def query_of(folder: str) -> Query:

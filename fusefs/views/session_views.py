@@ -35,6 +35,9 @@ class ViewsOfSessions(View):
             assert item is not None  # the top directory of a view always exists
             yield name, item
 
+    def is_always_shown(self, path: str) -> bool:
+        return "/" not in path
+
     def move(self, source: str, target: str) -> None:
         (view, _, rest), (other, _, new_rest) = source.partition("/"), target.partition("/")
         if view != other or view not in self._views:

@@ -8,8 +8,9 @@ from hashlib import blake2b
 
 import orjson
 
+from fusefs.views.audience import current_reader, may_see
 from fusefs.views.base import Item, View, VirtualDir, VirtualFile
-from store import Session, Store, layout
+from store import Location, Session, Store, layout
 
 README = """\
 # A grove of agent sessions
@@ -52,17 +53,17 @@ class TopFiles(View):
 
     def __init__(self, store: Store, stats: Callable[[], dict[str, object]]) -> None:
         self._store = store
-        self._index: tuple[object, bytes] = (None, b"")
+        self._index: tuple[object, bytes] = (None, b"")  # for the owner
         self._started_ns = time.time_ns()
         exported = store.names.stat(layout.INDEX_EXPORT)
-        self._versions: dict[str, tuple[str, int]] = {}  # path → version and its mtime
+        self._versions: dict[object, tuple[str, int]] = {}  # path and reader → version and its mtime
         self._initial_mtimes = {layout.INDEX_EXPORT: exported.st_mtime_ns if exported else self._started_ns}
         self._files: dict[str, Callable[[], bytes]] = {
             "README.md": README.encode,
             layout.INDEX_EXPORT: self._render_index,
-            ".grovefs/status.json": lambda: _pretty(store.maintenance.status()),
+            ".grovefs/status.json": self._render_status,
             ".grovefs/stats.json": lambda: _pretty(stats()),
-            ".grovefs/errors.jsonl": store.names.rejects.recent,
+            ".grovefs/errors.jsonl": self._render_errors,
             ".grovefs/schema/session.schema.json": lambda: _pretty(Session.model_json_schema()),
         }
 
@@ -81,14 +82,43 @@ class TopFiles(View):
 
     def _page(self, path: str, data: bytes) -> VirtualFile:
         version = blake2b(data, digest_size=8).hexdigest()
-        seen = self._versions.get(path)
+        key = path, current_reader()
+        seen = self._versions.get(key)
         if seen is None:
-            self._versions[path] = version, self._initial_mtimes.get(path, self._started_ns)
+            self._versions[key] = version, self._initial_mtimes.get(path, self._started_ns)
         elif seen[0] != version:
-            self._versions[path] = version, time.time_ns()
-        return VirtualFile(len(data), self._versions[path][1], version, lambda: data, is_cacheable=False)
+            self._versions[key] = version, time.time_ns()
+        return VirtualFile(len(data), self._versions[key][1], version, lambda: data, is_cacheable=False)
+
+    def _render_status(self) -> bytes:
+        status = self._store.maintenance.status()
+        for name in ("damaged", "unfinished"):
+            status[name] = {k: v for k, v in status[name].items() if self._may_see_session(k)}
+        return _pretty(status)
+
+    def _render_errors(self) -> bytes:
+        lines = self._store.names.rejects.recent()
+        if current_reader() is None:
+            return lines
+        return b"".join(line for line in lines.splitlines(keepends=True) if self._may_see_error(line))
+
+    def _may_see_error(self, line: bytes) -> bool:
+        try:
+            path = str(orjson.loads(line)["path"])
+        except (ValueError, KeyError, TypeError):
+            return False
+        place = layout.locate_path(path)
+        return may_see(self._store, place[0].dir if place is not None else path)
+
+    def _may_see_session(self, name: str) -> bool:
+        if current_reader() is None:
+            return True
+        root, _, child = name.partition("/")
+        return may_see(self._store, Location(root, child or None).dir)
 
     def _render_index(self) -> bytes:
+        if current_reader() is not None:
+            return self._store.maintenance.render_sessions_json(lambda path: may_see(self._store, path))
         cursor = self._store.feed.since().cursor
         if self._index[0] != cursor:
             self._index = cursor, self._store.maintenance.render_sessions_json()

@@ -57,7 +57,10 @@ class TranscriptsView(View):
         return self._as_page(info) if info is not None else None
 
     def _as_page(self, info: TranscriptInfo) -> VirtualFile:
-        return VirtualFile(info.size_bytes, _time(info.mtime_ns), info.digest, lambda: self._render(info))
+        source = info.location.dir
+        return VirtualFile(
+            info.size_bytes, _time(info.mtime_ns), info.digest, lambda: self._render(info), source=source
+        )
 
     def _render(self, info: TranscriptInfo) -> bytes:
         key = (info.location, info.digest)

@@ -8,7 +8,7 @@ id, a root comes first, then the session that sessions.json names already, then 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -51,11 +51,13 @@ class _Row(NamedTuple):
 class ExportEntries:
     core: Core
 
-    def rendered(self) -> Iterator[bytes]:
-        """Yield each entry in order of the ids, indented."""
+    def rendered(self, shows: Callable[[str], bool] | None = None) -> Iterator[bytes]:
+        """Yield each entry in order of the ids, indented; `shows` selects sessions by directory."""
         previous = self._previous()
         kept = self._kept(previous)
-        own = self._own(previous, kept)
+        own = self._own(previous, kept, shows)
+        if shows is not None:
+            kept = {k: v for k, v in kept.items() if shows(v["rel_path"])}
         for session_id, text in heapq.merge(own, sorted(_rendered(kept)), key=itemgetter(0)):
             yield b"    " + json_text.render_compact(session_id) + b": " + text.replace(b"\n", b"\n    ")
 
@@ -77,10 +79,15 @@ class ExportEntries:
         known = {session_id for (session_id,) in self.core.db.reader.execute("SELECT id FROM sessions")}
         self.core.db.set_meta(export_has_unknown=int(not known.issuperset(entries)))
 
-    def _own(self, previous: Mapping[str, Entry], kept: Mapping[str, Entry]) -> Iterator[tuple[str, bytes]]:
+    def _own(
+        self, previous: Mapping[str, Entry], kept: Mapping[str, Entry], shows: Callable[[str], bool] | None
+    ) -> Iterator[tuple[str, bytes]]:
         for session_id, rows in groupby(self._rows(), key=itemgetter(0)):
-            if session_id not in kept:
-                yield session_id, _choose(list(rows), previous).render()
+            if session_id in kept:
+                continue
+            row = _choose(list(rows), previous)
+            if shows is None or shows(row.location.dir):
+                yield session_id, row.render()
 
     def _rows(self) -> Iterator[_Row]:
         return map(_Row._make, self.core.db.reader.execute(_ROWS))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -108,9 +109,9 @@ class SessionsJson:
             self.core.db.set_meta(export_digest=digest, export_cursor=cursor)
             return is_new
 
-    def render(self) -> bytes:
-        """Render the whole file without writing it."""
-        return b"".join(self._rendered(b",\n".join(self.entries.rendered())))
+    def render(self, shows: Callable[[str], bool] | None = None) -> bytes:
+        """Render the whole file, or the sessions that `shows` selects by directory, without writing it."""
+        return b"".join(self._rendered(b",\n".join(self.entries.rendered(shows))))
 
     def _replace(self, parts: list[bytes], present: Stamp | None) -> None:
         temp = self.core.disk.write_temp(parts, self.core.disk.stat_file(layout.INDEX_EXPORT))

@@ -28,6 +28,7 @@ from store.errors import Conflict, Generated, InvalidContent, NotEmpty, NotFound
 from store.index.catalog import Version
 from store.layout import Location
 from store.namespace.dispatch import Dispatcher
+from store.namespace.reader import Reader, may_read
 from store.path_kinds import CHECKED, PathInfo, PathKind
 from store.sessions.attachments import Attachments
 from store.sessions.delete import DeleteOperations
@@ -58,6 +59,10 @@ class Namespace:
     def mode_of_sessions(self) -> int:
         """Mode of new directories: 0700 unless the home is shared."""
         return self.core.disk.dir_mode
+
+    def may_read(self, reader: Reader, path: str) -> bool:
+        """Whether another user may see a file, or what is derived from a session given by its directory."""
+        return may_read(self.core.disk, reader, path)
 
     def stat(self, path: str) -> os.stat_result | None:
         return self.core.disk.stat(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -91,6 +92,75 @@ def test_world_readable_home_is_readable_by_others(filled: Path, mount_home: Mou
     for program, name in (("touch", "root/session.json"), ("mkdir", "new")):
         assert as_user(user, program, mount.sessions / name).returncode != 0, program
     assert os.listdir(mount.sessions) == ["pinned", "root"]
+
+
+@pytest.fixture
+def half_open(filled: Path) -> Path:
+    """A home in which other users may read the session `root` and its child `child`, and nothing else."""
+    with Store.open(filled, background=False) as store:
+        store.state.save_markdown("notes", "secret", "msg in a private document")
+        store.save(make_session("broken"))
+        (filled / "sessions/broken/session.json").write_text("{")
+        store.maintenance.sweep()
+    for path in ("", "/root", "/root/children", "/root/children/child"):
+        (filled / f"sessions{path}").chmod(0o755)
+    for path in ("root", "root/children/child"):
+        (filled / f"sessions/{path}/session.json").chmod(0o644)
+    return filled
+
+
+def seen_by(uid: int, mount: Mount) -> dict[str, str]:
+    """Every name below the views, and the text of every file, as this user sees them."""
+    code = (
+        "import os, sys, json\n"
+        "found = {}\n"
+        "for top in ('transcripts', 'views', 'search/msg', '.grovefs'):\n"
+        "    for folder, folders, files in os.walk(sys.argv[1] + '/' + top):\n"
+        "        for name in folders + files:\n"
+        "            path = folder + '/' + name\n"
+        "            shown = os.readlink(path) if os.path.islink(path) else ''\n"
+        "            if os.path.isfile(path) and not shown: shown = open(path).read()\n"
+        "            found[path[len(sys.argv[1]) + 1:]] = shown\n"
+        "found['sessions.json'] = open(sys.argv[1] + '/sessions.json').read()\n"
+        "print(json.dumps(found))\n"
+    )
+    done = as_user(uid, sys.executable, "-c", code, mount.path)
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, str] = json.loads(done.stdout)
+    return seen
+
+
+@pytest.mark.warns  # of the broken session
+def test_b2_views_show_a_user_the_sessions_whose_files_are_readable(
+    half_open: Path, mount_home: MountHome, user: int
+) -> None:
+    """Names, links, transcripts, search results, sessions.json and .grovefs/; the owner sees all of it."""
+    mount = mount_home(half_open, "--allow-other")
+    mount.path.parent.chmod(0o755)
+    (half_open / "sessions/pinned/session.json").chmod(0o644)  # in a directory without access
+    for path in ("root/session.json", "root/children/child/session.json"):
+        assert as_user(user, "cat", mount.sessions / path).returncode == 0
+    for path in ("pinned/session.json", "root/children/grandchild/session.json"):
+        assert as_user(user, "cat", mount.sessions / path).returncode != 0
+    everything = seen_by(0, mount)  # also fills the caches of the kernel
+    seen = seen_by(user, mount)
+    assert {name for name in seen if name.startswith("transcripts/")} == {
+        *["transcripts/root", "transcripts/root.md", "transcripts/root/child.md"]
+    }
+    assert set(json.loads(seen["sessions.json"])["sessions"]) == {"root", "child"}
+    links = {text.rpartition("../")[2] for text in seen.values() if text.startswith("../")}
+    assert links == {"sessions/root", "sessions/root/children/child"}
+    whole = json.dumps(seen)
+    for hidden in ("views/by-title/Pinned", "A grandchild", "broken", "private document"):
+        assert hidden in json.dumps(everything), hidden
+        assert hidden not in whole, hidden
+    title = next(name for name in everything if name.startswith("views/by-title/Pinned"))
+    hidden_paths = ("transcripts/pinned.md", "transcripts/root/grandchild.md", title)
+    for path in hidden_paths:
+        assert os.path.lexists(mount.path / path), path
+        assert as_user(user, "stat", mount.path / path).returncode != 0, path
+    (half_open / "sessions/root/session.json").chmod(0o600)
+    wait_until(lambda: as_user(user, "cat", mount.path / "transcripts/root.md").returncode != 0)
 
 
 def test_log_is_accessible_only_to_its_owner(filled: Path, place: Path) -> None:

@@ -209,11 +209,11 @@ def test_cache_is_bounded_in_number_and_time(store: Store, monkeypatch: pytest.M
     for i in range(100):
         page(view, f"query{i}")
     assert len(view._cache) == len(view._used_s) == views.MAX_CACHED
-    assert "query99" in view._cache
-    assert "query0" not in view._cache
+    assert ("query99", None) in view._cache
+    assert ("query0", None) not in view._cache
     monkeypatch.setattr(views, "CACHED_S", -1.0)
     page(view, "needle")
-    assert list(view._cache) == ["needle"]
+    assert list(view._cache) == [("needle", None)]
 
 
 def test_results_are_limited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
