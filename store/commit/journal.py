@@ -28,7 +28,7 @@ import apsw
 from store import layout
 from store.commit.write_request import UnfinishedCommit
 from store.disk.disk import Disk, unsynced_error
-from store.disk.file import File, NewFile, Temp
+from store.disk.file import File, NewFile, Stamp, Temp
 from store.errors import StoreError
 from store.history.history import History
 from store.history.versions import FileChanges, KnownChange, place_of
@@ -101,8 +101,9 @@ class Journal:
             self._roll_back(commit, moves, temps, created, error)
             raise
         sync_error = self._sync(moves, created)
-        is_recorded = self.history.add(versions)
-        self._finish(commit, index, [] if is_recorded else commit.moves)
+        stamps = {file.path: self.disk.stamp(_where_now(file.path, commit.moves)) for file in commit.files}
+        is_recorded = self.history.add(versions, stamps)
+        self._finish(commit, index, stamps, [] if is_recorded else commit.moves)
         if sync_error is not None:
             raise unsynced_error(sync_error, commit.location.dir) from sync_error
 
@@ -187,7 +188,13 @@ class Journal:
             return error
         return None
 
-    def _finish(self, commit: Commit, index: IndexUpdate | IndexWork | None, missed: Sequence[tuple[str, str]]) -> None:
+    def _finish(
+        self,
+        commit: Commit,
+        index: IndexUpdate | IndexWork | None,
+        stamps: Mapping[str, Stamp | None],
+        missed: Sequence[tuple[str, str]],
+    ) -> None:
         """Update the index, and store the moves that the history missed.
 
         A failure is not an error: the files are in place, and the journal entry is retried.
@@ -196,7 +203,7 @@ class Journal:
             self.disk.step("index")
             with self.db.write() as db:
                 if isinstance(index, IndexUpdate):
-                    index.apply(db, self.disk)
+                    index.apply(db, self.disk, stamps)
                 elif index is not None:
                     index(db)
                 if commit.what is not None:

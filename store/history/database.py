@@ -205,9 +205,10 @@ class HistoryDatabase:
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only possible before the first table
             elif db.execute("PRAGMA application_id").get != schema.APPLICATION_ID:
                 raise apsw.NotADBError("not a history of GroveFS")
-            db.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY")
+            # fetchall: statements after one that returns a row run only when the next row is asked for.
+            db.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY").fetchall()
             # Deleted text is overwritten: what `history purge` removes must not stay in the file.
-            db.execute(f"PRAGMA secure_delete = ON; PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
+            db.execute(f"PRAGMA secure_delete = ON; PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}").fetchall()
         except BaseException:
             db.close()
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -66,14 +66,14 @@ class History:
         self._attempt(lambda: plans.append(self._recorder.prepare(changes)))
         return plans[0] if plans else None
 
-    def add(self, plan: RecordingPlan | None) -> bool:
-        """Call once the files are in place. False if nothing was recorded."""
+    def add(self, plan: RecordingPlan | None, stamps: Mapping[str, Stamp | None]) -> bool:
+        """Call once the files are in place and have these stamps, by path. False if nothing was recorded."""
         if plan is None:
             return False
         if not plan:
             return True
         author = current_author(self.author)
-        return self._attempt(lambda: self._recorder.add(plan, author))
+        return self._attempt(lambda: self._recorder.add(plan, author, stamps))
 
     def repeat_moves(self, moves: Sequence[tuple[str, str]]) -> bool:
         """Move lineages as a journal entry says; again, if a crash interrupted it. False if that failed."""

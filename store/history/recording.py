@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import apsw
 
 from store.disk.disk import Disk
-from store.disk.file import File
+from store.disk.file import File, Stamp
 from store.history.authors import OUTSIDE, Author
 from store.history.database import HistoryDatabase
 from store.history.lineages import NO_TEXT, Lineage, TextState, find_lineage, make_lineage, marks_below, move_lineages
@@ -70,21 +70,21 @@ class Recorder:
         by_lineage = replacements(changes)
         if not by_lineage:
             return plan
-        db = self.database.reader
         for path, found in by_lineage.items():
-            lineage = find_lineage(db, path)
+            with self.database.exclusive() as db:  # not the reader, whose pages every commit makes stale
+                lineage = find_lineage(db, path)
             if not self.planner.is_recorded(lineage, found):
                 lineage = self._record_present(path, lineage, self.planner.present(path, found)) or lineage
             plan.versions.append(self.planner.version(lineage, path, found, changes))
         return plan
 
-    def add(self, plan: RecordingPlan, author: Author) -> None:
+    def add(self, plan: RecordingPlan, author: Author, stamps: Mapping[str, Stamp | None]) -> None:
         """Record the versions of a commit whose files are in place, and move lineages with their files."""
         self.disk.step("history-add")
         with self.database.write() as db:
             now_ns = time.time_ns()
             for planned in plan.versions:
-                self._insert(db, planned, now_ns, author, plan.moves)
+                self._insert(db, planned, now_ns, author, stamps)
             for source, target in plan.moves:
                 move_lineages(db, source, target, now_ns)
         if plan.moves:
@@ -134,11 +134,9 @@ class Recorder:
     ) -> Lineage | None:
         """Record files as the next version, synced: these bytes may be replaced next. None if nothing differs."""
         planned = PlannedVersion(path, lineage, what, note)
-        marks: dict[str, int] = {}
+        stamps = {name: file.stamp for name, _, file in present if file is not None}
         mtimes = [0]
         for name, is_side, file in present:
-            if file is not None:
-                marks[name] = mark_of(file.stamp)
             text = self.planner.difference(self.database.reader, lineage, name, file, is_side=is_side)
             if text is not None:
                 planned.set(text, is_side=is_side)
@@ -148,7 +146,7 @@ class Recorder:
         self.disk.step("history-found")
         at_ns = min(time.time_ns(), max(mtimes)) if what == FOUND else time.time_ns()
         with self.database.write(durable=self.disk.durability == "full") as db:
-            return self._insert(db, planned, at_ns, author, marks=marks)
+            return self._insert(db, planned, at_ns, author, stamps)
 
     def _restamped(self, lineage: Lineage | None, present: Sequence[tuple[str, bool, File | None]]) -> Lineage | None:
         """Note new stamps of unchanged texts: times or modes of the files were changed."""
@@ -168,44 +166,21 @@ class Recorder:
         planned: PlannedVersion,
         at_ns: int,
         author: Author,
-        moves: Sequence[tuple[str, str]] = (),
-        marks: dict[str, int] | None = None,
+        stamps: Mapping[str, Stamp | None],
     ) -> Lineage:
         """Insert a version and update its lineage."""
         old = planned.lineage
         at_ns = max(at_ns, old.at_ns + 1) if old is not None else at_ns
         key = old.key if old is not None else make_lineage(db, planned.path, at_ns)
         last = old.last if old is not None else 0
-        main = self._after(old.main if old is not None else NO_TEXT, planned.main, moves, marks)
-        side = self._after(old.side if old is not None else NO_TEXT, planned.side, moves, marks)
+        main = _state_after(old.main if old is not None else NO_TEXT, planned.main, stamps)
+        side = _state_after(old.side if old is not None else NO_TEXT, planned.side, stamps)
         head = (key, last + 1, at_ns, planned.what, self._origin(db, author), author.pid, planned.note)
         db.execute(_INSERT, (*head, *_columns(planned.main, main), *_columns(planned.side, side)))
         db.execute(_UPDATE, (last + 1, at_ns, *main, *side, key, last))
         if db.changes() != 1:
             raise apsw.ConstraintError(f"{planned.path}: another writer added a version meanwhile")
         return Lineage(key, last + 1, at_ns, main, side)
-
-    def _after(
-        self,
-        state: TextState,
-        text: NewText | None,
-        moves: Sequence[tuple[str, str]],
-        marks: dict[str, int] | None,
-    ) -> TextState:
-        if text is None:
-            return state
-        kind, data = text.step
-        if kind == REMOVED:
-            return NO_TEXT
-        if marks is not None:
-            mark: int | None = marks.get(text.path)
-        else:
-            stamp = self.disk.stamp(_after_moves(text.path, moves))
-            mark = mark_of(stamp) if stamp is not None else None
-        if kind == WHOLE:
-            return TextState(mark, text.size, text.digest, text.said_ns, len(data), 0, 0)
-        steps = (state.whole_bytes, state.step_bytes + len(data), state.steps + 1)
-        return TextState(mark, text.size, text.digest, text.said_ns, *steps)
 
     def _origin(self, db: apsw.Connection, author: Author) -> int:
         """The key of an author in `origins`."""
@@ -228,9 +203,16 @@ def _columns(text: NewText | None, state: TextState) -> tuple[object, ...]:
     return kind, state.size, state.digest, state.said_ns, state.mark, data
 
 
-def _after_moves(path: str, moves: Sequence[tuple[str, str]]) -> str:
-    """The path of a file after the directory that contains it was moved."""
-    for source, target in moves:
-        if path == source or path.startswith(f"{source}/"):
-            path = target + path[len(source) :]
-    return path
+def _state_after(state: TextState, text: NewText | None, stamps: Mapping[str, Stamp | None]) -> TextState:
+    """What the lineage knows of a text after a step."""
+    if text is None:
+        return state
+    kind, data = text.step
+    if kind == REMOVED:
+        return NO_TEXT
+    stamp = stamps.get(text.path)
+    mark = mark_of(stamp) if stamp is not None else None
+    if kind == WHOLE:
+        return TextState(mark, text.size, text.digest, text.said_ns, len(data), 0, 0)
+    run = (state.whole_bytes, state.step_bytes + len(data), state.steps + 1)
+    return TextState(mark, text.size, text.digest, text.said_ns, *run)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from store.history.versions import Splice
@@ -26,8 +27,11 @@ else:
 REMOVED, WHOLE, PATCH, SPLICES = range(4)
 
 _LEVEL = 3
+_SHORT_LEVEL = 1  # for a message: as small, with less memory to fill
+_SHORT_BYTES = 16 << 10
 _CONTEXT_BYTES = 8 << 10  # before an insertion: enough to compress a message like its predecessors
 _MIN_PREFIX = 8  # zstd accepts no shorter dictionary
+_MIN_COMPRESSED = 32  # the header of a frame makes a shorter text longer
 _COMPARED_BYTES = 64 << 10
 _LONG_BYTES = 1 << 20  # from here on, matches are searched in the whole prefix
 _Parameter = zstd.CompressionParameter
@@ -67,10 +71,21 @@ def encode(old: bytes | None, new: bytes) -> Step:
 def encode_splices(old: bytes, splices: Sequence[Splice]) -> Step:
     """The step that applies splices, given in ascending order, to a text that is not compared."""
     parts = [_varint(len(splices))]
-    for start, removed, text in splices:
-        before = old[max(0, start - _CONTEXT_BYTES) : start]
+    for start, removed, text in map(partial(_trimmed, old), splices):
+        before = old[max(0, start - _CONTEXT_BYTES) : start] if len(text) >= _MIN_COMPRESSED else b""
         parts += [_varint(start), _varint(removed), _piece(text, before)]
     return Step(SPLICES, b"".join(parts))
+
+
+def _trimmed(old: bytes, splice: Splice) -> Splice:
+    """The splice without the bytes that it does not change: most of a timestamp."""
+    start, removed, text = splice
+    if not removed:
+        return splice
+    replaced = old[start : start + removed]
+    head = _common_head(replaced, text)
+    tail = _common_tail(replaced, text, min(removed, len(text)) - head)
+    return Splice(start + head, removed - head - tail, text[head : len(text) - tail])
 
 
 def apply(text: bytearray, step: Step) -> None:
@@ -119,7 +134,7 @@ def _iter_splices(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _piece(text: bytes, prefix: bytes) -> bytes:
-    packed = _compress(text, prefix) if len(text) > _MIN_PREFIX else text
+    packed = _compress(text, prefix) if len(text) >= _MIN_COMPRESSED else text
     if len(packed) >= len(text):
         return _varint(len(text) << 1) + text
     return _varint(len(packed) << 1 | 1) + packed
@@ -138,7 +153,8 @@ def _read_piece(data: bytes, at: int, prefix: bytes) -> tuple[bytes, int]:
 def _compress(text: bytes, prefix: bytes) -> bytes:
     if len(prefix) < _MIN_PREFIX:
         return zstd.compress(text, options={_Parameter.compression_level: _LEVEL, **_FRAME})
-    options: dict[int, int] = {_Parameter.compression_level: _LEVEL, **_FRAME}
+    level = _SHORT_LEVEL if len(text) + len(prefix) <= _SHORT_BYTES else _LEVEL
+    options: dict[int, int] = {_Parameter.compression_level: level, **_FRAME}
     size = len(text) + len(prefix)
     if size >= _LONG_BYTES:
         options[_Parameter.window_log] = min(size.bit_length(), 30)

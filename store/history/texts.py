@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
+from hashlib import sha256
 
 import msgspec
 
@@ -33,7 +33,7 @@ def digest_of_parts(parts: Sequence[bytes | memoryview], size: int) -> bytes | N
     """The digest of a text; None if it is too long to be hashed in a commit."""
     if size > DIGEST_LIMIT_BYTES:
         return None
-    digest = blake2b(digest_size=DIGEST_BYTES)
+    digest = sha256()
     for part in parts:
         digest.update(part)
-    return digest.digest()
+    return digest.digest()[:DIGEST_BYTES]

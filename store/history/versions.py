@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import NamedTuple
 
 from store import layout
@@ -39,7 +39,7 @@ class SavedVersion:
     path: str  # of the lineage, as it is named now; below .grovefs/trash if deleted
     main_bytes: int | None  # None: no such file in this version
     side_bytes: int | None
-    main_digest: bytes  # b"" if not known: a text over DIGEST_LIMIT_BYTES
+    main_digest: bytes  # b"" if not known: most appends, and texts over DIGEST_LIMIT_BYTES
     said_ns: int | None  # the document's updated_at
     mark: int  # 64 bits of the file's stamp
     note: str = ""  # such as `forked from a@3`
@@ -128,7 +128,8 @@ def lineage_path(path: str | Location) -> str:
 
 
 def digest_of(text: bytes | bytearray) -> bytes:
-    return blake2b(text, digest_size=DIGEST_BYTES).digest()
+    """The first half of the SHA-256, which processors compute faster than BLAKE2."""
+    return sha256(text).digest()[:DIGEST_BYTES]
 
 
 def mark_of(stamp: Stamp) -> int:

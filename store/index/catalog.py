@@ -7,7 +7,7 @@ again: a partial update would hide an outside edit for good.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -88,9 +88,12 @@ class IndexUpdate:
     columns: dict[str, Any]
     texts: TextUpdate = NO_TEXTS
 
-    def apply(self, db: apsw.Connection, disk: Disk) -> None:
-        """Write it, inside the transaction of its commit. The files are in place."""
-        _apply(db, (self, read_version(disk, self.location)))
+    def apply(self, db: apsw.Connection, disk: Disk, known: Mapping[str, Stamp | None] | None = None) -> None:
+        """Write it, inside the transaction of its commit. The files are in place.
+
+        `known` has stamps of files by path, taken since they were put in place.
+        """
+        _apply(db, (self, read_version(disk, self.location, known)))
 
 
 class Catalog:
@@ -309,9 +312,11 @@ class Filter:
         return ("WHERE " + " AND ".join(t for t, _ in used) if used else "", [v for _, v in used])
 
 
-def read_version(disk: Disk, location: Location) -> Version:
-    """The stamps of a session's files as they are now."""
-    return Version(disk.stamp(location.path(layout.SESSION)), disk.stamp(location.path(layout.RUNTIME)))
+def read_version(disk: Disk, location: Location, known: Mapping[str, Stamp | None] | None = None) -> Version:
+    """The stamps of a session's files as they are now, or as `known`."""
+    paths = (location.path(layout.SESSION), location.path(layout.RUNTIME))
+    main, side = (known[path] if known is not None and path in known else disk.stamp(path) for path in paths)
+    return Version(main, side)
 
 
 def _apply(db: apsw.Connection, *updates: tuple[IndexUpdate, Version]) -> None:

@@ -126,7 +126,8 @@ class Database:
             is_ours = connection.execute("PRAGMA application_id").get == schema.APPLICATION_ID
             if not is_ours and connection.execute("SELECT count(*) FROM sqlite_schema").get:
                 raise DatabaseUnusable(f"{self.path} is not a GroveFS index")
-            connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY")
+            settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY"
+            connection.execute(settings).fetchall()  # else what follows a statement with a result does not run
             connection.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise DatabaseUnusable(f"{self.path}: {error}") from error

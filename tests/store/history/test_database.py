@@ -11,7 +11,7 @@ import pytest
 
 from store.errors import Busy
 from store.history import schema
-from store.history.database import HistoryDatabase, HistoryUnusable
+from store.history.database import AUTOCHECKPOINT_PAGES, HistoryDatabase, HistoryUnusable
 
 
 @pytest.fixture
@@ -45,6 +45,8 @@ def test_new_file_is_private_and_overwrites_what_it_deletes(path: Path) -> None:
             assert connection.execute("PRAGMA secure_delete").get == 1
             assert connection.execute("PRAGMA journal_mode").get == "wal"
             assert connection.execute("PRAGMA auto_vacuum").get == 2
+            assert connection.execute("PRAGMA synchronous").get == 1
+            assert connection.execute("PRAGMA wal_autocheckpoint").get == AUTOCHECKPOINT_PAGES
             assert connection.execute("PRAGMA application_id").get == schema.APPLICATION_ID
     database.close()
 
