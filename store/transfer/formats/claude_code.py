@@ -18,7 +18,15 @@ from store.errors import InvalidContent
 from store.layout import Location
 from store.transfer.formats.claude_records import AGENT, NAME, ClaudeReader
 from store.transfer.formats.coerce import BadRecord, as_dict, as_str, make_id, make_title, parse
-from store.transfer.formats.importer import Format, ImportProblem, SessionDraft, SessionTree
+from store.transfer.formats.importer import (
+    Format,
+    ImportProblem,
+    Place,
+    SessionDraft,
+    SessionTree,
+    SourceUnit,
+    read_units,
+)
 from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Source
 
@@ -101,7 +109,7 @@ class _Agent(NamedTuple):
     meta: dict[str, Any]
 
 
-def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
+def iter_units(source: Source) -> Iterator[SourceUnit]:
     for directory in _projects(source):
         names = _transcripts(source, directory)
         roots = [name for name in names if not name.startswith(AGENT)]
@@ -109,10 +117,17 @@ def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
         origins = _find_origins(source, directory, roots)
         for name in roots:
             stem = name.removesuffix(".jsonl")
-            yield from _read_tree(source, directory, stem, agent_files.pop(stem, []), origins)
+            yield _unit(source, directory, stem, agent_files.pop(stem, []), origins)
         for agents in agent_files.values():  # their session file is missing: each becomes a root
             for agent in agents:
-                yield from _read_tree(source, directory, agent.stem, [], {})
+                yield _unit(source, directory, agent.stem, [], {})
+
+
+def _unit(source: Source, directory: str, stem: str, agents: list[_Agent], origins: dict[str, str]) -> SourceUnit:
+    path = _join(directory, f"{stem}.jsonl")
+    below = [*source.iter_files(_join(directory, stem))] if source.is_dir(_join(directory, stem)) else []
+    files = (path, *(agent.path for agent in agents), *below)
+    return SourceUnit(path, files, lambda: _read_tree(source, directory, stem, agents, below, origins))
 
 
 def _find_agent_files(source: Source, directory: str, names: list[str]) -> dict[str, list[_Agent]]:
@@ -151,10 +166,9 @@ def _find_origins(source: Source, directory: str, names: list[str]) -> dict[str,
 
 
 def _read_tree(
-    source: Source, directory: str, stem: str, agents: list[_Agent], origins: dict[str, str]
+    source: Source, directory: str, stem: str, agents: list[_Agent], below: list[str], origins: dict[str, str]
 ) -> Iterator[SessionTree | ImportProblem]:
     path = _join(directory, f"{stem}.jsonl")
-    below = [*source.iter_files(_join(directory, stem))] if source.is_dir(_join(directory, stem)) else []
     agents = [*agents, *(_read_agent_meta(source, path) for path in below if _is_agent(path))]
     reader = ClaudeReader(source, path, Location(make_id(NAME, stem)), stem)
     reader.read()
@@ -243,5 +257,11 @@ def _apply_agent_meta(child: SessionBuilder, meta: dict[str, Any], stems: set[st
 
 
 FORMAT = Format(
-    NAME, "~/.claude, ~/.claude/projects, one project in it, or one .jsonl file", recognise, iter_records, "projects"
+    NAME,
+    "~/.claude, ~/.claude/projects, one project in it, or one .jsonl file",
+    recognise,
+    lambda source: read_units(iter_units(source)),
+    base="projects",
+    iter_units=iter_units,
+    places=(Place("~/.claude", "CLAUDE_CONFIG_DIR"), Place("~/.config", "XDG_CONFIG_HOME", "claude")),
 )

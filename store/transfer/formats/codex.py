@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -23,17 +24,22 @@ from store.transfer.formats.coerce import BadRecord, as_dict, as_list, as_str, m
 from store.transfer.formats.importer import (
     Format,
     ImportProblem,
+    Place,
     SessionDraft,
     SessionTree,
     SourceSession,
-    iter_trees,
+    SourceUnit,
+    group_by_root,
     read_problem,
+    read_tree,
+    read_units,
 )
 from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Line, Source
 
 NAME = "codex"
 _EXTENSIONS = (".jsonl", ".jsonl.zst", ".json")
+_LEVELS = 4  # YYYY/MM/DD/rollout-*
 _INDEX = "session_index.jsonl"
 _SEGMENT = re.compile(r"_([0-9a-fA-F-]{8,})\.jsonl(?:\.zst)?$")
 
@@ -54,9 +60,8 @@ class _Thread(SourceSession):
 def _rollouts(source: Source) -> list[str]:
     if source.name is not None:
         return [source.name] if source.name.endswith(_EXTENSIONS) else []
-    base = "sessions" if source.is_dir("sessions") else ""
-    archived = "archived_sessions" if source.is_dir("archived_sessions") else ""
-    found = [*source.iter_files(base), *(source.iter_files(archived) if archived and base else ())]
+    bases = [name for name in ("sessions", "archived_sessions") if source.is_dir(name)]
+    found = [path for base in bases or [""] for path in source.iter_files(base, _LEVELS)]
     return [path for path in found if _is_rollout(path.rpartition("/")[2])]
 
 
@@ -125,8 +130,8 @@ def _continues(thread: _Thread) -> bool:
     return as_str(thread.base.get("thread_id")) == thread.id
 
 
-def iter_records(source: Source) -> Iterator[SessionTree | ImportProblem]:
-    return _CodexHome(source).iter_trees()
+def iter_units(source: Source) -> Iterator[SourceUnit]:
+    return _CodexHome(source).iter_units()
 
 
 class _CodexHome:
@@ -137,9 +142,19 @@ class _CodexHome:
         self.names = _read_names(source)
         self.spawned: dict[str, str] = {}  # id or task name of a sub-agent → the tool call that started it
 
-    def iter_trees(self) -> Iterator[SessionTree | ImportProblem]:
+    def iter_units(self) -> Iterator[SourceUnit]:
+        """Each root with the threads below it."""
         threads = [_read_thread(self.source, path) for path in _rollouts(self.source)]
-        return iter_trees(self.source, NAME, _join_segments(threads), self._read)
+        self.source.done_bytes = 0  # the files are read again, and progress counts those bytes
+        for root, below in group_by_root(_join_segments(threads)):
+            members = [root, *(child for child, _ in below)]
+            files = [part.path for member in members for part in (member, *member.segments)]
+            names = "\n".join(self.names.get(member.id, "") for member in members)
+            read = partial(self._tree, root, below)
+            yield SourceUnit(root.path, tuple(files), read, state=names)
+
+    def _tree(self, root: _Thread, below: list[tuple[_Thread, int]]) -> Iterator[SessionTree | ImportProblem]:
+        return read_tree(self.source, NAME, root, below, self._read)
 
     def _read(
         self, source: Source, thread: _Thread, location: Location, depth: int
@@ -207,5 +222,11 @@ def _read_names(source: Source) -> dict[str, str]:
 
 
 FORMAT = Format(
-    NAME, "~/.codex, ~/.codex/sessions, or one rollout-*.jsonl file", recognise, iter_records, base="sessions"
+    NAME,
+    "~/.codex, ~/.codex/sessions, or one rollout-*.jsonl file",
+    recognise,
+    lambda source: read_units(iter_units(source)),
+    base="sessions",
+    iter_units=iter_units,
+    places=(Place("~/.codex", "CODEX_HOME"),),
 )

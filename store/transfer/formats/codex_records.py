@@ -86,7 +86,7 @@ class CodexReader:
             self.builder.status = _STATUSES.get(as_str(payload.get("type")), self.builder.status)
 
     def _add_usage_record(self, payload: dict[str, Any], at: Timestamp | None, line: Line) -> None:
-        """The newest versions store one record per API answer, beside the token counts."""
+        """The newest versions store one record per API answer, in addition to the token counts."""
         if not self._has_usage_records:
             self._has_usage_records = True
             self.builder.logs.usage.clear()

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from store.errors import InvalidContent
 from store.layout import Location
+from store.model.timestamp import Timestamp
 from store.transfer.digests import sha256_of
 from store.transfer.formats.coerce import BadRecord, make_id
 from store.transfer.formats.source import Source
@@ -26,6 +27,7 @@ class ImportProblem(NamedTuple):
     path: str
     line: int | None
     text: str
+    is_temporary: bool = False  # worth another try, although the source has not changed
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.text}" if self.line else f"{self.path}: {self.text}"
@@ -65,6 +67,7 @@ class SessionDraft:
     path: str  # the file it was read from
     side: bytes | None = None  # runtime.json, if the source has one
     files: tuple[SourceFile, ...] = ()
+    updated_at: Timestamp | None = None  # of its last record
     # Ids of messages in other sessions of the same tree: these do not count as lost when they are not in this one.
     moved: frozenset[str] = frozenset()
 
@@ -86,6 +89,30 @@ class StateDocument(NamedTuple):
     source: str
 
 
+Records = Iterator[SessionTree | StateDocument | ImportProblem]
+
+
+@dataclass(frozen=True)
+class SourceUnit:
+    """A part of a source that is read as a whole: for most agents one session and its sub-agents.
+
+    If none of its files has changed since the last import, it is not read again.
+    """
+
+    key: str  # the path of its main file
+    files: tuple[str, ...]
+    read: Callable[[], Records]
+    state: str = ""  # what it takes from files that all units share
+
+
+class Place(NamedTuple):
+    """Where an agent keeps its sessions: below a directory named by a variable, or below the default."""
+
+    default: str  # "~/.claude"
+    variable: str = ""  # CLAUDE_CONFIG_DIR
+    below: str = ""  # in either directory
+
+
 @dataclass(frozen=True)
 class Format:
     """A foreign format. `recognise` returns its confidence in a source, 1 to 100, or None."""
@@ -93,8 +120,26 @@ class Format:
     name: str
     description: str
     recognise: Callable[[Source], int | None]
-    iter_records: Callable[[Source], Iterator[SessionTree | StateDocument | ImportProblem]]
+    iter_records: Callable[[Source], Records]
     base: str = ""  # the directory of the sessions, if the source is the agent's whole home
+    iter_units: Callable[[Source], Iterator[SourceUnit]] | None = None  # None: the source is one unit
+    places: tuple[Place, ...] = ()
+    # The sessions are single files among others: directories next to them can hold those of other agents.
+    is_scattered: bool = False
+
+    def units(self, source: Source) -> Iterator[SourceUnit]:
+        if self.iter_units is not None:
+            yield from self.iter_units(source)
+            return
+        base = self.base if source.name is None and source.is_dir(self.base) else ""
+        files = (source.name,) if source.name else tuple(source.iter_files(base))
+        yield SourceUnit(source.name or "", files, lambda: self.iter_records(source))
+
+
+def read_units(units: Iterator[SourceUnit]) -> Records:
+    """The records of all units: what a format with units yields."""
+    for unit in units:
+        yield from unit.read()
 
 
 # -- sessions that name their parents ------------------------------------------------------------------
@@ -127,19 +172,28 @@ def iter_trees(
         else:
             sessions.append(item)
     source.done_bytes = 0  # `read` reads the same files again, and progress counts those bytes
+    for root, below in group_by_root(sessions):
+        yield from read_tree(source, format, root, below, read)
+
+
+def read_tree(
+    source: Source, format: str, root: S, below: list[tuple[S, int]], read: Read[S]
+) -> Iterator[SessionTree | ImportProblem]:
+    """Read a root, and lazily its descendants, each with its depth."""
+    location = Location(make_id(format, root.id))
+
+    def read_children() -> Iterator[SessionDraft | ImportProblem]:
+        for child, depth in below:
+            yield from read(source, child, Location(location.root, make_id(format, child.id)), depth)
+
+    for draft in read(source, root, location, 0):
+        yield draft if isinstance(draft, ImportProblem) else SessionTree(draft, read_children())
+
+
+def group_by_root(sessions: list[S]) -> list[tuple[S, list[tuple[S, int]]]]:
+    """Each session without a known ancestor, with all below it and their depth."""
     roots, below = _group_by_root(sessions)
-
-    def read_children(root: str, children: list[tuple[S, int]]) -> Iterator[SessionDraft | ImportProblem]:
-        for child, depth in children:
-            yield from read(source, child, Location(root, make_id(format, child.id)), depth)
-
-    for session in roots:
-        location = Location(make_id(format, session.id))
-        for draft in read(source, session, location, 0):
-            if isinstance(draft, ImportProblem):
-                yield draft
-            else:
-                yield SessionTree(draft, read_children(location.root, below.pop(session.id, [])))
+    return [(root, below.pop(root.id, [])) for root in roots]
 
 
 def _group_by_root(sessions: list[S]) -> tuple[list[S], dict[str, list[tuple[S, int]]]]:

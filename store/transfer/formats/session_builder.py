@@ -183,6 +183,7 @@ class SessionBuilder:
             source_id=self.source_id,
             path=self.path,
             files=tuple(self._files.values()),
+            updated_at=max(self._times, key=lambda at: at.ns, default=fallback),
             moved=frozenset(moved),
         )
 

@@ -111,6 +111,11 @@ class Source:
         info = self._stat(path)
         return info.st_mtime_ns if info else 0
 
+    def stamp(self, path: str) -> tuple[int, int, int]:
+        """What changes when a file does: its size, time and inode; zeros if there is no file."""
+        info = self._stat(path)
+        return (info.st_size, info.st_mtime_ns, info.st_ino) if info else (0, 0, 0)
+
     def total_bytes(self, base: str) -> int:
         """The size of all files below `base`, or of the whole source if there is no such directory."""
         return sum(self.size(path) for path in self.iter_files(base if self.is_dir(base) else ""))

@@ -82,7 +82,7 @@ def test_bamboo_export_copies_byte_for_byte_and_updates(filled: Store, tmp_path:
         other.append("root", [Message.user("theirs")])
         filled.append("root", [Message.user("ours")])
         filled.exports.copy(filled.exports.select(["root"]), other.imports, reported.append)
-        assert [item.state for item in reported[6:] if isinstance(item, ImportOutcome)] == ["kept", "unchanged"]
+        assert [item.state for item in reported[6:] if isinstance(item, ImportOutcome)] == ["updated", "unchanged"]
         assert other.check().is_clean
     index = json.loads((tmp_path / "bamboo/sessions.json").read_text())
     assert set(index["sessions"]) == {"root", "kid", "other"}

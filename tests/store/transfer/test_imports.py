@@ -7,13 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from store import NotFound, Store
+from store import NotFound, Store, Timestamp
 from store.errors import InvalidName
 from store.transfer.formats.importer import ImportProblem
+from store.transfer.formats.source import Line, Source
 from store.transfer.imports import ImportOutcome
 from tests.builders import files_below, location_of, make_session
 from tests.store.transfer.foreign import CLAUDE_ID, claude_line, make_claude, write_lines
@@ -60,21 +63,75 @@ def test_grown_source_appends(store: Store, claude: Path) -> None:
     assert location_of(store.search("thing")[0]).id == CLAUDE_ID
 
 
-def test_locally_edited_session_is_kept_and_reported(store: Store, claude: Path) -> None:
-    """Rule 8: neither side's change is lost silently."""
+def test_session_changed_here_goes_on_growing(store: Store, claude: Path) -> None:
+    """Rule 8: neither side's change is lost. The title and the pin stay, the new message arrives."""
     store.imports.run(str(claude))
     session = store.load(CLAUDE_ID)
     assert session is not None
-    session.title = "Mine"
+    session.title, session.pinned = "Mine", True
+    session.messages[0].content = "Edited"
     store.save(session)
     assert store.imports.run(str(claude)).counts == {"unchanged": 4}  # the source has not changed
     grow(claude)
+    assert store.imports.run(str(claude)).counts == {"updated": 1, "unchanged": 3}
+    assert store.imports.run(str(claude)).counts == {"unchanged": 4}
+    now = store.load(CLAUDE_ID)
+    assert now is not None
+    assert (now.title, now.pinned) == ("Mine", True)
+    assert [m.content for m in now.messages] == [*(m.content for m in session.messages), "One more thing"]
+    assert location_of(store.search("thing")[0]).id == CLAUDE_ID
+
+
+def test_message_changed_on_both_sides_is_kept_and_reported(store: Store, claude: Path) -> None:
+    store.imports.run(str(claude))
+    session = store.load(CLAUDE_ID)
+    assert session is not None
+    session.messages[0].content = "Edited here"
+    store.save(session)
+    text = transcript(claude).read_text()
+    transcript(claude).write_text(text.replace("Why is the cart empty?", "Edited there"))
     reported: list[ImportOutcome | ImportProblem] = []
-    assert store.imports.run(str(claude), report=reported.append).counts == {"kept": 1, "unchanged": 3}
-    kept = next(item for item in reported if isinstance(item, ImportOutcome) and item.state == "kept")
-    assert "changed here" in str(kept.reason)
-    again = store.load(CLAUDE_ID)
-    assert again == session
+    store.imports.run(str(claude), report=reported.append)
+    reasons = [item.reason for item in reported if isinstance(item, ImportOutcome) and item.reason]
+    assert len(reasons) == 1
+    assert "u1" in reasons[0]
+    now = store.load(CLAUDE_ID)
+    assert now is not None
+    assert now.messages[0].content == "Edited here"
+
+
+def test_overwrite_takes_the_version_of_the_source(store: Store, claude: Path) -> None:
+    store.imports.run(str(claude))
+    session = store.load(CLAUDE_ID)
+    assert session is not None
+    was = session.model_copy(deep=True)
+    session.messages[0].content = "Edited here"
+    store.save(session)
+    assert store.imports.run(str(claude), overwrite=True).counts == {"updated": 1, "unchanged": 3}
+    assert store.load(CLAUDE_ID) == was
+
+
+def test_unchanged_source_is_not_read_again(store: Store, claude: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.imports.run(str(claude))
+    read: list[str] = []
+    iter_lines = Source.iter_lines
+
+    def noting(self: Source, path: str) -> Iterator[Line]:
+        read.append(path)
+        return iter_lines(self, path)
+
+    monkeypatch.setattr(Source, "iter_lines", noting)
+    assert store.imports.run(str(claude)).counts == {"unchanged": 4}
+    assert read == []
+    store.delete(CLAUDE_ID)
+    assert store.imports.run(str(claude)).counts == {"new": 4}  # a deleted session comes back
+    assert read
+
+
+def test_sessions_older_than_a_time_are_passed_over(store: Store, claude: Path) -> None:
+    year = 365 * 86_400 * 10**9
+    assert store.imports.run(str(claude), since=Timestamp.from_ns(time.time_ns() + year)).counts == {}
+    assert store.imports.run(str(claude), since=Timestamp("2026-02-18T00:00:00Z")).counts == {"new": 4}
 
 
 def test_local_file_is_not_overwritten_by_a_new_source_file(store: Store, claude: Path) -> None:
@@ -82,8 +139,10 @@ def test_local_file_is_not_overwritten_by_a_new_source_file(store: Store, claude
     mine = store.home / f"sessions/{CLAUDE_ID}/attachments/notes.txt"
     mine.write_text("mine")
     (claude / f"projects/-home-me-shop/{CLAUDE_ID}/notes.txt").write_text("theirs")
-    assert store.imports.run(str(claude)).counts == {"kept": 1, "unchanged": 3}
+    reported: list[ImportOutcome | ImportProblem] = []
+    store.imports.run(str(claude), report=reported.append)
     assert mine.read_text() == "mine"
+    assert "notes.txt" in str([item.reason for item in reported if isinstance(item, ImportOutcome)])
 
 
 def test_file_with_non_unicode_name_is_imported(store: Store, tmp_path: Path) -> None:
@@ -97,11 +156,16 @@ def test_file_with_non_unicode_name_is_imported(store: Store, tmp_path: Path) ->
 
 def test_source_that_lost_messages_removes_none(store: Store, claude: Path) -> None:
     store.imports.run(str(claude))
+    was = store.load(CLAUDE_ID)
     lines = transcript(claude).read_text().splitlines()
     transcript(claude).write_text("\n".join(lines[:4]) + "\n")
-    before = files_below(store.home)
-    assert store.imports.run(str(claude)).counts["kept"] == 1
-    assert files_below(store.home) == before
+    reported: list[ImportOutcome | ImportProblem] = []
+    store.imports.run(str(claude), report=reported.append)
+    assert any("no longer in the source" in str(item) for item in reported)
+    now = store.load(CLAUDE_ID)
+    assert was is not None
+    assert now is not None
+    assert now.messages == was.messages
 
 
 def test_unrelated_session_with_the_same_id_is_not_overwritten(store: Store, claude: Path) -> None:

@@ -1,0 +1,242 @@
+"""Save one imported session: decide between new, updated, merged and kept, and commit all its files at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from store import layout
+from store.commit import session_reader
+from store.commit.commits import Commits
+from store.commit.core import Core
+from store.commit.session_reader import DocumentPair
+from store.disk.file import NewFile
+from store.documents import document as documents
+from store.documents import secrets, sidecar
+from store.documents.document import Document, parse_document
+from store.documents.json_splice import splice
+from store.errors import InvalidContent, InvalidName, Problem
+from store.layout import Location
+from store.sessions import artifacts
+from store.transfer.digests import HashedChunks
+from store.transfer.formats.importer import SessionDraft, SourceFile
+from store.transfer.import_merge import MergedImport, merge_import
+from store.transfer.import_receipts import Receipt, digest_file, digest_members, digest_messages, load_receipt
+
+ImportState = Literal["new", "updated", "unchanged", "kept"]
+
+
+class ImportOutcome(NamedTuple):
+    """The result for one session. `reason` says why a session, or a part of it, was kept as it is."""
+
+    location: Location
+    state: ImportState
+    path: str
+    reason: str | None = None
+
+
+class _Decision(NamedTuple):
+    state: ImportState
+    reason: str | None = None
+    merged: MergedImport | None = None  # None: the draft is written as it is
+
+
+@dataclass(frozen=True)
+class DraftSaver:
+    core: Core
+    commits: Commits
+
+    def save(self, draft: SessionDraft, *, dry_run: bool, overwrite: bool) -> ImportOutcome:
+        """Save a draft if it is new or has changed. Raises if the saved session could not be loaded."""
+        if not dry_run:
+            self.core.check_writable()
+        main, side = self._checked(draft)
+        files = _digests(draft) | {layout.SESSION: digest_file(main.raw), layout.RUNTIME: digest_file(side)}
+        receipt = Receipt(draft.format, draft.source_id, files)
+        with self.core.locked(draft.location):
+            pair = self.core.read(draft.location)
+            known = load_receipt(self.core.disk, draft.location)
+            decision = self._decide(draft, receipt, known, pair, main.data, overwrite=overwrite)
+            if decision.state in ("new", "updated") and not dry_run:
+                full = replace(receipt, messages=digest_messages(main.data), members=digest_members(main.data))
+                if decision.merged is not None:
+                    main, side = self._merged(pair, decision.merged)
+                self._commit(draft, full, known, pair, main, side, overwrite=overwrite)
+        return ImportOutcome(draft.location, decision.state, draft.path, decision.reason)
+
+    def _checked(self, draft: SessionDraft) -> tuple[Document, bytes]:
+        layout.check_new(draft.location)
+        path, limit = draft.location.path(layout.SESSION), self.core.limit_bytes
+        main = _without_keys(draft.main, path, limit)
+        problem = documents.identity_problem(main, draft.location)
+        if problem is not None:
+            raise InvalidContent(path, problem)
+        documents.check_authority(main, path)
+        for file in draft.files:
+            _check_name(file.name)
+            if file.name in layout.RECORDS:
+                artifacts.parse_record(file.name, b"".join(file.read()), draft.location.path(file.name), limit=limit)
+        if draft.side is None:
+            return main, sidecar.sidecar_of(main.raw, main.data)
+        return main, _without_keys(draft.side, draft.location.path(layout.RUNTIME), limit).raw
+
+    # -- the decision ----------------------------------------------------------------------------------
+
+    def _decide(
+        self,
+        draft: SessionDraft,
+        receipt: Receipt,
+        known: Receipt | None,
+        pair: DocumentPair,
+        source: dict[str, Any],
+        *,
+        overwrite: bool,
+    ) -> _Decision:
+        if pair.main is None:
+            added = {file.name: receipt.files[file.name] for file in draft.files}
+            foreign = self.changed(draft.location, added, absent_ok=True)
+            return _Decision("kept", f"{foreign} already exists here") if foreign else _Decision("new")
+        if known is None:
+            same = pair.main.data == draft.main
+            return _Decision("unchanged") if same else _Decision("kept", "another session with this id exists here")
+        if not known.is_from(receipt):
+            return _Decision("kept", f"the session with this id was imported from {known.format} {known.source_id}")
+        if overwrite:
+            return _Decision("updated" if self.changed(draft.location, receipt.files) else "unchanged")
+        if known.files == receipt.files:
+            return _Decision("unchanged")
+        changed = self.changed(draft.location, {name: known.files[name] for name in layout.DOCUMENTS})
+        if changed is None and _count_lost(pair.main.data, source, draft.moved) == 0:
+            return _Decision("updated", self._kept_files(draft, known, receipt))
+        if not all(message.get("id") for message in (*orjson.loads(pair.main.data)["messages"], *source["messages"])):
+            return _Decision("kept", "both sides have changed, and messages without ids cannot be merged")
+        if not known.can_merge:
+            return _Decision("kept", f"{changed or 'the source'} has changed since an import by an older version")
+        return self._decide_merge(draft, receipt, known, pair, source)
+
+    def _decide_merge(
+        self, draft: SessionDraft, receipt: Receipt, known: Receipt, pair: DocumentPair, source: dict[str, Any]
+    ) -> _Decision:
+        here = _members_of(pair)
+        merged = merge_import(known, here, source, draft.moved)
+        reasons = []
+        if merged.clashes:
+            names = ", ".join(merged.clashes[:3])
+            reasons.append(f"{len(merged.clashes)} messages changed both here and in the source are kept: {names}")
+        if merged.lost:
+            reasons.append(f"{merged.lost} messages here are no longer in the source")
+        kept = self._kept_files(draft, known, receipt)
+        reason = "; ".join([*reasons, *([kept] if kept else [])]) or None
+        is_same = {**merged.data, "updated_at": ""} == {**here, "updated_at": ""}
+        if is_same and (merged.clashes or merged.lost):
+            return _Decision("kept", reason)
+        return _Decision("updated", reason, merged)
+
+    def _kept_files(self, draft: SessionDraft, known: Receipt, receipt: Receipt) -> str | None:
+        """Which files stay as they are here although the source changed them; None if there are none."""
+        names = [file.name for file in draft.files if not self._may_write(file.name, draft.location, known, receipt)]
+        return f"{', '.join(names[:3])} changed here and in the source; kept" if names else None
+
+    def _may_write(self, name: str, location: Location, known: Receipt | None, receipt: Receipt) -> bool:
+        """Whether a file here is as it was imported, absent, or equal to the new one."""
+        found = self.core.disk.read(location.path(name))
+        was = known.files.get(name) if known else None
+        return found is None or digest_file(found.data) in (was, receipt.files[name])
+
+    def changed(self, location: Location, files: dict[str, str], *, absent_ok: bool = False) -> str | None:
+        """The first file that differs from its digest in a receipt; None if all match."""
+        for name, digest in files.items():
+            found = self.core.disk.read(location.path(name))
+            if (found is None and not absent_ok) or (found is not None and digest_file(found.data) != digest):
+                return name
+        return None
+
+    # -- the commit ------------------------------------------------------------------------------------
+
+    def _merged(self, pair: DocumentPair, merged: MergedImport) -> tuple[Document, bytes]:
+        """Both documents with the changes of the source spliced in; all else keeps its text (rule 5)."""
+        assert pair.main is not None
+        path, limit = pair.location.path(layout.SESSION), self.core.limit_bytes
+        old = parse_document(pair.main.data, path, limit=limit)
+        main = parse_document(splice(old.raw, old.data, merged.data), path, limit=limit)
+        if pair.side is None:
+            return main, sidecar.sidecar_of(main.raw, main.data)
+        return main, sidecar.apply_changes_to_sidecar(pair.side.data, _members_of(pair), merged.data)
+
+    def _commit(
+        self,
+        draft: SessionDraft,
+        receipt: Receipt,
+        known: Receipt | None,
+        pair: DocumentPair,
+        main: Document,
+        side: bytes,
+        *,
+        overwrite: bool,
+    ) -> None:
+        written = dict(receipt.files)
+        files = [
+            self._new_file(draft.location, file.name, _recording_digest(file, written))
+            for file in draft.files
+            if known is None or known.files.get(file.name) != receipt.files[file.name] or overwrite
+            if overwrite or self._may_write(file.name, draft.location, known, receipt)
+        ]
+        # Rendered after the files are written: a source file may have grown since its digest was computed.
+        text = (replace(receipt, files=written).render(draft.path) for _ in range(1))
+        files.append(self._new_file(draft.location, layout.RECEIPT, text))
+        over = parse_document(side, draft.location.path(layout.RUNTIME))
+        record = sidecar.overlay(main.record, over.record)
+        self.commits.commit_session(pair, main, record, side, "saved", kept=files)
+
+    def _new_file(self, location: Location, name: str, parts: Iterable[bytes]) -> NewFile:
+        path = location.path(name)
+        return NewFile(path, parts, self.core.disk.read(path))
+
+
+def _members_of(pair: DocumentPair) -> dict[str, Any]:
+    """The session here: session.json with what the sidecar overrides."""
+    loaded = session_reader.parse(pair)
+    dump = loaded.session.model_dump(warnings=False)
+    return {**sidecar.merged_main(loaded.main.data, dump, dump), "messages": loaded.main.data["messages"]}
+
+
+def _without_keys(raw: bytes, path: str, limit: int) -> Document:
+    """Parse a document of the source and remove API keys from it."""
+    document = parse_document(raw, path, limit=limit)
+    clean = secrets.without_api_keys(raw, document.data)
+    return document if clean == raw else parse_document(clean, path, limit=limit)
+
+
+def _digests(draft: SessionDraft) -> dict[str, str]:
+    try:
+        return {file.name: file.digest() for file in draft.files}
+    except OSError as error:  # from the source; an OSError from the home must end the import
+        raise InvalidContent(str(error.filename), Problem(error.strerror or str(error))) from None
+
+
+def _recording_digest(file: SourceFile, digests: dict[str, str]) -> Iterator[bytes]:
+    """The chunks of a file; after the last one its digest is stored in `digests`."""
+    hashed = HashedChunks(file.read())
+    yield from hashed
+    digests[file.name] = hashed.hexdigest()
+
+
+def _check_name(name: str) -> None:
+    """Raise InvalidName for a file outside the session directory, or for one that only the store writes."""
+    parts = name.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise InvalidName(f"{name!r} is not a valid file name in a session")
+    if name in (*layout.DOCUMENTS, layout.RECEIPT) or parts[0] == layout.CHILDREN:
+        raise InvalidName(f"{name!r} is reserved and cannot be written by an import")
+
+
+def _count_lost(here: bytes, source: dict[str, Any], moved: frozenset[str]) -> int:
+    """The number of stored messages that the source lacks."""
+    have, get = orjson.loads(here)["messages"], source["messages"]
+    if any("id" not in message for message in (*have, *get)):
+        return max(0, len(have) - len(get))
+    present = {message["id"] for message in get} | moved
+    return sum(message["id"] not in present for message in have)

@@ -1,0 +1,83 @@
+"""Receipts: what an import saved, stored next to each imported session as `.import.json`.
+
+A receipt has the digests of the version last imported: of all files, of each message and of each member. The next
+import compares them with the source and with the session here, so it knows which side changed what.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from store import layout
+from store.disk.disk import Disk
+from store.layout import Location
+
+# Members whose own members are compared one by one.
+MAPS = ("metadata", "runtime_metadata")
+# Merged by rules of their own, or different in every version.
+NOT_COMPARED = ("messages", "updated_at")
+_MAX_BYTES = 64 * 1024 * 1024
+
+
+def digest_file(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def digest_value(value: Any) -> str:
+    return hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
+
+
+def digest_members(data: Mapping[str, Any]) -> dict[str, str]:
+    """The digests of all members; those inside a map are named `map.key`."""
+    found = {key: digest_value(value) for key, value in data.items() if key not in (*NOT_COMPARED, *MAPS)}
+    for name in MAPS:
+        inner = data.get(name)
+        if isinstance(inner, dict):
+            found |= {f"{name}.{key}": digest_value(value) for key, value in inner.items()}
+    return found
+
+
+def digest_messages(data: Mapping[str, Any]) -> dict[str, str]:
+    return {message["id"]: digest_value(message) for message in data["messages"] if message.get("id")}
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The source of a session, and the digests of what was imported from it."""
+
+    format: str
+    source_id: str
+    files: dict[str, str]
+    messages: dict[str, str] = field(default_factory=dict)  # by message id
+    members: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def can_merge(self) -> bool:
+        """False for a receipt of an older version, which has no digests of members."""
+        return bool(self.members)
+
+    def is_from(self, other: Receipt) -> bool:
+        return (self.format, self.source_id) == (other.format, other.source_id)
+
+    def render(self, path: str) -> bytes:
+        known = {"format": self.format, "source_id": self.source_id, "path": path}
+        digests = {"files": self.files, "members": self.members, "messages": self.messages}
+        return orjson.dumps({**known, **digests}, option=orjson.OPT_INDENT_2)
+
+
+def load_receipt(disk: Disk, location: Location) -> Receipt | None:
+    """The receipt of a session. One that was edited or damaged counts as none, so nothing is overwritten."""
+    file = disk.read(location.path(layout.RECEIPT), _MAX_BYTES)
+    try:
+        found: Any = orjson.loads(file.data) if file else None
+        if not found:
+            return None
+        digests = (dict(found["files"]), dict(found.get("messages", {})), dict(found.get("members", {})))
+        return Receipt(found["format"], found["source_id"], *digests)
+    except (ValueError, KeyError, TypeError):
+        return None
