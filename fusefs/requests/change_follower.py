@@ -45,7 +45,7 @@ class ChangeFollower:
 
     async def run(self) -> None:
         """Wait for events and invalidate what changed."""
-        with trio.move_on_after(REPEAT_S if self._to_repeat or self._stale else float("inf")):
+        with trio.move_on_after(REPEAT_S if self._to_repeat else float("inf")):
             await trio.lowlevel.wait_readable(self._watches.fileno())
             await trio.sleep(BATCH_S)
         await self._follow(self._watches.read())
@@ -101,12 +101,16 @@ class ChangeFollower:
         """Index changed documents, in one task per session: a busy session must not delay the others."""
         stale, self._stale = self._stale, set()
         for location in stale:
-            spawn_guarded(f"indexing {location}", partial(self._refresh, location))
+            self._index(location)
+
+    def _index(self, location: Location) -> None:
+        spawn_guarded(f"indexing {location}", partial(self._refresh, location))
 
     async def _refresh(self, location: Location) -> None:
         try:
             await self._threads.run(lambda: self._tree.store.names.refresh(location), location)
         except Busy:
-            self._stale.add(location)
+            await trio.sleep(REPEAT_S)
+            self._index(location)
         except (StoreError, OSError) as error:
             log.warning("%s: a change on disk is not indexed yet: %s", location, error)

@@ -8,17 +8,29 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from typing import NamedTuple
 
 from fusefs.requests.files import Files, require_writable
 from fusefs.requests.kernel_cache import invalidate_later
 from fusefs.tree.nodes import Invalidation, Node
 from fusefs.tree.processes import Process
 from store import layout
-from store.commit.write_request import OnConflict
+from store.commit.write_request import CommitResult, OnConflict, Writer
 from store.disk.file import Stamp
 from store.errors import AlreadyExists, Busy, Generated, NotFound
 from store.namespace.moves import RenameRequest
 from store.path_kinds import CHECKED, PathInfo, PathKind, classify_path
+
+
+class _Renaming(NamedTuple):
+    """One rename, as a worker thread carries it out."""
+
+    source: PathInfo
+    target: PathInfo
+    node: Node | None  # of the source
+    caller: Process
+    writer: Writer | None  # of the source, if the target is a document
+    replace: bool
 
 
 class DirectoryEntries:
@@ -29,6 +41,7 @@ class DirectoryEntries:
         self.writers = files.writers
         self.threads = files.threads
         self.handles = files.handles
+        self.evidence = files.evidence
         self.moves = files.tree.store.moves
         self._on_conflict: OnConflict = "overwrite" if overwrite else "reject"
         self._read_only = read_only
@@ -70,7 +83,7 @@ class DirectoryEntries:
             parent.children[directory].invalidate_listing()
         return False
 
-    async def unlink(self, parent: Node, name: str, caller: int) -> None:
+    async def unlink(self, parent: Node, name: str, caller: Process) -> None:
         path_info = classify_path(parent.path_of(name))
         if self._is_reject(parent, name):
             self.names.rejects.remove(parent.path, name)
@@ -117,10 +130,12 @@ class DirectoryEntries:
             raise Busy(f"{source.path} is still being written; close it first")
         if pending is not None:
             await self.files.commit_pending(pending)
-        await self.threads.run(
-            partial(self._rename_on_disk, source, target, node, caller, replace=replace),
-            target.location or source.location,
-        )
+        process, before = _writer_of(node, caller, self.evidence.now)
+        writer = self.evidence.writer(process, target.path, before) if target.kind in CHECKED else None
+        renaming = _Renaming(source, target, node, caller, writer, replace)
+        result = await self.threads.run(partial(self._rename_on_disk, renaming), target.location or source.location)
+        if result is not None:
+            self._note_saved(process, target, result)
         if source.kind is target.kind is PathKind.ATTACHMENT:
             self.files.detach_writers(target.path)
             self.files.retarget_writers(source.path, new_parent, new_name)
@@ -132,24 +147,25 @@ class DirectoryEntries:
             self._renamed(node, new_parent, new_name, source, target)
         invalidate_later(self._sidecar_invalidations(new_parent, new_name, target))
 
-    def _rename_on_disk(
-        self, source: PathInfo, target: PathInfo, node: Node | None, caller: Process, *, replace: bool
-    ) -> None:
-        """Rename in a worker thread."""
+    def _rename_on_disk(self, renaming: _Renaming) -> CommitResult | None:
+        """Rename in a worker thread. Returns the result of a commit."""
+        source, target, caller = renaming.source, renaming.target, renaming.caller
         hidden = self.writers.hidden
         target_exists = self.names.stat(target.path) is not None and hidden.find(target.path, caller.pid) is None
-        if not replace and target_exists:
+        if not renaming.replace and target_exists:
             raise AlreadyExists(f"{target.path} exists")
         if source.kind in CHECKED and hidden.find(source.path, caller.pid) is not None:
             raise NotFound(f"{source.path} does not exist")
         if target.kind in CHECKED:
-            self._rename_onto_document(source, target, node, caller)
-        elif source.kind is PathKind.DOCUMENT:
+            return self._rename_onto_document(renaming)
+        if source.kind is PathKind.DOCUMENT:
             self._hide_or_remove(source, self.moves.copy_away(source, target), caller)
         else:
-            self.moves.move(source, target, replace=replace)
+            self.moves.move(source, target, replace=renaming.replace)
+        return None
 
-    def _rename_onto_document(self, source: PathInfo, target: PathInfo, node: Node | None, caller: Process) -> None:
+    def _rename_onto_document(self, renaming: _Renaming) -> CommitResult:
+        source, target, node, caller = renaming.source, renaming.target, renaming.node, renaming.caller
         hidden, info = self.writers.hidden.find(target.path, caller.pid), self.names.stat(source.path)
         request = RenameRequest(
             source,
@@ -160,20 +176,26 @@ class DirectoryEntries:
             removed=hidden.stamp if hidden is not None else None,
             unlinked_first=self.writers.hidden.was_deleted(target.path),
             has_set_times=node is not None and node.has_set_times,
+            writer=renaming.writer,
         )
         try:
-            self.moves.onto_document(request)
+            result = self.moves.onto_document(request)
         finally:
             self.writers.hidden.show(target.path, caller.pid)
         if source.can_be_hidden and info is not None:
-            self.writers.hidden.hide(source, info, caller.pid, was_deleted=False)
+            self.writers.hidden.hide(source, info, caller, was_deleted=False)
         else:
             self.names.remove_moved(source)
+        return result
+
+    def _note_saved(self, process: Process, target: PathInfo, result: CommitResult) -> None:
+        stamp = Stamp.of(result.info) if result.info is not None else None
+        self.evidence.note_saved(process, target.path, stamp, result.draft)
 
     def _hide_or_remove(self, source: PathInfo, info: os.stat_result, caller: Process) -> None:
         """Hide a session.json that was renamed away; remove a sidecar at once."""
         if source.can_be_hidden:
-            self.writers.hidden.hide(source, info, caller.pid, was_deleted=False)
+            self.writers.hidden.hide(source, info, caller, was_deleted=False)
         else:
             self.names.remove_file(source)
 
@@ -213,8 +235,13 @@ class DirectoryEntries:
         first, second = classify_path(a.path_of(a_name)), classify_path(b.path_of(b_name))
         if any(self.writers.hidden.find(p.path, caller.pid) is not None for p in (first, second)):
             raise NotFound(f"{first.path} or {second.path} does not exist")
-        exchange = partial(self.moves.exchange, first, second, self._on_conflict)
-        await self.threads.run(exchange, second.location or first.location)
+        document, (parent, name) = (first, other) if first.kind in CHECKED else (second, one)
+        process, before = _writer_of(parent.children.get(name), caller, self.evidence.now)
+        writer = self.evidence.writer(process, document.path, before)
+        exchange = partial(self.moves.exchange, first, second, self._on_conflict, writer)
+        result = await self.threads.run(exchange, second.location or first.location)
+        if result is not None:
+            self._note_saved(process, document, result)
         for parent, name in (one, other):
             self._detach(parent, name)
         invalidate_later([Invalidation(a.inode, os.fsencode(a_name)), Invalidation(b.inode, os.fsencode(b_name))])
@@ -227,3 +254,8 @@ class DirectoryEntries:
         for parent, name in (old, new):
             self._detach(parent, name)
         invalidate_later([Invalidation(parent.inode, os.fsencode(name)) for parent, name in (old, new)])
+
+
+def _writer_of(node: Node | None, caller: Process, now: int) -> tuple[Process, int]:
+    """The process that wrote a file last, and up to which event what it did counts; else the caller."""
+    return node.written_by if node is not None and node.written_by is not None else (caller, now)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from fusefs.requests.kernel_cache import invalidate
 from fusefs.requests.threads import Threads
 from fusefs.switches import enabled
+from fusefs.tree.evidence import Evidence
 from fusefs.tree.handles import BufferHandle, DataHandle, FileHandle, Handle, Handles
 from fusefs.tree.nodes import Invalidation, Node, RetryLookup
 from fusefs.tree.pending_opens import PendingOpens
@@ -29,6 +30,7 @@ from store import layout
 from store.commit.write_request import OnConflict
 from store.disk.file import Stamp
 from store.errors import Conflict, Generated, InvalidContent
+from store.history.authors import acting_as
 from store.path_kinds import CHECKED, VERSIONED, PathKind, classify_path
 
 WRITING = os.O_WRONLY | os.O_RDWR
@@ -55,6 +57,7 @@ class Files:
         self.threads = threads
         self.handles = Handles()
         self.pending_opens = PendingOpens()
+        self.evidence = Evidence()
         self._on_conflict: OnConflict = "overwrite" if overwrite else "reject"
 
     # -- opening -----------------------------------------------------------------------------------------
@@ -64,12 +67,12 @@ class Files:
             return await self._open_virtual(node)
         if node.buffer is not None:
             self.pending_opens.claimed(pid, node)
-            return self._open_buffer(node, flags)
+            return self._open_buffer(node, flags, process)
         if node.is_version:
             if flags & WRITING:
                 return self._redirect_to_private_node(node, flags, pid, process)
             return self._open_version(node, pid, process)
-        return self._open_plain(node, flags)
+        return self._open_plain(node, flags, process)
 
     async def _open_virtual(self, node: Node) -> OpenReply:
         assert isinstance(node.item, VirtualFile)
@@ -93,15 +96,18 @@ class Files:
         reserved = self.pending_opens.reserved_for(pid, node.parent, node.name)
         if reserved is not None:  # reopened without a lookup, through /proc/self/fd
             self.pending_opens.claimed(pid, reserved)
-            return self._open_buffer(reserved, flags)
+            return self._open_buffer(reserved, flags, process)
         shown = number_for(node, process, self.handles.older_readers(node))
         private = self.tree.make_private(node.parent, node.name, node.info, process, shown)
         self.pending_opens.reserve(pid, node.parent, node.name, private)
         raise RetryLookup(f"{node.path} is written through a private node")
 
-    def _open_buffer(self, node: Node, flags: int) -> OpenReply:
+    def _open_buffer(self, node: Node, flags: int, process: Process) -> OpenReply:
         buffer = node.buffer
         assert buffer is not None
+        if flags & os.O_ACCMODE == os.O_RDWR and buffer.path_info.kind in CHECKED:
+            self.evidence.note_opened(process, buffer.path_info.path, buffer.base_stamp)
+        buffer.process, buffer.opened_at = process, self.evidence.now
         buffer.writers += 1
         self.writers.begin(buffer.path_info.path)
         if flags & os.O_TRUNC:
@@ -116,7 +122,9 @@ class Files:
         if fd is None:
             self.pending_opens.expect_reader(pid, node)
             raise RetryLookup(f"{node.path} was replaced since it was looked up")
-        handle = FileHandle(node, fd, reader=process, path=node.path)
+        if node.info is not None and node.disk_path.kind in CHECKED:
+            self.evidence.note_opened(process, node.path, Stamp.of(node.info))
+        handle = FileHandle(node, fd, process=process, path=node.path)
         return OpenReply(self.handles.add(handle), keep_cache=_KEEP_PAGES)
 
     def open_exact_version(self, node: Node) -> int | None:
@@ -131,7 +139,7 @@ class Files:
         os.close(fd)
         return None
 
-    def _open_plain(self, node: Node, flags: int) -> OpenReply:
+    def _open_plain(self, node: Node, flags: int, process: Process) -> OpenReply:
         try:
             fd = self.names.open(node.disk_path, flags & _OPEN_FLAGS & ~os.O_TRUNC)
         except FileNotFoundError:
@@ -142,8 +150,8 @@ class Files:
             raise RetryLookup(f"{node.path} was replaced by another file")
         if flags & os.O_TRUNC:
             os.ftruncate(fd, 0)
-            self._note_created(node)
-        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
+            self._note_created(node, process)
+        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND), process=process)
         return OpenReply(self.handles.add(handle), direct_io=node.disk_path.kind is PathKind.LOG)
 
     def create(self, parent: Node, name: str, mode: int, flags: int, process: Process) -> tuple[OpenReply, Node]:
@@ -155,7 +163,7 @@ class Files:
             node = self.tree.make_private(parent, name, committed, process, shown)
             assert node.buffer is not None
             node.buffer.mode = mode if info is None else None
-            opened = self._open_buffer(node, flags)
+            opened = self._open_buffer(node, flags, process)
             node.buffer.truncate(0)
             if path_info.kind is PathKind.ATTACHMENT and info is None:
                 self.writers.add_pending(path_info.path, node)
@@ -165,13 +173,14 @@ class Files:
         fd = self.names.open(path_info, flags & (_OPEN_FLAGS | os.O_EXCL) | os.O_CREAT, mode)
         parent.invalidate_listing()
         node = self.tree.lookup(parent, name, process.pid)
-        self._note_created(node)
-        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND))
+        self._note_created(node, process)
+        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND), process=process)
         return OpenReply(self.handles.add(handle), direct_io=path_info.kind is PathKind.LOG), node
 
-    def _note_created(self, node: Node) -> None:
+    def _note_created(self, node: Node, process: Process) -> None:
         """The file's content starts now: its writer may have read the documents that exist now."""
         assert node.parent is not None
+        node.written_by = process, self.evidence.now
         node.created_ns, node.seen_at_create = time.time_ns(), self._documents_in(node.parent)
 
     def _documents_in(self, directory: Node) -> dict[str, Stamp | None]:
@@ -203,6 +212,7 @@ class Files:
         if buffer is None:
             if isinstance(handle, FileHandle) and handle.has_written:
                 node.set_stat(os.fstat(handle.fd))  # our own write is not a change made elsewhere
+                node.written_by = handle.process, self.evidence.now
             return
         if isinstance(handle, BufferHandle) and handle.is_reader:
             return
@@ -238,10 +248,13 @@ class Files:
                 location = buffer.path_info.location
                 async with self.threads.queued(location):
                     if location == buffer.path_info.location and buffer.is_dirty:
-                        await self._commit_now(buffer)
+                        with acting_as(buffer.process.author):
+                            await self._commit_now(buffer)
 
     async def _commit_now(self, buffer: WriteBuffer) -> None:
-        request = buffer.begin_commit(self._on_conflict)
+        path, process = buffer.path_info.path, buffer.process
+        writer = self.evidence.writer(process, path, buffer.opened_at, is_truncated=buffer.is_truncated)
+        request = buffer.begin_commit(self._on_conflict, writer)
         try:
             result = await self.threads.run(partial(self.names.commit, request))
         except (InvalidContent, Conflict):
@@ -251,6 +264,9 @@ class Files:
             buffer.failed(error)
             raise
         buffer.committed(request, result)
+        if request.content is not None and buffer.path_info.kind in CHECKED:
+            self.evidence.note_saved(process, path, buffer.base_stamp, result.draft)
+            buffer.opened_at = self.evidence.now
 
     async def _invalidate_name(self, directory: Node, name: str) -> None:
         """Invalidate a committed name and its sidecar: the next lookup finds the new version.
@@ -315,12 +331,12 @@ class Files:
 
     # -- sizes -------------------------------------------------------------------------------------------
 
-    async def resize(self, node: Node, size: int, number: int | None) -> None:
+    async def resize(self, node: Node, size: int, number: int | None, process: Process) -> None:
         """Truncate. On a write buffer it takes effect at the flush; by path it commits at once."""
         if node.buffer is not None:
             node.buffer.truncate(size)
         elif node.is_version:
-            await self._truncate_version(node, size)
+            await self._truncate_version(node, size, process)
         else:
             handle = self.handles.get(number) if number is not None else None
             if isinstance(handle, FileHandle):
@@ -332,16 +348,18 @@ class Files:
                 finally:
                     os.close(fd)
             if size == 0 and node.parent is not None:
-                self._note_created(node)
+                self._note_created(node, process)
 
-    async def _truncate_version(self, node: Node, size: int) -> None:
+    async def _truncate_version(self, node: Node, size: int, process: Process) -> None:
         """Commit a truncated version as a new node. Readers keep the old one."""
         path_info = node.disk_path
         assert path_info.location is not None
         assert node.parent is not None
         base = self.names.version(path_info) if path_info.kind in CHECKED else None
+        writer = self.evidence.writer(process, path_info.path, self.evidence.now, is_truncated=False)
         await self.threads.run(
-            partial(self.names.truncate, path_info, size, base=base, on_conflict=self._on_conflict), path_info.location
+            partial(self.names.truncate, path_info, size, base=base, on_conflict=self._on_conflict, writer=writer),
+            path_info.location,
         )
         node.parent.invalidate_listing()
         await self._invalidate_name(node.parent, node.name)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
 
 from fusefs.requests.attributes import absent, attributes, attributes_with_number
-from fusefs.requests.callers import Callers
+from fusefs.requests.callers import Callers, is_running
 from fusefs.requests.change_follower import ChangeFollower
 from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.requests.directory_entries import DirectoryEntries
@@ -27,6 +28,7 @@ from fusefs.requests.timings import Timings
 from fusefs.tree.directory_watches import DirectoryWatches
 from fusefs.tree.hidden_names import EVERYBODY, HIDDEN_S, HiddenName
 from fusefs.tree.nodes import Listing, Node
+from fusefs.tree.processes import Process
 from fusefs.tree.shown_numbers import number_for
 from fusefs.tree.tree import Tree
 from fusefs.tree.writers import Writers
@@ -35,6 +37,7 @@ from store import Store, layout
 from store.disk.file import Stamp, storable_mode
 from store.disk.rejects import is_reject
 from store.errors import InvalidContent, NotFound, Problem, Protected, StoreError
+from store.history.authors import acting_as
 from store.namespace.reader import Reader
 from store.path_kinds import PathKind, classify_path
 
@@ -131,6 +134,13 @@ class Operations(pyfuse3.Operations):
     def _viewer(self, ctx: RequestContext) -> int:
         """The process from which names may be hidden. Most of the time no name is."""
         return self.callers.find(ctx.pid, ctx.uid).pid if self.writers.hidden else EVERYBODY
+
+    @contextmanager
+    def _acting(self, ctx: RequestContext) -> Iterator[Process]:
+        """The calling process, as the author of all commits in this block, also in worker threads."""
+        process = self.callers.read(ctx.pid, ctx.uid)
+        with acting_as(process.author):
+            yield process
 
     def _can_cache_negative(self, parent: Node, name: str) -> bool:
         """Whether the creation of this name is always noticed. Only foreign files: others can appear by a commit."""
@@ -235,15 +245,18 @@ class Operations(pyfuse3.Operations):
 
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
         parent, text = self.entries.writable_parent(parent_inode, name)
-        return self._entry(await self.entries.make_dir(parent, text, mode & ~ctx.umask))
+        with self._acting(ctx):
+            return self._entry(await self.entries.make_dir(parent, text, mode & ~ctx.umask))
 
     async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         parent, text = self.entries.writable_parent(parent_inode, name)
-        await self.entries.remove_dir(parent, text, self.callers.read(ctx.pid, ctx.uid).pid)
+        with self._acting(ctx) as caller:
+            await self.entries.remove_dir(parent, text, caller.pid)
 
     async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         parent, text = self.entries.writable_parent(parent_inode, name)
-        await self.entries.unlink(parent, text, self.callers.read(ctx.pid, ctx.uid).pid)
+        with self._acting(ctx) as caller:
+            await self.entries.unlink(parent, text, caller)
 
     async def rename(
         self,
@@ -256,15 +269,16 @@ class Operations(pyfuse3.Operations):
     ) -> None:
         old, new = self._nodes.get(parent_inode_old), self._nodes.get(parent_inode_new)
         if old.is_generated and new.is_generated and not flags & pyfuse3.RENAME_EXCHANGE:  # mv asks for NOREPLACE
-            await self.entries.move_item((old, os.fsdecode(name_old)), (new, os.fsdecode(name_new)))
+            with self._acting(ctx):
+                await self.entries.move_item((old, os.fsdecode(name_old)), (new, os.fsdecode(name_new)))
             return
         source = self.entries.writable_parent(parent_inode_old, name_old)
         target = self.entries.writable_parent(parent_inode_new, name_new)
-        caller = self.callers.read(ctx.pid, ctx.uid)
-        if flags & pyfuse3.RENAME_EXCHANGE:
-            await self.entries.exchange(source, target, caller)
-        else:
-            await self.entries.rename(source, target, caller, replace=not flags & pyfuse3.RENAME_NOREPLACE)
+        with self._acting(ctx) as caller:
+            if flags & pyfuse3.RENAME_EXCHANGE:
+                await self.entries.exchange(source, target, caller)
+            else:
+                await self.entries.rename(source, target, caller, replace=not flags & pyfuse3.RENAME_NOREPLACE)
 
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
         parent, text = self.entries.writable_parent(parent_inode, name)
@@ -321,7 +335,8 @@ class Operations(pyfuse3.Operations):
             raise InvalidContent(node.path, Problem("the write before this was rejected; attributes were not changed"))
         owner = _new_owner(node, attr, fields, ctx.uid)
         if fields.update_size:
-            await self.files.resize(node, attr.st_size, fh)
+            with self._acting(ctx) as caller:
+                await self.files.resize(node, attr.st_size, fh, caller)
         mode = storable_mode(attr.st_mode, node.info) if fields.update_mode else None
         mtime_ns = attr.st_mtime_ns if fields.update_mtime else None
         if node.buffer is not None:
@@ -383,6 +398,7 @@ class Operations(pyfuse3.Operations):
     async def expire_hidden(self) -> None:
         """Delete names hidden for ten seconds without a replacement. A pinned session is shown again."""
         self.tree.shown_numbers.expire()
+        self.files.evidence.sweep(is_running)
         for node in self.files.pending_opens.expire():
             self._nodes.drop_unused(node)
         for hidden in self.writers.overdue():
@@ -399,7 +415,8 @@ class Operations(pyfuse3.Operations):
             return  # replaced while this waited for the session
         info = self.store.names.stat(hidden.path_info.path)
         if info is not None and Stamp.of(info) == hidden.stamp:
-            self.store.names.remove_file(hidden.path_info)
+            with acting_as(hidden.taker.author):
+                self.store.names.remove_file(hidden.path_info)
 
     def _invalidate_listing(self, path: str) -> None:
         node: Node | None = self.tree.root

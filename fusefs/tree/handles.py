@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fusefs.tree.nodes import Listing, Node
-from fusefs.tree.processes import Process
+from fusefs.tree.processes import UNKNOWN, Process
 
 
 class Handle(Protocol):
@@ -27,8 +27,8 @@ class FileHandle:
     fd: int
     appends: bool = False
     has_written: bool = False
-    reader: Process | None = None  # the process that opened a version to read
-    path: str = ""  # of the version when it was opened
+    process: Process = UNKNOWN  # that opened it
+    path: str = ""  # of a version, when it was opened
 
     def read(self, offset: int, size: int) -> bytes:
         return os.pread(self.fd, size, offset)
@@ -104,7 +104,7 @@ class Handles:
     def older_readers(self, node: Node) -> list[Process]:
         """Processes that have another version of the node's document open."""
         handles = [h for h in self._open.values() if isinstance(h, FileHandle) and h.path == node.path]
-        return [h.reader for h in handles if h.reader is not None and h.node is not node]
+        return [h.process for h in handles if h.node is not node]
 
     def buffered(self, path: str) -> list[Node]:
         """Private nodes with an open handle for this path."""

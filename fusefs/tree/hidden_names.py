@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 
+from fusefs.tree.processes import Process
 from store.disk.file import Stamp
 from store.path_kinds import PathInfo, classify_path
 
@@ -32,7 +33,12 @@ class HiddenName:
     was_deleted: bool
     stamp: Stamp | None  # of the version that was hidden: expiry deletes no other version
     since: float
-    hidden_from: int  # pid of a process, or EVERYBODY
+    taker: Process  # that removed it
+
+    @property
+    def hidden_from(self) -> int:
+        """The pid of a process, or EVERYBODY."""
+        return EVERYBODY if self.was_deleted else self.taker.pid
 
 
 class HiddenNames:
@@ -48,11 +54,9 @@ class HiddenNames:
         """Whether the name is hidden from any process: the kernel must not cache it."""
         return path in self._by_path
 
-    def hide(self, path_info: PathInfo, info: os.stat_result, taker: int, *, was_deleted: bool) -> None:
+    def hide(self, path_info: PathInfo, info: os.stat_result, taker: Process, *, was_deleted: bool) -> None:
         """Hide a name that the process `taker` removed."""
-        hidden_from = EVERYBODY if was_deleted else taker
-        name = HiddenName(path_info, was_deleted, Stamp.of(info), time.monotonic(), hidden_from)
-        self._add(name)
+        self._add(HiddenName(path_info, was_deleted, Stamp.of(info), time.monotonic(), taker))
 
     def _add(self, name: HiddenName) -> None:
         self._by_path.setdefault(name.path_info.path, {})[name.hidden_from] = name

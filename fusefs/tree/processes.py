@@ -26,3 +26,6 @@ class Process:
     @property
     def author(self) -> Author:
         return Author("mount", self.program, self.pid, self.uid)
+
+
+UNKNOWN = Process()

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from fusefs.tree.processes import Process
+from fusefs.tree.processes import UNKNOWN, Process
 from store import Store, layout
-from store.commit.write_request import CommitResult, OnConflict, UnfinishedCommit, WriteRequest
+from store.commit.write_request import CommitResult, OnConflict, UnfinishedCommit, Writer, WriteRequest
 from store.disk.file import Stamp, Temp
 from store.disk.file_io import iter_chunks, write_all
 from store.index.catalog import Version
@@ -40,7 +40,9 @@ class WriteBuffer:
     writers: int = 0  # open handles
     awaited: bool = False  # its writer was sent back for another lookup
     opener: int = 0  # the thread that opened it last
-    process: Process = field(default_factory=Process)  # the process of its writer
+    process: Process = UNKNOWN  # that opened it
+    opened_at: int = 0  # number of the event (evidence): what the process does later does not count
+    is_truncated: bool = False  # its bytes did not start as those of `base`
     is_detached: bool = False  # its name was removed: nothing written now can be committed
     written: bool = False  # since the last commit or truncation
     is_emptied: bool = False  # truncated to 0 bytes and not written since
@@ -93,6 +95,7 @@ class WriteBuffer:
         self.failure = self.failure if size else None
         self.is_rejected = False
         self.is_emptied = size == 0
+        self.is_truncated = self.is_truncated or size == 0
         self.written = size > 0  # after truncation to 0 the content is still to come
 
     def read(self, offset: int, size: int) -> bytes:
@@ -105,8 +108,9 @@ class WriteBuffer:
 
     @property
     def size(self) -> int:
-        if self.temp is not None and not self.is_rejected:
-            return os.fstat(self.temp.fd).st_size
+        fd = self.temp.fd if self.temp is not None else self.version_fd
+        if fd >= 0 and not self.is_rejected:
+            return os.fstat(fd).st_size
         return self.info.st_size if self.info is not None else 0
 
     # -- committing --------------------------------------------------------------------------------------
@@ -121,7 +125,14 @@ class WriteBuffer:
         if self.is_emptied and self.path_info.kind in MAY_BE_EMPTY and (at_end or self.info is None):
             self.written = True
 
-    def begin_commit(self, on_conflict: OnConflict) -> WriteRequest:
+    @property
+    def base_stamp(self) -> Stamp | None:
+        """The version of this document that was opened."""
+        if self.base is None:
+            return None
+        return self.base.side if self._is_sidecar else self.base.main
+
+    def begin_commit(self, on_conflict: OnConflict, writer: Writer | None = None) -> WriteRequest:
         """Describe the commit of the current content. Later writes go to a copy."""
         if self.failure is not None and self.written:
             raise self.failure
@@ -135,6 +146,7 @@ class WriteBuffer:
             mode=self.mode,
             mtime_ns=self.mtime_ns,
             owner=self.owner,
+            writer=writer,
         )
 
     def committed(self, request: WriteRequest, result: CommitResult) -> None:
@@ -143,22 +155,33 @@ class WriteBuffer:
             self._drop_committed()
             if self.path_info.kind in CHECKED:
                 self.base = self._version_of(result.info)
+            # Of a merged save the handle keeps the text as typed, which is no version.
+            self.is_truncated = result.draft is not None
         if (self.mode, self.mtime_ns, self.owner) == (request.mode, request.mtime_ns, request.owner):
             self.mode = self.mtime_ns = self.owner = None
         self.info = result.info
 
     def _drop_committed(self) -> None:
         done, self.in_commit = self.in_commit, None
-        if self.temp == done:
-            self.discard()
-            self.written = self.is_emptied = False
+        if done is not None and self.temp == done:
+            self._read_on(done)
         elif done is not None:
             self._drop(done)
 
+    def _read_on(self, done: Temp) -> None:
+        """Continue with the bytes that were typed: the committed file, or a draft if a merge stored others."""
+        self.discard(keep=done)
+        self.version_fd = done.fd
+        self.store.names.drop_write_buffer(done.path)  # there is still one if the commit did not use it
+        self.written = self.is_emptied = False
+
     def _version_of(self, info: os.stat_result | None) -> Version:
         stamp = Stamp.of(info) if info is not None else None
-        is_sidecar = self.path_info.kind is PathKind.DOCUMENT and self.path_info.name == layout.RUNTIME
-        return Version(None, stamp) if is_sidecar else Version(stamp, None)
+        return Version(None, stamp) if self._is_sidecar else Version(stamp, None)
+
+    @property
+    def _is_sidecar(self) -> bool:
+        return self.path_info.kind is PathKind.DOCUMENT and self.path_info.name == layout.RUNTIME
 
     def rejected(self) -> None:
         """The commit did not use the file: keep it, the writer may correct it and retry."""
@@ -198,14 +221,14 @@ class WriteBuffer:
         self.info = self.store.names.stat(self.path_info.path)
         self.is_rejected = self.info is not None
 
-    def discard(self) -> None:
-        """Drop the uncommitted bytes."""
+    def discard(self, keep: Temp | None = None) -> None:
+        """Drop the uncommitted bytes, except those of `keep`."""
         self.failure = None
         if self.version_fd >= 0:
             os.close(self.version_fd)
             self.version_fd = -1
         temp, self.temp = self.temp, None
-        if temp is not None and temp != self.in_commit:
+        if temp is not None and temp not in (self.in_commit, keep):
             self._drop(temp)
 
     def _drop(self, temp: Temp) -> None:

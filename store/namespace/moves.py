@@ -208,20 +208,24 @@ class Moves:
         self.names.write_copy(target, data, info)
         return info
 
-    def exchange(self, one: PathInfo, other: PathInfo, on_conflict: OnConflict = "reject") -> None:
+    def exchange(
+        self, one: PathInfo, other: PathInfo, on_conflict: OnConflict = "reject", writer: Writer | None = None
+    ) -> CommitResult | None:
         """Exchange two files.
 
-        Of a document and a foreign file, the file's bytes are committed first.
+        Of a document and a foreign file, the file's bytes are committed first. Returns the result.
         """
         if one.kind in CHECKED and other.kind in CHECKED:
             raise Protected(f"{one.path}, {other.path}: cannot exchange two session documents")
         if one.kind in CHECKED or other.kind in CHECKED:
             document, file = (one, other) if one.kind in CHECKED else (other, one)
-            self._exchange_document(document, file, on_conflict)
-        else:
-            self._exchange_files(one, other)
+            return self._exchange_document(document, file, on_conflict, writer)
+        self._exchange_files(one, other)
+        return None
 
-    def _exchange_document(self, document: PathInfo, file: PathInfo, on_conflict: OnConflict) -> None:
+    def _exchange_document(
+        self, document: PathInfo, file: PathInfo, on_conflict: OnConflict, writer: Writer | None
+    ) -> CommitResult:
         names = self.names
         base = names.version(document)  # first: a version committed from here on is a conflict
         was, old, new = names.stat(document.path), names.read(document), names.read(file)
@@ -232,11 +236,12 @@ class Moves:
         kept = file._replace(path=f"{file.directory}/.{file.name}.old", name=f".{file.name}.old")
         names.write_copy(kept, old, was)  # first: the old version always has a name
         try:
-            names.commit(WriteRequest(document, new, base, on_conflict))
+            result = names.commit(WriteRequest(document, new, base, on_conflict, writer=writer))
         except BaseException:  # also an interrupt
             names.remove_file(kept, keep=False)
             raise
         self.move(kept, file)
+        return result
 
     def _exchange_files(self, one: PathInfo, other: PathInfo) -> None:
         """Exchange two foreign files or attachments, in one step."""

@@ -20,7 +20,7 @@ from store import layout
 from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.to_trash import to_trash
-from store.commit.write_request import CommitResult, OnConflict, PutResult, WriteRequest
+from store.commit.write_request import CommitResult, OnConflict, PutResult, Writer, WriteRequest
 from store.disk.file import DirEntry, NewFile, Temp, storable_mode
 from store.disk.file_io import iter_chunks, write_all
 from store.disk.rejects import Rejects
@@ -191,7 +191,15 @@ class Namespace:
         times = None if mtime_ns is None else (mtime_ns, mtime_ns)
         self.set_attributes(request.target, mode=request.mode, times_ns=times, owner=request.owner)
 
-    def truncate(self, place: PathInfo, size: int, *, base: Version | None, on_conflict: OnConflict) -> None:
+    def truncate(
+        self,
+        place: PathInfo,
+        size: int,
+        *,
+        base: Version | None,
+        on_conflict: OnConflict,
+        writer: Writer | None = None,
+    ) -> None:
         """Change the size of a file in one commit, for truncate(2) on a path."""
         temp = self.new_write_buffer()
         try:
@@ -201,7 +209,7 @@ class Namespace:
             finally:
                 os.close(old)
             os.ftruncate(temp.fd, size)
-            self.commit(WriteRequest(place, temp, base, on_conflict))
+            self.commit(WriteRequest(place, temp, base, on_conflict, writer=writer))
         finally:
             os.close(temp.fd)
             self.drop_write_buffer(temp.path)

@@ -118,8 +118,8 @@ class HandlerMount:
     async def rmdir(self, path: str) -> None:
         await self.operations.rmdir(*await self.split(path), caller(WRITER))
 
-    async def rename(self, old: str, new: str, flags: int = 0) -> None:
-        await self.operations.rename(*await self.split(old), *await self.split(new), flags, caller(WRITER))
+    async def rename(self, old: str, new: str, flags: int = 0, pid: int = WRITER) -> None:
+        await self.operations.rename(*await self.split(old), *await self.split(new), flags, caller(pid))
 
     async def names(self, path: str) -> list[str]:
         fh = await self.operations.opendir(await self.inode(path), caller(READER))

@@ -11,7 +11,7 @@ import pyfuse3
 import pytest
 
 from fusefs.requests.cpu_affinity import CpuFollower
-from fusefs.requests.directory_entries import DirectoryEntries
+from fusefs.requests.directory_entries import DirectoryEntries, _Renaming
 from fusefs.requests.files import Files
 from fusefs.requests.threads import Threads
 from fusefs.tree.directory_watches import DirectoryWatches
@@ -62,7 +62,7 @@ def test_version_committed_within_one_clock_tick_is_not_overwritten(
     try:
         entries = DirectoryEntries(files, overwrite=False, read_only=False)
         with pytest.raises(Conflict):
-            entries._rename_on_disk(draft, document, node, Process(), replace=True)
+            entries._rename_on_disk(_Renaming(draft, document, node, Process(), None, True))
     finally:
         files.handles.close_all()
         watches.close()

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from fusefs.tree.hidden_names import EVERYBODY, HiddenNames
+from fusefs.tree.processes import Process
 from store.path_kinds import classify_path
 
 DOCUMENT = "sessions/s/session.json"
@@ -31,7 +32,7 @@ def info(tmp_path: Path) -> os.stat_result:
 def hide(
     names: HiddenNames, info: os.stat_result, path: str = DOCUMENT, taker: int = VIM, *, was_deleted: bool = True
 ) -> None:
-    names.hide(classify_path(path), info, taker, was_deleted=was_deleted)
+    names.hide(classify_path(path), info, Process(taker), was_deleted=was_deleted)
 
 
 def test_rename_hides_a_name_from_its_taker_and_unlink_from_everybody(info: os.stat_result) -> None:

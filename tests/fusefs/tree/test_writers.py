@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fusefs.tree.processes import Process
 from fusefs.tree.writers import REJECTED_S, Writers
 from store.path_kinds import classify_path
 
@@ -52,7 +53,7 @@ def test_rejection_is_remembered_per_thread_for_ten_seconds(clock: list[float]) 
 def test_hidden_name_is_not_cached(info: os.stat_result) -> None:
     """One process sees it and another does not, so the kernel must ask each time."""
     writers = Writers()
-    writers.hidden.hide(classify_path(DOCUMENT), info, 7, was_deleted=False)
+    writers.hidden.hide(classify_path(DOCUMENT), info, Process(7), was_deleted=False)
     assert writers.is_being_written(DOCUMENT)
     writers.hidden.show(DOCUMENT, 7)
     assert not writers.is_being_written(DOCUMENT)

@@ -1,0 +1,126 @@
+"""Evidence: what counts for a handle, whose it is, and how long it is kept."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fusefs.tree import evidence
+from fusefs.tree.evidence import Evidence
+from fusefs.tree.processes import UNKNOWN, Process
+from store.disk.file import Stamp
+
+PATH = "sessions/s/session.json"
+VIM = Process(10, 1, "vim", 1000, session_id=5, parent=6)
+JQ = Process(11, 1, "jq", 1000, session_id=5, parent=6)
+MV = Process(12, 1, "mv", 1000, session_id=5, parent=6)
+STRANGER = Process(13, 1, "sed", 1000, session_id=7, parent=6)
+
+
+def stamp(number: int) -> Stamp:
+    return Stamp(number, 1, 1, 1)
+
+
+@pytest.fixture
+def known() -> Evidence:
+    return Evidence()
+
+
+def test_all_opened_versions_count_until_the_first_save(known: Evidence) -> None:
+    for number in (1, 2, 2, 3):
+        known.note_opened(VIM, PATH, stamp(number))
+    writer = known.writer(VIM, PATH, known.now)
+    assert writer.opened == (stamp(1), stamp(2), stamp(3))
+    assert (writer.saved, writer.last_draft, writer.process) == (None, None, (10, 1))
+    assert str(writer.author) == "mount: vim (10)"
+
+
+def test_own_save_replaces_what_was_opened_before(known: Evidence) -> None:
+    """As a version if it was stored as typed; as a draft if it was merged."""
+    known.note_opened(VIM, PATH, stamp(1))
+    known.note_saved(VIM, PATH, stamp(2), None)
+    known.note_opened(VIM, PATH, stamp(5))
+    writer = known.writer(VIM, PATH, known.now)
+    assert (writer.opened, writer.saved) == ((stamp(2), stamp(5)), stamp(2))
+    known.note_saved(VIM, PATH, stamp(6), 77)
+    writer = known.writer(VIM, PATH, known.now)
+    assert (writer.opened, writer.saved, writer.last_draft) == ((), None, 77)
+
+
+def test_events_after_the_handle_was_opened_do_not_count(known: Evidence) -> None:
+    """Neither a newer version that the process reads, nor a save through another handle."""
+    known.note_opened(VIM, PATH, stamp(1))
+    opened_at = known.now
+    known.note_opened(VIM, PATH, stamp(2))
+    known.note_saved(VIM, PATH, stamp(3), None)
+    writer = known.writer(VIM, PATH, opened_at)
+    assert (writer.opened, writer.saved) == ((stamp(1),), None)
+
+
+def test_relatives_count_only_for_a_process_without_own_evidence(known: Evidence) -> None:
+    """In `jq . F > t && mv t F` mv has read nothing. A process of another terminal is no relative."""
+    known.note_opened(JQ, PATH, stamp(1))
+    known.note_opened(STRANGER, PATH, stamp(9))
+    known.note_opened(JQ, "sessions/s/runtime.json", stamp(8))
+    assert known.writer(MV, PATH, known.now).relatives == (stamp(1),)
+    assert known.writer(JQ, PATH, known.now).relatives == ()
+    assert known.writer(STRANGER, PATH, known.now).opened == (stamp(9),)
+
+
+def test_unknown_processes_leave_no_evidence(known: Evidence) -> None:
+    """All processes of other pid namespaces look alike."""
+    known.note_opened(UNKNOWN, PATH, stamp(1))
+    known.note_opened(Process(14), PATH, stamp(1))
+    writer = known.writer(UNKNOWN, PATH, known.now)
+    assert (writer.opened, writer.relatives, writer.process) == ((), (), None)
+    assert known.now == 0
+
+
+def test_ended_processes_are_forgotten_after_ten_minutes(known: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    known.note_opened(JQ, PATH, stamp(1))
+    known.note_opened(VIM, PATH, stamp(2))
+    known.sweep(lambda process: process is VIM)
+    now = start + evidence.ENDED_S - 1
+    known.sweep(lambda process: process is VIM)
+    assert known.writer(MV, PATH, known.now).relatives == (stamp(1), stamp(2))
+    now = start + evidence.ENDED_S + 1
+    known.sweep(lambda process: process is VIM)
+    assert known.writer(JQ, PATH, known.now).opened == ()
+    assert known.writer(MV, PATH, known.now).relatives == (), "too long ago, though vim still runs"
+    assert known.writer(VIM, PATH, known.now).opened == (stamp(2),)
+
+
+def test_every_process_is_checked_in_turn(known: Evidence) -> None:
+    processes = [Process(number, 1) for number in range(1, 201)]
+    for process in processes:
+        known.note_opened(process, PATH, stamp(1))
+    asked: set[int] = set()
+
+    def is_running(process: Process) -> bool:
+        asked.add(process.pid)
+        return True
+
+    for _ in range(4):
+        known.sweep(is_running)
+        time.sleep(0.002)
+    assert len(asked) == 200
+
+
+def test_memory_is_bounded(known: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+    """grep -r reads everything. What an editor has opened stays known."""
+    monkeypatch.setattr(evidence, "MAX_PROCESSES", 100)
+    grep = Process(20, 1)
+    known.note_opened(VIM, PATH, stamp(1))
+    for number in range(1000):
+        known.note_opened(grep, f"sessions/{number}/session.json", stamp(number))
+        known.note_opened(VIM, PATH, stamp(number))
+    assert len(known._known[20, 1].documents) == evidence.MAX_DOCUMENTS
+    opened = known.writer(VIM, PATH, known.now).opened
+    assert len(opened) <= evidence.MAX_EVENTS
+    assert (opened[0], opened[-1]) == (stamp(1), stamp(999))
+    for number in range(1000):
+        known.note_opened(Process(1000 + number, 1), PATH, stamp(1))
+    assert len(known._known) == 100
