@@ -6,7 +6,7 @@ Each group holds the open home and raises Closed once the store is closed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -18,10 +18,16 @@ from store.documents import attachment_names
 from store.history.versions import HistoryState, SavedVersion, Snapshot, VersionTexts, lineage_path
 from store.home.open_home import OpenHome, Progress
 from store.home.opening import migrate_sidecars
+from store.index.database import now_ns
 from store.layout import Location
+from store.model.session import Session
 from store.search.usage import Prices, Usage, gather
 from store.sessions.cleanup import CleanupMode, CleanupResult, Plan
 from store.sessions.prune import AutoPrune, Keep, PrunePlan, PruneResult
+from store.undo.difference import Difference
+from store.undo.past_tree import PastTree, check_snapshot_name
+from store.undo.undo_plan import UndoPlan, UndoRequest, UndoResult
+from store.undo.versions_spec import parse_moment
 from store.workspace.agent_records import BATCH, AgentPlan
 
 
@@ -126,6 +132,104 @@ class PastVersions:
     def read(self, version: SavedVersion) -> VersionTexts:
         """Return the texts of a version: session.json and runtime.json, or the one file."""
         return self._home.core.history.read(version)
+
+    # -- as people name them -----------------------------------------------------------------------
+
+    def resolve(self, text: str) -> tuple[str, str | None]:
+        """The path that `ID`, `ID@V` or `PATH@V` means, and V if there is one. NotFound, Ambiguous."""
+        return self._home.services.versions.split(text)
+
+    def get(self, path: str, version: str) -> SavedVersion:
+        """Return the version that a person means: a number, -1, 2h, 10:32, a date. NotFound says what is kept."""
+        return self._home.services.versions.get(path, version)
+
+    def get_newest(self, path: str) -> SavedVersion:
+        """Return the newest version. NotFound if nothing has been recorded."""
+        return self._home.services.versions.get_newest(path)
+
+    def newest(self, what: str | Location) -> SavedVersion | None:
+        """Return the newest version; None if nothing has been recorded."""
+        return self._home.core.history.newest(self.path_of(what))
+
+    def before(self, version: SavedVersion) -> SavedVersion | None:
+        """Return the version before one; None if it is the first or not kept any more."""
+        return self._home.services.versions.before(version)
+
+    def name_of(self, path: str) -> str:
+        """Return the name of a path for people: `root/child`, or the path of a file that is not a session's."""
+        return self._home.services.versions.name_of(path)
+
+    def children_of(self, root: str) -> list[str]:
+        """List the children of a root that have versions, in order."""
+        directory = f"{Location(root).dir}/{layout.CHILDREN}"
+        paths = self._home.core.history.paths_below(directory)
+        return [name for path in paths if "/" not in (name := path[len(directory) + 1 :])]
+
+    # -- differences -------------------------------------------------------------------------------
+
+    def diff(self, old: SavedVersion | None, new: SavedVersion) -> Difference:
+        """Compare two versions; `old` None compares with nothing."""
+        return self._home.services.versions.difference(old, new)
+
+    def summaries(self, versions: Sequence[SavedVersion]) -> list[str]:
+        """Say in a few words what each of some consecutive versions, newest first, changed."""
+        return self._home.services.versions.summaries(versions)
+
+    def load(self, version: SavedVersion) -> Session:
+        """Return the session of a version. It cannot be saved: `revert` brings a version back."""
+        return self._home.services.versions.load(version).session
+
+    def transcript(self, version: SavedVersion, message: int | None = None) -> str:
+        """Render the conversation of a version as Markdown, or one message of it."""
+        services = self._home.services
+        return services.transcripts.text_of(services.versions.load(version), message)
+
+    # -- going back --------------------------------------------------------------------------------
+
+    def revert(self, version: SavedVersion) -> bool:
+        """Bring a version back, as a new one; False if the present content is the same."""
+        return self._home.services.reverter.revert(version)
+
+    def plan_undo(
+        self,
+        *,
+        since: str,
+        until: str = "now",
+        by: str | None = None,
+        merge: bool = False,
+        names: Iterable[str] | None = None,
+    ) -> UndoPlan:
+        """Plan to take back the changes of a span of time; changes nothing.
+
+        `by` is a pattern for the author. `merge` takes changes out from between those of others.
+        """
+        now = now_ns()
+        begin, end = parse_moment(since, now).start_ns, parse_moment(until, now).end_ns
+        lookup = self._home.services.versions
+        paths = frozenset(map(lookup.path_of, names)) if names else None
+        return self._home.services.undoer.plan(UndoRequest(begin, end, by, paths, merge))
+
+    def undo(self, plan: UndoPlan, *, progress: Progress | None = None) -> UndoResult:
+        """Undo what a plan lists. Each item is decided again under its lock."""
+        return self._home.services.undoer.apply(plan, progress)
+
+    # -- moments -----------------------------------------------------------------------------------
+
+    def is_kept(self, at_ns: int) -> bool:
+        """Whether anything is known of a moment: not in the future, nor before the oldest version."""
+        return self._home.services.moments.is_kept(at_ns)
+
+    def tree_at(self, at_ns: int) -> PastTree:
+        """Return the files of the home at a moment."""
+        return self._home.services.moments.tree(at_ns)
+
+    def snapshot(self, name: str) -> Snapshot:
+        """Give this moment a name. AlreadyExists if it is in use."""
+        return self._home.core.history.add_snapshot(check_snapshot_name(name))
+
+    def delete_snapshot(self, name: str) -> None:
+        """Delete a name; its versions may then be thinned out. NotFound."""
+        self._home.core.history.delete_snapshot(name)
 
     def snapshots(self) -> list[Snapshot]:
         """List the snapshots, newest first."""

@@ -24,6 +24,8 @@ from store.errors import (
     StoreError,
     TooLarge,
 )
+from store.history.authors import Author
+from store.history.versions import HistoryState, SavedVersion, Snapshot, VersionTexts
 from store.index.catalog import Version
 from store.index.change_feed import Changes, Cursor, FeedChange
 from store.layout import Location
@@ -43,6 +45,9 @@ from store.sessions.logs import StepRange, TrajectoryStep
 from store.sessions.prune import AutoPrune, Keep, PrunePlan
 from store.store import Store
 from store.transfer.backup.restore import DamagedBackup
+from store.undo.difference import Difference
+from store.undo.past_tree import PastDir, PastFile, PastTree
+from store.undo.undo_plan import UndoItem, UndoPlan, UndoRefusal, UndoResult
 from store.workspace.mail_message import InboxMessage, SeenIds
 from store.workspace.mailbox import Delivered, Mailbox
 from store.workspace.project_records import ChildEntry, ChildFields, Extractor, ProjectSession, RootEntry, RootFields
@@ -55,6 +60,7 @@ __all__ = [
     "Ambiguous",
     "ArtifactSet",
     "Attachment",
+    "Author",
     "AutoPrune",
     "Backend",
     "BambooAtWork",
@@ -68,12 +74,14 @@ __all__ = [
     "Cursor",
     "DamagedBackup",
     "Delivered",
+    "Difference",
     "EmptyQuery",
     "Extractor",
     "FeedChange",
     "Finding",
     "Generated",
     "Health",
+    "HistoryState",
     "Hit",
     "InboxMessage",
     "IndexEntry",
@@ -89,6 +97,9 @@ __all__ = [
     "MustBeCopied",
     "NotEmpty",
     "NotFound",
+    "PastDir",
+    "PastFile",
+    "PastTree",
     "PendingQuestion",
     "Plan",
     "Problem",
@@ -100,9 +111,11 @@ __all__ = [
     "Report",
     "RootEntry",
     "RootFields",
+    "SavedVersion",
     "SeenIds",
     "Session",
     "SessionSummary",
+    "Snapshot",
     "State",
     "StepRange",
     "Store",
@@ -115,7 +128,12 @@ __all__ = [
     "ToolCall",
     "TraceEvent",
     "TrajectoryStep",
+    "UndoItem",
+    "UndoPlan",
+    "UndoRefusal",
+    "UndoResult",
     "VerificationCheck",
     "VerificationReport",
     "Version",
+    "VersionTexts",
 ]

@@ -48,7 +48,7 @@ SURFACE = {
         "search.usage",
     ],
     *["search.grep.grep", "sessions.deletions", "sessions.cleanup"],
-    *["workspace.agent_records", "workspace.projects", "workspace.state"],
+    *["undo.versions_spec", "workspace.agent_records", "workspace.projects", "workspace.state"],
     *["transfer.backup.backup", "transfer.backup.restore", "transfer.backup.tree"],
     *["transfer.formats.importer", "transfer.imports", "check.health"],
 }

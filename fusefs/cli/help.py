@@ -15,6 +15,7 @@ PANELS = {
     "Mount": ("mount", "umount", "status"),
     "Read and search": ("ls", "show", "tail", "search", "grep", "stats"),
     "Create and change": ("new", "append", "attach", "edit", "mv", "fork", "pin", "unpin"),
+    "See and take back changes": ("log", "diff", "revert", "undo", "snapshot", "history"),
     "Delete and restore": ("rm", "clear", "cleanup", "prune", "trash", "undelete"),
     "Import, export, backup": ("import", "export", "backup", "restore"),
     "Maintenance": ("check", "rebuild", "health", "schema", "help", "man"),

@@ -24,8 +24,12 @@ from fusefs.requests import request_loop
 from fusefs.requests.operations import Operations
 from fusefs.tree.hidden_names import HIDDEN_S
 from fusefs.views.base import View
+from fusefs.views.history import HistoryView
+from fusefs.views.page_cache import PageCache
+from fusefs.views.past import PastView
 from fusefs.views.search import SearchView
 from fusefs.views.session_views import ViewsOfSessions
+from fusefs.views.snapshots import SnapshotsView
 from fusefs.views.top_files import TopFiles
 from fusefs.views.transcripts import TranscriptsView
 from store import Store
@@ -187,9 +191,13 @@ def _mount(operations: Operations, options: MountOptions) -> None:
 
 def make_views(store: Store, stats: Callable[[], dict[str, object]]) -> dict[str, View]:
     """Views by name of their top directory; "" for the files at the top."""
+    past = PageCache()
     return {
         "": TopFiles(store, stats),
+        "at": PastView(store, past),
+        "history": HistoryView(store, past),
         "search": SearchView(store),
+        "snapshots": SnapshotsView(store),
         "transcripts": TranscriptsView(store),
         "views": ViewsOfSessions(store),
     }

@@ -7,16 +7,14 @@ descendants. If a root's id ends in `.md`, the name of its directory ends in `.d
 from __future__ import annotations
 
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 
 from fusefs.views.base import Item, View, VirtualDir, VirtualFile
+from fusefs.views.page_cache import CACHE_BYTES, PageCache
 from store import Location, Store, layout
 from store.search.transcripts import TranscriptInfo
 
 SUFFIX = ".md"
-CACHE_BYTES = 32 << 20  # of rendered text; a page is often read twice, by grep and then by the user
 
 _ENDS_LIKE_A_PAGE = re.compile(r"\.md(\.d)*\Z")
 
@@ -63,40 +61,7 @@ class TranscriptsView(View):
         )
 
     def _render(self, info: TranscriptInfo) -> bytes:
-        key = (info.location, info.digest)
-        data = self._cache.get(key)
-        if data is None:
-            data = self._transcripts.render(info)
-            self._cache.put(key, data)
-        return data
-
-
-class PageCache:
-    """The most recently rendered pages, up to a number of bytes. Thread-safe."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit = limit_bytes
-        self._size = 0
-        self._pages: OrderedDict[tuple[Location, str], bytes] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: tuple[Location, str]) -> bytes | None:
-        with self._lock:
-            data = self._pages.get(key)
-            if data is not None:
-                self._pages.move_to_end(key)
-            return data
-
-    def put(self, key: tuple[Location, str], data: bytes) -> None:
-        with self._lock:
-            self._size += len(data) - len(self._pages.pop(key, b""))
-            self._pages[key] = data
-            while self._size > self._limit:
-                self._size -= len(self._pages.popitem(last=False)[1])
-
-    @property
-    def size_bytes(self) -> int:
-        return self._size
+        return self._cache.rendered((info.location, info.digest), lambda: self._transcripts.render(info))
 
 
 def _folder_of(root: str) -> str:

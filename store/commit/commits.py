@@ -44,13 +44,15 @@ class Commits:
         request: WriteRequest | None = None,
         kept: Sequence[NewFile] = (),
         moves: Sequence[tuple[str, str]] = (),
+        label: str = "",
+        note: str = "",
     ) -> None:
         """Commit both documents, or only session.json if `side` is None.
 
         `record` is the merged session. Pass `row`, the session's row, if no message has changed:
         its message rows are then not touched. `request` describes the write of session.json. The
         sidecar is replaced first: a crash in between leaves a sidecar at least as new as the
-        messages.
+        messages. `label` and `note` describe the change in the history.
         """
         location = pair.location
         files = [*kept]
@@ -62,7 +64,8 @@ class Commits:
             files.append(NewFile(location.path(layout.SESSION), [main.raw], pair.main))
         adds_dirs = request is None or request.add_missing or pair.main is not None
         dirs = [*_session_dirs(location), *_dirs_of(files)] if adds_dirs else _dirs_of(files)
-        commit = Commit(location, files, moves, dirs=dirs)
+        notes = {location.dir: note} if note else {}
+        commit = Commit(location, files, moves, dirs=dirs, label=label, notes=notes)
         self.run(commit, self._plan(commit, main, record, row), what)
 
     def _plan(self, commit: Commit, main: Document, record: Session, row: CatalogRow | None) -> IndexUpdate:

@@ -189,6 +189,20 @@ class History:
         # Times and modes of the file may have changed since: the lineage has its newest stamp.
         return _first(found or self._of(path, f"l.{role}_mark = ? AND v.number = l.last", [mark]))
 
+    def oldest(self, path: str | Location) -> SavedVersion | None:
+        """The oldest version that is kept."""
+        return _first(self._of(path, "true ORDER BY v.number LIMIT 1", []))
+
+    def read_run(self, versions: Sequence[SavedVersion]) -> list[VersionTexts]:
+        """The texts of several versions of one path: faster than reading each."""
+        with self._reading() as db:
+            return reading.read_run(db, versions)
+
+    def read_document(self, version: SavedVersion, *, is_side: bool = False) -> bytes | None:
+        """One text of a version."""
+        with self._reading() as db:
+            return reading.read_text(db, version.lineage, version.number, "side" if is_side else "main")
+
     def read(self, version: SavedVersion) -> VersionTexts:
         with self._reading() as db:
             return reading.read_texts(db, version)
@@ -211,6 +225,17 @@ class History:
             for path, version in reading.iter_paths_at(db, at_ns):
                 if not path.startswith(f"{PRIVATE}/"):
                     yield path, version
+
+    def paths_below(self, directory: str) -> list[str]:
+        """The paths below a directory that have versions now, in order."""
+        with self._reading() as db:
+            return [os.fsdecode(path) for _, path in lineages.at_or_below(db, os.fsencode(directory))]
+
+    def oldest_ns(self) -> int | None:
+        """The time of the oldest version of all; None if there is none."""
+        with self._reading() as db:
+            oldest_ns: int | None = db.execute("SELECT min(at_ns) FROM versions").get
+            return oldest_ns
 
     # -- drafts and snapshots ----------------------------------------------------------------------
 
@@ -235,10 +260,13 @@ class History:
         with self._reading() as db:
             return snapshots.list_all(db)
 
-    def add_snapshot(self, name: str, at_ns: int) -> None:
-        """Name a moment. Raises AlreadyExists if the name is in use."""
+    def add_snapshot(self, name: str, at_ns: int | None = None) -> Snapshot:
+        """Name a moment, by default this one. Raises AlreadyExists if the name is in use."""
         with self.database.write(durable=True) as db:
-            snapshots.add(db, name, at_ns)
+            # Inside the transaction: versions get their times in theirs, so none is older and still to come.
+            moment_ns = time.time_ns() if at_ns is None else at_ns
+            snapshots.add(db, name, moment_ns)
+        return Snapshot(name, moment_ns)
 
     def delete_snapshot(self, name: str) -> None:
         """Raises NotFound if there is no such snapshot."""

@@ -69,7 +69,7 @@ def move_lineages(db: apsw.Connection, source: str, target: str, at_ns: int) -> 
     to files that were removed without the history knowing.
     """
     old, new = os.fsencode(source), os.fsencode(target)
-    found = _at_or_below(db, old)
+    found = at_or_below(db, old)
     for key, path in found:
         moved = new + path[len(old) :]
         other = db.execute("SELECT key FROM lineages WHERE dir = ?", (moved,)).get
@@ -84,9 +84,10 @@ def _rename(db: apsw.Connection, key: int, path: bytes, at_ns: int) -> None:
     db.execute("INSERT OR REPLACE INTO names VALUES (?, ?, ?)", (key, at_ns, path))
 
 
-def _at_or_below(db: apsw.Connection, path: bytes) -> list[tuple[int, bytes]]:
+def at_or_below(db: apsw.Connection, path: bytes) -> list[tuple[int, bytes]]:
+    """Keys and paths of the lineages at or below a path, in order."""
     # "/" is followed by "0": every path below starts with `path/`.
-    query = "SELECT key, dir FROM lineages WHERE dir = ? OR (dir > ? AND dir < ?)"
+    query = "SELECT key, dir FROM lineages WHERE dir = ? OR (dir > ? AND dir < ?) ORDER BY dir"
     return list(db.execute(query, (path, path + b"/", path + b"0")))
 
 
@@ -99,7 +100,7 @@ def marks_below(db: apsw.Connection, directory: str) -> list[tuple[bytes, int | 
 
 def delete_lineages(db: apsw.Connection, path: str) -> int:
     """Delete the lineages at or below a path with all their versions; returns their number."""
-    found = _at_or_below(db, os.fsencode(path))
+    found = at_or_below(db, os.fsencode(path))
     for key, _ in found:
         delete_lineage(db, key)
     return len(found)

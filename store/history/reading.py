@@ -95,6 +95,38 @@ def read_texts(db: apsw.Connection, version: SavedVersion) -> VersionTexts:
     return VersionTexts(main, side)
 
 
+def read_run(db: apsw.Connection, versions: Sequence[SavedVersion]) -> list[VersionTexts]:
+    """The texts of several versions of one lineage, in the order given; each step is decoded once."""
+    if not versions:
+        return []
+    ordered = sorted(versions, key=lambda version: version.number)
+    mains, sides = (_texts_of(db, ordered, role) for role in ("main", "side"))
+    return [VersionTexts(mains[version.number], sides[version.number]) for version in versions]
+
+
+def _texts_of(db: apsw.Connection, versions: Sequence[SavedVersion], role: str) -> dict[int, bytes | None]:
+    """The texts of one document, by number of the version; `versions` are in order."""
+    lineage, first, last = versions[0].lineage, versions[0].number, versions[-1].number
+    text = read_text(db, lineage, first, role)
+    made = bytearray(text or b"")
+    query = f"SELECT number, {role}_kind, {role}_data FROM versions WHERE lineage = ? AND number BETWEEN ? AND ?"
+    rows = {number: (kind, data) for number, kind, data in db.execute(query, (lineage, first + 1, last))}
+    texts: dict[int, bytes | None] = {}
+    wanted = {version.number for version in versions}
+    for number in range(first, last + 1):
+        kind, data = rows.get(number, (None, None))
+        if kind == REMOVED:
+            text = None
+        elif kind is not None:
+            if kind == WHOLE:
+                made.clear()
+            steps.apply(made, Step(kind, data))
+            text = bytes(made)
+        if number in wanted:
+            texts[number] = text
+    return texts
+
+
 def read_text(db: apsw.Connection, lineage: int, number: int, role: str) -> bytes | None:
     """One text of a version; None if the file did not exist. Raises Corrupt if it cannot be rebuilt."""
     run: list[Step] = []

@@ -33,6 +33,11 @@ from store.transfer.backup.backup import Backups
 from store.transfer.backup.restore import Restores
 from store.transfer.exports import Exports
 from store.transfer.imports import Imports
+from store.undo.past_tree import Moments
+from store.undo.reverse_merge import ReverseMerge
+from store.undo.revert import RevertOperation
+from store.undo.undo import UndoOperation
+from store.undo.version_lookup import VersionLookup
 from store.workspace.agent_records import Agents
 from store.workspace.mailbox import Mailboxes
 from store.workspace.project_moves import ProjectMover
@@ -69,6 +74,10 @@ class Services:
     exports: Exports
     backups: Backups
     restores: Restores
+    versions: VersionLookup
+    moments: Moments
+    reverter: RevertOperation
+    undoer: UndoOperation
 
 
 def build_services(core: Core) -> Services:
@@ -87,6 +96,7 @@ def build_services(core: Core) -> Services:
     mover = ProjectMover(core, commits, projects)
     dispatcher = Dispatcher(core, mail, records, state, projects, mover)
     names = Namespace(core, attachments, logs, putter, deleter, relocator, Rejects(core.disk), dispatcher)
+    reverter = RevertOperation(core, commits, names)
     return Services(
         saver=saver,
         appender=AppendOperation(core, commits, saver),
@@ -113,4 +123,8 @@ def build_services(core: Core) -> Services:
         exports=Exports(core),
         backups=Backups(core),
         restores=Restores(core, commits, dispatcher),
+        versions=VersionLookup(core),
+        moments=Moments(core),
+        reverter=reverter,
+        undoer=UndoOperation(core, reverter, ReverseMerge(core, reverter)),
     )

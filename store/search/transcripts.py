@@ -127,8 +127,11 @@ class Transcripts:
     def text(self, location: Location, message: int | None = None) -> str | None:
         """The current transcript, or that of one message; None if there is no such session."""
         loaded = self.core.load(location)
-        if loaded is None:
-            return None
+        return self.text_of(loaded, message) if loaded is not None else None
+
+    def text_of(self, loaded: LoadedSession, message: int | None = None) -> str:
+        """The transcript of a session that was loaded, now or from the history, or that of one message."""
+        location = loaded.pair.location
         finder, messages = _AttachmentFinder(self.core), loaded.main.data["messages"]
 
         def target(url: str) -> str:

@@ -1,34 +1,21 @@
 """Differences of two documents: which members and which messages. Pure.
 
-Messages are matched by id, then by equal content, then by their order if the roles agree.
+Messages are matched as a merge matches them: by id, then by equal content, then by their order.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
-from enum import Enum
 from typing import Any, Literal, NamedTuple
-
-import orjson
 
 from store.documents.json_splice import same
 from store.documents.json_text import Path
+from store.documents.merge_messages import MESSAGES, match
+from store.documents.merge_plan import ABSENT
 from store.documents.sidecar import SESSION_ONLY
 from store.model.timestamp import ns_of
-
-MESSAGES = "messages"
-
-
-class NoMember(Enum):
-    """The value of a member that a document does not have."""
-
-    ABSENT = "absent"
-
-
-ABSENT = NoMember.ABSENT
 
 MessageEvent = Literal["added", "removed", "changed", "moved"]
 
@@ -128,7 +115,7 @@ def _compare_values(path: Path, old: Any, new: Any) -> Iterator[MemberChange]:
 
 def compare_messages(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[MessageChange]:
     """All messages that differ: those of the new document in order, then the removed ones."""
-    pairs = _match(old, new)
+    pairs = _pairs(old, new)
     by_new = {index: old_index for old_index, index, _ in pairs}
     moved = {index for _, index, is_moved in pairs if is_moved}
     kept = {old_index for old_index, _, _ in pairs}
@@ -152,54 +139,30 @@ class _Pair(NamedTuple):
     is_moved: bool = False
 
 
-def _match(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[_Pair]:
-    """Pairs of indexes of one message in both lists."""
+def _pairs(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[_Pair]:
+    """Pairs of indexes of one message in both lists. Most versions differ at the end only."""
     shorter = min(len(old), len(new))
     head = next((i for i in range(shorter) if not same(old[i], new[i])), shorter)
     rest = shorter - head
     tail = next((i for i in range(rest) if not same(old[-1 - i], new[-1 - i])), rest)
+    middle = match(new[head : len(new) - tail], old[head : len(old) - tail])
+    found = [(old_index + head, index + head) for index, old_index in enumerate(middle) if old_index is not None]
+    in_order = _longest_rise([old_index for old_index, _ in found])
     ends = [_Pair(i, i) for i in range(head)] + [_Pair(len(old) - i, len(new) - i) for i in range(tail, 0, -1)]
-    middle = _match_middle(old[head : len(old) - tail], new[head : len(new) - tail])
-    return ends + [_Pair(pair.old_index + head, pair.new_index + head, pair.is_moved) for pair in middle]
+    return ends + [_Pair(old_index, index, old_index not in in_order) for old_index, index in found]
 
 
-def _match_middle(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[_Pair]:
-    before, after = _keys(old), _keys(new)
-    pairs: list[_Pair] = []
-    left: dict[Hashable, int] = {}
-    for tag, start, end, new_start, new_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if tag == "equal":
-            pairs += map(_Pair, range(start, end), range(new_start, new_end))
-            continue
-        left |= {before[i]: i for i in range(start, end)}
-        if _have_equal_roles(old[start:end], new[new_start:new_end]):
-            pairs += map(_Pair, range(start, end), range(new_start, new_end))
-    taken = {pair.old_index for pair in pairs}
-    matched = {pair.new_index for pair in pairs}
-    for index, key in enumerate(after):
-        if index not in matched and key in left and left[key] not in taken:
-            taken.add(left[key])
-            pairs.append(_Pair(left[key], index, is_moved=True))
-    return pairs
-
-
-def _keys(messages: Sequence[dict[str, Any]]) -> list[Hashable]:
-    """What a message is recognised by: an id that no other message has, else its content."""
-    ids = Counter(message.get("id") for message in messages if isinstance(message.get("id"), str))
-    return [
-        ("id", message["id"]) if ids.get(message.get("id")) == 1 else ("content", _digest(message))
-        for message in messages
-    ]
-
-
-def _digest(message: dict[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(message, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # an integer over 64 bits
-        return repr(sorted(message.items(), key=lambda item: item[0])).encode()
-
-
-def _have_equal_roles(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> bool:
-    """Whether each message without an id may be an edited form of the one at its place."""
-    has_ids = any(isinstance(message.get("id"), str) for message in (*old, *new))
-    return not has_ids and [message.get("role") for message in old] == [message.get("role") for message in new]
+def _longest_rise(numbers: Sequence[int]) -> set[int]:
+    """The longest part of some different numbers that grows: the fewest messages that were moved are left out."""
+    ends: list[int] = []  # the smallest last number of a rise of each length
+    before: dict[int, int | None] = {}
+    for number in numbers:
+        place = bisect_left(ends, number)
+        before[number] = ends[place - 1] if place else None
+        ends[place : place + 1] = [number]
+    rise: set[int] = set()
+    last = ends[-1] if ends else None
+    while last is not None:
+        rise.add(last)
+        last = before[last]
+    return rise

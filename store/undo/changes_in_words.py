@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from store.documents.json_text import render_compact, render_path
-from store.undo.changes import ABSENT, DocumentChanges, MemberChange, MessageChange, MessageEvent
+from store.documents.merge_plan import ABSENT
+from store.undo.changes import DocumentChanges, MemberChange, MessageChange, MessageEvent
 from store.undo.word_diff import Piece, diff_words, excerpt, one_line, render_words
 
 MAX_MEMBERS = 3  # named in the short form

@@ -10,9 +10,10 @@ from typing import Annotated
 import orjson
 import typer
 
-from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json, print_table
+from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
 from fusefs.cli.terminal import clean
-from store import NotFound, Session, Store, TrajectoryStep
+from fusefs.cli.version_names import VersionedName
+from store import NotFound, SavedVersion, Session, Store, TrajectoryStep, layout
 from store.search.transcripts import pick
 
 # Terminal styles of transcript lines by prefix.
@@ -30,7 +31,7 @@ _FENCE = re.compile(r"`{3,}\Z")
 
 @app.command()
 def show(
-    session: SessionName,
+    session: VersionedName,
     home: Home,
     message: Annotated[
         int | None,
@@ -45,25 +46,52 @@ def show(
 ) -> None:
     """Print a conversation as Markdown, styled on a terminal.
 
-    Piped, or with --markdown, the output is the file that a mount has in transcripts/. With --steps each tool call
-    is one line: number, start time, tool, status, duration, arguments and result.
+    Piped, or with --markdown, the output is the file that a mount has in transcripts/. With @V the conversation is
+    printed as it was in that version; `grovefs log` lists them. With --steps each tool call is one line: number, start
+    time, tool, status, duration, arguments and result.
 
     Example: grovefs show fix-login -m -1
     """
     with open_store(home) as store:
-        place = str(store.resolve(session))
-        if steps:
-            _print_steps(store, place, message, as_json=as_json)
-            return
-        found = store.load(place) if as_json else store.transcript(place, message)
+        found = _found(store, session, message, steps=steps, as_json=as_json)
     if found is None:
-        raise NotFound(f"session {place} was deleted")
-    if isinstance(found, Session):
+        return
+    if isinstance(found, bytes):
+        sys.stdout.buffer.write(found)
+    elif isinstance(found, Session):
         print_json(found.model_dump() if message is None else pick(found.messages, message).model_dump())
     elif markdown or not sys.stdout.isatty():
         sys.stdout.buffer.write(found.encode())
     else:
         print_styled(found)
+
+
+def _found(
+    store: Store, session: str, message: int | None, *, steps: bool, as_json: bool
+) -> Session | str | bytes | None:
+    """The session or its transcript, now or in a past version; the text of another document. None: printed already."""
+    path, version = store.history.resolve(session)
+    if version is not None:
+        if steps:
+            raise typer.BadParameter("--steps shows the log of tool calls, which has no versions; omit @V")
+        return _then(store, store.history.get(path, version), message, as_json=as_json)
+    place = str(store.resolve(session))
+    if steps:
+        _print_steps(store, place, message, as_json=as_json)
+        return None
+    found = store.load(place) if as_json else store.transcript(place, message)
+    if found is None:
+        raise NotFound(f"session {place} was deleted")
+    return found
+
+
+def _then(store: Store, version: SavedVersion, message: int | None, *, as_json: bool) -> Session | str | bytes:
+    if not version.path.startswith(f"{layout.SESSIONS}/") or version.path.endswith(".json"):
+        text = store.history.read(version).main
+        if text is None:
+            raise NotFound(f"{version.path} did not exist in version {version.number}")
+        return text
+    return store.history.load(version) if as_json else store.history.transcript(version, message)
 
 
 def _print_steps(store: Store, place: str, message: int | None, *, as_json: bool) -> None:

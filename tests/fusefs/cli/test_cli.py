@@ -273,7 +273,7 @@ def test_reading_commands_do_not_create_a_home(tmp_path: Path) -> None:
 
 WRONG = {
     "no-such-command": "no such command 'no-such-command'; see `grovefs --help`",
-    "show": "missing argument 'SESSION'; see `grovefs show --help`",
+    "show": "missing argument 'SESSION[@V]'; see `grovefs show --help`",
     "ls --limit many": "invalid value for '--limit' / '-n': ",
     "ls --colour": "no such option: --colour",
     "mail send first": "missing argument 'TEXT'; see `grovefs mail send --help`",

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.documents.json_splice import same
+from store.documents.merge_plan import ABSENT
 from store.undo.changes import (
-    ABSENT,
     DocumentChanges,
     MemberChange,
     compare,

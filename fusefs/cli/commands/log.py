@@ -1,0 +1,70 @@
+"""List the versions of a session: log."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
+from fusefs.cli.errors import print_error
+from fusefs.cli.version_names import VersionedName
+from store import Author, SavedVersion, Timestamp
+from store.undo.versions_spec import local_text
+
+
+@app.command("log")
+def print_log(
+    session: VersionedName,
+    home: Home,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of versions.", min=1)] = 20,
+    as_json: Json = False,
+) -> None:
+    """List the versions of a session, newest first: number, time, author, and what changed.
+
+    An author is the way a change came (mount, api, cli, outside, revert) and the program with its process id. `~6
+    messages` are changed ones, `+2 messages` new ones. With @V the list begins at that version. State documents and
+    project payloads are named by their path.
+
+    `grovefs diff`, `show`, `revert` and the directory history/ of a mount use the numbers.
+
+    Example: grovefs log fix-login -n 5
+    """
+    with open_store(home) as store:
+        path, version = store.history.resolve(session)
+        before = store.history.get(path, version).number + 1 if version is not None else None
+        versions = store.history.log(path, limit=limit, before=before)
+        changes = store.history.summaries(versions)
+    if as_json:
+        print_json([version_as_dict(v, change) for v, change in zip(versions, changes, strict=True)])
+    else:
+        rows = [_row(version, change) for version, change in zip(versions, changes, strict=True)]
+        print_table(("version", "when", "by", "change"), rows)
+    if not versions:
+        print_error(f"{session}: no version has been recorded; that begins with its next change")
+        raise typer.Exit(1)
+
+
+def _row(version: SavedVersion, change: str) -> tuple[str, ...]:
+    return str(version.number), local_text(version.at_ns), author_text(version.author), change
+
+
+def author_text(author: Author) -> str:
+    """The author for people; with the user if that is not the one who asks."""
+    is_own = author.via == "outside" or author.uid == os.getuid()
+    return str(author) if is_own else f"{author} of user {author.uid}"
+
+
+def version_as_dict(version: SavedVersion, change: str | None = None) -> dict[str, Any]:
+    author = version.author
+    shown = {
+        "version": version.number,
+        "at": Timestamp.from_ns(version.at_ns),
+        "author": {"via": author.via, "program": author.program, "pid": author.pid, "uid": author.uid},
+        "what": version.what,
+        "note": version.note,
+        "size_bytes": version.main_bytes,
+        "runtime_bytes": version.side_bytes,
+    }
+    return shown if change is None else {**shown, "change": change}

@@ -1,0 +1,37 @@
+"""Bring a version back: revert."""
+
+from __future__ import annotations
+
+import typer
+
+from fusefs.cli.app import Home, Json, app, open_store, print_json
+from fusefs.cli.terminal import echo
+from fusefs.cli.version_names import RequiredVersion
+from store.undo.versions_spec import local_text
+
+
+@app.command()
+def revert(session: RequiredVersion, home: Home, as_json: Json = False) -> None:
+    """Bring a version of a session back, as a new version: session.json and runtime.json as they were then.
+
+    The session keeps its present id and place in the tree, and `updated_at` is new. Messages added since are gone from
+    the session, but not from the history: `grovefs revert SESSION@-1` takes a revert back. Attachments and logs stay
+    as they are. To take back one change and keep later ones, see `grovefs undo --merge`.
+
+    Example: grovefs revert fix-login@3
+    """
+    with open_store(home) as store:
+        path, version = store.history.resolve(session)
+        if version is None:
+            raise typer.BadParameter(f"which version? `grovefs log {session}` lists them; -1 is the one before")
+        found = store.history.get(path, version)
+        is_changed = store.history.revert(found)
+        newest, name = store.history.get_newest(path), store.history.name_of(found.path)
+    if as_json:
+        print_json(
+            {"session": name, "reverted_to": found.number, "changed": is_changed, "version": newest.number},
+        )
+    elif is_changed:
+        echo(f"{name} is as in version {found.number} ({local_text(found.at_ns)}); this is version {newest.number}")
+    else:
+        echo(f"{name} has the content of version {found.number} already; nothing was changed")

@@ -1,0 +1,107 @@
+"""history/<root>/: every version of a session as a file, and history/<root>/children/<child>/ for descendants.
+
+    000002~2026-11-16T22.10.35~sed.json    number, local time, program; session.json as it was
+
+`history/` itself lists nothing, so tools that walk the mount meet no version.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterator
+
+from fusefs.views.base import Item, View, VirtualDir, VirtualFile
+from fusefs.views.page_cache import PageCache
+from store import Location, SavedVersion, Store, layout
+from store.undo.versions_spec import local_text
+
+_NUMBER = re.compile(r"(\d{6,18})~")
+_NOT_PLAIN = re.compile(r"[^\w.+-]+")
+MAX_PROGRAM = 40  # characters
+
+
+class HistoryView(View):
+    is_listed = False
+
+    def __init__(self, store: Store, cache: PageCache) -> None:
+        self._history = store.history
+        self._names = store.names
+        self._children = store.children
+        self._cache = cache
+
+    def find(self, path: str) -> Item | None:
+        if not path:
+            return VirtualDir(0, is_fixed=True)
+        location, name = _located(path)
+        if location is None:
+            return None
+        newest = self._history.newest(location.dir)
+        if newest is None:
+            return None
+        if not name:
+            return VirtualDir(newest.at_ns, mode=self._mode(location, stat.S_IFDIR))
+        if name == layout.CHILDREN and location.child is None:
+            return VirtualDir(newest.at_ns) if self._recorded_children(location) else None
+        number = _NUMBER.match(name)
+        version = self._history.find(location.dir, int(number[1])) if number else None
+        if version is None or version.main_bytes is None or name_of(version) != name:
+            return None
+        return self._file(location, version)
+
+    def iter_items(self, path: str) -> Iterator[tuple[str, Item]]:
+        location, name = _located(path) if path else (None, "")
+        if location is None or name not in ("", layout.CHILDREN):
+            return
+        if name:
+            for child in self._recorded_children(location):
+                item = self.find(f"{path}/{child}")
+                if item is not None:
+                    yield child, item
+            return
+        mode = self._mode(location, stat.S_IFREG)
+        for version in reversed(self._history.log(location.dir, limit=-1)):
+            if version.main_bytes is not None:
+                yield name_of(version), self._file(location, version, mode)
+        if location.child is None and (item := self.find(f"{path}/{layout.CHILDREN}")) is not None:
+            yield layout.CHILDREN, item
+
+    def _recorded_children(self, root: Location) -> list[str]:
+        found = (Location(root.root, id) for id in self._history.children_of(root.root))
+        return [str(location.child) for location in found]
+
+    def _file(self, location: Location, version: SavedVersion, mode: int | None = None) -> VirtualFile:
+        assert version.main_bytes is not None
+        return VirtualFile(
+            version.main_bytes,
+            version.at_ns,
+            str(version.key),
+            lambda: self._cache.rendered((version.key, False), lambda: self._history.read(version).main or b""),
+            mode=self._mode(location, stat.S_IFREG) if mode is None else mode,
+            source=location.dir,
+        )
+
+    def _mode(self, location: Location, kind: int) -> int:
+        """A past version has today's permissions."""
+        info = self._names.stat(location.dir if kind == stat.S_IFDIR else location.path(layout.SESSION))
+        return stat.S_IMODE(info.st_mode) if info is not None else 0o600
+
+
+def name_of(version: SavedVersion) -> str:
+    """The name of a version's file."""
+    moment = local_text(version.at_ns).replace(" ", "T").replace(":", ".")
+    program = _NOT_PLAIN.sub("-", version.author.program or version.author.via)[:MAX_PROGRAM]
+    return f"{version.number:06}~{moment}~{program}.json"
+
+
+def _located(path: str) -> tuple[Location | None, str]:
+    """The session of a path, and the name in its directory."""
+    root, _, rest = path.partition("/")
+    if not layout.is_session_dir(root):
+        return None, ""
+    if not rest.startswith(f"{layout.CHILDREN}/"):
+        return (Location(root), rest) if "/" not in rest else (None, "")
+    child, _, name = rest.partition("/")[2].partition("/")
+    if not layout.is_session_dir(child) or "/" in name:
+        return None, ""
+    return Location(root, child), name

@@ -1,0 +1,241 @@
+"""The files of a home at a moment: documents of the history, and attachments that have not changed since.
+
+A tree is made from one query and holds no texts. Paths are those that sessions had at that moment. A
+session that has no version, because nothing has changed it since history began, is shown as it is if
+its file is older than the moment.
+"""
+
+from __future__ import annotations
+
+import stat
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from store import layout
+from store.commit.core import Core
+from store.disk.file import Stamp
+from store.errors import Corrupt, InvalidName, NotFound
+from store.history.versions import SavedVersion, is_session_dir, place_of
+from store.index.database import now_ns
+
+# Permissions of what is deleted now: nobody but the owner could restore it either.
+_PRIVATE_DIR, _PRIVATE_FILE = 0o700, 0o600
+
+
+class PastDir(NamedTuple):
+    mtime_ns: int
+    mode: int
+
+
+class PastFile(NamedTuple):
+    """A file of the past. `version` is None for a live file that was the same then."""
+
+    size: int
+    mtime_ns: int
+    mode: int
+    identity: str  # an equal one means equal bytes
+    version: SavedVersion | None
+    live_path: str  # where the file of this name is now, or was put into the trash
+    is_side: bool = False
+
+
+PastEntry = PastDir | PastFile
+
+
+class _Place(NamedTuple):
+    """A lineage at the moment: its version (None: only the live files), and where its files are now."""
+
+    version: SavedVersion | None
+    live_path: str
+    mtime_ns: int
+
+
+@dataclass
+class PastTree:
+    """Use `Moments.tree` to make one."""
+
+    core: Core
+    at_ns: int
+    places: dict[str, _Place]
+    _paths: list[str] = field(init=False)
+    _times: dict[str, int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._paths = sorted(self.places)
+
+    # -- names -----------------------------------------------------------------------------------------
+
+    def find(self, path: str) -> PastEntry | None:
+        """The file or directory of a path; "" is the top."""
+        place = self.places.get(path)
+        if place is not None and is_session_dir(path):
+            return self._directory(path, place.live_path)
+        if place is not None:
+            return self._file(place, place.live_path)
+        owner, _, name = path.rpartition("/")
+        if owner in self.places and is_session_dir(owner) and name in layout.DOCUMENTS:
+            return self._document(self.places[owner], name)
+        attached = self._attachments_of(path)
+        if attached is not None:
+            return attached
+        return self._directory(path, path) if self._has_below(path) else None
+
+    def iter_names(self, path: str) -> Iterator[str]:
+        """The names in a directory, in order."""
+        names = dict.fromkeys(self._names_below(path))
+        place = self.places.get(path)
+        if place is not None and is_session_dir(path):
+            names |= dict.fromkeys(name for name in layout.DOCUMENTS if self._document(place, name) is not None)
+            if self._live_directory(f"{place.live_path}/{layout.ATTACHMENTS}"):
+                names[layout.ATTACHMENTS] = None
+        owner, _, name = path.rpartition("/")
+        if name == layout.ATTACHMENTS and owner in self.places:
+            names = dict.fromkeys(self._attached(self.places[owner]))
+        yield from sorted(names)
+
+    def _range(self, path: str) -> range:
+        """Indexes of the paths below a directory: they begin with `path/`, and "0" follows "/"."""
+        if not path:
+            return range(len(self._paths))
+        return range(bisect_left(self._paths, f"{path}/"), bisect_left(self._paths, f"{path}0"))
+
+    def _has_below(self, path: str) -> bool:
+        return bool(self._range(path)) or not path
+
+    def _names_below(self, path: str) -> Iterator[str]:
+        start = len(path) + 1 if path else 0
+        for index in self._range(path):
+            yield self._paths[index][start:].partition("/")[0]
+
+    # -- entries ---------------------------------------------------------------------------------------
+
+    def _directory(self, path: str, live_path: str) -> PastDir:
+        info = self.core.disk.stat(live_path) if not live_path.startswith(layout.PRIVATE) else None
+        is_there = info is not None and stat.S_ISDIR(info.st_mode)
+        is_part = live_path == path and not is_there  # a directory that no session has now
+        mode = stat.S_IMODE(info.st_mode) if is_there and info is not None else _PRIVATE_DIR
+        return PastDir(self._time(path), self.core.disk.dir_mode if is_part and not path else mode)
+
+    def _time(self, path: str) -> int:
+        """The time of the newest version at or below a directory."""
+        if path not in self._times:
+            own = self.places[path].mtime_ns if path in self.places else 0
+            below = (self.places[self._paths[index]].mtime_ns for index in self._range(path))
+            self._times[path] = max(own, max(below, default=0))
+        return self._times[path]
+
+    def _document(self, place: _Place, name: str) -> PastFile | None:
+        return self._file(place, f"{place.live_path}/{name}", is_side=name == layout.RUNTIME)
+
+    def _file(self, place: _Place, live_path: str, *, is_side: bool = False) -> PastFile | None:
+        version = place.version
+        if version is None:
+            return self._live_file(live_path, is_side=is_side)
+        size = version.side_bytes if is_side else version.main_bytes
+        if size is None:
+            return None
+        info = self.core.disk.stat(live_path) if not live_path.startswith(layout.PRIVATE) else None
+        mode = stat.S_IMODE(info.st_mode) if info is not None and stat.S_ISREG(info.st_mode) else _PRIVATE_FILE
+        return PastFile(size, version.at_ns, mode, f"{version.key} {is_side}", version, live_path, is_side)
+
+    def _live_file(self, path: str, *, is_side: bool = False) -> PastFile | None:
+        """A file that has not changed since the moment."""
+        info = self.core.disk.stat(path)
+        if info is None or not stat.S_ISREG(info.st_mode) or info.st_ctime_ns > self.at_ns:
+            return None
+        identity, mode = repr(tuple(Stamp.of(info))), stat.S_IMODE(info.st_mode)
+        if path.startswith(layout.PRIVATE):
+            mode = _PRIVATE_FILE
+        return PastFile(info.st_size, info.st_mtime_ns, mode, identity, None, path, is_side)
+
+    # -- attachments -----------------------------------------------------------------------------------
+
+    def _attachments_of(self, path: str) -> PastEntry | None:
+        """`attachments` of a session, or a file in it."""
+        parts = path.split("/")
+        for depth in (1, 2):
+            owner, rest = "/".join(parts[:-depth]), parts[-depth:]
+            if rest[0] == layout.ATTACHMENTS and owner in self.places and is_session_dir(owner):
+                live = f"{self.places[owner].live_path}/{'/'.join(rest)}"
+                if depth == 2:
+                    return self._live_file(live)
+                return self._directory(owner, live) if self._live_directory(live) else None
+        return None
+
+    def _live_directory(self, path: str) -> bool:
+        info = self.core.disk.stat(path)
+        return info is not None and stat.S_ISDIR(info.st_mode)
+
+    def _attached(self, place: _Place) -> Iterator[str]:
+        try:
+            found = self.core.disk.scan(f"{place.live_path}/{layout.ATTACHMENTS}")
+        except (Corrupt, OSError):  # a link or a file, which `check` reports: it holds no attachments
+            return
+        for name, info in found:
+            if stat.S_ISREG(info.st_mode) and info.st_ctime_ns <= self.at_ns and layout.is_text(name):
+                yield name
+
+    # -- content ---------------------------------------------------------------------------------------
+
+    def read(self, file: PastFile) -> bytes:
+        """The bytes of a file. Raises NotFound if they are gone: purged, or changed since the lookup."""
+        if file.version is not None:
+            data = self.core.history.read_document(file.version, is_side=file.is_side)
+        else:
+            found = self.core.disk.read(file.live_path)
+            is_same = found is not None and repr(tuple(found.stamp)) == file.identity
+            data = found.data if found is not None and is_same else None
+        if data is None:
+            raise NotFound(f"{file.live_path} of that time is not kept any more")
+        return data
+
+    def open(self, file: PastFile) -> int:
+        """A descriptor of a live file, which may be too large to be read as a whole."""
+        return self.core.disk.open_to_read(file.live_path)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Past states of a home."""
+
+    core: Core
+
+    def is_kept(self, at_ns: int) -> bool:
+        """Whether there is anything to show: not in the future, and not before the oldest version."""
+        oldest_ns = self.core.history.oldest_ns()
+        return at_ns <= now_ns() and (oldest_ns is None or at_ns >= oldest_ns)
+
+    def tree(self, at_ns: int) -> PastTree:
+        history = self.core.history
+        places: dict[str, _Place] = {}
+        for path, version in history.paths_at(at_ns):
+            if version.main_bytes is not None and layout.is_text(path) and _is_shown(path):
+                places[path] = _Place(version, version.path, version.at_ns)
+        for path in self._unrecorded():
+            info = self.core.disk.stat(f"{path}/{layout.SESSION}")
+            if path not in places and info is not None and info.st_ctime_ns <= at_ns:
+                places[path] = _Place(None, path, info.st_mtime_ns)
+        return PastTree(self.core, at_ns, places)
+
+    def _unrecorded(self) -> Iterator[str]:
+        """The directories of sessions without any version."""
+        known = {version.path for _, version in self.core.history.paths_at(now_ns())}
+        for location, _ in self.core.index.versions():
+            if location.dir not in known:
+                yield location.dir
+
+
+def check_snapshot_name(name: str) -> str:
+    """Raise InvalidName if it cannot be the name of a link in a mount."""
+    is_plain = name.isprintable() and layout.is_text(name) and "/" not in name and not name.startswith((".", "-"))
+    if not name or not is_plain or len(name.encode()) > layout.MAX_NAME_BYTES:
+        raise InvalidName(
+            f"{name!r} cannot be the name of a snapshot: expected a file name without a leading dot or dash"
+        )
+    return name
+
+
+def _is_shown(path: str) -> bool:
+    return is_session_dir(path) or place_of(path) is not None

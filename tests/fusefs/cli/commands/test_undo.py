@@ -1,0 +1,92 @@
+"""`grovefs undo`: shows its plan, asks, and says what it did not do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from store import Message, Store
+from store.history.authors import acting_as
+from tests.fusefs.cli.test_cli import grovefs
+from tests.store.undo.test_undo import AGENT, contents, made, sed
+
+
+@pytest.fixture
+def wrong(home: Path) -> Path:
+    """Two sessions changed by sed; in `live` an agent went on."""
+    with Store.open(home, background=False) as store:
+        for id in ("live", "quiet"):
+            made(store, id)
+            sed(store, home, id)
+        with acting_as(AGENT):
+            store.append("live", [Message.assistant("the answer")])
+    return home
+
+
+def test_a_dry_run_shows_the_plan(wrong: Path) -> None:
+    before = contents(wrong)
+    result = grovefs(wrong, "undo", "--since", "1h", "--by", "sed", "--dry-run")
+    assert result.returncode == 1
+    row, refused, totals = result.stdout.splitlines()
+    assert row.split("\t")[:2] == ["quiet", "1"]
+    assert row.split("\t")[3:] == ["mount: sed (4711)", "version 2"]
+    assert refused == "not undone: live: changed since by agent; --merge keeps those changes"
+    assert totals == "would undo 1 change in 1 session, 1 refused"
+    assert contents(wrong) == before
+
+
+def test_nothing_is_undone_without_confirmation(wrong: Path) -> None:
+    before = contents(wrong)
+    result = grovefs(wrong, "undo", "--since", "1h", "--by", "sed")
+    assert result.returncode == 2
+    assert "--yes" in result.stderr
+    assert contents(wrong) == before
+
+
+def test_undo_and_its_undo(wrong: Path) -> None:
+    """The last line says how to take it back."""
+    before = contents(wrong)
+    result = grovefs(wrong, "undo", "--since", "1h", "--by", "sed", "--merge", "--yes")
+    assert result.returncode == 0
+    assert "merged with later changes" in result.stdout
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("undone in 2 sessions; `grovefs undo --since '20")
+    assert last.endswith("--by 'revert*'` takes it back")
+    assert contents(wrong) != before
+    again = grovefs(wrong, "undo", "--since", "1h", "--by", "sed", "--merge", "--yes")
+    assert (again.returncode, again.stdout) == (0, "would undo 0 changes in 0 sessions, 2 already as before\n")
+    assert grovefs(wrong, "undo", "--since", "1h", "--by", "revert*", "--yes").returncode == 0
+    assert contents(wrong) == before
+
+
+def test_json_output(wrong: Path) -> None:
+    found = json.loads(grovefs(wrong, "undo", "--since", "1h", "--by", "sed", "--yes", "--json").stdout)
+    item = {"session": "quiet", "versions": [3], "back_to": 2, "merged": False}
+    reason = "changed since by agent; --merge keeps those changes"
+    assert found == {
+        "to_undo": [item],
+        "refused": [{"session": "live", "reason": reason}],
+        "unchanged": [],
+        "undone": [item],
+    }
+
+
+def test_only_named_sessions(wrong: Path) -> None:
+    result = grovefs(wrong, "undo", "--since", "1h", "--by", "sed", "--yes", "quiet")
+    assert result.returncode == 0
+    assert result.stdout.splitlines()[-1].startswith("undone in 1 session;")
+    assert grovefs(wrong, "undo", "--since", "1h", "nobody").stderr.startswith("grovefs: there is no session 'nobody'")
+
+
+def test_wrong_times_are_explained(wrong: Path) -> None:
+    result = grovefs(wrong, "undo", "--since", "teatime")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "'teatime' is not a time: expected 2h, 10:32" in result.stderr
+    assert grovefs(wrong, "undo").returncode == 2
+
+
+def test_nothing_matches(wrong: Path) -> None:
+    result = grovefs(wrong, "undo", "--since", "1h", "--by", "perl", "--yes")
+    assert (result.returncode, result.stdout) == (1, "no change matches; `grovefs log SESSION` lists them\n")
