@@ -13,9 +13,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from store import ArtifactSet, ChildEntry, InboxMessage, Keep, Message, ProjectSession, Session, Store, Timestamp
-from store.commit.write_request import WriteRequest
+from store import (
+    ArtifactSet,
+    ChildEntry,
+    InboxMessage,
+    Keep,
+    Message,
+    ProjectSession,
+    Session,
+    Store,
+    Timestamp,
+    layout,
+)
+from store.commit.write_request import Writer, WriteRequest
+from store.documents import json_text
 from store.errors import InvalidContent
+from store.history.authors import Author
 from store.path_kinds import classify_path
 from tests.builders import make_document, make_session
 from tests.records import make_artifact, make_event
@@ -44,6 +57,7 @@ def make_home(home: Path) -> None:
         child = Session.new_child_of("child", root, "m", "a child")
         store.save(child)
         store.save(Session.new_child_of("grandchild", child, "m", "a grandchild"))
+        store.append("grandchild", [Message.user("a later message")])
         store.save(make_session("pinned", pinned=True))
         store.save(make_session("gone"))
         store.delete("gone")
@@ -222,10 +236,51 @@ def _is_renamed(store: Store) -> bool:
 
 
 def _is_forked(store: Store) -> bool:
-    copies = [store.load("forked"), store.load("forked/child"), store.load("forked/grandchild")]
+    """The copies of children have new ids, so they are counted."""
+    children = store.home / "sessions/forked/children"
+    names = [f"forked/{id}" for id in os.listdir(children)] if children.exists() else []
+    copies = [store.load(name) for name in ("forked", *names)]
     assert all(copies) or not any(copies), "all or none"
+    assert len(names) == (2 if any(copies) else 0)
     assert store.load("root") is not None
     return all(copies)
+
+
+def _merge(store: Store) -> None:
+    """Save an edit of a text without the last message, through a mount."""
+    present = store.get_document("root", layout.SESSION)
+    assert present is not None
+    data = json_text.parse(present, layout.SESSION)
+    base = json_text.render(data | {"messages": data["messages"][:-1]})
+    edited = base.replace(b'"title": "', b'"title": "new title", "old": "', 1)
+    writer = Writer(Author("mount", "ed"))
+    place = classify_path("sessions/root/session.json")
+    store.names.commit(WriteRequest(place, edited, on_conflict="merge", base_text=base, writer=writer))
+
+
+def _is_merged(store: Store) -> bool:
+    session = store.load("root")
+    assert session is not None
+    assert len(session.messages) == 3, "a message of another writer is lost"
+    return session.title == "new title"
+
+
+def _restore(store: Store) -> None:
+    """Write the first version again, as tar does after an unlink."""
+    first = store.history.find("grandchild", 1)
+    assert first is not None
+    raw = store.history.read(first).main
+    place = classify_path("sessions/root/children/grandchild/session.json")
+    store.names.commit(WriteRequest(place, raw, on_conflict="merge", unlinked_first=True))
+
+
+def _is_restored(store: Store) -> bool:
+    """Only if the version that was replaced is in the history."""
+    session = store.load("grandchild")
+    assert session is not None
+    texts = [store.history.read(version).main or b"" for version in store.history.log("grandchild")]
+    assert any(b"a later message" in text for text in texts)
+    return not session.messages
 
 
 SCENARIOS = [
@@ -361,6 +416,8 @@ SCENARIOS = [
     ),
     Scenario("rename onto an empty directory", _rename_onto_empty, lambda s: _is_renamed(s)),
     Scenario("fork a tree", lambda s: s.fork("root", "forked"), lambda s: _is_forked(s)),
+    Scenario("merge", _merge, _is_merged),
+    Scenario("restore", _restore, _is_restored),
     Scenario("export", _save_and_export, lambda s: '"new title"' in (s.home / "sessions.json").read_text()),
     Scenario("rebuild", lambda s: s.maintenance.rebuild(), lambda s: s.count() == 4),
     Scenario(
