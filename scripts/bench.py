@@ -25,6 +25,7 @@ import typer
 from bench_mount import bench_mount
 from bench_search import bench_search
 from benchmarks.machine import DURABILITY, KB, MB, machine_of, workplace
+from benchmarks.merging import putting
 from benchmarks.rows import Row, Target, compare, print_report, timed
 from rich.console import Console
 from rich.progress import Progress
@@ -228,7 +229,7 @@ def bench_store(
 def measure_store(place: Path, scale: Scale, meter: Progress) -> list[Row]:
     homes = {number: place / f"home-{number}" for number in {scale.large, scale.small, scale.reference}}
     seconds = {number: first_opening(homes[number], number, meter) for number in sorted(homes)}
-    task = meter.add_task("measuring", total=6)
+    task = meter.add_task("measuring", total=7)
 
     def done(rows: list[Row]) -> list[Row]:
         meter.advance(task)
@@ -241,6 +242,7 @@ def measure_store(place: Path, scale: Scale, meter: Progress) -> list[Row]:
         *done(measure_append(place / "append", scale)),
         *done(measure_opening(homes[scale.large], scale, seconds[scale.large])),
         *done(measure_rebuild(place / "rebuild", scale, meter)),
+        *done(measure_merge(place / "merge", scale)),
     ]
 
 
@@ -357,6 +359,23 @@ def append_once(home: Path) -> None:
 def memory_bytes(name: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def measure_merge(home: Path, scale: Scale) -> list[Row]:
+    writer = Writer()
+    with Store.open(home, durability=DURABILITY) as store:
+        for name in ("stale", "fresh"):
+            store.save(writer.session(name, 40 * KB))
+        return [
+            compare(
+                "7  put of 40 KB, merged",
+                putting(store, "stale", stale=True),
+                "put of 40 KB, stored as typed",
+                putting(store, "fresh", stale=False),
+                Target(3.5),
+                scale.appends,
+            )
+        ]
 
 
 def measure_opening(home: Path, scale: Scale, first_s: float) -> list[Row]:
