@@ -85,7 +85,7 @@ class UndoOperation:
             return False
 
     def _tried(self, item: UndoItem) -> UndoItem | UndoRefusal | None:
-        """A merge is made for the plan too: whether it is possible cannot be told from the authors alone."""
+        """A merge is made for the plan too: the authors alone do not say whether it is possible."""
         try:
             return item if self.merger.merged(item) is not None else None
         except (Conflict, NotFound, Corrupt, InvalidContent) as error:

@@ -85,7 +85,7 @@ def test_missing_paths_are_not_found(edited: Store, path: str) -> None:
 
 
 def test_versions_have_todays_permissions(edited: Store, home: Path) -> None:
-    """Whoever may read the session may read its past."""
+    """Users that may read the session may read its past."""
     (home / "sessions/r/session.json").chmod(0o640)
     view = view_of(edited)
     assert {page(view, path).mode for path in walk(view, "r")} == {0o640}
