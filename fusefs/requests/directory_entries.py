@@ -19,7 +19,7 @@ from store.commit.write_request import CommitResult, OnConflict, Writer
 from store.disk.file import Stamp
 from store.errors import AlreadyExists, Busy, Generated, NotFound
 from store.namespace.moves import RenameRequest
-from store.path_kinds import CHECKED, PathInfo, PathKind, classify_path
+from store.path_kinds import CHECKED, MAY_BE_EMPTY, PathInfo, PathKind, classify_path
 
 
 class _Renaming(NamedTuple):
@@ -93,11 +93,9 @@ class DirectoryEntries:
             info = self.names.stat(path_info.path)
             if info is not None:
                 self.writers.hidden.hide(path_info, info, caller, was_deleted=True)
-        elif path_info.kind is PathKind.ATTACHMENT and self.writers.pending(path_info.path) is not None:
-            self.files.detach_writers(path_info.path)
         else:
             await self.threads.run(lambda: self.names.remove_file(path_info), path_info.location)
-            if path_info.kind is PathKind.ATTACHMENT:
+            if path_info.kind in MAY_BE_EMPTY:
                 self.files.detach_writers(path_info.path)
             if path_info.kind in CHECKED:
                 self.writers.hidden.note_deleted(path_info.path)
@@ -126,19 +124,22 @@ class DirectoryEntries:
         source, target = classify_path(old_parent.path_of(old_name)), classify_path(new_parent.path_of(new_name))
         node = old_parent.children.get(old_name)
         pending = self.writers.pending(source.path)
-        if pending is not None and target.kind is not PathKind.ATTACHMENT:
+        is_same_kind = source.kind is target.kind and source.kind in MAY_BE_EMPTY
+        if source.kind in MAY_BE_EMPTY and not is_same_kind and self.handles.buffered(source.path):
             raise Busy(f"{source.path} is still being written; close it first")
         if pending is not None:
             await self.files.commit_pending(pending)
+        version = self.names.version(source)
         process, before = _writer_of(node, caller, self.evidence.now)
         writer = self.evidence.writer(process, target.path, before) if target.kind in CHECKED else None
         renaming = _Renaming(source, target, node, caller, writer, replace)
         result = await self.threads.run(partial(self._rename_on_disk, renaming), target.location or source.location)
         if result is not None:
             self._note_saved(process, target, result)
-        if source.kind is target.kind is PathKind.ATTACHMENT:
+        if target.kind in MAY_BE_EMPTY:
             self.files.detach_writers(target.path)
-            self.files.retarget_writers(source.path, new_parent, new_name)
+        if is_same_kind:
+            self.files.retarget_writers(source.path, new_parent, new_name, version)
         old_parent.invalidate_listing()
         new_parent.invalidate_listing()
         self.writers.hidden.directory_created(target.path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -31,7 +32,8 @@ from store.commit.write_request import OnConflict
 from store.disk.file import Stamp
 from store.errors import Conflict, Generated, InvalidContent
 from store.history.authors import acting_as
-from store.path_kinds import CHECKED, VERSIONED, PathKind, classify_path
+from store.index.catalog import Version
+from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathKind, classify_path
 
 WRITING = os.O_WRONLY | os.O_RDWR
 # Cached pages of a version stay valid: reading it again sends no read (measured: 1 request in 4 of
@@ -65,7 +67,7 @@ class Files:
     async def open(self, node: Node, flags: int, pid: int, process: Process) -> OpenReply:
         if node.item is not None:
             return await self._open_virtual(node)
-        if node.buffer is not None:
+        if node.buffer is not None and not self._is_for_readers(node, flags, pid):
             self.pending_opens.claimed(pid, node)
             return self._open_buffer(node, flags, process)
         if node.is_version:
@@ -73,6 +75,12 @@ class Files:
                 return self._redirect_to_private_node(node, flags, pid, process)
             return self._open_version(node, pid, process)
         return self._open_plain(node, flags, process)
+
+    def _is_for_readers(self, node: Node, flags: int, pid: int) -> bool:
+        """Whether it is the pending node of another writer. Everyone sees it, but writes his own buffer."""
+        if not flags & WRITING or node.parent is None or self.writers.pending(node.path) is not node:
+            return False
+        return self.pending_opens.reserved_for(pid, node.parent, node.name) is not node
 
     async def _open_virtual(self, node: Node) -> OpenReply:
         assert isinstance(node.item, VirtualFile)
@@ -98,13 +106,17 @@ class Files:
             self.pending_opens.claimed(pid, reserved)
             return self._open_buffer(reserved, flags, process)
         shown = number_for(node, process, self.handles.older_readers(node))
-        private = self.tree.make_private(node.parent, node.name, node.info, process, shown)
+        appends = bool(flags & os.O_APPEND) and not flags & os.O_TRUNC
+        private = self.tree.make_private(node.parent, node.name, node.info, process, shown, appends=appends)
         self.pending_opens.reserve(pid, node.parent, node.name, private)
         raise RetryLookup(f"{node.path} is written through a private node")
 
     def _open_buffer(self, node: Node, flags: int, process: Process) -> OpenReply:
         buffer = node.buffer
         assert buffer is not None
+        if not flags & os.O_TRUNC and buffer.writers == 0:
+            buffer.pin()
+            node.set_stat(buffer.info)
         if flags & os.O_ACCMODE == os.O_RDWR and buffer.path_info.kind in CHECKED:
             self.evidence.note_opened(process, buffer.path_info.path, buffer.base_stamp)
         buffer.process, buffer.opened_at = process, self.evidence.now
@@ -124,7 +136,8 @@ class Files:
             raise RetryLookup(f"{node.path} was replaced since it was looked up")
         if node.info is not None and node.disk_path.kind in CHECKED:
             self.evidence.note_opened(process, node.path, Stamp.of(node.info))
-        handle = FileHandle(node, fd, process=process, path=node.path)
+        end = node.info.st_size if node.info is not None else None
+        handle = FileHandle(node, fd, process=process, path=node.path, end=end)
         return OpenReply(self.handles.add(handle), keep_cache=_KEEP_PAGES)
 
     def open_exact_version(self, node: Node) -> int | None:
@@ -154,8 +167,10 @@ class Files:
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND), process=process)
         return OpenReply(self.handles.add(handle), direct_io=node.disk_path.kind is PathKind.LOG)
 
-    def create(self, parent: Node, name: str, mode: int, flags: int, process: Process) -> tuple[OpenReply, Node]:
+    async def create(self, parent: Node, name: str, mode: int, flags: int, process: Process) -> tuple[OpenReply, Node]:
         path_info = classify_path(parent.path_of(name))
+        if path_info.kind in MAY_BE_EMPTY:
+            return await self._create_empty(parent, name, mode, flags, process)
         if path_info.kind in VERSIONED:
             info = self.names.stat(path_info.path)
             shown = self.tree.shown_numbers.find(path_info.path)
@@ -163,11 +178,7 @@ class Files:
             node = self.tree.make_private(parent, name, committed, process, shown)
             assert node.buffer is not None
             node.buffer.mode = mode if info is None else None
-            opened = self._open_buffer(node, flags, process)
-            node.buffer.truncate(0)
-            if path_info.kind is PathKind.ATTACHMENT and info is None:
-                self.writers.add_pending(path_info.path, node)
-                parent.invalidate_listing()
+            opened = self._open_buffer(node, flags | os.O_TRUNC, process)
             return opened, node
         # O_EXCL only if the caller asked for it: the kernel's negative entry may be outdated.
         fd = self.names.open(path_info, flags & (_OPEN_FLAGS | os.O_EXCL) | os.O_CREAT, mode)
@@ -176,6 +187,28 @@ class Files:
         self._note_created(node, process)
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND), process=process)
         return OpenReply(self.handles.add(handle), direct_io=path_info.kind is PathKind.LOG), node
+
+    async def _create_empty(
+        self, parent: Node, name: str, mode: int, flags: int, process: Process
+    ) -> tuple[OpenReply, Node]:
+        """Create an attachment or state text. Its name exists at once, its content after close."""
+        path_info = classify_path(parent.path_of(name))
+        is_new = True
+        try:
+            await self.threads.run(partial(self.names.create_empty, path_info, mode), path_info.location)
+        except FileExistsError:  # the kernel's negative entry was outdated
+            if flags & os.O_EXCL:
+                raise
+            is_new = False
+        appends = bool(flags & os.O_APPEND) and (is_new or not flags & os.O_TRUNC)
+        node = self.tree.make_private(parent, name, self.names.stat(path_info.path), process, appends=appends)
+        assert node.buffer is not None
+        node.buffer.is_created = is_new
+        opened = self._open_buffer(node, flags & ~os.O_TRUNC if is_new else flags, process)
+        if is_new:
+            self.writers.add_pending(path_info.path, node)
+        parent.invalidate_listing()
+        return opened, node
 
     def _note_created(self, node: Node, process: Process) -> None:
         """The file's content starts now: its writer may have read the documents that exist now."""
@@ -206,7 +239,7 @@ class Files:
                 handle.node.info = buffer.info
             raise
 
-    async def commit(self, number: int, *, at_end: bool = False) -> None:
+    async def commit(self, number: int) -> None:
         handle = self.handles.get(number)
         node, buffer = handle.node, handle.node.buffer
         if buffer is None:
@@ -214,10 +247,11 @@ class Files:
                 node.set_stat(os.fstat(handle.fd))  # our own write is not a change made elsewhere
                 node.written_by = handle.process, self.evidence.now
             return
-        if isinstance(handle, BufferHandle) and handle.is_reader:
+        if isinstance(handle, BufferHandle) and handle.is_reader and not buffer.is_created:
             return
-        buffer.commit_if_empty(at_end=at_end)
+        buffer.commit_if_empty()
         if not buffer.is_dirty or node.parent is None:
+            await self._sync_created(buffer)
             return
         path = buffer.path_info.path  # not the node's path: its directory may have been renamed
         if not buffer.written and self.writers.hidden.find(path, buffer.process.pid) is not None:
@@ -236,6 +270,13 @@ class Files:
             node.parent.invalidate_listing()
         node.set_stat(buffer.info)
         await self._invalidate_name(node.parent, node.name)
+
+    async def _sync_created(self, buffer: WriteBuffer) -> None:
+        """Make a new empty file durable."""
+        if buffer.is_created and not buffer.is_detached:
+            buffer.is_created = False
+            with suppress(FileNotFoundError):  # removed elsewhere
+                await self.threads.run(partial(self.names.sync_created, buffer.path_info))
 
     async def _run_commit(self, buffer: WriteBuffer) -> None:
         """Commit a buffer in a worker thread. The writer may continue meanwhile.
@@ -279,29 +320,31 @@ class Files:
         notices |= {Invalidation(directory.inode, os.fsencode(n)): None for n in changed}
         await invalidate([*notices, *self.tree.recheck_times(directory)])
 
-    # -- renaming or removing an open attachment -----------------------------------------------------
+    # -- renaming or removing an open attachment or state text -----------------------------------------
 
     async def commit_pending(self, node: Node) -> None:
-        """Commit a pending attachment as it is, before a rename. Its writer may continue."""
+        """Commit a pending file as it is, before a rename. Its writer may continue."""
         buffer = node.buffer
         assert buffer is not None
-        buffer.written = True
-        await self._run_commit(buffer)
+        if buffer.is_dirty:
+            await self._run_commit(buffer)
         self.writers.remove_pending(node)
         node.set_stat(buffer.info)
 
-    def retarget_writers(self, path: str, parent: Node, name: str) -> None:
-        """An attachment was renamed: its open writers commit to the new name."""
+    def retarget_writers(self, path: str, parent: Node, name: str, before: Version) -> None:
+        """A file was renamed: its open writers commit to the new name. `before` was its version."""
         for node in self.handles.buffered(path):
             assert node.buffer is not None
             node.parent, node.name, node.path = parent, name, parent.path_of(name)
             node.path_info = node.buffer.path_info = classify_path(node.path)
+            if node.buffer.base == before:  # a state text is committed again under its new name
+                node.buffer.base = self.names.version(node.path_info)
             for _ in range(node.buffer.writers):
                 self.writers.end(path)
                 self.writers.begin(node.path)
 
     def detach_writers(self, path: str) -> None:
-        """An attachment was removed: its open writers commit nothing any more."""
+        """A file was removed: its open writers commit nothing any more."""
         for node in self.handles.buffered(path):
             assert node.buffer is not None
             self.writers.remove_pending(node)
@@ -310,12 +353,7 @@ class Files:
     # -- releasing -----------------------------------------------------------------------------------
 
     async def release(self, number: int) -> None:
-        buffer = self.handles.get(number).node.buffer
-        try:
-            if buffer is not None and buffer.writers == 1 and buffer.is_emptied:
-                await self.commit(number, at_end=True)
-        finally:
-            self._close_handle(self.handles.pop(number))
+        self._close_handle(self.handles.pop(number))
 
     def _close_handle(self, handle: Handle) -> None:
         handle.close()
@@ -355,7 +393,7 @@ class Files:
         path_info = node.disk_path
         assert path_info.location is not None
         assert node.parent is not None
-        base = self.names.version(path_info) if path_info.kind in CHECKED else None
+        base = self.names.version(path_info)
         writer = self.evidence.writer(process, path_info.path, self.evidence.now, is_truncated=False)
         await self.threads.run(
             partial(self.names.truncate, path_info, size, base=base, on_conflict=self._on_conflict, writer=writer),

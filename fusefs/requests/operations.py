@@ -305,7 +305,7 @@ class Operations(pyfuse3.Operations):
     ) -> tuple[FileInfo, EntryAttributes]:
         parent, text = self.entries.writable_parent(parent_inode, name)
         caller = self.callers.read(ctx.pid, ctx.uid)
-        opened, node = self.files.create(parent, text, storable_mode(mode & ~ctx.umask), flags, caller)
+        opened, node = await self.files.create(parent, text, storable_mode(mode & ~ctx.umask), flags, caller)
         if node.buffer is not None:
             node.buffer.opener = ctx.pid
         return _file_info(opened), self._entry(node)

@@ -29,9 +29,10 @@ class FileHandle:
     has_written: bool = False
     process: Process = UNKNOWN  # that opened it
     path: str = ""  # of a version, when it was opened
+    end: int | None = None  # of a version: others may append to the same file
 
     def read(self, offset: int, size: int) -> bytes:
-        return os.pread(self.fd, size, offset)
+        return os.pread(self.fd, size if self.end is None else max(0, min(size, self.end - offset)), offset)
 
     def write(self, offset: int, data: bytes) -> int:
         self.has_written = True

@@ -12,8 +12,10 @@ import os
 import stat
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from fusefs.switches import enabled
+from fusefs.tree.append_buffers import AppendBuffer
 from fusefs.tree.directory_watches import DirectoryWatches
 from fusefs.tree.hidden_names import EVERYBODY
 from fusefs.tree.nodes import ROOT_INODE, Invalidation, Listing, Node, Nodes
@@ -24,10 +26,11 @@ from fusefs.tree.writers import Writers
 from fusefs.views import audience
 from fusefs.views.base import Item, View, VirtualDir, VirtualFile, VirtualLink
 from store import Store, layout
+from store.disk.file import Stamp, is_same_content
 from store.disk.rejects import is_reject
 from store.errors import Generated, NotFound
 from store.namespace.reader import Reader
-from store.path_kinds import CHECKED, VERSIONED, PathInfo, PathKind, classify_path, listing_order
+from store.path_kinds import MAY_BE_EMPTY, VERSIONED, PathInfo, PathKind, classify_path, listing_order
 
 _CACHE_LISTINGS = enabled("listings")
 
@@ -77,8 +80,11 @@ class Tree:
 
     def _disk_node(self, parent: Node, name: str, path: str, info: os.stat_result | None) -> Node:
         present = parent.children.get(name)
+        pending = self.writers.pending(path)
+        if pending is not None and (info is None or _is_still_empty(pending, info)):
+            return pending
         if info is None:
-            return self.writers.pending(path) or self._rejected(parent, name, path)
+            return self._rejected(parent, name, path)
         if present is not None and present.info is not None and _is_same(present, info):
             if present.has_old_info or not _is_equal(present.info, info):
                 present.set_stat(info)
@@ -99,13 +105,15 @@ class Tree:
         """`session.json.rejected` and `session.json.error`: read-only copies from the rejects directory."""
         kept = self.store.names.rejects.path(parent.path, name)
         info = self.store.names.stat(kept) if kept else None
-        data = self.store.names.read(PathInfo(kept, PathKind.FOREIGN, None, name)) if kept else None
-        if info is None or data is None:
+        if kept is None or info is None:
             raise NotFound(f"{path} does not exist")
-        version = f"{info.st_ino} {info.st_mtime_ns}"
-        return self._virtual_node(
-            parent, name, path, VirtualFile(len(data), info.st_mtime_ns, version, lambda: data, is_cacheable=False)
-        )
+        place, version = PathInfo(kept, PathKind.FOREIGN, None, name), f"{info.st_ino} {info.st_mtime_ns}"
+        read = partial(self._read_rejected, place)
+        file = VirtualFile(info.st_size, info.st_mtime_ns, version, read, is_cacheable=False)
+        return self._virtual_node(parent, name, path, file)
+
+    def _read_rejected(self, place: PathInfo) -> bytes:
+        return self.store.names.read(place) or b""
 
     # -- views ---------------------------------------------------------------------------------------
 
@@ -212,16 +220,24 @@ class Tree:
     # -- private nodes -----------------------------------------------------------------------------------
 
     def make_private(
-        self, parent: Node, name: str, info: os.stat_result | None, process: Process, shown: int | None = None
+        self,
+        parent: Node,
+        name: str,
+        info: os.stat_result | None,
+        process: Process,
+        shown: int | None = None,
+        *,
+        appends: bool = False,
     ) -> Node:
         """Create a node for one writer, with an empty write buffer."""
         path_info = classify_path(parent.path_of(name))
-        base = self.store.names.version(path_info) if path_info.kind in CHECKED else None
+        base = self.store.names.version(path_info)
         hidden = self.writers.hidden.find(path_info.path, process.pid)
-        if base is not None and base.main is not None and hidden is not None:
+        if base.main is not None and hidden is not None:
             # The writer knew the version that it hid, and none committed since.
             base = base._replace(main=hidden.stamp)
-        buffer = WriteBuffer(self.store, path_info, base, info, process=process)
+        kind = AppendBuffer if appends and path_info.kind in MAY_BE_EMPTY else WriteBuffer
+        buffer = kind(self.store, path_info, base, info, process=process)
         number = self.nodes.number(path_info.path, ("private", time.monotonic_ns()))
         node = Node(
             number,
@@ -285,6 +301,13 @@ class Tree:
             for name in list(node.children):
                 notices += self.recheck(node, name)
         return notices
+
+
+def _is_still_empty(pending: Node, info: os.stat_result) -> bool:
+    """Whether the file is still the empty one that the writer of a pending node created."""
+    assert pending.buffer is not None
+    base = pending.buffer.base
+    return base is not None and is_same_content(base.main, Stamp.of(info))
 
 
 def _is_foreign_dir(kind: PathKind, info: os.stat_result) -> bool:

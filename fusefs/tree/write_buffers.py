@@ -21,7 +21,7 @@ from store.commit.write_request import CommitResult, OnConflict, UnfinishedCommi
 from store.disk.file import Stamp, Temp
 from store.disk.file_io import iter_chunks, write_all
 from store.index.catalog import Version
-from store.path_kinds import CHECKED, MAY_BE_EMPTY, PathInfo, PathKind
+from store.path_kinds import MAY_BE_EMPTY, PathInfo, PathKind
 
 
 @dataclass
@@ -34,7 +34,10 @@ class WriteBuffer:
     info: os.stat_result | None  # of the committed file
     temp: Temp | None = None  # the file with the bytes
     in_commit: Temp | None = None  # the file that a running commit renames; read-only
-    version_fd: int = -1  # the version that was opened, for reads before the first write
+    version_fd: int = -1  # the version that was opened, or committed last: for reads before the next write
+    version_size: int = 0  # its size then: others may append to the same file
+    has_committed: bool = False  # the version it would replace is its own
+    is_created: bool = False  # its empty file is not synced yet
     failure: OSError | None = None  # a write failed (full disk): the bytes must not become a version
     writes: int = 0  # number of changes
     writers: int = 0  # open handles
@@ -66,7 +69,8 @@ class WriteBuffer:
         try:
             self.temp = temp = self.store.names.new_write_buffer()
             if not empty and source >= 0:
-                write_all(temp.fd, iter_chunks(source))
+                end = self.version_size if source == self.version_fd else None
+                write_all(temp.fd, iter_chunks(source, end))
         except OSError as error:
             self.failure = error
             raise
@@ -76,8 +80,28 @@ class WriteBuffer:
         """Open the committed version and keep it open for all reads. Returns -1 if there is none."""
         if self.version_fd < 0:
             with suppress(FileNotFoundError):
-                self.version_fd = self.store.names.open(self.path_info, os.O_RDONLY)
+                self._keep_version(self.store.names.open(self.path_info, os.O_RDONLY))
         return self.version_fd
+
+    def _keep_version(self, fd: int) -> None:
+        if self.version_fd >= 0:
+            os.close(self.version_fd)
+        self.version_fd, self.version_size = fd, os.fstat(fd).st_size
+
+    def pin(self) -> None:
+        """Keep the committed version open, so that reads see it until close, whatever happens to its name."""
+        try:
+            self._keep_version(self.store.names.open(self.path_info, os.O_RDONLY))
+        except FileNotFoundError:
+            return
+        self.info = os.fstat(self.version_fd)
+        if self.base is not None:
+            self.base = self._version_of(self.info)
+
+    def _read_version(self, offset: int, size: int) -> bytes:
+        fd = self._open_version()
+        left = self.version_size - offset
+        return os.pread(fd, min(size, left), offset) if fd >= 0 and left > 0 else b""
 
     def write(self, offset: int, data: bytes) -> int:
         temp = self._fill(empty=False)
@@ -99,8 +123,7 @@ class WriteBuffer:
         self.written = size > 0  # after truncation to 0 the content is still to come
 
     def read(self, offset: int, size: int) -> bytes:
-        fd = self.temp.fd if self.temp is not None else self._open_version()
-        return os.pread(fd, size, offset) if fd >= 0 else b""
+        return os.pread(self.temp.fd, size, offset) if self.temp is not None else self._read_version(offset, size)
 
     def append(self, data: bytes) -> int:
         """Write at the end of the buffer: the kernel's offset comes from its cached size."""
@@ -108,9 +131,10 @@ class WriteBuffer:
 
     @property
     def size(self) -> int:
-        fd = self.temp.fd if self.temp is not None else self.version_fd
-        if fd >= 0 and not self.is_rejected:
-            return os.fstat(fd).st_size
+        if self.temp is not None and not self.is_rejected:
+            return os.fstat(self.temp.fd).st_size
+        if self.version_fd >= 0 and not self.is_rejected:
+            return self.version_size
         return self.info.st_size if self.info is not None else 0
 
     # -- committing --------------------------------------------------------------------------------------
@@ -120,9 +144,9 @@ class WriteBuffer:
         has_attributes = self.mode is not None or self.mtime_ns is not None or self.owner is not None
         return not self.is_detached and (self.written or has_attributes)
 
-    def commit_if_empty(self, *, at_end: bool) -> None:
-        """Let an attachment or note be empty: a new one at any commit, an old one at the last close."""
-        if self.is_emptied and self.path_info.kind in MAY_BE_EMPTY and (at_end or self.info is None):
+    def commit_if_empty(self) -> None:
+        """Let an attachment or state text be empty. Another file without bytes is still to be written."""
+        if self.is_emptied and self.path_info.kind in MAY_BE_EMPTY:
             self.written = True
 
     @property
@@ -147,16 +171,23 @@ class WriteBuffer:
             mtime_ns=self.mtime_ns,
             owner=self.owner,
             writer=writer,
+            replaces_own=self.has_committed and on_conflict != "overwrite",
         )
 
     def committed(self, request: WriteRequest, result: CommitResult) -> None:
         """Adopt the result. Writes made during the commit stay for the next one."""
         if request.content is not None:
             self._drop_committed()
-            if self.path_info.kind in CHECKED:
+            self.has_committed = True
+            if self.base is not None:
                 self.base = self._version_of(result.info)
             # Of a merged save the handle keeps the text as typed, which is no version.
             self.is_truncated = result.draft is not None
+        self.adopt(request, result)
+
+    def adopt(self, request: WriteRequest, result: CommitResult) -> None:
+        """Adopt the attributes of the committed file."""
+        self.is_created = False
         if (self.mode, self.mtime_ns, self.owner) == (request.mode, request.mtime_ns, request.owner):
             self.mode = self.mtime_ns = self.owner = None
         self.info = result.info
@@ -171,7 +202,7 @@ class WriteBuffer:
     def _read_on(self, done: Temp) -> None:
         """Continue with the bytes that were typed: the committed file, or a draft if a merge stored others."""
         self.discard(keep=done)
-        self.version_fd = done.fd
+        self._keep_version(done.fd)
         self.store.names.drop_write_buffer(done.path)  # there is still one if the commit did not use it
         self.written = self.is_emptied = False
 

@@ -15,7 +15,7 @@ class Writers:
     def __init__(self, hidden_s: float = HIDDEN_S) -> None:
         self.hidden = HiddenNames(hidden_s)
         self._writer_counts: dict[str, int] = {}  # by path
-        self._pending: dict[str, Node] = {}  # new attachments that were never committed
+        self._pending: dict[str, Node] = {}  # new attachments and state texts, never committed
         self._rejected: dict[tuple[str, int], float] = {}  # path and thread → deadline
 
     # -- open writers ----------------------------------------------------------------------------

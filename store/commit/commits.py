@@ -18,12 +18,13 @@ from store.commit.journal import Commit, IndexWork
 from store.commit.session_reader import DocumentPair
 from store.commit.to_trash import to_trash
 from store.commit.write_request import WriteRequest, stale_error
-from store.disk.file import File, NewFile
+from store.disk.file import File, NewFile, is_same_content
 from store.documents.document import Document
 from store.index.catalog import CatalogRow, IndexUpdate
 from store.index.change_feed import What
 from store.layout import Location
 from store.model.session import Session
+from store.path_kinds import CHECKED
 
 log = logging.getLogger("grovefs.store")
 
@@ -144,11 +145,19 @@ class Commits:
         present = self.core.disk.read(path)
         if present is not None and present.data == raw:
             return False
-        if base is not None and base.main != (present.stamp if present else None):
+        if base is not None and not self._is_current(request, present):
             raise stale_error(path)
         files = [request.new_file(raw, present)]
         self.run(Commit(location, files, dirs=_dirs_of(files)), index, what)
         return True
+
+    def _is_current(self, request: WriteRequest, present: File | None) -> bool:
+        """Whether the file is still the version the writer started from.
+
+        Of a file that is not validated only the bytes count, not its mode.
+        """
+        known, stamp = request.base.main if request.base else None, present.stamp if present else None
+        return known == stamp if request.target.kind in CHECKED else is_same_content(known, stamp)
 
     def discard(
         self,

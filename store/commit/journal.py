@@ -41,12 +41,13 @@ from store.layout import Location
 log = logging.getLogger("grovefs.store")
 
 WHOLE_TREE = "*"
+_LINK = "link"  # third member of a journaled move that is a hard link
 IndexWork = Callable[[apsw.Connection], None]  # for rare commits, which have no planned update
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A change made as a whole: `files`, then `moves`, each in order.
+    """A change made as a whole: `links`, then `files`, then `moves`, each in order.
 
     The last rename is the point of no return.
     """
@@ -61,6 +62,7 @@ class Commit:
     label: str = ""  # what the history calls the change; default: `what`
     known: Mapping[str, KnownChange] = field(default_factory=dict)  # by path of a file, for the history
     notes: Mapping[str, str] = field(default_factory=dict)  # by directory of a session, for the history
+    links: Sequence[tuple[str, str]] = ()  # hard links to files that the commit replaces
 
     @property
     def for_history(self) -> FileChanges:
@@ -95,6 +97,8 @@ class Journal:
             temps = self.disk.write_temps(commit.files)
             moves = [*zip(temps, (file.path for file in commit.files), strict=True), *commit.moves]
             self._record(commit, moves)
+            for source, target in commit.links:
+                self.disk.link(source, target)
             for source, target in moves:
                 self.disk.move(source, target)
         except BaseException as error:
@@ -129,6 +133,8 @@ class Journal:
                 # Ask the disk which renames happened: an interrupt can precede any bookkeeping.
                 if self.disk.stat(source) is None:
                     self._undo(source, target, old)
+            for source, target in commit.links:
+                self._unlink(source, target)
             self._remove_record(commit)
         except (OSError, StoreError, apsw.Error) as worse:
             text = f"{error}; the commit is half done and will be finished when the disk works again"
@@ -142,11 +148,12 @@ class Journal:
 
     def _record(self, commit: Commit, moves: Sequence[tuple[str, str]]) -> None:
         touched = [list(location) for location in commit.touched or [commit.location]]
+        links = [(*link, _LINK) for link in commit.links]
         self.disk.step("journal")
         with self.db.write(durable=self.disk.durability == "full") as db:
             db.execute(
                 "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)",
-                (*_entry_key(commit), json.dumps(moves), json.dumps(touched)),
+                (*_entry_key(commit), json.dumps([*links, *moves]), json.dumps(touched)),
             )
 
     def _remove_record(self, commit: Commit) -> None:
@@ -167,6 +174,15 @@ class Journal:
         temps = self.disk.write_temps([NewFile(target, [old.data], old, old.stamp.mtime_ns)])
         self.disk.link(target, source)
         self.disk.move(temps[0], target)
+
+    def _unlink(self, source: str, target: str) -> None:
+        """Undo a hard link, or the rename that replaced it where links are not supported."""
+        if self.disk.stat(target) is None:
+            return
+        if self.disk.stat(source) is None:
+            self.disk.move(target, source)
+        else:
+            self.disk.remove(target)
 
     def _remove_quietly(self, path: str) -> None:
         """Remove a temporary file.
@@ -267,6 +283,14 @@ class Journal:
         # A path may be in use again after its file was moved away.
         return [move for move in found if self.disk.stat(move[0]) is None or self.disk.stat(move[1]) is not None]
 
+    def _relink(self, links: Sequence[Sequence[str]], moves: Sequence[Sequence[str]]) -> None:
+        """Make the links of an interrupted commit, unless the new file has replaced the old one already."""
+        waiting = {target for source, target in moves if self.disk.stat(source) is not None}
+        for source, target in links:
+            if source in waiting and self.disk.stat(source) is not None and self.disk.stat(target) is None:
+                self.disk.make_dirs(target.rpartition("/")[0])
+                self.disk.link(source, target)
+
     def recover(self, root: str, child: str) -> None:
         """Finish one interrupted commit. The caller holds its lock."""
         row = self.db.reader.execute(
@@ -274,7 +298,9 @@ class Journal:
         ).fetchone()
         if row is None:
             return
-        moves, touched = json.loads(row[0]), json.loads(row[1])
+        recorded, touched = json.loads(row[0]), json.loads(row[1])
+        moves = [move for move in recorded if len(move) == 2]
+        self._relink([link[:2] for link in recorded if link[2:] == [_LINK]], moves)
         for source, target in moves if not self._was_rolled_back(moves) else ():
             # A path outside tmp/ may be in use again after its file was moved away.
             is_done = not source.startswith(layout.TMP) and self.disk.stat(target) is not None

@@ -23,9 +23,10 @@ class TrashPart(NamedTuple):
     files: list[NewFile]
     moves: list[tuple[str, str]]
     dirs: list[str]
+    links: list[tuple[str, str]]
 
 
-NOTHING_KEPT = TrashPart([], [], [])
+NOTHING_KEPT = TrashPart([], [], [], [])
 
 
 def to_trash(
@@ -34,16 +35,18 @@ def to_trash(
     *,
     moved: Iterable[str] = (),
     copied: Iterable[tuple[str, File]] = (),
+    linked: Iterable[str] = (),
     title: str | None = None,
     numbered: bool = False,
 ) -> TrashPart:
     """Put files and directories into one new slot: rename `moved`, write copies of `copied`.
 
-    Each keeps its last name in the slot. `numbered` names them 0, 1, … instead: needed where two
-    may have the same last name.
+    `linked` are files that the commit replaces: they get a hard link in the slot. Each file keeps
+    its last name in the slot. `numbered` names them 0, 1, … instead: needed where two may have the
+    same last name.
     """
-    kept, paths = list(copied), list(moved)
-    originals = [*(path for path, _ in kept), *paths]
+    kept, paths, replaced = list(copied), list(moved), list(linked)
+    originals = [*(path for path, _ in kept), *paths, *replaced]
     if not originals:
         return NOTHING_KEPT
     slot = trash.new_slot(location)
@@ -54,7 +57,8 @@ def to_trash(
         for (_, target), (_, file) in zip(moves, kept, strict=False)
     ]
     info = trash.info_file(slot, location, reason, moves, title)
-    return TrashPart([*copies, info], moves[len(kept) :], [slot])
+    renamed = moves[len(kept) : len(kept) + len(paths)]
+    return TrashPart([*copies, info], renamed, [slot], moves[len(kept) + len(paths) :])
 
 
 def _names(paths: Sequence[str], *, numbered: bool) -> list[str]:

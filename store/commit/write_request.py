@@ -7,10 +7,12 @@ none has to repeat its members.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from store.disk.file import File, NewFile, Stamp, Temp
+from store.disk.file_io import iter_chunks
 from store.documents import json_text
 from store.errors import Conflict
 from store.history.authors import Author
@@ -58,6 +60,9 @@ class WriteRequest:
     # fail if they exist.
     add_missing: bool = False
     base_text: bytes | None = None  # the text the writer started from, if it kept that; for merging
+    # Append this part of `content`, a temporary file, to what the file contains at the commit.
+    appended: tuple[int, int] | None = None  # start and end
+    replaces_own: bool = False  # the replaced version was committed by the same open file
     writer: Writer | None = None  # None: the API, or a mount that knows nothing of the process
 
     @property
@@ -70,9 +75,16 @@ class WriteRequest:
         content = self.content
         if not isinstance(content, Temp):
             return content or b""
-        size = os.fstat(content.fd).st_size
-        json_text.check_size(size, self.target.path, limit_bytes)
-        return os.pread(content.fd, size, 0)
+        start, end = self.appended or (0, os.fstat(content.fd).st_size)
+        json_text.check_size(end - start, self.target.path, limit_bytes)
+        return os.pread(content.fd, end - start, start)
+
+    def parts(self) -> Iterable[bytes]:
+        """The content in pieces: an attachment may be larger than memory."""
+        if not isinstance(self.content, Temp):
+            return [self.content or b""]
+        start, end = self.appended or (0, os.fstat(self.content.fd).st_size)
+        return iter_chunks(self.content.fd, end, start)
 
     def new_file(self, raw: bytes, replaced: File | None) -> NewFile:
         """The file for the commit. `raw` is what `read` returned."""

@@ -1,4 +1,4 @@
-"""Append-only logs: the only files changed in place, by appending whole lines.
+"""Append-only logs and attachments that are appended to: the only files changed in place.
 
 A crash may leave an incomplete last line; the next append starts a new line. If the append or the
 caller's block fails, the lines are truncated again. The caller holds the session's lock, but a
@@ -13,7 +13,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -32,6 +32,16 @@ _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | 
 @contextmanager
 def appending(disk: Disk, path: str) -> Iterator[Callable[[bytes], None]]:
     """Yield a function that appends lines to a log. If the block fails, they are removed again."""
+    with appending_bytes(disk, path, is_log=True) as append:
+        yield lambda lines: append([lines])
+
+
+@contextmanager
+def appending_bytes(disk: Disk, path: str, *, is_log: bool = False) -> Iterator[Callable[[Iterable[bytes]], None]]:
+    """Yield a function that appends bytes to a file. If the block fails, they are removed again.
+
+    In a log they start a new line if the last one is incomplete.
+    """
     directory, _, name = path.rpartition("/")
     is_new = disk.stat(path) is None
     with disk.open_dir(directory) as parent:
@@ -41,7 +51,7 @@ def appending(disk: Disk, path: str) -> Iterator[Callable[[bytes], None]]:
             _require_regular_file(fd, path)
             own = AppendedRange(fd)
             try:
-                yield lambda lines: _append(disk, own, lines, directory if is_new else None)
+                yield lambda parts: _append(disk, own, parts, directory if is_new else None, is_log=is_log)
             except BaseException:
                 own.roll_back(parent, name if is_new else None)
                 raise
@@ -63,8 +73,11 @@ def _require_regular_file(fd: int, path: str) -> None:
         raise Corrupt(path, Problem("not a regular file"))
 
 
-def _append(disk: Disk, own: AppendedRange, lines: bytes, made_in: str | None) -> None:
-    own.write(b"\n" + lines if _is_torn(own.fd) else lines)
+def _append(disk: Disk, own: AppendedRange, parts: Iterable[bytes], made_in: str | None, *, is_log: bool) -> None:
+    separator = b"\n" if is_log and _is_torn(own.fd) else b""
+    for part in parts:
+        own.write(separator + part if separator else part)
+        separator = b""
     disk.fsync(own.fd, "sync-log")
     if made_in is not None:  # sync the new directory entry too
         disk.sync_dirs([made_in])

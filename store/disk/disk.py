@@ -293,6 +293,33 @@ class Disk:
                 self.remove(temp)
             raise
 
+    @contextmanager
+    def creating(self, path: str, mode: int) -> Iterator[None]:
+        """Create an empty file, not synced. If the block fails, it is removed. Raises FileExistsError."""
+        directory, _, name = path.rpartition("/")
+        with self.open_dir(directory) as parent:
+            self.step("create")
+            fd = os.open(name, _CREATE, 0o600, dir_fd=parent)
+            try:
+                os.fchmod(fd, storable_mode(mode))  # not as an argument of open: the umask would count
+                yield
+            except BaseException:
+                os.unlink(name, dir_fd=parent)
+                raise
+            finally:
+                os.close(fd)
+
+    def sync_created(self, path: str) -> None:
+        """Sync a file and its name."""
+        directory, _, name = path.rpartition("/")
+        with self.open_dir(directory) as parent:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+            try:
+                self.fsync(fd, "sync-file")
+            finally:
+                os.close(fd)
+            self.fsync(parent, "sync-dir")
+
     def open_temp(self) -> Temp:
         """Create a file under tmp/. If it is forgotten, the next opening of the home removes it."""
         path = self.temp_path()

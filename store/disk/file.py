@@ -31,6 +31,11 @@ class Stamp(NamedTuple):
         return self if now_ns - max(self.mtime_ns, self.ctime_ns) > RACY_NS else self._replace(ctime_ns=0)
 
 
+def is_same_content(one: Stamp | None, other: Stamp | None) -> bool:
+    """Whether two stamps are of the same bytes. The ctime does not count: chmod and chown change it."""
+    return one == other or (one is not None and other is not None and one[:3] == other[:3])
+
+
 class File(NamedTuple):
     """The content, stamp, mode and owner of one version of a file."""
 

@@ -10,14 +10,14 @@ from uuid import uuid4
 CHUNK_BYTES = 1 << 20
 
 
-def iter_chunks(fd: int, size: int | None = None) -> Iterator[bytes]:
-    """Yield a regular file from its start to its end, or its first `size` bytes.
+def iter_chunks(fd: int, end: int | None = None, start: int = 0) -> Iterator[bytes]:
+    """Yield a regular file from `start` to the offset `end`, or to its end.
 
     The file offset of `fd` is neither used nor moved. Yields less if the file is shorter than
-    `size`.
+    `end`.
     """
-    offset = 0
-    while chunk := os.pread(fd, CHUNK_BYTES if size is None else min(CHUNK_BYTES, size - offset), offset):
+    offset = start
+    while chunk := os.pread(fd, CHUNK_BYTES if end is None else min(CHUNK_BYTES, end - offset), offset):
         yield chunk
         offset += len(chunk)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -44,8 +44,11 @@ class Rejects:
 
     disk: Disk
 
-    def store(self, where: Location | str, name: str, raw: bytes, error: StoreError | OSError) -> None:
+    def store(
+        self, where: Location | str, name: str, content: bytes | Iterable[bytes], error: StoreError | OSError
+    ) -> None:
         """Store rejected bytes and the reason, replacing earlier ones of the same document."""
+        raw = content if isinstance(content, bytes) else b""  # only a document's text is shown with the reason
         directory = _path(where)
         slot = _slot(directory)
         is_new = self.disk.stat(f"{directory}/{name}") is None
@@ -54,8 +57,9 @@ class Rejects:
             self.disk.make_dirs(slot)
             if self.disk.stat(f"{slot}/{_DIRECTORY}") is None:
                 self._write(f"{slot}/{_DIRECTORY}", directory.encode(errors="surrogateescape"))
-            for part, data in ((REJECTED, raw), (REASON, reason.encode(errors="replace"))):
-                self._write(f"{slot}/{_short(name)}{part}", data)
+            parts = [content] if isinstance(content, bytes) else content
+            self.disk.put(NewFile(f"{slot}/{_short(name)}{REJECTED}", parts))
+            self._write(f"{slot}/{_short(name)}{REASON}", reason.encode(errors="replace"))
             self._note(f"{directory}/{name}", error)
 
     @contextmanager

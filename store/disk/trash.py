@@ -2,7 +2,7 @@
 
 A deleted session is moved to a slot under `.grovefs/trash/`. The slot holds its directories,
 numbered, and `info.json` with their original paths. Slots of single attachments, records and logs
-expire earlier, oldest first, once they exceed KEPT_BYTES in total.
+expire earlier, oldest first, once they exceed KEPT_BYTES or KEPT_FILES in total.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ log = logging.getLogger("grovefs.store")
 
 KEPT_DAYS = 7
 KEPT_BYTES = 1 << 30  # of single files: a program that creates and deletes many must not fill the disk
+KEPT_FILES = 10_000  # single files: each has a directory of its own
 INFO = "info.json"
 # Values of TrashSlot.what for single files.
 FILE_DELETIONS = ("record deleted", "attachment deleted", "log deleted")
+FILE_REPLACED = "attachment replaced"
 
 
 class TrashSlot(NamedTuple):
@@ -120,6 +122,7 @@ class TrashExpiry:
 
     disk: Disk
     kept_bytes: int = KEPT_BYTES
+    kept_files: int = KEPT_FILES
     _sizes: dict[str, int] = field(init=False, default_factory=dict)  # by slot name; 0: expires by age only
 
     def expired(self) -> list[str]:
@@ -127,16 +130,18 @@ class TrashExpiry:
         names = self.disk.directories(layout.TRASH)
         self._sizes = {name: self._sizes[name] if name in self._sizes else self._size(name) for name in names}
         is_old = _older_than(KEPT_DAYS)
-        total = 0
+        total = count = 0
         expired: list[str] = []
         for name in reversed(names):
             total += self._sizes[name]
-            if is_old(name) or (self._sizes[name] and total > self.kept_bytes):
+            count += self._sizes[name] > 0
+            is_surplus = total > self.kept_bytes or count > self.kept_files
+            if is_old(name) or (self._sizes[name] and is_surplus):
                 expired.append(name)
         return expired
 
     def _size(self, name: str) -> int:
         slot = find_slot(self.disk, name)
-        if slot is None or slot.what not in FILE_DELETIONS:
+        if slot is None or slot.what not in (*FILE_DELETIONS, FILE_REPLACED):
             return 0
         return sum(info.st_size for _, kept in slot.moves if (info := self.disk.stat(kept)) is not None)

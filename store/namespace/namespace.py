@@ -141,8 +141,8 @@ class Namespace:
             self._set_known_attributes(request)
             return CommitResult(False, self.core.disk.stat(target.path))
         if target.kind is PathKind.ATTACHMENT:
-            self._put_attachment(request)
-            return CommitResult(True, self.core.disk.stat(target.path))
+            self._commit_attachment(request)
+            return CommitResult(True, self._stat_committed(request, is_changed=True))
         if target.kind is not PathKind.DOCUMENT:  # PutOperation checks this itself
             self.check_may_write(target)
         raw = request.read(self.core.limit_bytes)
@@ -172,15 +172,29 @@ class Namespace:
             return os.fstat(content.fd)
         return self.core.disk.stat(request.target.path)
 
-    def _put_attachment(self, request: WriteRequest) -> None:
+    def _commit_attachment(self, request: WriteRequest) -> None:
         place = request.target
         assert place.location is not None
+        try:
+            if request.appended is None:
+                self._put_attachment(request, place.location)
+            else:
+                self.attachments.append_file(place.location, place.path, request.parts(), request.mode)
+                self._set_known_attributes(request)
+        except Conflict as error:
+            self.rejects.store(place.directory, place.name, request.parts(), error)
+            raise
+        self.rejects.clear(place.directory, place.name)
+
+    def _put_attachment(self, request: WriteRequest, location: Location) -> None:
+        place = request.target
         present = self.core.disk.stat_file(place.path)
         mode = request.mode if request.mode is not None or present is None else present.mode
         owner = request.owner or ((present.uid, present.gid) if present is not None else None)
         content = request.content
         parts = content if isinstance(content, Temp) else [content or b""]
-        self.attachments.put_file(place.location, NewFile(place.path, parts, None, request.mtime_ns, mode, owner))
+        file = NewFile(place.path, parts, None, request.mtime_ns, mode, owner)
+        self.attachments.put_file(location, file, base=request.checked_base, keep=not request.replaces_own)
 
     def _set_known_attributes(self, request: WriteRequest) -> None:
         """Set mode and time of a file that exists, without a new version."""
@@ -213,6 +227,22 @@ class Namespace:
         finally:
             os.close(temp.fd)
             self.drop_write_buffer(temp.path)
+
+    def create_empty(self, place: PathInfo, mode: int) -> None:
+        """Create an empty attachment or state text. Raises FileExistsError.
+
+        It is visible at once and durable after `sync_created`, or after a commit of its content.
+        """
+        self.check_may_write(place)
+        assert place.location is not None
+        if place.kind is PathKind.ATTACHMENT:
+            self.attachments.create_file(place.location, place.path, mode)
+        else:
+            self.dispatcher.state.create(place, mode)
+
+    def sync_created(self, place: PathInfo) -> None:
+        """Make a file from `create_empty` durable."""
+        self.core.disk.sync_created(place.path)
 
     # -- directories -------------------------------------------------------------------------------
 

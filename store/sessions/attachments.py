@@ -6,9 +6,10 @@ A commit that adds or removes an attachment also updates `has_attachments` in th
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import apsw
@@ -18,13 +19,17 @@ from store.commit import session_reader
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.journal import Commit
-from store.commit.to_trash import is_worth_keeping
-from store.disk.file import NewFile
+from store.commit.to_trash import NOTHING_KEPT, TrashPart, is_worth_keeping, to_trash
+from store.commit.write_request import stale_error
+from store.disk import append_log
+from store.disk.file import NewFile, is_same_content
+from store.disk.trash import FILE_REPLACED
 from store.documents import attachment_names
 from store.errors import InvalidContent, NotFound, Problem
-from store.index.catalog import CatalogRow
+from store.index.catalog import CatalogRow, Version
 from store.layout import Location
 from store.model.session import Session
+from store.path_kinds import PathKind, classify_path
 from store.sessions.session_checks import locate, location_of
 
 
@@ -57,18 +62,75 @@ class Attachments:
             attachment_id, url, attachment_names.extension_to_mime(extension) or attachment_names.OCTET_STREAM
         )
 
-    def put_file(self, location: Location, file: NewFile, *, must_exist: bool = False) -> None:
-        """Commit one attachment and set `has_attachments` in the index."""
+    def put_file(
+        self,
+        location: Location,
+        file: NewFile,
+        *,
+        must_exist: bool = False,
+        base: Version | None = None,
+        keep: bool = True,
+    ) -> None:
+        """Commit one attachment and set `has_attachments` in the index.
+
+        `base` is the version the writer started from: if another one is there now, the write is
+        rejected. The replaced file goes to the trash if `keep` is True and it is worth keeping.
+        """
         self.core.check_writable()
         with self.core.locked(location):
             if must_exist and self.core.disk.stat(location.path(layout.SESSION)) is None:
                 raise NotFound(f"session {location} was deleted")
+            if base is not None and not is_same_content(base.main, self.core.disk.stamp(file.path)):
+                raise stale_error(file.path)
             row = self.commits.fresh_row(location)
+            part = self._replaced(location, file.path) if keep else NOTHING_KEPT
             self.commits.run(
-                Commit(location, [file], dirs=[file.path.rpartition("/")[0]]),
+                Commit(
+                    location, [*part.files, file], links=part.links, dirs=[file.path.rpartition("/")[0], *part.dirs]
+                ),
                 lambda db: self._set_flag(db, row, present=True),
                 "attachment",
             )
+
+    def _replaced(self, location: Location, path: str) -> TrashPart:
+        """The part of a commit that keeps the file it replaces."""
+        info = self.core.disk.stat(path)
+        if info is None or not is_worth_keeping(path, info):
+            return NOTHING_KEPT
+        row = self.core.index.find(location)
+        return to_trash(location, FILE_REPLACED, linked=[path], title=row.entry.title if row else None)
+
+    def create_file(self, location: Location, path: str, mode: int) -> None:
+        """Create an empty attachment, for open(2) with O_CREAT. Raises FileExistsError."""
+        self.core.check_writable()
+        with self.core.locked(location), self.core.disk.creating(path, mode):
+            row = self.commits.fresh_row(location)
+            if row is not None and not row.entry.has_attachments:
+                with self.core.db.write() as db:
+                    self._set_flag(db, row, present=True)
+                    self.core.feed.add(db, [location], "attachment")
+        self.core.on_commit()
+
+    def append_file(self, location: Location, path: str, parts: Iterable[bytes], mode: int | None = None) -> None:
+        """Append bytes to an attachment in place, all or none unless the process is killed.
+
+        A file with another hard link is replaced by a longer copy: a link in the trash, or in a
+        backup, must not change.
+        """
+        self.core.check_writable()
+        with self.core.locked(location):
+            info = self.core.disk.stat(path)
+            if info is None or info.st_nlink > 1:
+                longer = chain(self.core.disk.iter_chunks(path) if info is not None else (), parts)
+                present = self.core.disk.stat_file(path)
+                owner = (present.uid, present.gid) if present is not None else None
+                mode = present.mode if present is not None else mode
+                return self.put_file(location, NewFile(path, longer, None, None, mode, owner), keep=False)
+            # As for logs: the transaction commits after the append, so either both happen or none.
+            with append_log.appending_bytes(self.core.disk, path) as append, self.core.db.write() as db:
+                self.core.feed.add(db, [location], "attachment")
+                append(parts)
+        self.core.on_commit()
 
     def remove_file(self, location: Location, path: str, *, keep: bool = True) -> None:
         """Delete an attachment and update the index in the same commit.
@@ -104,7 +166,18 @@ class Attachments:
                     self._update_flag(db, location, row)
 
             first, is_tree = min(locations, key=str), len(locations) > 1
-            commit = Commit(first, moves=[(source, target)], touched=list(locations), whole_tree=is_tree)
+            place = classify_path(target)
+            is_attached = place.kind is PathKind.ATTACHMENT and place.location is not None
+            part = self._replaced(place.location or first, target) if is_attached else NOTHING_KEPT
+            commit = Commit(
+                first,
+                part.files,
+                [(source, target)],
+                links=part.links,
+                dirs=part.dirs,
+                touched=list(locations),
+                whole_tree=is_tree,
+            )
             self.commits.run(commit, update, "attachment")
 
     def announce(self, locations: Collection[Location]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from store.disk.trash import FILE_DELETIONS, TrashSlot
+from store.disk.trash import FILE_DELETIONS, FILE_REPLACED, TrashSlot
 from store.errors import NotFound
 from store.sessions.match_name import match_name, match_one
 
@@ -18,7 +18,7 @@ _WHOLE = "deleted"  # a session's directory
 _SINGLE = ("document deleted", *FILE_DELETIONS)  # a file in it
 # Reasons of slots whose files were replaced by better ones. A session's name never selects them.
 _REPLACED = (
-    *("displaced", "replaced by a restore", "leftover"),
+    *(FILE_REPLACED, "displaced", "replaced by a restore", "leftover"),
     *("bad sidecar", "sidecar replaced", "unreadable record replaced"),
 )
 

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -144,8 +144,25 @@ class State:
         if place.kind is PathKind.STATE_JSON:
             json_text.parse_value(raw, place.path, limit=self.core.limit_bytes)
         with self.core.locked(place.location):
+            if request.appended is not None:  # a new version of the text as it is now, with more at its end
+                present = self._read(place.path)
+                raw = (present.data if present else b"") + raw
+                json_text.check_size(len(raw), place.path, self.core.limit_bytes)
+                request = replace(request, content=raw, base=None, appended=None)
             index = partial(self._index, path=place.path, raw=raw)
             return self.commits.put_file(place.location, request, raw, "state", index=index)
+
+    def create(self, place: PathInfo, mode: int) -> None:
+        """Create an empty text, for open(2) with O_CREAT. Raises FileExistsError."""
+        assert place.location is not None
+        with (
+            self.core.locked(place.location),
+            self.core.disk.creating(place.path, mode),
+            self.core.db.write() as db,
+        ):
+            self._index(db, place.path, b"")
+            self.core.feed.add(db, [place.location], "state")
+        self.core.on_commit()
 
     def remove(self, place: PathInfo, *, keep: bool = True) -> None:
         """Delete a document. `keep`: move it to the trash instead of erasing it."""

@@ -117,6 +117,29 @@ def _save_runtime(store: Store) -> None:
     store.save_runtime(session)
 
 
+def _append(store: Store, path: str) -> None:
+    temp = store.names.new_write_buffer()
+    try:
+        os.write(temp.fd, b"and more")
+        store.names.commit(WriteRequest(classify_path(path), temp, appended=(3, 8)))
+    finally:
+        os.close(temp.fd)
+        store.names.drop_write_buffer(temp.path)
+
+
+def _image(store: Store) -> str:
+    return f"sessions/root/attachments/{_attached(store, 'root')[0]}"
+
+
+def _is_replaced(store: Store) -> bool:
+    """The new bytes are there, and the old ones in the trash."""
+    slots = [slot for slot in store.trash.deleted() if slot.what == "attachment replaced"]
+    kept = [(store.home / path).read_bytes() for slot in slots for _, path in slot.moves]
+    is_new = (store.home / _image(store)).read_bytes() == b"replaced"
+    assert kept == [PNG] or not is_new, "the replaced bytes are lost"
+    return is_new
+
+
 def _attached(store: Store, id: str) -> list[str]:
     location = store.location(id)
     assert location is not None
@@ -315,6 +338,31 @@ SCENARIOS = [
         "attach",
         lambda s: s.attach("pinned", PNG, "image/png"),
         lambda s: any((s.home / "sessions/pinned/attachments").iterdir()),
+    ),
+    Scenario(
+        "replace an attachment",
+        lambda s: s.names.commit(WriteRequest(classify_path(_image(s)), b"replaced")),
+        lambda s: _is_replaced(s),
+    ),
+    Scenario(
+        "append to an attachment",
+        lambda s: _append(s, _image(s)),
+        lambda s: (s.home / _image(s)).read_bytes() == PNG + b" more",
+    ),
+    Scenario(
+        "create an attachment",
+        lambda s: s.names.create_empty(classify_path("sessions/pinned/attachments/new"), 0o600),
+        lambda s: (s.home / "sessions/pinned/attachments/new").exists(),
+    ),
+    Scenario(
+        "create a state text",
+        lambda s: s.names.create_empty(classify_path("state/facts/new.md"), 0o600),
+        lambda s: s.state.load_markdown("facts", "new") == "",
+    ),
+    Scenario(
+        "append to a state text",
+        lambda s: _append(s, "state/facts/text.md"),
+        lambda s: s.state.load_markdown("facts", "text") == " more",
     ),
     Scenario(
         "remove an attachment",

@@ -33,6 +33,8 @@ STEPS = {
     "remove",
     "remove-tree",
     "append-line",
+    "create",
+    "link",
     "sync-log",
     "history-found",
     "history-add",

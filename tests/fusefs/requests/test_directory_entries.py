@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pyfuse3
 import pytest
+import trio
 
 from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.requests.directory_entries import DirectoryEntries, _Renaming
@@ -55,7 +56,7 @@ def test_version_committed_within_one_clock_tick_is_not_overwritten(
     files = Files(tree, writers, Threads(CpuFollower()), overwrite=False)
     monkeypatch.setattr("fusefs.requests.files.time", SimpleNamespace(time_ns=lambda: time.time_ns() + 10**9))
     directory = tree.lookup(tree.lookup(tree.root, "sessions"), "root")
-    _, node = files.create(directory, draft.name, 0o600, os.O_WRONLY, Process())
+    _, node = trio.run(files.create, directory, draft.name, 0o600, os.O_WRONLY, Process())
     (store.home / draft.path).write_bytes(before.replace(b"Before", b"Drafted"))
     newer = before.replace(b"Before", b"Newer")
     store.names.commit(WriteRequest(document, newer))

@@ -589,20 +589,21 @@ async def test_new_attachment_has_its_name_before_the_first_commit(mount: Handle
     await mount.write(fh, 0, b"data")
     assert "image.png" in await mount.names("sessions/root/attachments")
     assert await mount.exists(IMAGE)
-    assert not (mount.store.home / IMAGE).exists()
+    assert on_disk(mount, IMAGE) == b"", "its name is taken, for O_EXCL of other processes"
     await mount.finish(fh)
     assert on_disk(mount, IMAGE) == b"data"
 
 
 @in_trio
 async def test_empty_attachment_is_committed(mount: HandlerMount) -> None:
-    """A new one at its first close, an old one when its last writer leaves it empty."""
+    """As on any filesystem truncation counts at once, here at the first close."""
     await mount.finish(await mount.create(IMAGE))
     assert on_disk(mount, IMAGE) == b""
     await mount.save(IMAGE, b"data")
     fh = await mount.open(IMAGE, os.O_WRONLY | os.O_TRUNC)
-    await mount.flush(fh)
     assert on_disk(mount, IMAGE) == b"data"
+    await mount.flush(fh)
+    assert on_disk(mount, IMAGE) == b""
     await mount.release(fh)
     assert on_disk(mount, IMAGE) == b""
 

@@ -69,7 +69,7 @@ def test_truncated_buffer_is_not_dirty(buffer: WriteBuffer) -> None:
 
 def test_document_is_never_committed_empty(buffer: WriteBuffer) -> None:
     buffer.truncate(0)
-    buffer.commit_if_empty(at_end=True)
+    buffer.commit_if_empty()
     assert not buffer.is_dirty
 
 
@@ -78,7 +78,7 @@ def test_new_attachment_may_be_empty_at_once(store: Store) -> None:
     assert buffer.read(0, 10) == b""
     assert buffer.size == 0
     buffer.truncate(0)
-    buffer.commit_if_empty(at_end=False)
+    buffer.commit_if_empty()
     assert buffer.is_dirty
     buffer.discard()
 
