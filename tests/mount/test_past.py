@@ -255,7 +255,7 @@ def test_other_users_see_no_more_of_the_past_than_of_the_present(
         (filled / f"sessions/{id}/session.json").chmod(0o644)
     with Store.open(filled, background=False) as store:
         store.save(make_session("private"))
-    (filled / "sessions/private/session.json").chmod(0o600)
+    (filled / "sessions/private").chmod(0o700)
     moment = now()
     with Store.open(filled, background=False) as store:
         store.delete("pinned", force=True)
