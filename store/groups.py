@@ -21,7 +21,8 @@ from store.home.opening import migrate_sidecars
 from store.index.database import now_ns
 from store.layout import Location
 from store.model.session import Session
-from store.search.usage import Prices, Usage, gather
+from store.search.prices import Prices
+from store.search.usage import Usage, gather
 from store.sessions.cleanup import CleanupMode, CleanupResult, Plan
 from store.sessions.prune import AutoPrune, Keep, PrunePlan, PruneResult
 from store.undo.difference import Difference
@@ -274,7 +275,10 @@ class TokenUsage:
         return self._home.services.logs.append_log(session_id, layout.TOKEN_USAGE, record)
 
     def totals(self, *, since: str = "", prices: Prices | None = None) -> Usage:
-        """Count sessions, messages and tokens by day (UTC) and model; costs come from the records or `prices`."""
+        """Count sessions, messages and tokens by local day, model and project.
+
+        Costs come from the records or from `prices`.
+        """
         return gather(self._home.core, since=since, prices=prices)
 
 

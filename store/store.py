@@ -62,6 +62,7 @@ class Store:
         projects     opaque payloads by project and session
         imports      sessions from other programs; exports: to other formats
         transcripts  Markdown transcripts and their sizes; browser: grouped listings
+        pages        what web pages show next to transcripts
         names        what a filesystem may do to a path
         moves        renames and exchanges
         trigrams     the index of `grovefs grep`
@@ -89,6 +90,7 @@ class Store:
         self.imports = services.imports
         self.exports = services.exports
         self.transcripts = services.transcripts
+        self.pages = services.pages
         self.browser = services.browser
         self.names = services.names
         self.moves = services.moves

@@ -20,7 +20,7 @@ STORE = [
     *["undo", "transfer", "home", "grove", "check"],
     *["backend", "memory_store", "groups", "store", "public"],
 ]
-FUSEFS = ["switches", "views", "tree", "requests", "daemon", "cli"]
+FUSEFS = ["switches", "prices", "views", "tree", "requests", "daemon", "cli"]
 
 # The modules of `store` that `fusefs` may import in addition to the public names of `store`.
 SURFACE = {
@@ -44,6 +44,8 @@ SURFACE = {
         "search.filters",
         "search.query",
         "search.results",
+        "search.page_facts",
+        "search.prices",
         "search.transcripts",
         "search.usage",
     ],

@@ -1,90 +1,108 @@
-"""Bar charts of named numbers as PNG, encoded without an image library. Pure.
-
-The font is a 5×7 bitmap with only the characters that occur in dates, counts and chart titles.
-"""
+"""The charts of `grovefs stats` as PNG, drawn by matplotlib: the optional extra `charts`."""
 
 from __future__ import annotations
 
-import struct
-import zlib
-from collections.abc import Mapping
+import math
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-# One byte per column, left to right; the lowest bit is the top dot.
-_DOTS = {
-    **{"0": "3e5149453e", "1": "00427f4000", "2": "4261514946", "3": "2141454b31", "4": "1814127f10"},
-    **{"5": "2745454539", "6": "3c4a494930", "7": "0171090503", "8": "3649494936", "9": "064949291e"},
-    **{"-": "0808080808", ".": "0060600000", "G": "3e4149497a", "M": "7f020c027f", "a": "2054545478"},
-    **{"d": "384444487f", "e": "3854545418", "g": "0c5252523e", "i": "00447d4000", "k": "7f10284400"},
-    **{"m": "7c04180478", "n": "7c08040478", "o": "3844444438", "p": "7c14141408", "r": "7c08040408"},
-    **{"s": "4854545420", "t": "043f444020", "u": "3c4040207c", "w": "3c4030403c", "y": "0c5050503c"},
-}
-_ADVANCE = 6  # dots from one letter to the next
-_BAR, _GAP, _HEIGHT, _MARGIN = 48, 12, 320, 48  # in pixels
-_LABEL = 160  # room below the bars for the rotated names
-_BACKGROUND, _INK, _FILL = b"\xff\xff\xff", b"\x20\x20\x20", b"\x3a\x7d\x44"
+from fusefs.views.html.charts import WEEKDAYS
+from fusefs.views.html.dashboard import BarChart, Chart, ColumnChart, HourChart
+from store.errors import StoreError
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-def png(values: Mapping[str, int], title: str) -> bytes:
-    """Vertical bars, each with its number above and its name below."""
-    width = max(480, 2 * _MARGIN + len(values) * (_BAR + _GAP))
-    canvas = _Canvas(width, 3 * _MARGIN + _HEIGHT + _LABEL)
-    canvas.write(title, _MARGIN, 24, scale=3)
-    longest, bottom = max(values.values(), default=0) or 1, 2 * _MARGIN + _HEIGHT
-    for place, (name, value) in enumerate(values.items()):
-        x, height = _MARGIN + place * (_BAR + _GAP), value * _HEIGHT // longest
-        canvas.fill(x, bottom - height, _BAR, height, _FILL)
-        canvas.write(short(value), x, bottom - height - 18, scale=2)
-        canvas.write_upwards(name, x + _BAR // 2 - 7, bottom + 12, scale=2)
-    return canvas.encoded()
+_COLOURS = ("#2c6e3a", "#d08a1d", "#a9cdae", "#5b8fc4")
+_NAME_CHARS = 40
+# The first is part of matplotlib; the others have characters that it lacks.
+_FONTS = (
+    "DejaVu Sans",
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "WenQuanYi Micro Hei",
+    "Droid Sans Fallback",
+    "Noto Emoji",
+)
 
 
-def short(value: int) -> str:
-    """A number in three or four characters, rounded down: 1234 becomes 1k."""
-    for limit, sign in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if value >= limit:
-            return f"{value // limit}{sign}"
-    return str(value)
+class NoPictureLibrary(StoreError):
+    """matplotlib is not installed."""
 
 
-class _Canvas:
-    """An RGB image: three bytes per pixel, row by row."""
-
-    def __init__(self, width: int, height: int) -> None:
-        self.width, self.height = width, height
-        self.rows = [bytearray(_BACKGROUND * width) for _ in range(height)]
-
-    def fill(self, x: int, y: int, width: int, height: int, colour: bytes) -> None:
-        left, right = max(0, x), min(self.width, x + width)
-        for row in self.rows[max(0, y) : max(0, y + height)]:
-            row[3 * left : 3 * right] = colour * max(0, right - left)
-
-    def write(self, text: str, x: int, y: int, *, scale: int) -> None:
-        for across, down in _dots(text):
-            self.fill(x + across * scale, y + down * scale, scale, scale, _INK)
-
-    def write_upwards(self, text: str, x: int, y: int, *, scale: int) -> None:
-        """Write text rotated by 90°, reading upwards and ending at `y`, below the bar."""
-        length = len(text) * _ADVANCE
-        for across, down in _dots(text):
-            self.fill(x + down * scale, y + (length - across) * scale, scale, scale, _INK)
-
-    def encoded(self) -> bytes:
-        header = struct.pack(">IIBBBBB", self.width, self.height, 8, 2, 0, 0, 0)  # 8 bits, RGB
-        pixels = b"".join(b"\0" + row for row in self.rows)  # each row starts with its filter type: none
-        chunks = _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(pixels)) + _chunk(b"IEND", b"")
-        return b"\x89PNG\r\n\x1a\n" + chunks
+def save_png(charts: Sequence[Chart], title: str, path: Path) -> None:
+    """Draw the charts below each other."""
+    try:
+        from matplotlib import rcParams
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.font_manager import fontManager
+    except ImportError:
+        raise NoPictureLibrary(
+            "--png needs matplotlib, and nothing was written: pip install 'grovefs[charts]'. --svg works without it"
+        ) from None
+    installed = set(fontManager.get_font_names())
+    rcParams["font.family"] = [name for name in _FONTS if name in installed]
+    heights = [_inches(chart) for chart in charts]
+    figure = Figure(figsize=(10, sum(heights) + 0.5), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=16, x=0.02, ha="left")
+    for axes, chart in zip(figure.subplots(len(charts), 1, height_ratios=heights), charts, strict=True):
+        _draw(axes, chart)
+    with path.open("wb") as file, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a character that no installed font has is drawn as a box
+        figure.savefig(file, format="png")
 
 
-def _dots(text: str) -> list[tuple[int, int]]:
-    columns = [(place, bytes.fromhex(_DOTS[letter])) for place, letter in enumerate(text) if letter in _DOTS]
-    return [
-        (place * _ADVANCE + across, down)
-        for place, letter in columns
-        for across, column in enumerate(letter)
-        for down in range(8)
-        if column >> down & 1
-    ]
+def _inches(chart: Chart) -> float:
+    return 0.6 + 0.28 * max(1, len(chart.values)) if isinstance(chart, BarChart) else 2.6
 
 
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+def _draw(axes: Axes, chart: Chart) -> None:
+    if isinstance(chart, ColumnChart):
+        _draw_columns(axes, chart)
+    elif isinstance(chart, BarChart):
+        _draw_bars(axes, chart)
+    else:
+        _draw_hours(axes, chart)
+    axes.set_title(chart.title, loc="left", fontsize=12)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_columns(axes: Axes, chart: ColumnChart) -> None:
+    places, names = range(len(chart.columns)), [column.name for column in chart.columns]
+    bottom = [0.0] * len(names)
+    for number in range(max((len(column.parts) for column in chart.columns), default=0)):
+        values = [column.parts[number] for column in chart.columns]
+        label = chart.kinds[number] if chart.kinds else None
+        axes.bar(places, values, bottom=bottom, color=_COLOURS[number], label=label)
+        bottom = [low + value for low, value in zip(bottom, values, strict=True)]
+    if chart.kinds:
+        axes.legend(frameon=False, ncols=4, fontsize=9)
+    every = max(1, math.ceil(len(names) / 8))
+    axes.set_xticks([*places][::every], names[::every], fontsize=9)
+    axes.yaxis.set_major_formatter(lambda value, _: chart.show(value))
+
+
+def _draw_bars(axes: Axes, chart: BarChart) -> None:
+    names = [_plain(name) for name in chart.values]
+    drawn = axes.barh(range(len(names)), [*chart.values.values()], color=_COLOURS[0], height=0.7)
+    axes.set_yticks(range(len(names)), names)
+    axes.bar_label(drawn, [chart.show(value) for value in chart.values.values()], padding=4)
+    axes.invert_yaxis()
+    axes.xaxis.set_visible(False)
+
+
+def _draw_hours(axes: Axes, chart: HourChart) -> None:
+    grid = [[chart.counts.get((day, hour), 0) ** 0.5 for hour in range(24)] for day in range(7)]
+    axes.imshow(grid, cmap="Greens", aspect="auto")
+    axes.set_yticks(range(7), WEEKDAYS)
+    axes.set_xticks(range(0, 24, 3), [f"{hour}:00" for hour in range(0, 24, 3)])
+
+
+def _plain(name: str) -> str:
+    """Without characters that the font may lack, and with $ as itself: it begins a formula."""
+    shown = "".join(c if c.isprintable() else " " for c in name)[:_NAME_CHARS]
+    return shown.replace("$", r"\$")

@@ -27,6 +27,7 @@ from fusefs.views.base import View
 from fusefs.views.history import HistoryView
 from fusefs.views.page_cache import PageCache
 from fusefs.views.past import PastView
+from fusefs.views.html.view import HtmlView
 from fusefs.views.search import SearchView
 from fusefs.views.session_views import ViewsOfSessions
 from fusefs.views.snapshots import SnapshotsView
@@ -196,6 +197,7 @@ def make_views(store: Store, stats: Callable[[], dict[str, object]]) -> dict[str
         "": TopFiles(store, stats),
         "at": PastView(store, past),
         "history": HistoryView(store, past),
+        "html": HtmlView(store),
         "search": SearchView(store),
         "snapshots": SnapshotsView(store),
         "transcripts": TranscriptsView(store),

@@ -30,6 +30,7 @@ To read and browse:
 
     less transcripts/<id>.md                      a conversation as Markdown; sub-agents in transcripts/<id>/
     grep -rn "some words" transcripts/            matches in readable lines
+    xdg-open html/index.html                      all conversations in a browser; html/<id>.html exists when named
     ls views/by-title views/by-date/2026/11/16    links to sessions; also by-status, by-model, pinned, children-of
     mv views/projects/none/<name> views/projects/<project>/
 

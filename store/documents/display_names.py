@@ -27,12 +27,16 @@ _UNSAFE = re.compile(r"[\s\x00-\x20!\"#$&'()*/:;<>?\[\\\]^`{|}~\x7f-\xa0]+")
 
 def session_name(title: str, opening: str | None, location: Location) -> str:
     """The name of a session, before a suffix: its title, or the derived title if it has none."""
-    if opening and title.strip() in ("", NEW_TITLE):
-        title = opening
+    title = shown_title(title, opening)
     tag = sanitize(location.id, MAX_BYTES)
     if len(tag.encode()) > _ID_BYTES:
         tag = clip(tag, _ID_PREFIX_BYTES)
     return f"{sanitize(title, _TITLE_BYTES) or 'untitled'}~{tag or digest_suffix(str(location))}"
+
+
+def shown_title(title: str, opening: str | None) -> str:
+    """A session's title, or the one derived from its first user message if it was never given one."""
+    return opening if opening and title.strip() in ("", NEW_TITLE) else title
 
 
 def with_suffix(name: str, location: Location) -> str:

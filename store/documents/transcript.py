@@ -5,14 +5,19 @@ only on the index entry, a piece only on its message and index. So the size of a
 sum of stored sizes and is known without rendering. Only the targets of attachment links are not
 part of the stored size (`PieceSize`). Every change to the rendered text must increase
 RENDERER_VERSION.
+
+A web page needs to know where a message, a tool call or the reasoning begins, and the text of a message
+can imitate all of them. `marked=True` therefore puts control characters where the parts meet, in place of
+one space or newline each. `_clean` replaces control characters in everything that comes from a session, so
+no message can contain a mark, and a marked transcript has exactly as many bytes as a plain one.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 import orjson
@@ -34,6 +39,28 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
 _BACKTICKS = re.compile(r"`{3,}")
 _MAX_LINE_CHARS = 100  # of an argument on the same line as its name
 
+BlockKind = Literal["prose", "reasoning", "image", "embedded", "link", "file", "ocr", "call", "result"]
+# Marks of a marked transcript: before the number of a message, before a part of its heading, and before a block.
+PIECE_MARK, FACT_MARK = "\x1e", "\x1f"
+BLOCK_MARKS: dict[BlockKind, str] = {
+    "prose": "\x0e",
+    "reasoning": "\x0f",
+    "image": "\x10",  # an attachment
+    "embedded": "\x11",  # an image inside the message
+    "link": "\x12",  # an image elsewhere
+    "ocr": "\x13",
+    "call": "\x14",
+    "result": "\x15",
+    "file": "\x16",  # an attachment that is not an image
+}
+
+
+class Block(NamedTuple):
+    """A paragraph of a piece."""
+
+    kind: BlockKind
+    text: str
+
 
 class PieceSize(NamedTuple):
     """Size of a piece: its bytes without link targets, and the number of occurrences of each link."""
@@ -42,10 +69,12 @@ class PieceSize(NamedTuple):
     links: Mapping[str, int]
 
 
-def render(entry: IndexEntry, summary: str, messages: Sequence[Message], target: Target) -> str:
+def render(
+    entry: IndexEntry, summary: str, messages: Sequence[Message], target: Target, *, marked: bool = False
+) -> str:
     """The whole transcript."""
-    pieces = (render_message(message, index, target) for index, message in enumerate(messages))
-    return render_header(entry) + render_summary(summary) + "".join(pieces)
+    pieces = (render_message(message, index, target, marked=marked) for index, message in enumerate(messages))
+    return render_header(entry) + render_summary(summary, marked=marked) + "".join(pieces)
 
 
 def measure(message: Message, index: int) -> PieceSize:
@@ -103,20 +132,28 @@ def _optional_facts(entry: IndexEntry) -> Iterator[tuple[str, str | None]]:
     yield "sub-agent", entry.subagent_type
 
 
-def render_summary(summary: str) -> str:
-    return f"\n## Summary\n\n{_prose(summary)}\n" if summary.strip() else ""
+def render_summary(summary: str, *, marked: bool = False) -> str:
+    if not summary.strip():
+        return ""
+    return _piece("## Summary", [Block("prose", _prose(summary))], marked=marked)
 
 
 # -- messages ----------------------------------------------------------------------------------------
 
 
-def render_message(message: Message, index: int, target: Target) -> str:
+def render_message(message: Message, index: int, target: Target, *, marked: bool = False) -> str:
     """One piece: a heading, and one paragraph for each part of the message."""
-    blocks = "\n\n".join([_heading(message, index), *_blocks(message, target)])
-    return f"\n{blocks}\n"
+    return _piece(_heading(message, index, marked=marked), _blocks(message, target), marked=marked)
 
 
-def _heading(message: Message, index: int) -> str:
+def _piece(heading: str, blocks: Iterable[Block], *, marked: bool) -> str:
+    if not marked:
+        return "\n" + "\n\n".join([heading, *(text for _, text in blocks)]) + "\n"
+    parts = [f"\n{BLOCK_MARKS[kind]}{text}" for kind, text in blocks]
+    return f"\n{heading.replace(' ', PIECE_MARK, 1)}{''.join(parts)}\n"
+
+
+def _heading(message: Message, index: int, *, marked: bool) -> str:
     """The heading of a message. Its number is the index in `messages`, as in search results and jq."""
     parts = [f"## [{index}] {message['role']}"]
     if message.get("created_at"):
@@ -136,43 +173,45 @@ def _heading(message: Message, index: int) -> str:
         parts.append("hidden")
     if message.get("compressed"):
         parts.append("compressed")
-    return " · ".join([part for part in parts if part])
+    return (f" ·{FACT_MARK}" if marked else " · ").join([part for part in parts if part])
 
 
-def _blocks(message: Message, target: Target) -> Iterator[str]:
+def _blocks(message: Message, target: Target) -> Iterator[Block]:
     content = message["content"]
     if message.get("reasoning"):
-        yield _quoted("Reasoning", message["reasoning"])
+        yield Block("reasoning", _quoted("Reasoning", message["reasoning"]))
     if message["role"] == "tool":
-        yield _result(content)
+        yield Block("result", _result(content))
     elif content.strip():
-        yield _prose(content)
+        yield Block("prose", _prose(content))
     parts = message.get("content_parts") or ()
     texts = [part["text"] for part in parts if part.get("text")]
     is_joined = content in ("\n\n".join(texts), "\n".join(texts), "".join(texts))  # content repeats the parts
     for part in parts:
         text, image = part.get("text"), part.get("image_url")
         if text and text.strip() and text != content and not is_joined:
-            yield _prose(text)
+            yield Block("prose", _prose(text))
         if image:
             mime = image.get("mime")  # of an imported file that is not an image
             yield _image(image["url"], target, is_image=not isinstance(mime, str) or mime.startswith("image/"))
     for read in message.get("image_ocr") or ():
         lines = [line["text"] for line in read.get("lines") or ()]
         if lines:
-            yield _quoted("Text in the image", "\n".join(lines))
+            yield Block("ocr", _quoted("Text in the image", "\n".join(lines)))
     for call in message.get("tool_calls") or ():
-        yield _call(call)
+        yield Block("call", _call(call))
 
 
-def _image(url: str, target: Target, *, is_image: bool) -> str:
+def _image(url: str, target: Target, *, is_image: bool) -> Block:
     if url[:5].lower() == "data:":
         header, _, payload = url[5:].partition(",")
-        return f"*embedded image: {_line(header.partition(';')[0])}, {len(payload) * 3 // 4} bytes*"
+        shown = f"*embedded image: {_line(header.partition(';')[0])}, {len(payload) * 3 // 4} bytes*"
+        return Block("embedded", shown)
     reference = attachment_names.parse_reference(url)
     if reference is None:
-        return f"![image]({quote_path(url)})"
-    return f"{'!' if is_image else ''}[{_line(reference[1])}]({target(url)})"
+        return Block("link", f"![image]({quote_path(url)})")
+    shown = f"[{_line(reference[1])}]({target(url)})"
+    return Block("image", f"!{shown}") if is_image else Block("file", shown)
 
 
 def quote_path(path: str) -> str:

@@ -17,6 +17,7 @@ from store.namespace.moves import Moves
 from store.namespace.namespace import Namespace
 from store.search.browse import SessionBrowser
 from store.search.grep.maintenance import TrigramIndex
+from store.search.page_facts import SessionPages
 from store.search.summaries import Summaries
 from store.search.transcripts import Transcripts
 from store.sessions.append import AppendOperation
@@ -66,6 +67,7 @@ class Services:
     projects: Projects
     summaries: Summaries
     transcripts: Transcripts
+    pages: SessionPages
     browser: SessionBrowser
     trigrams: TrigramIndex
     names: Namespace
@@ -93,6 +95,7 @@ def build_services(core: Core) -> Services:
     state = State(core, commits)
     projects = Projects(core, commits)
     core.area_refreshers.update({layout.STATE: state.sync_index, layout.PROJECTS: projects.sync_index})
+    transcripts = Transcripts(core)
     mover = ProjectMover(core, commits, projects)
     dispatcher = Dispatcher(core, mail, records, state, projects, mover)
     names = Namespace(core, attachments, logs, putter, deleter, relocator, Rejects(core.disk), dispatcher)
@@ -114,7 +117,8 @@ def build_services(core: Core) -> Services:
         agents=Agents(core, commits, state),
         projects=projects,
         summaries=Summaries(core),
-        transcripts=Transcripts(core),
+        transcripts=transcripts,
+        pages=SessionPages(core, transcripts),
         browser=SessionBrowser(core),
         trigrams=TrigramIndex(core.disk, core.db),
         names=names,

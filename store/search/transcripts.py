@@ -105,23 +105,27 @@ class Transcripts:
 
     # -- the text --------------------------------------------------------------------------------------
 
-    def render(self, info: TranscriptInfo) -> bytes:
+    def render(self, info: TranscriptInfo, *, marked: bool = False) -> bytes:
         """The text that `info` describes, with exactly its size. Raises Conflict if it has changed."""
         loaded = self._load(info.location)
         if loaded is None:
             raise NotFound(f"session {info.location} was deleted")
         if self._is_same(info, loaded):
-            data = self._rendered(info, loaded)
+            data = self._rendered(info, loaded, marked=marked)
             if len(data) == info.size_bytes:
                 return data
         self.core.refresh(info.location)
         raise Conflict(f"session {info.location} changed since its transcript was looked up; retry")
 
     @staticmethod
-    def _rendered(info: TranscriptInfo, loaded: LoadedSession) -> bytes:
+    def _rendered(info: TranscriptInfo, loaded: LoadedSession, *, marked: bool) -> bytes:
         entry = IndexEntry.model_validate(orjson.loads(info.entry))
         messages = loaded.main.data["messages"][: entry.message_count]
-        text = transcript.render(entry, _summary(loaded), messages, lambda url: info.links.get(url, ""))
+
+        def target(url: str) -> str:
+            return info.links.get(url, "")
+
+        text = transcript.render(entry, _summary(loaded), messages, target, marked=marked)
         return transcript.encode(text)
 
     def text(self, location: Location, message: int | None = None) -> str | None:

@@ -1,43 +1,42 @@
-"""Usage statistics: sessions, messages and tokens by day and model.
+"""Usage statistics: sessions, messages, tokens and costs by day, model, project, hour and session.
 
 Sessions and messages come from the index, tokens from the lines of `token-usage.jsonl`. Nothing is
 estimated: a line without a time counts for no day, and a cost is stored in a record or computed from the
-user's price file. Days are in UTC.
+user's price file. Days and hours are in the local time zone.
 """
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import orjson
-
-from store import layout
 from store.commit.core import Core
 from store.commit.reindex import iter_on_disk
-from store.errors import Corrupt, InvalidContent, Problem
+from store.documents import display_names
 from store.index.schema import SHIFT
 from store.layout import Location
-from store.model.timestamp import Timestamp
+from store.search.prices import TOKENS, Prices
+from store.search.usage_log import UsageRecord, iter_lines, parse_record
 
-TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "thinking_tokens")
 NO_DAY = "unknown"
-_COSTS = ("cost", "cost_usd", "total_cost_usd")  # members of records that hold the cost of a call
-
-Prices = Mapping[str, Mapping[str, float]]  # model → kind of tokens → price per million
+TOP = 10  # longest and most expensive sessions
+_LOCAL_DAY = "strftime('%Y-%m-%d', {} / 1000000000, 'unixepoch', 'localtime')"
 
 
 class Key(NamedTuple):
     day: str  # YYYY-MM-DD
     model: str  # '' if a record names none
+    project: str = ""  # '' for sessions without one
 
 
 @dataclass
 class UsageTotals:
-    """Usage on one day with one model."""
+    """Usage on one day with one model in one project."""
 
     sessions: int = 0  # created
     messages: int = 0
@@ -60,10 +59,23 @@ class UsageTotals:
             self.cost = (self.cost or 0.0) + other.cost
 
 
+class SessionUsage(NamedTuple):
+    """A session in a list of the longest or most expensive ones."""
+
+    location: Location
+    title: str
+    messages: int
+    used: UsageTotals
+
+
 class Usage(NamedTuple):
     by_key: dict[Key, UsageTotals]
+    by_hour: dict[tuple[int, int], int]  # (weekday from Monday = 0, hour) → messages
+    longest: list[SessionUsage]  # by messages
+    costliest: list[SessionUsage]  # by cost, then by tokens
     unread: int  # lines that are not valid records
     unpriced: int  # calls without a cost, if prices were given or other calls have a cost
+    unpriced_sessions: dict[Location, list[str]]  # their sessions, with the models without a price
 
     def by_day(self) -> dict[str, UsageTotals]:
         return self._by(lambda key: key.day)
@@ -71,10 +83,24 @@ class Usage(NamedTuple):
     def by_model(self) -> dict[str, UsageTotals]:
         return self._by(lambda key: key.model)
 
+    def by_project(self) -> dict[str, UsageTotals]:
+        return self._by(lambda key: key.project)
+
     def total(self) -> UsageTotals:
         return self._by(lambda key: "").get("", UsageTotals())
 
-    def _by(self, part: Any) -> dict[str, UsageTotals]:
+    def every_day(self) -> dict[str, UsageTotals]:
+        """Like `by_day`, with all days from the first to the last, also those without activity."""
+        known = self.by_day()
+        days = sorted(day for day in known if day != NO_DAY)
+        if not days:
+            return known
+        first, last = date.fromisoformat(days[0]), date.fromisoformat(days[-1])
+        names = ((first + timedelta(days=n)).isoformat() for n in range((last - first).days + 1))
+        found = {day: known.get(day) or UsageTotals() for day in names}
+        return found | ({NO_DAY: known[NO_DAY]} if NO_DAY in known else {})
+
+    def _by(self, part: Callable[[Key], str]) -> dict[str, UsageTotals]:
         found: dict[str, UsageTotals] = defaultdict(UsageTotals)
         for key, used in self.by_key.items():
             found[part(key)].add(used)
@@ -82,114 +108,143 @@ class Usage(NamedTuple):
 
 
 def gather(core: Core, *, since: str = "", prices: Prices | None = None) -> Usage:
-    """Usage since a day (YYYY-MM-DD); "" means all, including undated records."""
+    """Usage since a local day (YYYY-MM-DD); "" means all, including undated records."""
     found: dict[Key, UsageTotals] = defaultdict(UsageTotals)
-    for day, model, count in _sessions(core):
-        found[Key(day, model)].sessions += count
-    for day, model, count in _messages(core):
-        found[Key(day, model)].messages += count
-    unread = unpriced = 0
-    for record in _records(core):
-        if record is None:
-            unread += 1
-            continue
-        key, used = _read(record, prices or {})
-        if _is_wanted(key, since):
-            unpriced += used.cost is None
-            found[key].add(used)
+    for key, count in _sessions(core):
+        found[key].sessions += count
+    for key, count in _messages(core):
+        found[key].messages += count
+    calls = _read_calls(core, since, prices)
+    for key, used in calls.by_key:
+        found[key].add(used)
     has_costs = prices is not None or any(used.cost is not None for used in found.values())
-    kept = {key: found[key] for key in sorted(found) if _is_wanted(key, since)}
-    return Usage(kept, unread, unpriced if has_costs else 0)
-
-
-def _is_wanted(key: Key, since: str) -> bool:
-    return not since or (key.day != NO_DAY and key.day >= since)
-
-
-def _sessions(core: Core) -> Iterator[tuple[str, str, int]]:
-    day = "strftime('%Y-%m-%d', created_ns / 1000000000, 'unixepoch')"
-    yield from core.db.reader.execute(f"SELECT {day}, model, count(*) FROM sessions GROUP BY 1, 2")
-
-
-def _messages(core: Core) -> Iterator[tuple[str, str, int]]:
-    """Messages by the model of their session; a message without a time counts for no day."""
-    day = "coalesce(strftime('%Y-%m-%d', texts.created_ns / 1000000000, 'unixepoch'), ?)"
-    yield from core.db.reader.execute(
-        f"SELECT {day}, model, count(*) FROM texts JOIN sessions ON sessions.key = texts.row >> {SHIFT} "
-        "WHERE role <> '' AND texts.row > 0 GROUP BY 1, 2",
-        (NO_DAY,),
+    kept = {key: found[key] for key in sorted(found) if _is_wanted(key.day, since)}
+    return Usage(
+        kept,
+        _hours(core, since),
+        _longest(core, calls.by_session),
+        _costliest(core, calls.by_session),
+        calls.unread,
+        calls.unpriced if has_costs else 0,
+        calls.unpriced_sessions if has_costs else {},
     )
 
 
-def _records(core: Core) -> Iterator[dict[str, Any] | None]:
-    """Every record once, because a fork copies those of its original. None for an invalid line.
-
-    A record that names the API answer it counts is the same in each session that repeats this answer.
-    """
-    owners: dict[bytes, Location] = {}
-    for location in iter_on_disk(core.disk):
-        try:
-            file = core.disk.read(location.path(layout.TOKEN_USAGE))
-        except Corrupt:  # not a regular file; `check` reports it
-            continue
-        for line in file.data.splitlines() if file else ():
-            if not line.strip():
-                continue
-            record = _parsed(line)
-            answer = record.get("answer") if record else None
-            key = answer.encode() if isinstance(answer, str) else line
-            if owners.setdefault(blake2b(key, digest_size=16).digest(), location) == location:
-                yield record
+def _is_wanted(day: str, since: str) -> bool:
+    return not since or (day != NO_DAY and day >= since)
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def local_day(ns: int | None) -> str:
+    """The local day of a time; NO_DAY for none, and for one that the C library cannot convert."""
     try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None  # a crash may truncate the last line
-    return record if isinstance(record, dict) else None
-
-
-def _read(record: dict[str, Any], prices: Prices) -> tuple[Key, UsageTotals]:
-    tokens = {name: record[name] if _is_count(record.get(name)) else 0 for name in TOKENS}
-    moment, model = record.get("ts"), record.get("model")
-    model = model if isinstance(model, str) else ""
-    return Key(_day(moment), model), UsageTotals(calls=1, tokens=tokens, cost=_cost(record, tokens, prices.get(model)))
-
-
-def _day(moment: Any) -> str:
-    try:
-        return Timestamp.from_ns(Timestamp(moment).ns)[:10]  # converted to UTC
-    except (ValueError, TypeError, OverflowError):
+        return time.strftime("%Y-%m-%d", time.localtime(ns // 10**9)) if ns is not None else NO_DAY
+    except (ValueError, OverflowError, OSError):
         return NO_DAY
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+# -- calls -------------------------------------------------------------------------------------------
 
 
-def _cost(record: dict[str, Any], tokens: dict[str, int], prices: Mapping[str, float] | None) -> float | None:
-    """The record's cost; otherwise computed from the user's prices, if they cover all kinds of tokens used."""
-    stored = next((record[name] for name in _COSTS if _is_price(record.get(name))), None)
-    if stored is not None:
-        return float(stored)
-    used = {name: count for name, count in tokens.items() if count and name != "thinking_tokens"}
-    if prices is None or not used or not used.keys() <= prices.keys():
-        return None
-    return sum(count * prices[name] / 1_000_000 for name, count in used.items())
+@dataclass
+class _Calls:
+    """The wanted lines of all logs."""
+
+    by_key: list[tuple[Key, UsageTotals]] = field(default_factory=list)
+    by_session: dict[Location, UsageTotals] = field(default_factory=lambda: defaultdict(UsageTotals))
+    unpriced_sessions: dict[Location, list[str]] = field(default_factory=dict)
+    unread: int = 0
+    unpriced: int = 0
+
+    def add(self, location: Location, record: UsageRecord, key: Key, cost: float | None) -> None:
+        used = UsageTotals(calls=1, tokens=record.tokens, cost=cost)
+        self.by_key.append((key, used))
+        self.by_session[location].add(used)
+        if cost is None:
+            self.unpriced += 1
+            models = self.unpriced_sessions.setdefault(location, [])
+            if record.model not in models:
+                models.append(record.model)
 
 
-def parse_prices(raw: bytes, name: str) -> Prices:
-    """A price file: {"model": {"input_tokens": 3.0, "output_tokens": 15.0}}, per million tokens."""
-    try:
-        prices = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise InvalidContent(name, Problem(f"not valid JSON: {error.msg}", error.lineno, error.colno)) from None
-    for model, kinds in prices.items() if isinstance(prices, dict) else [(name, None)]:
-        if not isinstance(kinds, dict) or not all(k in TOKENS and _is_price(v) for k, v in kinds.items()):
-            raise InvalidContent(name, Problem(f"expected an object with prices for {', '.join(TOKENS)}", field=model))
-    return dict(prices)
+def _read_calls(core: Core, since: str, prices: Prices | None) -> _Calls:
+    """Every record once, because a fork copies those of its original.
+
+    A record that names the API answer it counts is the same in each session that repeats this answer.
+    """
+    calls, projects = _Calls(), _projects(core)
+    owners: dict[bytes, Location] = {}
+    for location in iter_on_disk(core.disk):
+        for line in iter_lines(core.disk, location):
+            record = parse_record(line)
+            identity = record.answer.encode() if record is not None and record.answer else line
+            if owners.setdefault(blake2b(identity, digest_size=16).digest(), location) != location:
+                continue
+            if record is None:
+                calls.unread += 1
+                continue
+            key = Key(local_day(record.at_ns), record.model, projects.get(location, ""))
+            if _is_wanted(key.day, since):
+                calls.add(location, record, key, record.cost(prices or {}))
+    return calls
 
 
-def _is_price(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+def _projects(core: Core) -> dict[Location, str]:
+    rows = core.db.reader.execute("SELECT root, child, project FROM sessions WHERE project <> ''")
+    return {Location(root, child or None): project for root, child, project in rows}
+
+
+# -- the index -----------------------------------------------------------------------------------------
+
+
+def _sessions(core: Core) -> Iterator[tuple[Key, int]]:
+    day = _LOCAL_DAY.format("created_ns")
+    query = f"SELECT {day}, model, coalesce(project, ''), count(*) FROM sessions GROUP BY 1, 2, 3"
+    for day, model, project, count in core.db.reader.execute(query):
+        yield Key(day, model, project), count
+
+
+def _messages(core: Core) -> Iterator[tuple[Key, int]]:
+    """Messages by the model of their session; a message without a time counts for no day."""
+    day = f"coalesce({_LOCAL_DAY.format('texts.created_ns')}, ?)"
+    rows = core.db.reader.execute(
+        f"SELECT {day}, model, coalesce(project, ''), count(*) FROM texts "
+        f"JOIN sessions ON sessions.key = texts.row >> {SHIFT} WHERE role <> '' AND texts.row > 0 GROUP BY 1, 2, 3",
+        (NO_DAY,),
+    )
+    for day, model, project, count in rows:
+        yield Key(day, model, project), count
+
+
+def _hours(core: Core, since: str) -> dict[tuple[int, int], int]:
+    moment = "created_ns / 1000000000, 'unixepoch', 'localtime'"
+    rows = core.db.reader.execute(
+        f"SELECT (strftime('%w', {moment}) + 6) % 7, CAST(strftime('%H', {moment}) AS INTEGER), count(*) "
+        "FROM texts WHERE role <> '' AND row > 0 AND created_ns IS NOT NULL "
+        f"AND {_LOCAL_DAY.format('created_ns')} >= ? GROUP BY 1, 2",
+        (since,),
+    )
+    return {(weekday, hour): count for weekday, hour, count in rows}
+
+
+def _longest(core: Core, by_session: dict[Location, UsageTotals]) -> list[SessionUsage]:
+    query = "SELECT root, child, title, opening, message_count FROM sessions ORDER BY message_count DESC, key LIMIT ?"
+    found = []
+    for root, child, title, opening, count in core.db.reader.execute(query, (TOP,)):
+        location = Location(root, child or None)
+        found.append(
+            SessionUsage(
+                location, display_names.shown_title(title, opening), count, by_session.get(location) or UsageTotals()
+            )
+        )
+    return found
+
+
+def _costliest(core: Core, by_session: dict[Location, UsageTotals]) -> list[SessionUsage]:
+    ranked = sorted(by_session.items(), key=lambda item: (-(item[1].cost or 0.0), -item[1].total, str(item[0])))
+    found = []
+    for location, used in ranked[:TOP]:
+        row = core.index.find(location)
+        title = display_names.shown_title(row.entry.title, row.preview.opening) if row else ""
+        count = row.entry.message_count if row else 0
+        found.append(SessionUsage(location, title, count, used))
+    return found

@@ -27,7 +27,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def test_tree_is_listed(mounted: Mount) -> None:
-    shown = {".grovefs", "README.md", "projects", "sessions", "sessions.json", "state", "transcripts", "views"}
+    shown = {".grovefs", "README.md", "projects", "sessions", "sessions.json", "state", "transcripts", "views", "html"}
     assert shown <= set(os.listdir(mounted.path))
     assert sorted(os.listdir(mounted.sessions / "root")) == ["attachments", "children", "runtime.json", "session.json"]
     assert sorted(os.listdir(mounted.sessions / "root/children")) == ["child", "grandchild"]

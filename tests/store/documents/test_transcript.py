@@ -96,6 +96,31 @@ def test_transcript_has_no_control_characters(message: dict[str, Any], title: st
     assert whole.endswith("\n")
 
 
+@given(st.lists(messages, max_size=4), texts, texts)
+def test_marked_transcript_has_the_same_size(found: list[dict[str, Any]], title: str, summary: str) -> None:
+    """A web page therefore knows its size from the index. Only spaces and line breaks are replaced."""
+    head = entry(title=title)
+    plain = transcript.render(head, summary, found, lambda url: f"<{url}>")
+    marked = transcript.render(head, summary, found, lambda url: f"<{url}>", marked=True)
+    assert len(transcript.encode(marked)) == len(transcript.encode(plain))
+    assert all(a in " \n" and ord(b) < 0x20 for a, b in zip(plain, marked, strict=True) if a != b)
+
+
+@given(st.lists(messages, max_size=4), texts)
+def test_marks_cannot_be_forged(found: list[dict[str, Any]], summary: str) -> None:
+    """Splitting at the marks gives one piece per message and one block per part, whatever the texts contain."""
+    marked = transcript.render(entry(), summary, found, lambda url: "", marked=True)
+    _, *pieces = marked.split(f"\n##{transcript.PIECE_MARK}")
+    pieces = pieces[1:] if summary.strip() else pieces
+    assert [piece.partition("]")[0] for piece in pieces] == [f"[{index}" for index in range(len(found))]
+    for piece, message in zip(pieces, found, strict=True):
+        assert piece.partition("] ")[2].startswith(message["role"])
+        marks = [kind for c in piece for kind, mark in transcript.BLOCK_MARKS.items() if c == mark]
+        assert marks.count("call") == len(message.get("tool_calls") or ())
+        assert marks.count("reasoning") == bool(message.get("reasoning"))
+        assert marks.count("result") == (message["role"] == "tool")
+
+
 @given(messages)
 def test_message_is_one_section(message: dict[str, Any]) -> None:
     """It starts with its heading, and open code blocks are closed."""

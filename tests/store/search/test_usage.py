@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
 import pytest
 
-from store import InvalidContent, Message, Store, Timestamp
-from store.search.usage import Key, parse_prices
+from store import InvalidContent, Location, Message, Store, Timestamp
+from store.search.prices import parse_prices
+from store.search.usage import Key
 from tests.builders import make_session
 
 PRICES = {"big": {"input_tokens": 2.0, "output_tokens": 10.0}}
@@ -42,12 +46,46 @@ def test_since_limits_the_days(used: Store) -> None:
     assert list(used.usage.totals(since="2026-01-02").by_day()) == ["2026-01-02"]
 
 
-def test_days_are_in_utc(used: Store) -> None:
-    used.usage.append("one", record() | {"ts": "2026-01-04T23:30:00-05:00"})
+@pytest.fixture
+def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_new_york")
+def test_days_and_hours_are_local(used: Store) -> None:
+    """Of sessions, messages and calls; a record without a valid time belongs to no day."""
+    used.usage.append("one", record() | {"ts": "2026-01-05T04:30:00Z"})
     used.usage.append("one", record() | {"ts": "yesterday"})
-    assert used.usage.totals().by_day()["2026-01-05"].calls == 1
-    assert used.usage.totals().by_day()["unknown"].calls == 1
+    usage = used.usage.totals()
+    assert usage.by_day()["2026-01-04"].calls == 1
+    assert usage.by_day()["unknown"].calls == 1
+    assert usage.by_day()["2025-12-31"].sessions == 1
+    assert usage.by_hour == {(3, 18): 2, (4, 18): 1}  # Thursday and Friday, 23:59 UTC
     assert "unknown" not in used.usage.totals(since="2026-01-02").by_day()
+
+
+def test_every_day_is_on_the_axis(used: Store) -> None:
+    used.usage.append("one", record("2026-01-05"))
+    assert [*used.usage.totals().every_day()] == [f"2026-01-0{n}" for n in range(1, 6)]
+    assert [*used.usage.totals().by_day()] == ["2026-01-01", "2026-01-02", "2026-01-05"]
+
+
+def test_usage_is_counted_by_project(used: Store) -> None:
+    used.move_to_project("one", "house")
+    assert {name: totals.calls for name, totals in used.usage.totals().by_project().items()} == {"house": 1}
+
+
+def test_longest_and_most_expensive_sessions(used: Store) -> None:
+    used.save(make_session("short", messages=1, title="Short"))
+    used.usage.append("short", record(output_tokens=10**6))
+    usage = used.usage.totals(prices=PRICES)
+    assert [(one.location.id, one.messages) for one in usage.longest] == [("one", 3), ("short", 1)]
+    assert [(one.location.id, one.title) for one in usage.costliest] == [("short", "Short"), ("one", "x")]
+    assert usage.costliest[0].used.cost == pytest.approx(10.002)
 
 
 def test_records_copied_by_a_fork_count_once(used: Store) -> None:
@@ -72,6 +110,7 @@ def test_missing_price_gives_no_cost(used: Store) -> None:
     usage = used.usage.totals(prices=PRICES)
     assert usage.total().cost == pytest.approx(0.003)
     assert usage.unpriced == 1
+    assert usage.unpriced_sessions == {Location("one"): ["big"]}
 
 
 def test_invalid_lines_are_counted_and_skipped(used: Store) -> None:
@@ -81,6 +120,14 @@ def test_invalid_lines_are_counted_and_skipped(used: Store) -> None:
     assert usage.unread == 2
     assert usage.by_key[Key("unknown", "")].calls == 1
     assert usage.total().total == 1100
+
+
+def test_model_names_may_be_patterns(used: Store) -> None:
+    """An exact name wins, then the longest pattern."""
+    used.usage.append("one", record(model="big-2026"))
+    prices = {"b*": {"input_tokens": 1.0, "output_tokens": 1.0}, "big-*": PRICES["big"], "big": PRICES["big"]}
+    assert used.usage.totals(prices=prices).total().cost == pytest.approx(0.006)
+    assert used.usage.totals(prices={"b*": prices["b*"]}).total().cost == pytest.approx(0.0022)
 
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'{"m": 5}', b'{"m": {"input": 1}}', b'{"m": {"input_tokens": "1"}}'])

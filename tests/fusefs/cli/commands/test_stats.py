@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
-import zlib
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusefs.cli.chart import bars, svg
-from fusefs.cli.png import _DOTS, png
+from fusefs.cli.chart import bars
 from store import Store, Timestamp
+from store.search.usage import local_day
 from tests.builders import make_session
 from tests.fusefs.cli.commands.test_modify import run
 from tests.fusefs.cli.test_cli import on_a_terminal
@@ -56,46 +57,71 @@ def test_json_has_rows_and_costs_from_prices(used: Path, tmp_path: Path) -> None
     assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1)
 
 
-def test_chart_images_are_written(used: Path, tmp_path: Path) -> None:
+def test_sessions_without_a_price_are_named(used: Path, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"big": {"input_tokens": 1, "output_tokens": 20}}')
+    shown = run(used, "stats", "--all", "--prices", str(prices))
+    assert "1 call without a cost in the record or the price file, in 1 session:" in shown.stderr
+    assert "  one: old\n" in shown.stderr
+    found = json.loads(run(used, "stats", "--all", "--json", "--prices", str(prices)).stdout)
+    assert found["unpriced_sessions"] == {"one": ["old"]}
+
+
+def test_cost_uses_the_default_price_file(used: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one, only the costs that records state are shown, and the command says so."""
+    prices = tmp_path / "prices.json"
+    monkeypatch.setenv("GROVEFS_PRICES", str(prices))
+    assert f"there is no price file at {prices}" in run(used, "stats", "--cost").stderr
+    prices.write_text('{"*": {"input_tokens": 1, "output_tokens": 20}}')
+    shown = run(used, "stats", "--cost", "--chart", "cost")
+    assert shown.stdout.splitlines()[1].split("\t")[-1] == "0.0020"
+    assert shown.stdout.splitlines()[-1] == f"{local_day(time.time_ns())}\t0.0020"
+    assert shown.stderr == ""
+
+
+def test_svg_has_all_charts_and_all_periods(used: Path, tmp_path: Path) -> None:
+    """From January 2020 to now, in months."""
     picture = tmp_path / "chart.svg"
     assert run(used, "stats", "--all", "--svg", str(picture)).returncode == 0
-    titles = [
-        element.text
-        for element in ElementTree.fromstring(picture.read_text()).iter("{http://www.w3.org/2000/svg}title")
+    root = ElementTree.fromstring(picture.read_text())
+    titles = [element.text for element in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles[:2] == ["2020-01: 7", "2020-02: 0"]
+    headings = [e.text for e in root.iter("{http://www.w3.org/2000/svg}text") if e.get("class") == "heading"]
+    assert headings == [
+        "Tokens by month",
+        "Tokens by model",
+        "Tokens by project",
+        "Messages by weekday and hour",
+        "Longest sessions, in messages",
+        "Sessions with the most tokens",
     ]
-    assert titles[0] == "2020-01-01: 7"
-    assert run(used, "stats", "--all", "--png", str(tmp_path / "chart.png")).returncode == 0
-    assert (tmp_path / "chart.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-def pixels(picture: bytes) -> list[bytes]:
-    """Decode the rows of a PNG, three bytes per pixel, and verify its checksums."""
-    place, found = 8, dict[bytes, bytes]()
-    while place < len(picture):
-        (size,) = struct.unpack_from(">I", picture, place)
-        kind, data = picture[place + 4 : place + 8], picture[place + 8 : place + 8 + size]
-        assert struct.unpack_from(">I", picture, place + 8 + size) == (zlib.crc32(kind + data),)
-        found[kind] = data
-        place += 12 + size
-    width, height, depth, colour = struct.unpack_from(">IIBB", found[b"IHDR"])
-    raw = zlib.decompress(found[b"IDAT"])
-    assert (depth, colour, len(raw), found[b"IEND"]) == (8, 2, height * (1 + 3 * width), b"")
-    return [raw[y * (1 + 3 * width) + 1 : (y + 1) * (1 + 3 * width)] for y in range(height)]
+def test_png_is_an_image(used: Path, tmp_path: Path) -> None:
+    """Drawn by matplotlib; titles in any script cause no warning."""
+    with Store.open(used, background=False) as store:
+        store.save(make_session("two", title="日本語 $x^2$ \\frac 📈"))
+    result = run(used, "stats", "--all", "--png", str(tmp_path / "chart.png"))
+    assert (result.returncode, result.stderr) == (0, "")
+    data = (tmp_path / "chart.png").read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", data[16:24])
+    assert (width, height > 500) == (1100, True)
 
 
-def test_bars_of_an_image_are_to_scale() -> None:
-    """The PNG is valid, half the value is half the height, and the font has all characters needed."""
-    rows = pixels(png({"2026-11-15": 1_200_000, "2026-11-16": 600_000, "unknown": 0}, "tokens per day"))
-    bars = [sum(row[3 * x : 3 * x + 3] == b"\x3a\x7d\x44" for row in rows) for x in (60, 120, 180)]
-    assert bars == [320, 160, 0]
-    assert set("0123456789-.kMG" + "tokens messages sessions per day unknown".replace(" ", "")) <= set(_DOTS)
-    assert pixels(png({}, "sessions per day"))
+def test_png_without_matplotlib_is_refused(used: Path, tmp_path: Path) -> None:
+    (tmp_path / "matplotlib").mkdir()
+    (tmp_path / "matplotlib/__init__.py").write_text("raise ImportError")
+    path = f"{tmp_path}:{os.getcwd()}"
+    result = run(used, "stats", "--png", str(tmp_path / "chart.png"), PYTHONPATH=path)
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "pip install 'grovefs[charts]'" in result.stderr
+    assert not (tmp_path / "chart.png").exists()
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["C", "Z"])), st.integers(0, 10**15)))
-def test_bars_are_to_scale_and_svg_is_well_formed(values: dict[str, int]) -> None:
+def test_bars_are_to_scale(values: dict[str, int]) -> None:
     drawn = [line.count("█") for line in bars(values)]
     assert len(drawn) == len(values)
     order = sorted(range(len(values)), key=lambda place: list(values.values())[place])
     assert [drawn[place] for place in order] == sorted(drawn) or any("█" in name for name in values)
-    ElementTree.fromstring(svg(values, "<&>"))
