@@ -25,9 +25,9 @@ from fusefs.requests.operations import Operations
 from fusefs.tree.hidden_names import HIDDEN_S
 from fusefs.views.base import View
 from fusefs.views.history import HistoryView
+from fusefs.views.html.view import HtmlView
 from fusefs.views.page_cache import PageCache
 from fusefs.views.past import PastView
-from fusefs.views.html.view import HtmlView
 from fusefs.views.search import SearchView
 from fusefs.views.session_views import ViewsOfSessions
 from fusefs.views.snapshots import SnapshotsView
