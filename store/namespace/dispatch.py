@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from store import layout
 from store.commit.core import Core
-from store.commit.write_request import WriteRequest
+from store.commit.write_request import PutResult, WriteRequest
 from store.errors import MustBeCopied
 from store.path_kinds import PathInfo, PathKind
 from store.sessions.records import Records
@@ -31,15 +31,15 @@ class Dispatcher:
     projects: Projects
     mover: ProjectMover
 
-    def put(self, request: WriteRequest, raw: bytes) -> bool:
-        """Commit `raw`, the content of the request; False if the file already has these bytes."""
+    def put(self, request: WriteRequest, raw: bytes) -> PutResult:
+        """Commit `raw`, the content of the request, or what a merge makes of it."""
         puts = {
             PathKind.MESSAGE: self.mail.put,
             PathKind.RECORD: self.records.put,
             PathKind.PAYLOAD: self.projects.put,
         }
-        put = puts.get(request.target.kind, self.state.put)
-        return put(request, raw)
+        put = puts.get(request.target.kind)
+        return PutResult(put(request, raw)) if put is not None else self.state.put(request, raw)
 
     def remove(self, place: PathInfo, *, keep: bool = True) -> bool:
         """Remove a file: to the trash, unless `keep` is False (it was renamed).

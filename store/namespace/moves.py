@@ -153,8 +153,8 @@ class Moves:
         # First: a version committed from here on is a conflict.
         base: Version | None = self.names.version(target)
         on_conflict = request.on_conflict
-        if on_conflict == "merge" and source.kind not in CHECKED and target.kind is PathKind.DOCUMENT:
-            base = None  # the writer's evidence decides, under the lock
+        if self._can_merge(request):  # what is known of the writer decides, under the lock
+            base = base if request.writer is not None else None
         else:
             on_conflict = "reject" if on_conflict == "merge" else on_conflict
             self._reject_stale(request, data)
@@ -164,6 +164,14 @@ class Moves:
         if not result.is_changed and result.draft is None and request.has_set_times:
             self.names.set_attributes(target, mode=mode, times_ns=(info.st_atime_ns, mtime_ns))
         return result
+
+    def _can_merge(self, request: RenameRequest) -> bool:
+        """Whether the file is an edit of the target, and the versions it may have started from are known."""
+        writer, kind = request.writer, request.target.kind
+        if request.on_conflict != "merge" or request.source.kind in CHECKED or not self.core.history.is_working:
+            return False
+        has_evidence = writer is not None and (writer.opened or writer.relatives or writer.last_draft is not None)
+        return kind is PathKind.DOCUMENT or (kind is PathKind.STATE_JSON and bool(has_evidence))
 
     def _reject_stale(self, request: RenameRequest, data: bytes) -> None:
         """Reject a file that was created before the current version was committed.

@@ -159,7 +159,7 @@ class Namespace:
     def _put(self, request: WriteRequest, raw: bytes) -> PutResult:
         if request.target.kind is PathKind.DOCUMENT:
             return self.put.put(request, raw)
-        return PutResult(self.dispatcher.put(request, raw))
+        return self.dispatcher.put(request, raw)
 
     def _stat_committed(self, request: WriteRequest, *, is_changed: bool) -> os.stat_result | None:
         """The file that this request committed, though another writer may have replaced it since.

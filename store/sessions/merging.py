@@ -9,20 +9,22 @@ with the draft.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import apsw
 
 from store.commit.core import Core
-from store.commit.write_request import WriteRequest
+from store.commit.write_request import WriteRequest, stale_error
 from store.disk.file import File
 from store.documents import json_text
 from store.documents.document import Document
 from store.documents.json_splice import same
-from store.documents.merge import UPDATED_AT, merge_documents
-from store.errors import Conflict, StoreError
+from store.documents.merge import UPDATED_AT, merge_documents, merge_objects
+from store.errors import Conflict, InvalidContent, StoreError
+from store.history.versions import lineage_path
 from store.model.timestamp import Timestamp
 from store.sessions.base_of_save import Candidate, Decision, decide
 from store.sessions.save_candidates import CandidateSearch, text_of
@@ -48,25 +50,36 @@ class Merging:
         return request.base_text is not None or self.core.history.is_working
 
     def resolve(self, request: WriteRequest, typed: Document, current: File) -> Resolution:
-        """Decide what is stored. Raises Conflict, or MergeConflict with the values of both sides."""
-        try:
-            decision = decide(CandidateSearch(self.core.history, request, typed, current).evidence())
-            return self._applied(decision, request, typed, current)
-        except Conflict:
-            raise
-        except (StoreError, OSError) as error:  # of the history
-            raise _stale(request, f"and older versions cannot be read: {error}") from error
+        """Decide what is stored of a document. Raises Conflict, or MergeConflict with the values of both sides."""
+        said_ns = typed.record.updated_at.ns
+        with _refusing(request):
+            search = CandidateSearch(self.core.history, request, typed.raw, said_ns, current)
+            decision = decide(search.evidence())
+            if decision.action == "merge":
+                return _merged(decision.bases, request, typed, current)
+            return self._applied(decision, request, typed.raw)
 
-    def _applied(self, decision: Decision, request: WriteRequest, typed: Document, current: File) -> Resolution:
+    def resolve_object(self, request: WriteRequest, raw: bytes, current: File) -> Resolution:
+        """The same for any other JSON object. Without evidence the request's own base is checked."""
+        with _refusing(request):
+            known = CandidateSearch(self.core.history, request, raw, None, current).evidence()
+            if not (known.pinned or known.opened or known.relatives or known.is_incomplete):
+                if request.base is not None and request.base.main != current.stamp:
+                    raise stale_error(request.target.path)
+                return Resolution(raw)
+            decision = decide(known)
+            if decision.action == "merge":
+                return _merged_object(decision.bases[0], request, raw, current)
+            return self._applied(decision, request, raw)
+
+    def _applied(self, decision: Decision, request: WriteRequest, typed: bytes) -> Resolution:
         if decision.action == "nothing":
             return Resolution(None)
         if decision.action == "take":
-            return Resolution(typed.raw)
-        if decision.action == "merge":
-            return self._merged(decision.bases, request, typed, current)
+            return Resolution(typed)
         if decision.action == "restore":
             self._require_durable(request)
-            return Resolution(typed.raw)
+            return Resolution(typed)
         raise _refusal(request, decision)
 
     def is_restore(self, request: WriteRequest, typed: Document) -> bool:
@@ -84,47 +97,67 @@ class Merging:
 
     def _require_durable(self, request: WriteRequest) -> None:
         """What a restore replaces must be in the history first: the restored version does not have it."""
-        location = request.target.location
-        assert location is not None
-        if not self.core.history.make_durable(location.dir):
+        if not self.core.history.make_durable(lineage_path(request.target.path)):
             raise _stale(request, "and the history, which has to keep that version first, does not work")
-
-    def _merged(self, bases: Sequence[Candidate], request: WriteRequest, typed: Document, current: File) -> Resolution:
-        path = request.target.path
-        theirs = json_text.parse(current.data, path)
-        merges = [merge_documents(base.data, typed.data, theirs, path) for base in bases]
-        if any(not same(_timeless(merge.data), _timeless(merges[0].data)) for merge in merges):
-            raise _stale(request, "and it is not clear which of several versions this one was edited from")
-        merge = merges[0]
-        if same(_timeless(merge.data), _timeless(theirs)):  # perhaps nothing is left to do
-            unchanged = merge_documents(bases[0].data, typed.data, theirs, path, updated_at=_time(theirs))
-            if unchanged.render(typed.raw, current.data) == current.data:
-                return Resolution(None)
-        return Resolution(merge.render(typed.raw, current.data), is_merged=True)
 
     def keep_draft(self, request: WriteRequest, typed: bytes) -> int | None:
         """Keep what was typed after a merged save; returns its key. None if the caller is not a mount."""
-        writer, location = request.writer, request.target.location
-        if writer is None or location is None:
+        target, writer = request.target, request.writer
+        if writer is None:
             return None
         try:
             return self.core.history.add_draft(
-                location.dir, request.target.name, typed, writer.process, writer.author.uid, ""
+                lineage_path(target.path), target.name, typed, writer.process, writer.author.uid, ""
             )
         except (StoreError, OSError, apsw.Error) as error:  # the save itself has succeeded
             log.warning("%s: the typed text was not kept: %s", request.target.path, error)
             return DRAFT_NOT_KEPT
 
 
+# -- merging ---------------------------------------------------------------------------------------
+
+
+def _merged(bases: Sequence[Candidate], request: WriteRequest, typed: Document, current: File) -> Resolution:
+    """The merge of a document with each base, which must agree."""
+    path = request.target.path
+    theirs = json_text.parse(current.data, path)
+    merges = [merge_documents(base.data, typed.data, theirs, path) for base in bases]
+    if any(not same(_timeless(merge.data), _timeless(merges[0].data)) for merge in merges):
+        raise _stale(request, "and it is not clear which of several versions this one was edited from")
+    merge = merges[0]
+    if same(_timeless(merge.data), _timeless(theirs)):  # perhaps nothing is left to do
+        updated_at = Timestamp(theirs[UPDATED_AT])
+        unchanged = merge_documents(bases[0].data, typed.data, theirs, path, updated_at=updated_at)
+        if unchanged.render(typed.raw, current.data) == current.data:
+            return Resolution(None)
+    return Resolution(merge.render(typed.raw, current.data), is_merged=True)
+
+
+def _merged_object(base: Candidate, request: WriteRequest, raw: bytes, current: File) -> Resolution:
+    path = request.target.path
+    values = [json_text.parse_value(text, path) for text in (base.text, raw, current.data)]
+    if not all(isinstance(value, dict) for value in values):
+        raise _stale(request, "and only JSON objects can be merged")
+    merged = merge_objects(values[0], values[1], values[2], path).render(raw, current.data)
+    return Resolution(None) if merged == current.data else Resolution(merged, is_merged=True)
+
+
 def _timeless(document: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key != UPDATED_AT}
 
 
-def _time(document: dict[str, Any]) -> Timestamp:
-    return Timestamp(document[UPDATED_AT])
-
-
 # -- refusals --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _refusing(request: WriteRequest) -> Iterator[None]:
+    """Refuse the save if the history cannot be read."""
+    try:
+        yield
+    except (Conflict, InvalidContent):
+        raise
+    except (StoreError, OSError) as error:
+        raise _stale(request, f"and older versions cannot be read: {error}") from error
 
 
 def _refusal(request: WriteRequest, decision: Decision) -> Conflict:

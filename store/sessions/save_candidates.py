@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from store import layout
 from store.commit.write_request import Writer, WriteRequest
 from store.disk.file import File, Stamp
-from store.documents.document import Document
 from store.errors import Conflict
 from store.history.history import History
-from store.history.versions import Draft, SavedVersion, digest_of
+from store.history.versions import Draft, SavedVersion, digest_of, lineage_path
 from store.sessions.base_of_save import Candidate, SaveEvidence
 
 
@@ -25,25 +24,18 @@ class CandidateSearch:
 
     history: History
     request: WriteRequest
-    document: Document  # as typed
+    raw: bytes  # as typed
+    said_ns: int | None  # its updated_at; None if files of this kind have none
     current: File  # the version on disk
     is_incomplete: bool = False  # the writer had versions that are not kept any more
 
     def __post_init__(self) -> None:
-        self.typed = Candidate(
-            ("typed", 0), 0, lambda: self.document.raw, known_said_ns=self.document.record.updated_at.ns
-        )
+        self._path = lineage_path(self.request.target.path)
+        self._name = self.request.target.name
+        self._is_main = self._name != layout.RUNTIME
+        self._no_time = 0 if self.said_ns is None else None
+        self.typed = Candidate(("typed", 0), 0, lambda: self.raw, known_said_ns=self.said_ns or 0)
         self.present = self._present()
-
-    @property
-    def _path(self) -> str:
-        location = self.request.target.location
-        assert location is not None
-        return location.dir
-
-    @property
-    def _name(self) -> str:
-        return self.request.target.name
 
     def evidence(self) -> SaveEvidence:
         request, writer = self.request, self.request.writer
@@ -51,8 +43,10 @@ class CandidateSearch:
         opened = [*self._opened(writer)] if writer is not None and pinned is None else []
         relatives = [*self._versions(writer.relatives)] if writer is not None and not opened else []
         same_time = [c for c in opened if c.said_ns == self.typed.said_ns]
-        if not same_time and pinned is None:
-            same_time = [*self._same_time(writer)]
+        if self.said_ns is None:
+            same_time = []
+        elif not same_time and pinned is None:
+            same_time = [*self._same_time(writer, self.said_ns)]
         return SaveEvidence(
             self.typed,
             self.present,
@@ -68,11 +62,14 @@ class CandidateSearch:
     # -- versions ----------------------------------------------------------------------------------
 
     def _present(self) -> Candidate:
-        version = self.history.with_stamp(self._path, self._name, self.current.stamp)
-        raw = self.current.data
-        if version is None:
-            return Candidate(("present", 0), self.current.stamp.mtime_ns, lambda: raw)
-        return Candidate(("version", version.key), version.at_ns, lambda: raw, version.number)
+        file = self.current
+        version = None
+        if self.request.base_text is None:  # else the history is not needed, and may not work
+            version = self.history.with_stamp(self._path, self._name, file.stamp)
+        key, at_ns, number = ("present", 0), file.stamp.mtime_ns, None
+        if version is not None:
+            key, at_ns, number = ("version", version.key), version.at_ns, version.number
+        return Candidate(key, at_ns, lambda: file.data, number, known_said_ns=self._no_time)
 
     def _find(self, stamp: Stamp) -> Candidate | None:
         """The version that was stored as the file with this stamp."""
@@ -84,12 +81,11 @@ class CandidateSearch:
     def _candidate(self, version: SavedVersion) -> Candidate:
         if ("version", version.key) == self.present.key:
             return self.present
-        is_main = self._name == layout.SESSION
-        size = version.main_bytes if is_main else version.side_bytes
+        size = version.main_bytes if self._is_main else version.side_bytes
         is_exact: bool | None = None
         if size != len(self.typed.text):
             is_exact = False
-        elif is_main and version.main_digest:
+        elif self._is_main and version.main_digest:
             is_exact = version.main_digest == digest_of(self.typed.text)
         return Candidate(
             ("version", version.key),
@@ -97,11 +93,11 @@ class CandidateSearch:
             lambda: text_of(self.history, version, self._name),
             version.number,
             is_exact,
-            version.said_ns if is_main else None,
+            version.said_ns if self._is_main and self._no_time is None else self._no_time,
         )
 
     def _draft(self, draft: Draft) -> Candidate:
-        return Candidate(("draft", draft.key), draft.at_ns, lambda: draft.text)
+        return Candidate(("draft", draft.key), draft.at_ns, lambda: draft.text, known_said_ns=self._no_time)
 
     # -- evidence ----------------------------------------------------------------------------------
 
@@ -110,10 +106,10 @@ class CandidateSearch:
         request = self.request
         if request.base_text is not None:
             raw = request.base_text
-            return Candidate(("given", 0), 0, lambda: raw)
+            return Candidate(("given", 0), 0, lambda: raw, known_said_ns=self._no_time)
         if request.base is None or (request.writer is not None and request.writer.is_truncated):
             return None
-        stamp = request.base.main if self._name == layout.SESSION else request.base.side
+        stamp = request.base.main if self._is_main else request.base.side
         if stamp is None:
             return None
         found = self._find(stamp)
@@ -149,9 +145,8 @@ class CandidateSearch:
             return next((c for c in opened if c.key == ("draft", writer.last_draft)), None)
         return self._find(writer.saved) if writer.saved is not None else None
 
-    def _same_time(self, writer: Writer | None) -> Iterator[Candidate]:
+    def _same_time(self, writer: Writer | None, said_ns: int) -> Iterator[Candidate]:
         """Every version, and every draft of the same user, with the updated_at of the typed text."""
-        said_ns = self.typed.said_ns
         versions = [self._candidate(v) for v in self.history.with_updated_at(self._path, self._name, said_ns)]
         yield from versions
         if self.present.said_ns == said_ns and all(c.key != self.present.key for c in versions):
@@ -164,4 +159,4 @@ class CandidateSearch:
 def text_of(history: History, version: SavedVersion, name: str) -> bytes:
     """The bytes of one document of a version."""
     texts = history.read(version)
-    return (texts.main if name == layout.SESSION else texts.side) or b""
+    return (texts.side if name == layout.RUNTIME else texts.main) or b""

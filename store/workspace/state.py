@@ -23,13 +23,14 @@ from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.session_reader import UNREADABLE
 from store.commit.to_trash import to_trash
-from store.commit.write_request import WriteRequest
+from store.commit.write_request import PutResult, WriteRequest
 from store.disk.file import DirEntry, File
 from store.documents import json_text
 from store.errors import Corrupt, InvalidContent, InvalidName, NotFound, Problem
 from store.index import fulltext
 from store.layout import STATE, Location
 from store.path_kinds import PathInfo, PathKind, classify_path, is_category_name, is_state_name
+from store.sessions.merging import Merging
 
 log = logging.getLogger("grovefs.store")
 
@@ -136,8 +137,8 @@ class State:
 
     # -- used by the mount -------------------------------------------------------------------------
 
-    def put(self, request: WriteRequest, raw: bytes) -> bool:
-        """Write a document byte for byte; JSON is validated. Returns False if nothing changes."""
+    def put(self, request: WriteRequest, raw: bytes) -> PutResult:
+        """Write a document byte for byte, or what a merge makes of it; JSON is validated."""
         place = request.target
         assert place.location is not None
         json_text.check_size(len(raw), place.path, self.core.limit_bytes)
@@ -149,8 +150,29 @@ class State:
                 raw = (present.data if present else b"") + raw
                 json_text.check_size(len(raw), place.path, self.core.limit_bytes)
                 request = replace(request, content=raw, base=None, appended=None)
-            index = partial(self._index, path=place.path, raw=raw)
-            return self.commits.put_file(place.location, request, raw, "state", index=index)
+            can_merge = request.on_conflict == "merge" and Merging(self.core).is_possible(request)
+            current = self._read(place.path) if can_merge and place.kind is PathKind.STATE_JSON else None
+            if current is not None and current.data != raw:
+                return self._put_merged(request, raw, current)
+            return PutResult(self._put_file(request, raw))
+
+    def _put_merged(self, request: WriteRequest, raw: bytes, present: File) -> PutResult:
+        """Commit the typed text, or the text that a merge makes of it."""
+        merging = Merging(self.core)
+        resolution = merging.resolve_object(request, raw, present)
+        if resolution.raw is None:
+            return PutResult(False, merging.keep_draft(request, raw))
+        checked = replace(request, base=None)
+        if not resolution.is_merged:
+            return PutResult(self._put_file(checked, raw))
+        self._put_file(replace(checked, content=resolution.raw, mtime_ns=None), resolution.raw)
+        return PutResult(True, merging.keep_draft(request, raw), self.core.disk.stat(request.target.path))
+
+    def _put_file(self, request: WriteRequest, raw: bytes) -> bool:
+        location, path = request.target.location, request.target.path
+        assert location is not None
+        index = partial(self._index, path=path, raw=raw)
+        return self.commits.put_file(location, request, raw, "state", index=index)
 
     def create(self, place: PathInfo, mode: int) -> None:
         """Create an empty text, for open(2) with O_CREAT. Raises FileExistsError."""

@@ -419,3 +419,52 @@ def at_once(*work: Callable[[], None]) -> None:
     for thread in threads:
         thread.join()
     assert not errors, errors
+
+
+# -- state documents -------------------------------------------------------------------------------
+
+
+FACTS = "state/facts/f.json"
+
+
+def test_edits_of_a_state_document_are_merged(store: Store) -> None:
+    """Two people read and write one document; nothing in it says which version it is."""
+    store.state.save_json("facts", "f", {"a": 1, "b": {"x": 1}})
+    one, two = Program(store, 1, FACTS), Program(store, 2, FACTS)
+    first, second = one.read(), two.read()
+    assert one.write(first.replace(b'"a": 1', b'"a": 2')).draft is None
+    merged = two.write(second.replace(b'"x": 1', b'"x": 2'))
+    assert merged.draft is not None
+    assert store.state.load_json("facts", "f") == {"a": 2, "b": {"x": 2}}
+    two.write(second.replace(b'"x": 1', b'"x": 3'))  # the second save of its buffer
+    assert store.state.load_json("facts", "f") == {"a": 2, "b": {"x": 3}}
+    assert store.check().is_clean
+
+
+def test_a_clash_in_a_state_document_is_refused(store: Store) -> None:
+    store.state.save_json("facts", "f", {"a": 1})
+    one, two = Program(store, 1, FACTS), Program(store, 2, FACTS)
+    first, second = one.read(), two.read()
+    one.write(first.replace(b"1", b"2"))
+    with pytest.raises(MergeConflict):
+        two.write(second.replace(b"1", b"3"))
+    assert store.state.load_json("facts", "f") == {"a": 2}
+
+
+def test_only_objects_can_be_merged(store: Store) -> None:
+    store.state.save_json("facts", "f", [1])
+    one, two = Program(store, 1, FACTS), Program(store, 2, FACTS)
+    first, second = one.read(), two.read()
+    one.write(first.replace(b"1", b"2"))
+    with pytest.raises(Conflict, match="only JSON objects can be merged"):
+        two.write(second.replace(b"1", b"3"))
+
+
+def test_a_state_document_by_an_unknown_writer_has_its_base_checked(store: Store) -> None:
+    store.state.save_json("facts", "f", {"a": 1})
+    place = classify_path(FACTS)
+    base = store.names.version(place)
+    writer = Writer(Author("mount"))
+    assert store.names.commit(WriteRequest(place, b'{"a": 2}', base, "merge", writer=writer)).is_changed
+    with pytest.raises(Conflict):
+        store.names.commit(WriteRequest(place, b'{"a": 3}', base, "merge", writer=writer))
