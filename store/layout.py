@@ -77,7 +77,8 @@ SESSION_LOCKS = f"{PRIVATE}/locks"
 OPEN_LOCK = f"{PRIVATE}/open.lock"
 
 # Files that only Bamboo creates, at the top of its home.
-BAMBOO_HOME_FILES = ("session_search.db", BAMBOO_LIFECYCLE_LOCK, ".bamboo_encryption_key")
+BAMBOO_SEARCH = "session_search.db"  # Bamboo's own full-text index
+BAMBOO_HOME_FILES = (BAMBOO_SEARCH, BAMBOO_LIFECYCLE_LOCK, ".bamboo_encryption_key")
 # Files of newer Bamboo servers in a session's directory: never touched, but not foreign.
 BAMBOO_FILES = (".search-index-revision", ".actor-tree-revision.json")
 RECEIPT = ".import.json"  # source of an imported session, and its state at the import

@@ -28,7 +28,7 @@ from store.model.session import Session
 from store.sessions import artifacts
 from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationReport
 from store.sessions.delete import descendants
-from store.sessions.records import render_record, with_statuses
+from store.sessions.records import render_record
 from store.sessions.refresh import merge_into
 from store.sessions.save import OnStale
 from store.sessions.session_checks import (
@@ -242,10 +242,10 @@ class MemoryRecords:
         return found
 
     def save_verification(self, session_id: str, reports: Iterable[VerificationReport]) -> None:
-        self._save(session_id, VERIFICATION, with_statuses(reports), add=False)
+        self._save(session_id, VERIFICATION, list(reports), add=False)
 
     def add_verification(self, session_id: str, reports: Iterable[VerificationReport]) -> None:
-        self._save(session_id, VERIFICATION, with_statuses(reports), add=True)
+        self._save(session_id, VERIFICATION, list(reports), add=True)
 
     def _load(self, session_id: str, name: str) -> Any:
         with self._store.lock:

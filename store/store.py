@@ -24,7 +24,7 @@ from store.commit.write_request import OnConflict
 from store.errors import Corrupt, InvalidName, NotFound
 from store.groups import AttachmentReader, Maintenance, PastVersions, Prune, TokenUsage, Trash
 from store.home.open_home import HomeOptions, OpenHome, Progress
-from store.index.catalog import CatalogRow, Filter, Order, Version
+from store.index.catalog import ALL, CatalogRow, Filter, Order, Version
 from store.index.change_feed import ChangeFeed
 from store.layout import Location
 from store.model.index_entry import IndexEntry
@@ -39,8 +39,6 @@ from store.sessions.refresh import RefreshOperation
 from store.sessions.save import OnStale
 from store.transfer.backup.backup import BackupSummary
 from store.transfer.backup.restore import RestoreSummary
-
-PAGE = 200  # default number of entries per page
 
 
 class Store:
@@ -315,20 +313,21 @@ class Store:
         *,
         order: Order = "updated",
         descending: bool = True,
-        limit: int = PAGE,
+        limit: int = ALL,
         offset: int = 0,
         **where: Any,
     ) -> list[IndexEntry]:
-        """List one page of the index. Filters: kind, root, parent, pinned, status, model, project, user, persona,
+        """List the index, or `limit` entries of it from `offset`.
+
+        Filters: kind, root, parent, pinned, status, model, project, user, persona,
         title (a part of it), updated_since, updated_before."""
         return self._core.index.entries(Filter(**where), order, descending=descending, limit=limit, offset=offset)
 
     def children(self, session_id: str) -> list[IndexEntry]:
         """List the direct children of a session, oldest first."""
         location = self._core.locate(session_id)
-        if location is None:
-            return []
-        where = Filter(root=location.root, parent=location.id)
+        root = location.root if location is not None else None  # children of a deleted parent are found by its id
+        where = Filter(root=root, parent=location.id if location is not None else session_id)
         return self._core.index.entries(where, "created", descending=False, limit=-1, offset=0)
 
     def search(

@@ -19,7 +19,7 @@ _READER: ContextVar[Reader | None] = ContextVar("reader", default=None)
 
 @contextmanager
 def shown_to(reader: Reader | None) -> Iterator[None]:
-    """Render for this reader; None is the owner of the home, who sees everything."""
+    """Render for this reader; None is the owner of the home and sees everything."""
     token = _READER.set(reader)
     try:
         yield

@@ -19,6 +19,11 @@ from store.commit.core import Core
 from store.documents import json_text, secrets
 from store.errors import Corrupt
 
+_BAMBOO_SEARCH_KEEPS_TEXT = (
+    "Bamboo's own search index may contain text that was redacted or deleted here; "
+    "to remove it, stop Bamboo and delete this file, which Bamboo builds again"
+)
+
 
 def check_secrets(context: CheckContext) -> Iterator[Finding]:
     """One finding for each kind of secret and place."""
@@ -27,6 +32,8 @@ def check_secrets(context: CheckContext) -> Iterator[Finding]:
         for path in _files(core, top):
             for place, kind in _secrets_in(core, path):
                 yield Finding("secret", display_path(path), f"{place}: looks like {kind}")
+    if core.disk.stat(layout.BAMBOO_SEARCH) is not None:
+        yield Finding("foreign-file", layout.BAMBOO_SEARCH, _BAMBOO_SEARCH_KEEPS_TEXT)
 
 
 def _files(core: Core, directory: str) -> Iterator[str]:

@@ -19,11 +19,13 @@ from store.commit.session_reader import DocumentPair
 from store.commit.to_trash import to_trash
 from store.commit.write_request import WriteRequest, stale_error
 from store.disk.file import File, NewFile, is_same_content
-from store.documents.document import Document
+from store.documents.document import Document, parse_document
+from store.documents.json_splice import splice
 from store.index.catalog import CatalogRow, IndexUpdate
 from store.index.change_feed import What
 from store.layout import Location
 from store.model.session import Session
+from store.model.timestamp import Timestamp
 from store.path_kinds import CHECKED
 
 log = logging.getLogger("grovefs.store")
@@ -114,6 +116,17 @@ class Commits:
         preview = row.preview.with_owner(record.metadata)
         update = self.core.index.plan_control(row, entry, session_reader.summary_of(record), preview)
         self.run(commit, update, "runtime")
+
+    def touch(self, location: Location) -> None:
+        """Set `updated_at` to now, in the sidecar alone: the session was used without a change of its documents."""
+        row = self.fresh_row(location)
+        side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
+        document = session_reader.parse_side(DocumentPair(location, None, side))
+        if row is None or side is None or document is None or document.record.updated_at.ns < row.entry.updated_at.ns:
+            return  # without a valid sidecar there is no cheap place for it
+        now = Timestamp.after(document.record.updated_at)
+        raw = splice(side.data, {"updated_at": document.data["updated_at"]}, {"updated_at": now})
+        self.commit_sidecar(location, parse_document(raw, location.path(layout.RUNTIME)), side)
 
     def commit_ignored_sidecar(self, request: WriteRequest, side: Document, replaced: File | None) -> None:
         """Commit a runtime.json that is older than session.json: the index keeps the members of that."""

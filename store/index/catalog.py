@@ -96,6 +96,9 @@ class IndexUpdate:
         _apply(db, (self, read_version(disk, self.location, known)))
 
 
+ALL = -1  # as the limit of a list: no limit
+
+
 class Catalog:
     """Reads and writes the tables `sessions` and `damaged`."""
 
@@ -265,6 +268,14 @@ class Catalog:
         )
         return [Location(root, child or None) for root, child in rows]
 
+    def with_lone_system_prompt(self) -> set[Location]:
+        """Sessions whose only message is a system prompt."""
+        rows = self._db.reader.execute(
+            f"SELECT root, child FROM sessions JOIN texts ON texts.row = (key << {SHIFT}) + 1 "
+            "WHERE message_count = 1 AND texts.role = 'system'"
+        )
+        return {Location(root, child or None) for root, child in rows}
+
     def all_entries(self) -> Iterator[tuple[Location, IndexEntry]]:
         for root, child, entry in self._db.reader.execute(
             "SELECT root, child, entry FROM sessions ORDER BY root, child"
@@ -286,8 +297,8 @@ class Filter:
     user: str | None = None
     persona: str | None = None
     title: str | None = None
-    updated_since: Timestamp | None = None
-    updated_before: Timestamp | None = None
+    updated_since: Timestamp | str | None = None
+    updated_before: Timestamp | str | None = None
 
     def sql(self) -> tuple[str, list[Any]]:
         """The WHERE clause and its parameters."""
@@ -303,13 +314,18 @@ class Filter:
             ("user = ?", self.user),
             ("persona = ?", self.persona),
             ("title LIKE '%' || ? || '%' ESCAPE '\\'", escaped),
-            ("updated_ns >= ?", clip_ns(self.updated_since.ns) if self.updated_since else None),
-            ("updated_ns < ?", clip_ns(self.updated_before.ns) if self.updated_before else None),
+            ("updated_ns >= ?", _instant_ns(self.updated_since)),
+            ("updated_ns < ?", _instant_ns(self.updated_before)),
         ]
         used = [(text, value) for text, value in parts if value is not None]
         if not all(layout.is_text(value) for _, value in used if isinstance(value, str)):
             return "WHERE 0", []  # not valid Unicode: matches nothing
         return ("WHERE " + " AND ".join(t for t, _ in used) if used else "", [v for _, v in used])
+
+
+def _instant_ns(moment: Timestamp | str | None) -> int | None:
+    """A time for the index. Raises ValueError if it is not RFC 3339."""
+    return None if moment is None else clip_ns(Timestamp(moment).ns)
 
 
 def read_version(disk: Disk, location: Location, known: Mapping[str, Stamp | None] | None = None) -> Version:

@@ -14,14 +14,12 @@ from typing import Any, NamedTuple
 from store.commit.core import Core
 from store.commit.session_reader import with_load_state
 from store.errors import Busy, Corrupt
-from store.index.catalog import Filter, Order
+from store.index.catalog import ALL, Filter, Order
 from store.layout import Location
 from store.model.index_entry import IndexEntry
 from store.model.preview import Preview
 from store.model.session import NEW_TITLE, Session
 from store.model.timestamp import Timestamp
-
-PAGE = 200  # summaries per page by default
 
 log = logging.getLogger("grovefs.store")
 
@@ -55,11 +53,11 @@ class Summaries:
         *,
         order: Order = "updated",
         descending: bool = True,
-        limit: int = PAGE,
+        limit: int = ALL,
         offset: int = 0,
         **where: Any,
     ) -> list[SessionSummary]:
-        """List one page of summaries, with a title from the first user message where none is set.
+        """List summaries, or `limit` of them from `offset`, with a title from the first user message where none is set.
 
         Filters are those of `Store.entries`.
         """

@@ -25,7 +25,7 @@ from store.disk import append_log
 from store.disk.file import NewFile, is_same_content
 from store.disk.trash import FILE_REPLACED
 from store.documents import attachment_names
-from store.errors import InvalidContent, NotFound, Problem
+from store.errors import NotFound
 from store.index.catalog import CatalogRow, Version
 from store.layout import Location
 from store.model.session import Session
@@ -49,9 +49,7 @@ class Attachments:
         self.core.check_writable()
         location = location_of(target) if isinstance(target, Session) else locate(self.core, target)
         content, kind = attachment_names.decode(data, mime)
-        extension = attachment_names.mime_to_extension(kind)
-        if extension is None:
-            raise InvalidContent("attachment", Problem(f"{kind!r} is not a MIME type"))
+        extension = attachment_names.mime_to_extension(kind) or "bin"
         attachment_id = str(uuid.uuid4())
         directory = location.path(layout.ATTACHMENTS)
         file = NewFile(f"{directory}/{attachment_id}.{extension}", [content])

@@ -6,7 +6,7 @@ each session again under the lock of its tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -16,8 +16,6 @@ from store.model.index_entry import IndexEntry
 from store.sessions.delete import DeleteOperations, ancestors, apply_plan
 
 CleanupMode = Literal["all", "empty", "children"]
-
-EMPTY_MESSAGES = 1  # a session with at most its system prompt is empty
 
 
 @dataclass(frozen=True)
@@ -39,26 +37,29 @@ class CleanupResult:
     deleted_session_ids: list[str]
 
 
-def plan_cleanup(entries: Iterable[tuple[Location, IndexEntry]], mode: CleanupMode, *, keep_pinned: bool) -> Plan:
+def plan_cleanup(
+    entries: Iterable[tuple[Location, IndexEntry]],
+    mode: CleanupMode,
+    *,
+    keep_pinned: bool,
+    only_system: Container[Location] = (),
+) -> Plan:
     """Plan to delete every session (`all`), every empty one (`empty`) or every child. Pure.
 
     A session that is kept keeps its ancestors. Pinned sessions are kept, and in mode `empty` the
     sessions that are not empty: an empty root is not a reason to delete the work of its children.
+    A session is empty without messages, or if it is in `only_system`: its only message is a system prompt.
     """
     if mode not in get_args(CleanupMode):  # any other value would act like "all"
         raise ValueError(f"mode: expected one of {', '.join(get_args(CleanupMode))}, got {mode!r}")
     known = dict(entries)
     kept: set[Location] = set()
     for location, entry in known.items():
-        if (keep_pinned and entry.pinned) or (mode == "empty" and not is_empty(entry)):
+        if (keep_pinned and entry.pinned) or (mode == "empty" and entry.message_count and location not in only_system):
             kept.add(location)
             kept.update(ancestors(location, known))
     candidates = (location for location in known if mode != "children" or location.child is not None)
     return Plan(mode, keep_pinned, tuple(location for location in candidates if location not in kept))
-
-
-def is_empty(entry: IndexEntry) -> bool:
-    return entry.message_count <= EMPTY_MESSAGES
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class Cleanup:
     deleter: DeleteOperations
 
     def plan(self, mode: CleanupMode, *, keep_pinned: bool) -> Plan:
-        return plan_cleanup(self.core.index.all_entries(), mode, keep_pinned=keep_pinned)
+        only_system = self.core.index.with_lone_system_prompt()
+        return plan_cleanup(self.core.index.all_entries(), mode, keep_pinned=keep_pinned, only_system=only_system)
 
     def apply(self, plan: Plan, progress: Callable[[int, int], None] | None = None) -> CleanupResult:
         """Delete the sessions of a plan, except those pinned or no longer empty since."""
@@ -83,7 +85,8 @@ class Cleanup:
             return deleted
 
         def is_agreed(known: dict[Location, IndexEntry], deleted: list[Location]) -> bool:
-            current = plan_cleanup(known.items(), plan.mode, keep_pinned=plan.keep_pinned)
+            only_system = self.core.index.with_lone_system_prompt()
+            current = plan_cleanup(known.items(), plan.mode, keep_pinned=plan.keep_pinned, only_system=only_system)
             # The user agreed to the sessions in the plan: a descendant added since is not deleted.
             return all(loc in planned and loc in current.to_delete for loc in deleted)
 

@@ -130,6 +130,8 @@ class Trajectory:
             start = self._count(location)
             if lines and not self.logs.append_lines(location, layout.TRAJECTORY, b"".join(lines)):
                 return None
+            if lines:
+                self.logs.commits.touch(location)
         return StepRange(start, start + len(lines))
 
     def read(self, session_id: str, start: int = 0, end: int | None = None) -> list[TrajectoryStep] | None:

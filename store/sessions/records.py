@@ -76,11 +76,11 @@ class Records:
         return found
 
     def save_verification(self, session_id: str, reports: Iterable[VerificationReport]) -> None:
-        """Replace the reports. Each gets the status derived from its checks and risks."""
-        self._save(session_id, VERIFICATION, lambda present: with_statuses(reports))
+        """Replace the reports, each with the status that the caller gave it."""
+        self._save(session_id, VERIFICATION, lambda present: list(reports))
 
     def add_verification(self, session_id: str, reports: Iterable[VerificationReport]) -> None:
-        self._save(session_id, VERIFICATION, lambda present: [*present(), *with_statuses(reports)])
+        self._save(session_id, VERIFICATION, lambda present: [*present(), *reports])
 
     def _save(self, session_id: str, name: str, make: Callable[[Callable[[], list[Any]]], list[Any]]) -> None:
         """Replace a file by the records that `make` returns.
@@ -178,11 +178,6 @@ class Records:
     def _commit(self, location: Location, kept: TrashPart, *files: NewFile) -> None:
         commit = Commit(location, [*kept.files, *files], kept.moves, kept.dirs)
         self.commits.run(commit, None, "record")
-
-
-def with_statuses(reports: Iterable[VerificationReport]) -> list[VerificationReport]:
-    """Copies of the reports with their derived status."""
-    return [report.model_copy(update={"status": report.derived_status()}) for report in reports]
 
 
 def render_record(name: str, record: Any, path: str, limit: int) -> bytes:

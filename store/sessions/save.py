@@ -66,6 +66,7 @@ class SaveOperations:
         require_valid_fields(session)
         location = location_of(session)
         with self.core.locked(location):
+            self._allow_touch(session, location)
             pair = self.core.read(location)
             if pair.main is None:
                 self._create(session, pair, overwrite=overwrite)
@@ -201,13 +202,26 @@ class SaveOperations:
             version = self.core.version(location)
             if version.main is None:
                 return self.save(session)
+            self._allow_touch(session, location)
             origin = session._origin
             if origin is None or origin.version.side != version.side or self._is_outdated(origin, location):
-                raise conflict_error(location, origin)
+                raise conflict_error(location, origin, of_runtime=True)
             if version.side is None or not origin.has_side:
                 return self._first_sidecar(session, location)
             sidecar.complete_control_changes(origin.dump, session)
             self._rewrite_side(session, location, origin)
+
+    def _allow_touch(self, session: Session, location: Location) -> None:
+        """Let the session catch up if only `updated_at` of its sidecar changed, as a new trajectory step does."""
+        origin, version = session._origin, self.core.version(location)
+        if origin is None or origin.version == version or origin.version.main != version.main or not origin.has_side:
+            return
+        side = session_reader.load_sidecar(self.core.disk, location, self.core.limit_bytes)
+        if side is None or side._origin.version != version:
+            return
+        touched = {**origin.dump, "updated_at": side.updated_at}
+        if same(sidecar.control_plane(touched), sidecar.control_plane(side._origin.dump)):
+            session._origin = replace(origin, version=version, dump=touched)
 
     def _is_outdated(self, origin: LoadState, location: Location) -> bool:
         """Whether a program that does not write sidecars wrote session.json since the session was loaded."""

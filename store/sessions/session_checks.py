@@ -43,7 +43,7 @@ def location_of(session: Session) -> Location:
     root, parent = session.root_session_id, session.parent_session_id or ""
     if not root.strip() or not parent.strip():
         raise InvalidContent(layout.SESSION, Problem("a child needs root_session_id and parent_session_id"))
-    return Location(layout.check_id(root), session.id)
+    return Location(layout.check_id(root.strip()), session.id)
 
 
 def require_valid_fields(session: Session) -> None:
@@ -56,6 +56,8 @@ def require_valid_fields(session: Session) -> None:
         if not isinstance(value, kind):
             reason = f"expected {kind.__name__}, got {value!r}"
             raise InvalidContent(layout.SESSION, Problem(reason, field=field))
+    if isinstance(session.root_session_id, str):
+        session.root_session_id = session.root_session_id.strip()  # as Bamboo does to find the directory
     try:
         session.updated_at = Timestamp(session.updated_at)
     except ValueError as error:
@@ -72,7 +74,12 @@ def require_no_lost_messages(location: Location, loaded: dict[str, Any], session
         )
 
 
-def conflict_error(location: Location, origin: LoadState | None) -> Conflict:
+def conflict_error(location: Location, origin: LoadState | None, *, of_runtime: bool = False) -> Conflict:
+    if origin is None and of_runtime:
+        return Conflict(
+            f"session {location} already exists and this one was not loaded from it; nothing was changed. "
+            "Load it first, with load or load_runtime"
+        )
     if origin is None:
         return Conflict(
             f"session {location} already exists and this one was not loaded from it; nothing was changed. "

@@ -25,7 +25,7 @@ from store.model.timestamp import Timestamp
 
 SEEN_IDS_CAPACITY = 4096  # of a SeenIds
 
-# The kinds in use. Readers accept any other kind; the consumer decides whether it knows it.
+# The kinds in use. Only these are sent. Readers accept any other; the consumer decides whether it knows it.
 KINDS = (
     *("task", "ask", "handoff", "reply", "mcp_request", "mcp_reply", "run", "event", "outcome", "steer"),
     *("approval_request", "approval_reply", "leased_run", "fenced_run", "session_message_admitted"),
@@ -84,6 +84,13 @@ class InboxMessage(Record):
         if len(name.encode()) > layout.MAX_NAME_BYTES:
             raise InvalidName(f"{self.id[:40]!r}… cannot be a message's id: it is too long for a file name")
         return name
+
+    def check_sendable(self) -> None:
+        """Raise InvalidContent for a kind that no reader knows: Bamboo would discard the message."""
+        if self.kind not in KINDS:
+            raise InvalidContent(
+                "message", Problem(f"expected one of {', '.join(KINDS)}, got {self.kind!r}", field="kind")
+            )
 
     def render(self) -> bytes:
         try:

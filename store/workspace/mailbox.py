@@ -116,6 +116,7 @@ class Mailbox:
     def deliver(self, message: InboxMessage) -> str:
         """Deliver a message to new/ and return its path. Delivering it again replaces the file."""
         self.core.check_writable()
+        message.check_sendable()
         path = f"{self.dir}/{MAIL_NEW}/{message.file_name}"
         raw = message.render()
         parse_message(raw, path, limit=self.core.limit_bytes)  # as its reader does

@@ -694,3 +694,23 @@ def test_descriptors_of_an_ended_thread_are_closed(store: Store) -> None:
 
     before = read_in_a_thread()
     assert max(read_in_a_thread() for _ in range(20)) <= before
+
+
+def test_c12_children_of_a_missing_parent_are_found(store: Store) -> None:
+    """By the id of the parent, whose document may have been removed directly on disk."""
+    store.save(make_session("root"))
+    store.save(Session.new_child("kid", "root", "m", "t"))
+    (store.home / "sessions/root/session.json").rename(store.home / "kept")
+    store.maintenance.sweep()
+    assert [entry.id for entry in store.children("root")] == ["kid"]
+    (store.home / "kept").rename(store.home / "sessions/root/session.json")
+    store.maintenance.sweep()
+
+
+@pytest.mark.parametrize("since", ["2026-01-01T00:00:00Z", Timestamp("2026-01-01T00:00:00Z")])
+def test_d5_times_in_filters_may_be_strings(store: Store, since: str) -> None:
+    store.save(make_session("s1"))
+    assert [entry.id for entry in store.entries(updated_since=since)] == ["s1"]
+    assert store.summaries.page(updated_before=since) == []
+    with pytest.raises(ValueError, match="RFC 3339"):
+        store.entries(updated_since="yesterday")

@@ -11,7 +11,7 @@ import orjson
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
-from fusefs.cli.terminal import clean
+from fusefs.cli.terminal import clean, echo
 from fusefs.cli.version_names import VersionedName
 from store import NotFound, SavedVersion, Session, Store, TrajectoryStep, layout
 from store.search.transcripts import pick
@@ -60,8 +60,10 @@ def show(
         sys.stdout.buffer.write(found)
     elif isinstance(found, Session):
         print_json(found.model_dump() if message is None else pick(found.messages, message).model_dump())
-    elif markdown or not sys.stdout.isatty():
+    elif not sys.stdout.isatty():
         sys.stdout.buffer.write(found.encode())
+    elif markdown:
+        echo(found.removesuffix("\n"))
     else:
         print_styled(found)
 

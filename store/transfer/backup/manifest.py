@@ -41,9 +41,17 @@ class BackupFile(NamedTuple):
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> BackupFile:
         link = found.get("link")
-        numbers = [int(found[name]) for name in ("size", "mtime_ns", "mode")]
-        stamp = Stamp(*map(int, found.get("stamp", (0, 0, 0, 0))))
+        numbers = [_number(name, found[name]) for name in ("size", "mtime_ns", "mode")]
+        stamp = Stamp(*(_number("stamp", number) for number in found.get("stamp", (0, 0, 0, 0))))
         return cls(numbers[0], numbers[1], numbers[2], str(found["sha256"]), stamp, None if link is None else str(link))
+
+
+def _number(name: str, value: Any) -> int:
+    """An integer that a file can have. Raises ValueError for any other value."""
+    number = int(value) if isinstance(value, int | float) and abs(value) < 2**63 else None
+    if number is None or (number < 0 and name in ("size", "mode")):
+        raise ValueError(f"{name}: expected a number that a file can have, got {str(value)[:40]}")
+    return number
 
 
 class BackupSession(NamedTuple):

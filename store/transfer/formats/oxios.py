@@ -135,7 +135,7 @@ def _apply_record(builder: SessionBuilder, record: dict[str, Any]) -> Timestamp:
         builder.add_message(message.role, message.content, id=message.id, at=message.at, rest=message.rest)
     metadata = as_dict(record.get("metadata"))
     builder.title = make_title(as_str(metadata.get("title")))
-    builder.project_id = as_str(record.get("project_id")) or as_str(metadata.get("project_id")) or None
+    builder.project_id = _project_of(record, metadata)
     for key in ("user_id", "active_persona_id"):
         if as_str(record.get(key)):
             builder.metadata[key] = record[key]
@@ -146,6 +146,12 @@ def _apply_record(builder: SessionBuilder, record: dict[str, Any]) -> Timestamp:
     _add_jsonl(builder, record, "trajectory_steps", layout.TRAJECTORY)
     _add_jsonl(builder, record, "reasoning_records", f"{layout.ATTACHMENTS}/reasoning.jsonl")
     return created
+
+
+def _project_of(record: dict[str, Any], metadata: dict[str, Any]) -> str | None:
+    """The project. Newer versions list several, separated by commas, of which a session has the first."""
+    listed = as_str(metadata.get("project_ids")).split(",")[0].strip()
+    return as_str(record.get("project_id")) or as_str(metadata.get("project_id")) or listed or None
 
 
 def _get_time(record: dict[str, Any], key: str, *above: str | int) -> Timestamp:

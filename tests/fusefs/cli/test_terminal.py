@@ -77,3 +77,13 @@ def test_commands_print_through_one_function() -> None:
         named = {ast.unparse(call) for call in calls}
         if path.stem not in ("grep", "edit", "topics"):
             assert not {"print", "typer.echo"} & named, path
+
+
+@pytest.mark.parametrize("command", ["show one --markdown", "show one", "tail one", "ls", "search say", "status"])
+def test_b3_nothing_shown_on_a_terminal_controls_it(hostile: Path, command: str) -> None:
+    """Also plain Markdown."""
+    shown = on_a_terminal(hostile, *command.split())
+    assert not {"\x9b", "\u202e", "\u2066", "\u2069"} & set(shown)
+    assert "\x1b[31m\x9b" not in shown
+    if command.startswith("show"):
+        assert r"2J\u202eb\u2066c\u2069" in shown

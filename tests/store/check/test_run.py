@@ -660,3 +660,13 @@ def test_copy_in_a_dot_directory_is_foreign_and_not_damage(opened: Store) -> Non
     assert opened.maintenance.rebuild() == len(ids)
     for place in ("sessions/.x", "sessions/s1/children/.x"):
         shutil.rmtree(opened.home / place)
+
+
+def test_b7_secrets_in_the_search_index_of_bamboo_are_mentioned(opened: Store) -> None:
+    """A redacted text stays there until Bamboo builds it again."""
+    path = opened.home / "session_search.db"
+    path.write_bytes(b"")
+    found = [f for f in opened.check(secrets=True).findings if f.path == path.name]
+    assert [(f.kind, f.is_damage) for f in found] == [("foreign-file", False)]
+    assert "stop Bamboo and delete this file" in found[0].text
+    assert not opened.check().findings

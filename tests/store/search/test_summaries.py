@@ -191,3 +191,13 @@ def test_session_from_the_iteration_can_be_saved(store: Store) -> None:
         session.title = "Seen"
         store.save(session)
     assert title_of(store, "s1") == "Seen"
+
+
+def test_c8_lists_do_not_stop_at_a_page(home: Path) -> None:
+    """`limit` and `offset` give pages to programs that want them."""
+    with Store.open(home, background=False, durability="normal") as store:
+        for number in range(203):
+            store.save(make_session(f"s{number:03}", messages=0))
+        assert len(store.entries()) == len(store.summaries.page()) == 203
+        assert len(store.entries(limit=200)) == len(store.summaries.page(limit=200)) == 200
+        assert len(store.entries(limit=200, offset=200)) == 3

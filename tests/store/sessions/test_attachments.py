@@ -94,3 +94,11 @@ def test_a_failed_move_changes_nothing(two: Path) -> None:
 def test_removing_a_missing_attachment_raises_not_found(two: Path) -> None:
     with Store.open(two, background=False) as store, pytest.raises(NotFound):
         store.names.remove_file(attached(two, "one", "nothing"))
+
+
+def test_c12_an_unknown_type_is_stored_as_bin(store: Store) -> None:
+    """As Bamboo does; the bytes are worth more than their label."""
+    store.save(make_session("s9"))
+    attached = store.attach("s9", b"data", "garbage")
+    assert attached.mime == "application/octet-stream"
+    assert [path.suffix for path in (store.home / "sessions/s9/attachments").iterdir()] == [".bin"]

@@ -32,10 +32,14 @@ def pin(store: Store, session_id: str) -> None:
 def mixed(store: Store) -> Store:
     """full (with empty child e1, full child f1), shell (empty, with full child f2), bare (empty, with empty e2)."""
     for root, messages in (("full", 3), ("shell", 1), ("bare", 0)):
-        store.save(make_session(root, messages=messages))
+        session = make_session(root, messages=messages)
+        if messages == 1:
+            session.messages = [Message.system("be kind")]
+        store.save(session)
     for id, root, messages in (("e1", "full", 1), ("f1", "full", 2), ("f2", "shell", 2), ("e2", "bare", 1)):
         child = Session.new_child(id, root, "m", id)
-        for i in range(messages):
+        child.add_message(Message.system("be kind"))
+        for i in range(1, messages):
             child.add_message(Message.user(f"m{i}"))
         store.save(child)
     return store
@@ -164,7 +168,8 @@ def test_a_plan_contains_exactly_the_sessions_that_need_not_stay(
     known: dict[Location, IndexEntry], mode: CleanupMode, keep_pinned: bool
 ) -> None:
     """Pinned sessions and their ancestors stay; in mode `empty`, sessions with content too."""
-    plan = plan_cleanup(known.items(), mode, keep_pinned=keep_pinned)
+    only_system = {loc for loc, found in known.items() if found.message_count == 1}
+    plan = plan_cleanup(known.items(), mode, keep_pinned=keep_pinned, only_system=only_system)
     assert isinstance(plan, Plan)
     deleted = set(plan.to_delete)
     must_stay = {
@@ -192,3 +197,15 @@ def test_an_unknown_mode_is_rejected() -> None:
     """It must not act like `all`."""
     with pytest.raises(ValueError, match="mode: expected one of all, empty, children, got 'everything'"):
         plan_cleanup([], "everything", keep_pinned=True)  # type: ignore[arg-type]
+
+
+def test_d2_a_session_with_one_message_of_the_user_is_not_empty(store: Store) -> None:
+    """The user may have asked, and the agent failed to start."""
+    for name, message in (("asked", Message.user("hi")), ("prompted", Message.system("be kind")), ("bare", None)):
+        session = make_session(name, messages=0)
+        session.messages = [message] if message is not None else []
+        store.save(session)
+    plan = store.prune.plan_cleanup("empty")
+    assert plan.session_ids == ["bare", "prompted"]
+    store.append("prompted", [Message.user("hi")])
+    assert store.prune.apply(plan).deleted_session_ids == ["bare"]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import Corrupt, InvalidContent, Session, StepRange, Store, TrajectoryStep
+from store import Corrupt, InvalidContent, Session, StepRange, Store, Timestamp, TrajectoryStep
 from store.sessions.logs import _parse_step, _step_line
 from tests.builders import NINE_DIGITS, files_below, make_session
 
@@ -165,7 +165,7 @@ def test_steps_are_deleted_and_restored_with_their_session(store: Store, log: Pa
 def test_an_append_is_in_the_change_feed(store: Store, log: Path) -> None:
     cursor = store.feed.since().cursor
     store.trajectory.append("s1", [step()])
-    assert [(c.location.id, c.what) for c in store.feed.since(cursor).items] == [("s1", "log")]
+    assert [(c.location.id, c.what) for c in store.feed.since(cursor).items] == [("s1", "log"), ("s1", "runtime")]
 
 
 def test_concurrent_batches_are_not_interleaved(store: Store, log: Path) -> None:
@@ -222,3 +222,24 @@ def test_a_step_round_trips_as_one_line(arguments: Any, output: str) -> None:
     line = _step_line(wanted)
     assert line.count(b"\n") == 1
     assert _parse_step(line[:-1], "trajectory.jsonl", 0) == wanted
+
+
+def test_c9_new_steps_count_as_activity(store: Store) -> None:
+    """Lists, iter_changed and prune see it; a Session that was loaded before can still be saved."""
+    session = make_session("s9")
+    store.save(session)
+    before = session.updated_at
+    store.trajectory.append("s9", [step()])
+    entry = store.entry("s9")
+    assert entry is not None
+    assert entry.updated_at.ns > before.ns
+    changed = store.summaries.iter_changed(Timestamp.from_ns(before.ns + 1))
+    assert [found.id for found in changed] == ["s9"]
+    session.title = "changed by the holder"
+    store.save(session)
+    store.trajectory.append("s9", [step()])
+    session.title = "again"
+    store.save_runtime(session)
+    loaded = store.load("s9")
+    assert loaded is not None
+    assert (loaded.title, loaded.updated_at.ns > entry.updated_at.ns) == ("again", True)

@@ -268,3 +268,12 @@ def test_records_of_a_pinned_session_cannot_be_removed(store: Store) -> None:
     assert put(store, path, [])
     with pytest.raises(Protected, match="pinned"):
         store.names.remove_file(classify_path(path))
+
+
+def test_c11_the_status_of_the_caller_is_stored(store: Store) -> None:
+    """The agent that verified knows more than its checks say."""
+    report = make_report("login", make_check("passed")).model_copy(update={"status": "needs_review"})
+    store.save(make_session("s9"))
+    store.records.save_verification("s9", [report])
+    store.records.add_verification("s9", [report])
+    assert [found.status for found in store.records.load_verification("s9") or []] == ["needs_review"] * 2

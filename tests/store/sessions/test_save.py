@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from store import InvalidContent, InvalidName, Message, Session, Store
+from store import Conflict, InvalidContent, InvalidName, Location, Message, Session, Store
 from tests.builders import files_below, make_document, make_session, read_json
 
 # -- get_or_create ---------------------------------------------------------------------------------
@@ -191,3 +191,21 @@ def test_concurrent_moves_and_appends_lose_nothing(store: Store) -> None:
     assert loaded is not None
     assert {m.content for m in loaded.messages} == {f"m{i}" for i in range(8)}
     assert loaded.project_id in {f"p{i}" for i in range(8)}
+
+
+def test_c12_save_runtime_names_only_its_own_parameters(store: Store) -> None:
+    store.save(make_session("s9"))
+    with pytest.raises(Conflict, match="Load it first, with load or load_runtime"):
+        store.save_runtime(make_session("s9"))
+
+
+def test_c12_blanks_around_root_session_id_are_removed(store: Store) -> None:
+    """As Bamboo does when it finds the directory."""
+    store.save(make_session("r9"))
+    child = Session.new_child("kid9", "r9", "m", "t")
+    child.root_session_id = " r9 "
+    store.save(child)
+    assert store.location("kid9") == Location("r9", "kid9")
+    loaded = store.load("kid9")
+    assert loaded is not None
+    assert loaded.root_session_id == "r9"

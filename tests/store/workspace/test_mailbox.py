@@ -413,3 +413,15 @@ def test_kill_9_of_senders_and_consumers_loses_no_message(store: Store, home: Pa
     once = [number for number, message_id in got if seen.admit(message_id)]
     assert len(once) == len(set(once))
     assert {f.kind for f in store.check(repair=True).findings} <= {"temporary"}  # from killed processes
+
+
+def test_c7_unknown_kinds_are_read_but_not_sent(store: Store) -> None:
+    """Bamboo discards a message of a kind that it does not know."""
+    store.save(make_session("s9"))
+    inbox = store.mail.at("s9")
+    with pytest.raises(InvalidContent, match="kind: expected one of task, ask"):
+        inbox.deliver(InboxMessage.new("boss", "nonsense", "x"))
+    assert inbox.pending() == []
+    path = store.home / inbox.deliver(InboxMessage.new("boss", "task", "x"))
+    path.write_bytes(path.read_bytes().replace(b'"task"', b'"of_the_future"'))
+    assert [delivered.message.kind for delivered in inbox.pending()] == ["of_the_future"]

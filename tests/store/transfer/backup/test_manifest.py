@@ -81,3 +81,17 @@ def test_path_outside_a_home_is_rejected(path: str) -> None:
 def test_invalid_manifest_is_corrupt(text: bytes, reason: str) -> None:
     with pytest.raises(Corrupt, match=reason):
         manifest.parse(text)
+
+
+@pytest.mark.parametrize("member", ["size", "mtime_ns", "mode", "stamp"])
+@pytest.mark.parametrize("value", ["1e30", "-1e30", "Infinity", "NaN", '"1"', "null"])
+def test_b4_a_number_that_no_file_has_is_damage(member: str, value: str) -> None:
+    """It is not written to a file, where it would be an OverflowError."""
+    item = BackupFile(1, 2, 0o600, "ab", Stamp(1, 2, 3, 4))
+    text = b"".join(manifest.render(Manifest("/h", files={"sessions/a/session.json": item}))).decode()
+    whole = "[1, 2, 3, 4]" if member == "stamp" else str(getattr(item, member))
+    wrong = f"[{value}, 2, 3, 4]" if member == "stamp" else value
+    damaged = text.replace(f'"{member}": {whole}', f'"{member}": {wrong}')
+    assert damaged != text
+    with pytest.raises(Corrupt, match=f"{member}: expected a number that a file can have"):
+        manifest.parse(damaged.encode())

@@ -108,3 +108,23 @@ def test_other_documents_become_state_documents(store: Store, tmp_path: Path) ->
     store.state.save_markdown("notes", "todo", "mine")
     assert store.imports.run(str(base)).counts == {"unchanged": 4, "kept": 1}
     assert store.state.load_markdown("notes", "todo") == "mine"
+
+
+def test_c5_the_first_of_several_projects_is_kept(home: Path, tmp_path: Path) -> None:
+    """`metadata.project_ids` lists them, separated by commas."""
+    at = "2026-01-01T00:00:00Z"
+    record: dict[str, object] = {
+        "id": "o1",
+        "user_id": "u",
+        "created_at": at,
+        "updated_at": at,
+        "user_messages": [],
+        "agent_responses": [],
+    }
+    record["metadata"] = {"project_ids": "pa,pb"}
+    source = tmp_path / "workspace/sessions/o1.json"
+    source.parent.mkdir(parents=True)
+    source.write_text(json.dumps(record))
+    with Store.open(home, background=False) as store:
+        store.imports.run(str(tmp_path / "workspace"))
+        assert [entry.project_id for entry in store.entries()] == ["pa"]
