@@ -185,7 +185,7 @@ class Files:
         parent.invalidate_listing()
         node = self.tree.lookup(parent, name, process.pid)
         self._note_created(node, process)
-        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND), process=process)
+        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND), process=process, is_new=True)
         return OpenReply(self.handles.add(handle), direct_io=path_info.kind is PathKind.LOG), node
 
     async def _create_empty(
@@ -246,6 +246,8 @@ class Files:
             if isinstance(handle, FileHandle) and handle.has_written:
                 node.set_stat(os.fstat(handle.fd))  # our own write is not a change made elsewhere
                 node.written_by = handle.process, self.evidence.now
+            if isinstance(handle, FileHandle):
+                await self._sync_log(handle)
             return
         if isinstance(handle, BufferHandle) and handle.is_reader and not buffer.is_created:
             return
@@ -270,6 +272,18 @@ class Files:
             node.parent.invalidate_listing()
         node.set_stat(buffer.info)
         await self._invalidate_name(node.parent, node.name)
+
+    async def _sync_log(self, handle: FileHandle) -> None:
+        """Make what was written to a log durable before close(2) reports success."""
+        place = handle.node.disk_path
+        if place.kind is not PathKind.LOG or not (handle.is_unsynced or handle.is_new):
+            return
+        is_new, handle.is_new, handle.is_unsynced = handle.is_new, False, False
+        try:
+            await self.threads.run(partial(self.names.sync_log, place, handle.fd, is_new=is_new))
+        except BaseException:
+            handle.is_new, handle.is_unsynced = is_new, True
+            raise
 
     async def _sync_created(self, buffer: WriteBuffer) -> None:
         """Make a new empty file durable."""

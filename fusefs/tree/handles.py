@@ -27,6 +27,8 @@ class FileHandle:
     fd: int
     appends: bool = False
     has_written: bool = False
+    is_new: bool = False  # created through this descriptor; its name is not synced yet
+    is_unsynced: bool = False  # written since the last sync
     process: Process = UNKNOWN  # that opened it
     path: str = ""  # of a version, when it was opened
     end: int | None = None  # of a version: others may append to the same file
@@ -35,7 +37,7 @@ class FileHandle:
         return os.pread(self.fd, size if self.end is None else max(0, min(size, self.end - offset)), offset)
 
     def write(self, offset: int, data: bytes) -> int:
-        self.has_written = True
+        self.has_written = self.is_unsynced = True
         self.node.note_written()
         # The kernel computes the offset of an append from its cached size, which may be outdated.
         return os.write(self.fd, data) if self.appends else os.pwrite(self.fd, data, offset)

@@ -244,6 +244,13 @@ class Namespace:
         """Make a file from `create_empty` durable."""
         self.core.disk.sync_created(place.path)
 
+    def sync_log(self, place: PathInfo, fd: int, *, is_new: bool) -> None:
+        """Make the lines of a log durable (rule 2), together with those of other writers."""
+        if self.core.disk.durability == "full":
+            self.core.disk.log_syncs.sync(fd)
+            if is_new:
+                self.core.disk.sync_dirs([place.directory])
+
     # -- directories -------------------------------------------------------------------------------
 
     def make_dir(self, place: PathInfo, mode: int | None = None) -> None:

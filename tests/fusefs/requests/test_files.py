@@ -680,3 +680,43 @@ async def test_read_only_mount_changes_nothing(mount: HandlerMount, store: Store
         with fails_with(errno.EROFS):
             await request()
     read_only.close()
+
+
+# -- logs --------------------------------------------------------------------------------------------
+
+LOG = "sessions/root/token-usage.jsonl"
+
+
+@in_trio
+async def test_a8_a_log_is_synced_before_close_returns(mount: HandlerMount) -> None:
+    """Rule 2 has no exception for logs. A new log is synced with its name; a close that wrote nothing syncs nothing."""
+    steps: list[str] = []
+    mount.store._core.disk.step = steps.append
+    fh = await mount.create(LOG, os.O_WRONLY | os.O_APPEND)
+    await mount.write(fh, 0, b"{}\n")
+    await mount.flush(fh)
+    assert steps == ["sync-log", "sync-dir"]
+    await mount.flush(fh)
+    assert steps == ["sync-log", "sync-dir"]
+    await mount.write(fh, 3, b"{}\n")
+    await mount.finish(fh)
+    assert steps == ["sync-log", "sync-dir", "sync-log"]
+
+
+@in_trio
+async def test_a8_a_failed_sync_of_a_log_is_reported_and_repeated(
+    mount: HandlerMount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fh = await mount.create(LOG, os.O_WRONLY | os.O_APPEND)
+    await mount.write(fh, 0, b"{}\n")
+    fails = [OSError(errno.EIO, "bad block")]
+
+    def step(name: str) -> None:
+        if name == "sync-log" and fails:
+            raise fails.pop()
+
+    mount.store._core.disk.step = step
+    with fails_with(errno.EIO):
+        await mount.flush(fh)
+    await mount.finish(fh)
+    assert not fails
