@@ -12,10 +12,11 @@ An import never removes messages.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
@@ -43,11 +44,13 @@ from store.transfer.import_cursors import ImportCursors, ImportedUnit, stamp_of
 from store.transfer.import_receipts import load_receipt
 from store.workspace.state import State
 
+if TYPE_CHECKING:
+    from store.transfer.import_places import Discovery
+
 __all__ = ["ImportOptions", "ImportOutcome", "ImportState", "ImportSummary", "Imports", "Progress"]
 
 Progress = Callable[[int, int], None]
 Report = Callable[[ImportOutcome | ImportProblem], None]
-Kind = Literal["session", "problem"]
 
 
 class ImportOptions(NamedTuple):
@@ -80,6 +83,12 @@ class Imports:
     commits: Commits
     deleter: DeleteOperations
 
+    def find(self, path: str | None = None, *, agent: str | None = None) -> Discovery:
+        """The sources below a path, or in the places where the known agents keep their sessions."""
+        from store.transfer import import_places  # loads all formats
+
+        return import_places.find_agents(os.environ, agent) if path is None else import_places.find_below(path, agent)
+
     def run(
         self,
         path: str,
@@ -94,6 +103,8 @@ class Imports:
         """Import all sessions at `path`. `report` is called for each session when it is saved or skipped."""
         from store.transfer.formats import registry  # loads all formats, which opening a store does not need
 
+        if not dry_run:
+            self.core.check_writable()
         options = ImportOptions(dry_run, overwrite, since)
         with Source(path) as source:
             chosen = registry.get_format(format) if format else registry.recognise(source)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -25,44 +27,70 @@ from fusefs.cli.app import (
 )
 from fusefs.cli.completion import files
 from fusefs.cli.terminal import echo
-from store import Corrupt, NotFound, Store, StoreError, layout
+from store import Corrupt, NotFound, Store, StoreError, Timestamp, layout
 
 if TYPE_CHECKING:
     from store import Location
     from store.transfer.formats.importer import ImportProblem
+    from store.transfer.import_places import FoundSource
     from store.transfer.imports import ImportOutcome
 
 INTERRUPTED = 130
 # The names in store.transfer.formats.registry.
-FormatName = Literal["claude-code", "codex", "chatgpt", "bamboo", "oxios", "a3s"]
+AgentName = Literal[
+    "claude-code",
+    "codex",
+    "gemini-cli",
+    "opencode",
+    "copilot-cli",
+    "qwen-code",
+    "cline",
+    "cursor",
+    "aider",
+    "chatgpt",
+    "claude-ai",
+    "bamboo",
+    "oxios",
+    "a3s",
+]
 SHOWN_PROBLEMS = 20
+SHOWN_UNKNOWN = 5
+STATES = ("new", "updated", "unchanged", "kept")
 
 
 @app.command("import")
 def import_sessions(
-    source: Annotated[Path, typer.Argument(help="Directory or file, for example ~/.claude.", autocompletion=files)],
     home: Home,
-    format: Annotated[
-        FormatName | None, typer.Option(help="Format of SOURCE; default: detected.", case_sensitive=False)
+    source: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Directories or files; default: where the known agents keep theirs.", autocompletion=files),
     ] = None,
+    agent: Annotated[
+        AgentName | None, typer.Option("--agent", "--format", help="Only this agent's.", case_sensitive=False)
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only sessions changed since this time, for example 2026-01-31 or 7d.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Take the source's version of sessions changed here.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be imported; change nothing.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before importing from the default places.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Import the sessions of other agents.
 
-    Supported are Claude Code (~/.claude), Codex (~/.codex), an unpacked ChatGPT export, a Bamboo or GroveFS
-    home, an oxios workspace and an A3S store, or a part of one of them. SOURCE is not changed and symbolic
+    Without SOURCE the sessions of all known agents are listed, and imported after a confirmation: Claude Code, Codex,
+    Gemini CLI, OpenCode, Copilot CLI, Qwen Code, Cline, Cursor. A SOURCE can be an agent's directory, a part of it, or
+    any directory with such data below, hidden directories included; also exports of ChatGPT and Claude.ai, Aider
+    histories, Bamboo and GroveFS homes. `grovefs help import` has the details. SOURCE is not changed and symbolic
     links in it are not followed. Ids that are not valid here (../x) are replaced by their digest.
 
-    Importing again is safe: unchanged sessions are skipped, and sessions that grew in SOURCE grow here. Sessions
-    that were edited here, or that lost messages in SOURCE, are kept and reported; .import.json next to a session
-    records what was imported. Each session is imported completely or not at all. After Ctrl-C or a crash the next
-    run imports the rest.
-
-    All data is kept. Sub-agents and the branches of a ChatGPT conversation become child sessions. Images, files and
-    long tool results become attachments. Other fields of a record go to the metadata of its message, records that
-    are not messages to the attachment records.jsonl, and other documents of an oxios workspace to state documents.
-    Unreadable records are reported with file and line. Only API keys are left out, which is reported.
+    Importing again is safe and reads only what has changed. Sessions that grew in SOURCE grow here, also those that
+    were pinned, retitled or edited here; a message changed on both sides is kept as it is here and reported. Each
+    session is imported completely or not at all. After Ctrl-C or a crash the next run imports the rest.
 
     Exits with 1 if there were problems or sessions were kept.
 
@@ -71,7 +99,19 @@ def import_sessions(
     tally = _Tally()
     with progress_bar("importing") as progress:
         try:
-            _run(source, home, tally, format=format, dry_run=dry_run, progress=progress)
+            with _open(home, dry_run=dry_run) as store:
+                newest = parse_since(since) if since else None
+                for found in _choose(store, source or [], agent, tally, ask=not (yes or dry_run or as_json)):
+                    tally.begin(found.format)
+                    store.imports.run(
+                        found.path,
+                        format=found.format,
+                        dry_run=dry_run,
+                        overwrite=overwrite,
+                        since=newest,
+                        progress=progress,
+                        report=tally.add,
+                    )
         except KeyboardInterrupt:
             tally.interrupted = True
         except (StoreError, OSError):
@@ -86,22 +126,46 @@ def import_sessions(
         raise typer.Exit(1)
 
 
-def _run(
-    source: Path,
-    home: Path,
-    tally: _Tally,
-    *,
-    format: str | None,
-    dry_run: bool,
-    progress: Callable[[int, int], None],
-) -> None:
-    """Import into the home, creating it if needed. A dry run creates none."""
+@contextmanager
+def _open(home: Path, *, dry_run: bool) -> Iterator[Store]:
+    """Open the home, creating it if needed. A dry run creates none."""
     with TemporaryDirectory() as scratch:
         is_missing = not (home / layout.SESSIONS).is_dir()
-        target = scratch if dry_run and is_missing else home
-        with Store.open(target, background=False, author=command_author()) as store:
-            found = store.imports.run(str(source), format=format, dry_run=dry_run, progress=progress, report=tally.add)
-            tally.format = found.format
+        with Store.open(scratch if dry_run and is_missing else home, background=False) as store:
+            yield store
+
+
+def _choose(store: Store, sources: list[Path], agent: str | None, tally: _Tally, *, ask: bool) -> list[FoundSource]:
+    """The sources to import. Those found in the default places are shown first."""
+    if sources:
+        discoveries = [store.imports.find(str(source), agent=agent) for source in sources]
+        tally.unknown = {path: count for found in discoveries for path, count in found.unknown.items()}
+        return [source for discovery in discoveries for source in discovery.found]
+    found = store.imports.find(agent=agent).found
+    if not found:
+        raise NotFound("no sessions of known agents found in their usual places; pass the directory to import from")
+    for source in found:
+        echo(
+            f"{source.format:12} {plural(source.files, 'file')}, {source.size_bytes / 1e6:.1f} MB in {source.path}",
+            err=True,
+        )
+    if ask and sys.stdin.isatty():
+        typer.confirm("Import them?", default=True, abort=True, err=True)
+    return found
+
+
+def parse_since(text: str) -> Timestamp:
+    """A time: a date, a date and time, or an age such as 12h, 7d or 2w."""
+    units = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
+    number, unit = text[:-1], text[-1:]
+    if number.isdigit() and unit in units:
+        return Timestamp.from_ns(time.time_ns() - int(number) * units[unit] * 10**9)
+    for candidate in (f"{text}T00:00:00Z", text, f"{text}Z"):
+        try:
+            return Timestamp(candidate)
+        except ValueError:
+            continue
+    raise typer.BadParameter(f"{text!r} is not a time: expected 2026-01-31, 2026-01-31T10:00:00Z, 12h, 7d or 2w")
 
 
 class _Tally:
@@ -109,21 +173,33 @@ class _Tally:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.by_agent: dict[str, Counter[str]] = {}
         self.problems: list[ImportProblem] = []
         self.kept: list[ImportOutcome] = []
+        self.noted: list[ImportOutcome] = []  # updated, with something to report
         self.sessions: list[dict[str, Any]] = []
+        self.unknown: dict[str, int] = {}
         self.interrupted = False
-        self.format: str | None = None
+        self._agent = ""
+
+    def begin(self, agent: str) -> None:
+        """Count what follows for this agent."""
+        self._agent = agent
+        self.by_agent.setdefault(agent, Counter())
 
     def add(self, item: ImportOutcome | ImportProblem) -> None:
         from store.transfer.formats.importer import ImportProblem
 
         if isinstance(item, ImportProblem):
             self.problems.append(item)
+            self.by_agent.setdefault(self._agent, Counter())["problem"] += 1
             return
         self.counts[item.state] += 1
+        self.by_agent.setdefault(self._agent, Counter())[item.state] += 1
         if item.state == "kept":
             self.kept.append(item)
+        elif item.reason:
+            self.noted.append(item)
         if item.state != "unchanged":
             self.sessions.append({"location": str(item.location), "state": item.state, "path": item.path})
 
@@ -131,33 +207,46 @@ class _Tally:
         if as_json:
             self._print_json(dry_run=dry_run)
             return
-        for problem in self.problems[:SHOWN_PROBLEMS]:
-            echo(f"problem: {problem}", err=True)
-        for outcome in self.kept[:SHOWN_PROBLEMS]:
-            echo(f"kept: {outcome.location}: {outcome.reason}", err=True)
-        hidden = max(0, len(self.problems) - SHOWN_PROBLEMS) + max(0, len(self.kept) - SHOWN_PROBLEMS)
-        if hidden:
-            echo(f"… and {hidden} more; --json lists them all", err=True)
-        echo(self._line(dry_run=dry_run))
-
-    def _line(self, *, dry_run: bool) -> str:
-        counts = ", ".join(f"{self.counts[state]} {state}" for state in ("new", "updated", "unchanged", "kept"))
-        format = f"{self.format}: " if self.format else ""
+        lines = [f"problem: {problem}" for problem in self.problems]
+        lines += [f"kept: {outcome.location}: {outcome.reason}" for outcome in self.kept]
+        lines += [f"merged: {outcome.location}: {outcome.reason}" for outcome in self.noted]
+        for line in lines[:SHOWN_PROBLEMS]:
+            echo(line, err=True)
+        if len(lines) > SHOWN_PROBLEMS:
+            echo(f"… and {len(lines) - SHOWN_PROBLEMS} more; --json lists them all", err=True)
+        self._print_unknown()
         lead = "dry run: " if dry_run else "interrupted; so far: " if self.interrupted else ""
-        return f"{format}{lead}{counts}; {plural(len(self.problems), 'problem')}"
+        for agent, counts in self.by_agent.items():
+            echo(f"{agent + ': ' if agent else ''}{lead}{_line(counts)}")
+        if len(self.by_agent) != 1:
+            echo(f"total: {lead}{_line(self.counts + Counter(problem=len(self.problems)))}")
+
+    def _print_unknown(self) -> None:
+        for path, count in [*self.unknown.items()][:SHOWN_UNKNOWN]:
+            echo(f"not imported: {path}: {plural(count, 'log')} of an unknown kind", err=True)
+        if len(self.unknown) > SHOWN_UNKNOWN:
+            echo(f"… and {len(self.unknown) - SHOWN_UNKNOWN} more directories with such logs", err=True)
 
     def _print_json(self, *, dry_run: bool) -> None:
         print_json(
             {
-                "format": self.format,
+                "format": ", ".join(self.by_agent) or None,
                 "dry_run": dry_run,
                 "interrupted": self.interrupted,
-                "counts": {state: self.counts[state] for state in ("new", "updated", "unchanged", "kept")},
+                "counts": {state: self.counts[state] for state in STATES},
+                "agents": {agent: dict(counts) for agent, counts in self.by_agent.items()},
                 "sessions": self.sessions,
                 "kept": [{"location": str(o.location), "reason": o.reason, "path": o.path} for o in self.kept],
+                "merged": [{"location": str(o.location), "reason": o.reason, "path": o.path} for o in self.noted],
+                "unknown": self.unknown,
                 "problems": [problem._asdict() for problem in self.problems],
             }
         )
+
+
+def _line(counts: Counter[str]) -> str:
+    found = ", ".join(f"{counts[state]} {state}" for state in STATES)
+    return f"{found}; {plural(counts['problem'], 'problem')}"
 
 
 # -- export ------------------------------------------------------------------------------------------------
@@ -186,7 +275,7 @@ def export_sessions(
     attachments to out/fix-login/attachments. If DEST is -, sessions are printed, as JSON one per line.
 
     --format bamboo creates a Bamboo home at DEST, or adds to one, and copies every file byte for byte. Exporting
-    again is safe: sessions that were changed in DEST are kept and reported.
+    again is safe: changes made in DEST are kept, and what has changed here is merged into them.
 
     Example: grovefs export fix-login --format markdown out
     """

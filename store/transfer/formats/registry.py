@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from store.errors import InvalidName, NotFound
-from store.transfer.formats import a3s, bamboo_home, chatgpt, claude_code, codex, oxios
+from store.transfer.formats import (
+    a3s,
+    aider,
+    bamboo_home,
+    chatgpt,
+    claude_ai,
+    claude_code,
+    cline,
+    codex,
+    copilot_cli,
+    cursor,
+    gemini_cli,
+    opencode,
+    oxios,
+    qwen_code,
+)
 from store.transfer.formats.importer import Format
 from store.transfer.formats.source import Source
 
-FORMATS: tuple[Format, ...] = tuple(module.FORMAT for module in (claude_code, codex, chatgpt, bamboo_home, oxios, a3s))
+_MODULES = (claude_code, codex, gemini_cli, opencode, copilot_cli, qwen_code, cline, cursor, aider)
+_MODULES += (chatgpt, claude_ai, bamboo_home, oxios, a3s)  # type: ignore[assignment]
+FORMATS: tuple[Format, ...] = tuple(module.FORMAT for module in _MODULES)
 
 
 def get_format(name: str) -> Format:
@@ -19,11 +38,20 @@ def get_format(name: str) -> Format:
 
 def recognise(source: Source) -> Format:
     """The format with the highest confidence in a source."""
-    sure = [(confidence, format) for format in FORMATS if (confidence := format.recognise(source)) is not None]
-    if not sure:
-        known = "\n".join(f"  {format.name:12} {format.description}" for format in FORMATS)
-        raise NotFound(
-            f"no sessions recognised at {source.display_path(source.name or '')}; nothing was changed. "
-            f"Known formats:\n{known}"
-        )
-    return max(sure, key=lambda pair: pair[0])[1]
+    found = best(source, FORMATS)
+    if found is None:
+        raise NotFound(unrecognised(source.display_path(source.name or "")))
+    return found
+
+
+def best(source: Source, formats: Iterable[Format]) -> Format | None:
+    """The format with the highest confidence in a source; None if no format recognises it."""
+    sure = [(confidence, format) for format in formats if (confidence := format.recognise(source)) is not None]
+    return max(sure, key=lambda pair: pair[0])[1] if sure else None
+
+
+def unrecognised(path: str) -> str:
+    """The error for a source that no format recognises."""
+    known = "\n".join(f"  {format.name:12} {format.description}" for format in FORMATS)
+    hint = " Unpack it first, and import the directory." if path.endswith(".zip") else ""
+    return f"no sessions recognised at {path}; nothing was changed.{hint} Known formats:\n{known}"

@@ -18,7 +18,14 @@ from fusefs.cli.commands import import_export
 from store import Store
 from store.transfer.formats.registry import FORMATS
 from tests.fusefs.cli.test_cli import grovefs
-from tests.store.transfer.foreign import CLAUDE_ID, claude_line, make_claude, write_lines
+from tests.store.transfer.foreign import (
+    CLAUDE_ID,
+    claude_line,
+    make_chatgpt,
+    make_claude,
+    make_codex,
+    write_lines,
+)
 
 
 @pytest.fixture
@@ -27,7 +34,7 @@ def claude(tmp_path: Path) -> Path:
 
 
 def test_all_formats_can_be_selected(home: Path) -> None:
-    assert list(get_args(import_export.FormatName)) == [format.name for format in FORMATS]
+    assert list(get_args(import_export.AgentName)) == [format.name for format in FORMATS]
     result = grovefs(home, "import", "--format", "bogus", str(home))
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "'claude-code', 'codex'" in result.stderr
@@ -66,15 +73,68 @@ def test_problems_are_reported_and_exit_with_1(home: Path, claude: Path) -> None
     assert printed["problems"][0]["line"] == number
 
 
-def test_session_edited_here_is_reported(home: Path, claude: Path) -> None:
+def test_message_changed_on_both_sides_is_reported(home: Path, claude: Path) -> None:
     grovefs(home, "import", str(claude))
     with Store.open(home, background=False) as store:
-        store.append(CLAUDE_ID, [{"id": "mine", "role": "user", "content": "mine"}])
+        session = store.load(CLAUDE_ID)
+        assert session is not None
+        session.messages[0].content = "Edited here"
+        store.save(session)
     path = claude / f"projects/-home-me-shop/{CLAUDE_ID}.jsonl"
-    path.write_text(path.read_text() + '{"type":"summary","summary":"x","leafUuid":"u5"}\n')
+    path.write_text(path.read_text().replace("Why is the cart empty?", "Edited there"))
     result = grovefs(home, "import", str(claude))
+    assert f"{CLAUDE_ID}: 1 messages changed both here and in the source are kept: u1" in result.stderr
+    assert "Edited here" in grovefs(home, "show", CLAUDE_ID).stdout
+    assert grovefs(home, "import", str(claude), "--overwrite").returncode == 0
+    assert "Edited there" in grovefs(home, "show", CLAUDE_ID).stdout
+
+
+def test_all_agents_in_a_directory_are_imported(home: Path, tmp_path: Path) -> None:
+    """Hidden directories included. Logs of an unknown kind are reported, and never taken for a known agent's."""
+    user = tmp_path / "user"
+    make_claude(user / ".claude")
+    make_codex(user / ".codex")
+    make_chatgpt(user / "Downloads/chatgpt")
+    write_lines(user / ".other/logs/x.jsonl", [{"sessionId": "x", "type": "user", "text": "hello"}])
+    result = grovefs(home, "import", str(user))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "claude-code: 4 new, 0 updated, 0 unchanged, 0 kept; 0 problems",
+        "codex: 4 new, 0 updated, 0 unchanged, 0 kept; 0 problems",
+        "chatgpt: 4 new, 0 updated, 0 unchanged, 0 kept; 0 problems",
+        "total: 12 new, 0 updated, 0 unchanged, 0 kept; 0 problems",
+    ]
+    assert f"not imported: {user}/.other/logs: 1 log of an unknown kind" in result.stderr
+    only = grovefs(home, "import", str(user), "--agent", "codex")
+    assert only.stdout == "codex: 0 new, 0 updated, 4 unchanged, 0 kept; 0 problems\n"
+
+
+def test_agents_are_found_in_their_usual_places(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environment variables of the agents are honoured."""
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    make_claude(tmp_path / "user/.claude")
+    make_codex(tmp_path / "elsewhere")
+    result = grovefs(home, "import")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "total: 8 new, 0 updated, 0 unchanged, 0 kept; 0 problems"
+    assert f"MB in {tmp_path}/user/.claude" in result.stderr
+    assert f"MB in {tmp_path}/elsewhere" in result.stderr
+
+
+def test_no_agent_in_the_usual_places_is_an_error(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    result = grovefs(home, "import")
     assert result.returncode == 1
-    assert f"kept: {CLAUDE_ID}: runtime.json was changed here" in result.stderr or "session.json" in result.stderr
+    assert "no sessions of known agents found" in result.stderr
+
+
+def test_since_passes_over_older_sessions(home: Path, claude: Path) -> None:
+    assert grovefs(home, "import", str(claude), "--since", "2999-01-01").stdout.startswith("claude-code: 0 new")
+    assert grovefs(home, "import", str(claude), "--since", "1d").stdout.startswith("claude-code: 0 new")
+    assert grovefs(home, "import", str(claude), "--since", "2026-01-01").stdout.startswith("claude-code: 4 new")
+    assert "is not a time" in grovefs(home, "import", str(claude), "--since", "soon").stderr
 
 
 def test_interrupted_import_prints_counts_and_leaves_whole_sessions(home: Path, tmp_path: Path) -> None:
@@ -92,8 +152,8 @@ def test_interrupted_import_prints_counts_and_leaves_whole_sessions(home: Path, 
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert output.startswith("interrupted; so far: ")
-    counted = int(output.split()[3])
+    assert output.startswith("claude-code: interrupted; so far: ")
+    counted = int(output.split()[4])
     with Store.open(home, background=False) as store:
         assert 3 <= counted <= store.count() <= counted + 1  # the last may be saved but not counted
         assert store.check().is_clean
@@ -119,7 +179,7 @@ def test_import_that_fills_the_disk_prints_counts(home: Path, tmp_path: Path) ->
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, small),
     )
     assert result.returncode == 1
-    assert result.stdout.startswith("interrupted; so far: 1 new")
+    assert result.stdout.startswith("claude-code: interrupted; so far: 1 new")
     assert "nothing was changed" in result.stderr
     assert grovefs(home, "check").returncode == 0
     assert grovefs(home, "import", str(base)).stdout.startswith("claude-code: 2 new, 0 updated, 1 unchanged")

@@ -1,0 +1,59 @@
+"""Formats with one file per session: find the files, read each, report what cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from store.errors import InvalidContent
+from store.layout import Location
+from store.model.timestamp import Timestamp
+from store.transfer.formats.coerce import BadRecord, make_id
+from store.transfer.formats.importer import ImportProblem, SessionTree, SourceUnit, read_problem
+from store.transfer.formats.session_builder import SessionBuilder
+from store.transfer.formats.source import Line, Source
+
+ReadFile = Callable[[Source, str], Iterator[SessionTree | ImportProblem]]
+
+
+def find_files(source: Source, wanted: Callable[[str], bool], base: str = "", levels: int = 6) -> list[str]:
+    """The files below the base directory of an agent's home, or below the source, that are wanted by their path."""
+    if source.name is not None:
+        return [source.name]
+    start = base if base and source.is_dir(base) else ""
+    return [path for path in source.iter_files(start, levels) if wanted(path)]
+
+
+def file_units(source: Source, paths: Iterable[str], read: ReadFile) -> Iterator[SourceUnit]:
+    for path in paths:
+        yield SourceUnit(path, (path,), partial(_read_file, source, path, read))
+
+
+def _read_file(source: Source, path: str, read: ReadFile) -> Iterator[SessionTree | ImportProblem]:
+    try:
+        yield from read(source, path)
+    except (OSError, BadRecord, InvalidContent) as error:
+        yield read_problem(source, path, error)
+
+
+def new_builder(format: str, source: Source, path: str, id: str) -> SessionBuilder:
+    return SessionBuilder(format, Location(make_id(format, id)), source.display_path(path), id)
+
+
+def built(source: Source, path: str, builder: SessionBuilder) -> Iterator[SessionTree]:
+    """The finished session; nothing if it has no messages."""
+    if builder.messages:
+        yield SessionTree(builder.build(fallback=file_time(source, path)))
+
+
+def file_time(source: Source, path: str) -> Timestamp:
+    return Timestamp.from_ns(source.mtime_ns(path))
+
+
+def read_lines(source: Source, path: str, read_line: Callable[[Line], None]) -> Iterator[ImportProblem]:
+    """Read each line of a file. A line that cannot be read is a problem."""
+    for line in source.iter_lines(path):
+        try:
+            read_line(line)
+        except BadRecord as error:
+            yield ImportProblem(source.display_path(path), line.number, str(error))

@@ -1,0 +1,105 @@
+"""Find the sessions of all known agents: in the places where they keep them, or anywhere below a directory.
+
+A directory that one format recognises belongs to that format. Other directories are searched, hidden ones too. Logs of
+an unknown kind are listed, and never taken for those of a known agent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from store.errors import NotFound
+from store.transfer.formats import registry
+from store.transfer.formats.importer import Format, Place
+from store.transfer.formats.source import Source
+
+_MAX_LEVELS = 8
+_NOT_SEARCHED = {"node_modules", ".git", ".cache", "__pycache__", ".venv", "venv", "site-packages", ".npm", ".cargo"}
+_LOGS = (".jsonl",)
+
+
+class FoundSource(NamedTuple):
+    """The sessions of one agent in one place."""
+
+    format: str
+    path: str
+    files: int
+    size_bytes: int
+
+
+@dataclass
+class Discovery:
+    found: list[FoundSource] = field(default_factory=list)
+    unknown: dict[str, int] = field(default_factory=dict)  # directory → number of logs of an unknown kind
+
+
+def find_agents(environment: Mapping[str, str], agent: str | None = None) -> Discovery:
+    """The sessions in the places where the known agents keep them."""
+    discovery = Discovery()
+    for format in _formats(agent):
+        for path in dict.fromkeys(_resolve(place, environment) for place in format.places):
+            if path.is_dir():
+                with Source(path) as source:
+                    if format.recognise(source) is not None:
+                        discovery.found.append(_measure(format, source))
+    return discovery
+
+
+def _formats(agent: str | None) -> Iterable[Format]:
+    return [registry.get_format(agent)] if agent else registry.FORMATS
+
+
+def _resolve(place: Place, environment: Mapping[str, str]) -> Path:
+    base = environment.get(place.variable, "") if place.variable else ""
+    home = environment.get("HOME", "~")
+    path = Path(base or place.default.replace("~", home, 1)).expanduser()
+    return path / place.below if place.below else path
+
+
+def find_below(path: str, agent: str | None = None) -> Discovery:
+    """The sessions at or below a path. Raises NotFound if there are none."""
+    discovery = Discovery()
+    with Source(path) as source:
+        shown = source.display_path(source.name or "")
+        if source.name is not None:
+            discovery.found.append(
+                _measure(registry.get_format(agent) if agent else registry.recognise(source), source)
+            )
+            return discovery
+        root = source.root
+    _search(root, _MAX_LEVELS, [*_formats(agent)], discovery)
+    if not discovery.found:
+        raise NotFound(registry.unrecognised(shown))
+    return discovery
+
+
+def _search(directory: Path, levels: int, formats: list[Format], discovery: Discovery) -> None:
+    with Source(directory) as source:
+        chosen = registry.best(source, formats)
+        if chosen is not None:
+            discovery.found.append(_measure(chosen, source))
+            if not chosen.is_scattered:
+                return
+        names = [name for name in source.directories() if name not in _NOT_SEARCHED]
+        logs = sum(entry.is_file and entry.name.endswith(_LOGS) for entry in source.entries())
+        if logs and chosen is None:
+            discovery.unknown[source.display_path("")] = logs
+    if levels > 1:
+        for name in names:
+            _search(directory / name, levels - 1, formats, discovery)
+
+
+def _measure(format: Format, source: Source) -> FoundSource:
+    files = {path for unit in format.units(source) for path in unit.files}
+    size = sum(source.size(path) for path in files)
+    path = os.fspath(source.root / source.name) if source.name else os.fspath(source.root)
+    return FoundSource(format.name, path, len(files), size)
+
+
+def iter_names() -> Iterator[str]:
+    """The names of all formats."""
+    return (format.name for format in registry.FORMATS)
