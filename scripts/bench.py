@@ -26,6 +26,7 @@ from bench_mount import bench_mount
 from bench_search import bench_search
 from benchmarks.machine import DURABILITY, KB, MB, machine_of, workplace
 from benchmarks.merging import putting
+from benchmarks.past import measure_listing, measure_log
 from benchmarks.rows import Row, Target, compare, print_report, timed
 from rich.console import Console
 from rich.progress import Progress
@@ -200,9 +201,10 @@ class Scale:
     appends: int = 60
     openings: int = 15
     rebuilds: int = 3
+    versions: int = 1_000
 
 
-QUICK = Scale(10_000, 500, 10_000, 150, saves=40, references=3, appends=12, openings=5, rebuilds=1)
+QUICK = Scale(10_000, 500, 10_000, 150, saves=40, references=3, appends=12, openings=5, rebuilds=1, versions=60)
 
 
 @app.command("store")
@@ -229,7 +231,7 @@ def bench_store(
 def measure_store(place: Path, scale: Scale, meter: Progress) -> list[Row]:
     homes = {number: place / f"home-{number}" for number in {scale.large, scale.small, scale.reference}}
     seconds = {number: first_opening(homes[number], number, meter) for number in sorted(homes)}
-    task = meter.add_task("measuring", total=7)
+    task = meter.add_task("measuring", total=9)
 
     def done(rows: list[Row]) -> list[Row]:
         meter.advance(task)
@@ -243,6 +245,8 @@ def measure_store(place: Path, scale: Scale, meter: Progress) -> list[Row]:
         *done(measure_opening(homes[scale.large], scale, seconds[scale.large])),
         *done(measure_rebuild(place / "rebuild", scale, meter)),
         *done(measure_merge(place / "merge", scale)),
+        *done(measure_past_log(place / "log", scale)),
+        *done(measure_listing(place / "past", scale.small if scale is QUICK else scale.reference)),
     ]
 
 
@@ -376,6 +380,11 @@ def measure_merge(home: Path, scale: Scale) -> list[Row]:
                 scale.appends,
             )
         ]
+
+
+def measure_past_log(home: Path, scale: Scale) -> list[Row]:
+    writer = Writer()
+    return measure_log(home, writer.session("benched", 40 * KB), scale.versions, writer.text)
 
 
 def measure_opening(home: Path, scale: Scale, first_s: float) -> list[Row]:

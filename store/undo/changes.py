@@ -115,41 +115,34 @@ def _compare_values(path: Path, old: Any, new: Any) -> Iterator[MemberChange]:
 
 def compare_messages(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[MessageChange]:
     """All messages that differ: those of the new document in order, then the removed ones."""
-    pairs = _pairs(old, new)
-    by_new = {index: old_index for old_index, index, _ in pairs}
-    moved = {index for _, index, is_moved in pairs if is_moved}
-    kept = {old_index for old_index, _, _ in pairs}
+    head = _common(old, new)  # most versions differ at the end only
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    old_range, new_range = range(head, len(old) - tail), range(head, len(new) - tail)
+    matched = match(new[head : len(new) - tail], old[head : len(old) - tail])
+    by_new = {index: place + head for index, place in zip(new_range, matched, strict=True) if place is not None}
+    in_order = _longest_rise(list(by_new.values()))
     changes: list[MessageChange] = []
-    for index, message in enumerate(new):
+    for index in new_range:
         if index not in by_new:
-            changes.append(MessageChange("added", None, index, message))
+            changes.append(MessageChange("added", None, index, new[index]))
             continue
         old_index = by_new[index]
-        members = tuple(_compare_values((), old[old_index], message))
-        if members or index in moved:
+        members = tuple(_compare_values((), old[old_index], new[index]))
+        if members or old_index not in in_order:
             event: MessageEvent = "changed" if members else "moved"
-            changes.append(MessageChange(event, old_index, index, message, members))
-    removed = (index for index in range(len(old)) if index not in kept)
-    return changes + [MessageChange("removed", index, None, old[index]) for index in removed]
+            changes.append(MessageChange(event, old_index, index, new[index], members))
+    removed = set(old_range) - set(by_new.values())
+    return changes + [MessageChange("removed", index, None, old[index]) for index in sorted(removed)]
 
 
-class _Pair(NamedTuple):
-    old_index: int
-    new_index: int
-    is_moved: bool = False
-
-
-def _pairs(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[_Pair]:
-    """Pairs of indexes of one message in both lists. Most versions differ at the end only."""
-    shorter = min(len(old), len(new))
-    head = next((i for i in range(shorter) if not same(old[i], new[i])), shorter)
-    rest = shorter - head
-    tail = next((i for i in range(rest) if not same(old[-1 - i], new[-1 - i])), rest)
-    middle = match(new[head : len(new) - tail], old[head : len(old) - tail])
-    found = [(old_index + head, index + head) for index, old_index in enumerate(middle) if old_index is not None]
-    in_order = _longest_rise([old_index for old_index, _ in found])
-    ends = [_Pair(i, i) for i in range(head)] + [_Pair(len(old) - i, len(new) - i) for i in range(tail, 0, -1)]
-    return ends + [_Pair(old_index, index, old_index not in in_order) for old_index, index in found]
+def _common(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """The number of equal values at the beginning."""
+    shorter = min(len(one), len(other))
+    # Python's equality is much faster, but takes 1 and true for equal.
+    count = next((i for i in range(shorter) if one[i] != other[i]), shorter)
+    if same(one[:count], other[:count]):
+        return count
+    return next(i for i in range(count) if not same(one[i], other[i]))
 
 
 def _longest_rise(numbers: Sequence[int]) -> set[int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -76,11 +77,17 @@ class Difference:
 
 def difference(old: VersionTexts, new: VersionTexts, *, is_session: bool) -> Difference:
     """Compare two versions. A file that a version does not have counts as empty."""
-    before, after = (_parsed(texts, is_session=is_session) for texts in (old, new))
-    if before is None or after is None:
-        return Difference(old, new, is_session, None)
-    changes = compare_sessions(before, after) if is_session else compare(before[0], after[0])
-    return Difference(old, new, is_session, changes)
+    return next(iter_differences([old, new], is_session=is_session))
+
+
+def iter_differences(texts: Iterable[VersionTexts], *, is_session: bool) -> Iterator[Difference]:
+    """Compare each of some versions with the next; every text is parsed once."""
+    parsed = ((each, _parsed(each, is_session=is_session)) for each in texts)
+    for (old, before), (new, after) in pairwise(parsed):
+        changes: DocumentChanges | None = None
+        if before is not None and after is not None:
+            changes = compare_sessions(before, after) if is_session else compare(before[0], after[0])
+        yield Difference(old, new, is_session, changes)
 
 
 def _parsed(texts: VersionTexts, *, is_session: bool) -> tuple[Any, Any] | None:

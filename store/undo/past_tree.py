@@ -11,7 +11,7 @@ import stat
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from store import layout
 from store.commit.core import Core
@@ -19,6 +19,7 @@ from store.disk.file import Stamp
 from store.errors import Corrupt, InvalidName, NotFound
 from store.history.versions import SavedVersion, is_session_dir, place_of
 from store.index.database import now_ns
+from store.layout import Location
 
 # Permissions of what is deleted now: nobody but the owner could restore it either.
 _PRIVATE_DIR, _PRIVATE_FILE = 0o700, 0o600
@@ -50,6 +51,7 @@ class _Place(NamedTuple):
     version: SavedVersion | None
     live_path: str
     mtime_ns: int
+    is_session: bool
 
 
 @dataclass
@@ -70,12 +72,10 @@ class PastTree:
     def find(self, path: str) -> PastEntry | None:
         """The file or directory of a path; "" is the top."""
         place = self.places.get(path)
-        if place is not None and is_session_dir(path):
-            return self._directory(path, place.live_path)
         if place is not None:
-            return self._file(place, place.live_path)
+            return self._directory(path, place.live_path) if place.is_session else self._file(place, place.live_path)
         owner, _, name = path.rpartition("/")
-        if owner in self.places and is_session_dir(owner) and name in layout.DOCUMENTS:
+        if name in layout.DOCUMENTS and self._is_session(owner):
             return self._document(self.places[owner], name)
         attached = self._attachments_of(path)
         if attached is not None:
@@ -86,14 +86,17 @@ class PastTree:
         """The names in a directory, in order."""
         names = dict.fromkeys(self._names_below(path))
         place = self.places.get(path)
-        if place is not None and is_session_dir(path):
+        if place is not None and place.is_session:
             names |= dict.fromkeys(name for name in layout.DOCUMENTS if self._document(place, name) is not None)
             if self._live_directory(f"{place.live_path}/{layout.ATTACHMENTS}"):
                 names[layout.ATTACHMENTS] = None
         owner, _, name = path.rpartition("/")
-        if name == layout.ATTACHMENTS and owner in self.places:
+        if name == layout.ATTACHMENTS and self._is_session(owner):
             names = dict.fromkeys(self._attached(self.places[owner]))
         yield from sorted(names)
+
+    def _is_session(self, path: str) -> bool:
+        return path in self.places and self.places[path].is_session
 
     def _range(self, path: str) -> range:
         """Indexes of the paths below a directory: they begin with `path/`, and "0" follows "/"."""
@@ -157,7 +160,7 @@ class PastTree:
         parts = path.split("/")
         for depth in (1, 2):
             owner, rest = "/".join(parts[:-depth]), parts[-depth:]
-            if rest[0] == layout.ATTACHMENTS and owner in self.places and is_session_dir(owner):
+            if rest[0] == layout.ATTACHMENTS and self._is_session(owner):
                 live = f"{self.places[owner].live_path}/{'/'.join(rest)}"
                 if depth == 2:
                     return self._live_file(live)
@@ -208,23 +211,25 @@ class Moments:
         return at_ns <= now_ns() and (oldest_ns is None or at_ns >= oldest_ns)
 
     def tree(self, at_ns: int) -> PastTree:
-        history = self.core.history
         places: dict[str, _Place] = {}
-        for path, version in history.paths_at(at_ns):
-            if version.main_bytes is not None and layout.is_text(path) and _is_shown(path):
-                places[path] = _Place(version, version.path, version.at_ns)
+        for path, version in self.core.history.paths_at(at_ns):
+            is_session = is_session_dir(path)
+            if version.main_bytes is not None and layout.is_text(path) and (is_session or place_of(path) is not None):
+                places[path] = _Place(version, version.path, version.at_ns, is_session)
         for path in self._unrecorded():
             info = self.core.disk.stat(f"{path}/{layout.SESSION}")
             if path not in places and info is not None and info.st_ctime_ns <= at_ns:
-                places[path] = _Place(None, path, info.st_mtime_ns)
+                places[path] = _Place(None, path, info.st_mtime_ns, is_session=True)
         return PastTree(self.core, at_ns, places)
 
     def _unrecorded(self) -> Iterator[str]:
         """The directories of sessions without any version."""
-        known = {version.path for _, version in self.core.history.paths_at(now_ns())}
-        for location, _ in self.core.index.versions():
-            if location.dir not in known:
-                yield location.dir
+        known = set(self.core.history.paths_below(layout.SESSIONS))
+        rows: list[tuple[Any, ...]] = self.core.db.reader.execute("SELECT root, child FROM sessions").fetchall()
+        for root, child in rows:
+            path = Location(root, child or None).dir
+            if path not in known:
+                yield path
 
 
 def check_snapshot_name(name: str) -> str:
@@ -235,7 +240,3 @@ def check_snapshot_name(name: str) -> str:
             f"{name!r} cannot be the name of a snapshot: expected a file name without a leading dot or dash"
         )
     return name
-
-
-def _is_shown(path: str) -> bool:
-    return is_session_dir(path) or place_of(path) is not None

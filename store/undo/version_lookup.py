@@ -15,7 +15,7 @@ from store.errors import InvalidContent, InvalidName, NotFound
 from store.history.versions import SavedVersion, VersionTexts, is_session_dir, lineage_path, place_of
 from store.index.database import now_ns
 from store.search.resolve import NameResolver
-from store.undo.difference import NOTHING, Difference, difference
+from store.undo.difference import NOTHING, Difference, difference, iter_differences
 from store.undo.versions_spec import VersionSpec, local_text, parse_version, split_version
 
 # Changes that the difference of the documents does not tell.
@@ -121,11 +121,8 @@ class VersionLookup:
         oldest = self.before(versions[-1])
         read = self.core.history.read_run([*versions, *([oldest] if oldest is not None else [])])
         texts = [*read, NOTHING] if oldest is None else read
-        is_session = is_session_dir(_known_as(versions[0]))
-        return [
-            self._summary(version, difference(texts[place + 1], texts[place], is_session=is_session))
-            for place, version in enumerate(versions)
-        ]
+        found = iter_differences(reversed(texts), is_session=is_session_dir(_known_as(versions[0])))
+        return list(map(self._summary, reversed(versions), found))[::-1]
 
     def _summary(self, version: SavedVersion, found: Difference) -> str:
         if found.old.main is None and version.number > 1:
