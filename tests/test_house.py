@@ -52,7 +52,13 @@ SURFACE = {
     *["search.grep.grep", "sessions.deletions", "sessions.cleanup"],
     *["undo.versions_spec", "workspace.agent_records", "workspace.projects", "workspace.state"],
     *["transfer.backup.backup", "transfer.backup.restore", "transfer.backup.tree"],
-    *["transfer.formats.importer", "transfer.imports", "transfer.import_places", "check.health"],
+    *[
+        "transfer.formats.importer",
+        "transfer.imports",
+        "transfer.import_places",
+        "transfer.import_follow",
+        "check.health",
+    ],
 }
 
 MAX_TOP_MODULES = 10  # modules directly in store/

@@ -97,10 +97,14 @@ class Imports:
         dry_run: bool = False,
         overwrite: bool = False,
         since: Timestamp | None = None,
+        paths: set[str] | None = None,
         progress: Progress | None = None,
         report: Report | None = None,
     ) -> ImportSummary:
-        """Import all sessions at `path`. `report` is called for each session when it is saved or skipped."""
+        """Import all sessions at `path`. `report` is called for each session when it is saved or skipped.
+
+        `paths` are changed files, relative to `path`: only the parts of the source they belong to are imported.
+        """
         from store.transfer.formats import registry  # loads all formats, which opening a store does not need
 
         if not dry_run:
@@ -111,7 +115,7 @@ class Imports:
             summary = ImportSummary(chosen.name, source.display_path(source.name or ""))
             total = source.total_bytes(chosen.base) if progress else 0
             with acting_as(this_process("import", chosen.name)):
-                for item in self._import_all(source, chosen, options):
+                for item in self._import_all(source, chosen, options, paths):
                     summary.add(item)
                     if report is not None:
                         report(item)
@@ -122,10 +126,10 @@ class Imports:
     # -- units -----------------------------------------------------------------------------------------
 
     def _import_all(
-        self, source: Source, format: Format, options: ImportOptions
+        self, source: Source, format: Format, options: ImportOptions, paths: set[str] | None
     ) -> Iterator[ImportOutcome | ImportProblem]:
         seen: dict[Location, str] = {}
-        for unit in format.units(source):
+        for unit in format.units(source) if paths is None else format.units_of(source, paths):
             if not _is_older(source, unit, options):
                 yield from self._import_unit(source, format, unit, seen, options)
         for link in sorted(source.links):

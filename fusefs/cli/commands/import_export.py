@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -74,6 +77,10 @@ def import_sessions(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Take the source's version of sessions changed here.")
     ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Then go on: import what the agents write, until Ctrl-C.")
+    ] = False,
+    with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,  # end with the mount
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be imported; change nothing.")] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask before importing from the default places.")
@@ -92,11 +99,19 @@ def import_sessions(
     were pinned, retitled or edited here; a message changed on both sides is kept as it is here and reported. Each
     session is imported completely or not at all. After Ctrl-C or a crash the next run imports the rest.
 
+    --follow watches the sources and brings a new line into its session within two seconds. `grovefs mount --follow`
+    does the same while a home is mounted.
+
     Exits with 1 if there were problems or sessions were kept.
 
     Example: grovefs import ~/.claude
     """
     tally = _Tally()
+    if follow:
+        if dry_run or overwrite or since:
+            raise typer.BadParameter("--follow cannot be combined with --dry-run, --overwrite or --since")
+        _follow(home, source or [], agent, tally, ask=not (yes or as_json), with_parent=with_parent)
+        return
     with progress_bar("importing") as progress:
         try:
             with _open(home, dry_run=dry_run) as store:
@@ -124,6 +139,37 @@ def import_sessions(
         raise typer.Exit(INTERRUPTED)
     if tally.problems or tally.kept:
         raise typer.Exit(1)
+
+
+def _follow(home: Path, sources: list[Path], agent: str | None, tally: _Tally, *, ask: bool, with_parent: bool) -> None:
+    """Import, and go on until a signal ends it, or with the process that started it."""
+    from store.transfer.import_follow import ImportFollower
+
+    stop, parent = threading.Event(), os.getppid()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+
+    def report(item: ImportOutcome | ImportProblem) -> None:
+        state = getattr(item, "state", None)
+        if state is None:
+            echo(f"problem: {item}", err=True)
+        elif state != "unchanged":
+            echo(f"{state}: {item.location}" + (f": {item.reason}" if item.reason else ""))  # type: ignore[union-attr]
+
+    with _open(home, dry_run=False) as store:
+        found = _choose(store, sources, agent, tally, ask=ask)
+        follower = ImportFollower(
+            store.imports, found, report, stop, lambda: echo(f"following {plural(len(found), 'source')}", err=True)
+        )
+        if with_parent:
+            threading.Thread(target=_stop_with_parent, args=(parent, stop), daemon=True).start()
+        follower.run()
+
+
+def _stop_with_parent(parent: int, stop: threading.Event) -> None:
+    while os.getppid() == parent and not stop.wait(1):
+        pass
+    stop.set()
 
 
 @contextmanager

@@ -6,8 +6,10 @@ import logging
 import os
 import shlex
 import socket
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from io import FileIO, RawIOBase, TextIOWrapper
 from pathlib import Path
 from shutil import which
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 Durability = Literal["full", "normal"]
 LOG = f"{layout.PRIVATE}/mount.log"
+FOLLOWER_END_S = 20  # for the commit it is making
 
 
 @app.command()
@@ -59,6 +62,9 @@ def mount(
     ] = "reject",
     beside_bamboo: Annotated[
         bool, typer.Option("--beside-bamboo", help="Allow writes while a Bamboo server uses the home.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="While mounted, import what the known agents write (grovefs help import).")
     ] = False,
     limbo_seconds: Annotated[float, typer.Option(hidden=True, min=0.01)] = HIDDEN_S,  # for tests
     log_file: Annotated[Path | None, typer.Option(help="Log file; default: .grovefs/mount.log in the home.")] = None,
@@ -111,40 +117,59 @@ def mount(
     )
     with make_mountpoint(options):
         if install_unit:
-            _install_unit(options, log_file, force=force)
+            _install_unit(options, log_file, force=force, follow=follow)
             return
-        code = _mount(options, log_file, foreground=foreground)
+        code = _mount(options, log_file, foreground=foreground, follow=follow)
         if code:
             raise typer.Exit(code)
     if as_json and not foreground:
         print_json({"home": str(options.home), "mountpoint": str(options.mountpoint)})
 
 
-def _mount(options: MountOptions, log_file: Path | None, *, foreground: bool) -> int:
+def _mount(options: MountOptions, log_file: Path | None, *, foreground: bool, follow: bool) -> int:
     """Mount and serve in the foreground or background; returns the exit code."""
     from fusefs.daemon.mount import check_mountpoint, serve
 
     check_mountpoint(options)
     if foreground:
         _log_to(log_file, debug=options.debug)
-        serve(options, _notify_systemd)
+        with _following(options) if follow else nullcontext():
+            serve(options, _notify_systemd)
         return 0
 
     def work(ready: Callable[[], None]) -> None:
         _log_to(log_file or options.home / LOG, debug=options.debug, is_ours=log_file is None)
-        serve(options, ready)
+        with _following(options) if follow else nullcontext():
+            serve(options, ready)
 
     return _in_background(work)
 
 
-def _install_unit(options: MountOptions, log_file: Path | None, *, force: bool) -> None:
+@contextmanager
+def _following(options: MountOptions) -> Iterator[None]:
+    """Import from the known agents in another process, for as long as the mount is served."""
+    command = [*present_command(), "import", "--follow", "--with-parent", "--yes", "--home", str(options.home)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=FOLLOWER_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _install_unit(options: MountOptions, log_file: Path | None, *, force: bool, follow: bool) -> None:
     from fusefs.cli import systemd_unit
     from fusefs.daemon.mount import is_dead
 
     if not options.mountpoint.is_dir() and not is_dead(options.mountpoint):
         raise NotFound(f"{options.mountpoint} is not a directory")
     name = systemd_unit.unit_name(options.mountpoint)
-    text = systemd_unit.render(present_command(), _as_flags(options, log_file), options.home, options.mountpoint)
+    flags = [*_as_flags(options, log_file), *(["--follow"] if follow else [])]
+    text = systemd_unit.render(present_command(), flags, options.home, options.mountpoint)
     path, state = systemd_unit.install(name, text, force=force)
     quoted = shlex.quote(name)
     echo(f"{path}: {state}")

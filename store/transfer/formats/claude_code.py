@@ -40,6 +40,10 @@ _TIME = re.compile(rb'"timestamp":\s*"([^"]+)"')
 _FORK = re.compile(rb'"forkedFrom":\s*\{[^{}]*"sessionId":\s*"([^"]+)"')
 
 
+_ORIGINS: dict[tuple[str, str, int], dict[str, str]] = {}  # of projects that are followed
+_MAX_ORIGINS = 64
+
+
 # -- session files -----------------------------------------------------------------------------
 
 
@@ -121,6 +125,34 @@ def iter_units(source: Source) -> Iterator[SourceUnit]:
         for agents in agent_files.values():  # their session file is missing: each becomes a root
             for agent in agents:
                 yield _unit(source, directory, agent.stem, [], {})
+
+
+def find_unit(source: Source, path: str) -> SourceUnit | None:
+    """The session that a changed file belongs to: its own file, one below it, or a sub-agent next to it."""
+    parts = path.split("/")
+    if source.name is not None:
+        return _unit(source, "", source.name.removesuffix(".jsonl"), [], {})
+    depth = 2 if parts[0] == "projects" else 1 if source.is_dir(parts[0]) and not source.is_file(parts[0]) else 0
+    directory = "/".join(parts[:depth])
+    if len(parts) <= depth or (depth == 0 and source.is_dir("projects")):
+        return None
+    stem = parts[depth].removesuffix(".jsonl")
+    siblings = _find_agent_files(source, directory, [n for n in _transcripts(source, directory) if n.startswith(AGENT)])
+    if stem.startswith(AGENT):
+        stem = next((session for session, agents in siblings.items() if any(a.stem == stem for a in agents)), stem)
+    if not source.is_file(_join(directory, f"{stem}.jsonl")):
+        return None
+    return _unit(source, directory, stem, siblings.get(stem, []), _known_origins(source, directory))
+
+
+def _known_origins(source: Source, directory: str) -> dict[str, str]:
+    """The origins in a project, read again only when a file was added to it or removed."""
+    key = (str(source.root), directory, source.mtime_ns(directory))
+    if key not in _ORIGINS:
+        if len(_ORIGINS) >= _MAX_ORIGINS:
+            _ORIGINS.clear()
+        _ORIGINS[key] = _find_origins(source, directory, _transcripts(source, directory))
+    return _ORIGINS[key]
 
 
 def _unit(source: Source, directory: str, stem: str, agents: list[_Agent], origins: dict[str, str]) -> SourceUnit:
@@ -263,5 +295,6 @@ FORMAT = Format(
     lambda source: read_units(iter_units(source)),
     base="projects",
     iter_units=iter_units,
+    find_unit=find_unit,
     places=(Place("~/.claude", "CLAUDE_CONFIG_DIR"), Place("~/.config", "XDG_CONFIG_HOME", "claude")),
 )

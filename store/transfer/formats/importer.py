@@ -123,9 +123,19 @@ class Format:
     iter_records: Callable[[Source], Records]
     base: str = ""  # the directory of the sessions, if the source is the agent's whole home
     iter_units: Callable[[Source], Iterator[SourceUnit]] | None = None  # None: the source is one unit
+    # The unit a changed file belongs to, without looking at the others. None: all units are compared.
+    find_unit: Callable[[Source, str], SourceUnit | None] | None = None
     places: tuple[Place, ...] = ()
     # The sessions are single files among others: directories next to them can hold those of other agents.
     is_scattered: bool = False
+
+    def units_of(self, source: Source, paths: Iterable[str]) -> Iterator[SourceUnit]:
+        """The units that changed files belong to; all units if the format cannot tell."""
+        if self.find_unit is None:
+            yield from self.units(source)
+            return
+        found = (self.find_unit(source, path) for path in sorted(paths))
+        yield from {unit.key: unit for unit in found if unit is not None}.values()
 
     def units(self, source: Source) -> Iterator[SourceUnit]:
         if self.iter_units is not None:
