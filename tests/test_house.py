@@ -50,7 +50,14 @@ SURFACE = {
         "search.usage",
     ],
     *["search.grep.grep", "sessions.deletions", "sessions.cleanup"],
-    *["undo.versions_spec", "workspace.agent_records", "workspace.projects", "workspace.state"],
+    *[
+        "undo.changes",
+        "undo.versions_spec",
+        "undo.word_diff",
+        "workspace.agent_records",
+        "workspace.projects",
+        "workspace.state",
+    ],
     *["transfer.backup.backup", "transfer.backup.restore", "transfer.backup.tree"],
     *[
         "transfer.formats.importer",

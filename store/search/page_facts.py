@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 from bisect import bisect_left
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -76,6 +76,13 @@ class PageFacts:
     parent: PageLink | None
     children: list[PageLink]
     tokens: list[MessageTokens]
+
+    def only(self, is_shown: Callable[[PageLink], bool]) -> PageFacts:
+        """Without links to other sessions than these."""
+        around = (self.newer, self.older, self.parent)
+        newer, older, parent = (link if link and is_shown(link) else None for link in around)
+        children = [link for link in self.children if is_shown(link)]
+        return replace(self, newer=newer, older=older, parent=parent, children=children)
 
 
 @dataclass(frozen=True)

@@ -350,6 +350,21 @@ def test_statistics_are_drawn(pages: Path, browser: Browser) -> None:
     assert browser.run("return document.querySelector('svg.chart g title').textContent").endswith(": 22k")
 
 
+def test_history_is_reached_from_the_conversation(pages: Path, browser: Browser) -> None:
+    """A list of versions, and the difference of each."""
+    with Store.open(pages.parent.parent / "home", background=False) as store:
+        store.update("beta", lambda session: setattr(session, "title", "Session gamma <script>"))
+    browser.open(pages / "beta.html")
+    browser.run("[...document.querySelectorAll('nav a')].find((a) => a.innerText === 'History').click()")
+    browser.wait("return document.title === 'History of beta' && document.readyState === 'complete'")
+    assert browser.count("tbody tr") == 2
+    browser.run("document.querySelector('tbody a').click()")
+    browser.wait("return document.title === 'beta: version 1 and 2' && document.readyState === 'complete'")
+    sides = browser.run("return [...document.querySelectorAll('section .sides > div')].map((e) => e.innerText)")
+    assert sides == ["Session beta", "Session gamma <script>"]
+    assert browser.accessibility() == []
+
+
 def test_page_follows_the_session(pages: Path, browser: Browser) -> None:
     """Reloading shows what was appended meanwhile."""
     browser.open(pages / "alpha.html")

@@ -114,7 +114,7 @@ def seen_by(uid: int, mount: Mount) -> dict[str, str]:
     code = (
         "import os, sys, json\n"
         "found = {}\n"
-        "for top in ('transcripts', 'views', 'search/msg', '.grovefs'):\n"
+        "for top in ('transcripts', 'html', 'views', 'search/msg', '.grovefs'):\n"
         "    for folder, folders, files in os.walk(sys.argv[1] + '/' + top):\n"
         "        for name in folders + files:\n"
         "            path = folder + '/' + name\n"
@@ -155,7 +155,14 @@ def test_b2_views_show_a_user_the_sessions_whose_files_are_readable(
         assert hidden in json.dumps(everything), hidden
         assert hidden not in whole, hidden
     title = next(name for name in everything if name.startswith("views/by-title/Pinned"))
-    hidden_paths = ("transcripts/pinned.md", "transcripts/root/grandchild.md", title)
+    for path in ("html/root.html", "html/root/child.html", "html/root.log.html"):
+        page = as_user(user, "cat", mount.path / path)
+        assert page.returncode == 0, page.stderr
+        assert "grandchild" not in page.stdout
+        assert "Pinned" not in page.stdout
+    assert {name for name in seen if name.startswith("html/")} == {"html/index.html"}
+    hidden_paths = ["transcripts/pinned.md", "transcripts/root/grandchild.md", title]
+    hidden_paths += ["html/pinned.html", "html/pinned.images", "html/root/grandchild.html", "html/stats.html"]
     for path in hidden_paths:
         assert os.path.lexists(mount.path / path), path
         assert as_user(user, "stat", mount.path / path).returncode != 0, path

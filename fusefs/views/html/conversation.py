@@ -32,7 +32,7 @@ from html import escape
 
 import orjson
 
-from fusefs.views.html.names import INDEX, link
+from fusefs.views.html.names import INDEX, link, path_of
 from fusefs.views.html.shell import load_shell
 from store.search.page_facts import PageFacts, PageLink
 
@@ -68,14 +68,14 @@ def _links(facts: PageFacts, *, has_log: bool) -> Iterator[str]:
     if facts.older is not None:
         yield _step(facts, facts.older, "older", "→")
     if has_log:
-        yield f'<a class="step" href="{_quoted(link(here, here, "log"))}">History</a>\n'
+        yield f'<a class="step" href="{_quoted(link(here, path_of(here, "log")))}">History</a>\n'
     yield f"{_TOOLS}</nav>\n"
-    data = {"tokens": [*map(list, facts.tokens)], "images": f"{link(here, here, 'images')}/"}
+    data = {"tokens": [*map(list, facts.tokens)], "images": f"{link(here, path_of(here, 'images'))}/"}
     yield f'<script type="application/json" id="data">{_json(data)}</script>\n'
 
 
 def _step(facts: PageFacts, target: PageLink, name: str, arrow: str) -> str:
-    href, title = _quoted(link(facts.info.location, target.location)), _quoted(target.title or "Untitled")
+    href, title = _quoted(link(facts.info.location, path_of(target.location))), _quoted(target.title or "Untitled")
     word = {"parent": "parent", "newer": "newer (p)", "older": "older (n)"}[name]
     return f'<a class="step" id="{name}" href="{href}" title="{word}: {title}">{arrow} <bdi>{title}</bdi></a>\n'
 
@@ -86,7 +86,7 @@ def _children(facts: PageFacts) -> Iterator[str]:
     count = len(facts.children)
     yield f'<details class="children"><summary>{count} sub-agent{"" if count == 1 else "s"}</summary>\n<ul>\n'
     for child in facts.children:
-        href, status = _quoted(link(facts.info.location, child.location)), _quoted(child.status or "")
+        href, status = _quoted(link(facts.info.location, path_of(child.location))), _quoted(child.status or "")
         data = (
             f'data-id="{_quoted(child.location.id)}" data-created="{child.created_ns // 10**6}" data-status="{status}"'
         )

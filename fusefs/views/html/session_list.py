@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from html import escape
 
-from fusefs.views.html.names import STATS, link
+from fusefs.views.html.names import STATS, link, path_of
 from fusefs.views.html.numbers import short
 from fusefs.views.html.shell import load_shell
 from store.search.page_facts import ListedSession
@@ -53,7 +53,7 @@ def _row(session: ListedSession) -> str:
     kind = status if status.isalpha() else ""
     badge = f'<span class="badge {kind}">{status}</span>' if status else ""
     tokens, exact = (short(session.tokens), f"{session.tokens:,}") if session.tokens else ("", "")
-    href = escape(link(None, session.location))
+    href = escape(link(None, path_of(session.location)))
     return (
         f"<tr{' class=child' if session.location.child else ''}>"
         f'<th scope="row"><a href="{href}"><bdi>{title}</bdi></a><div>{" ".join(extras)}</div></th>'

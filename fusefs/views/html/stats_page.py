@@ -8,7 +8,7 @@ from html import escape
 from fusefs.prices import load_prices
 from fusefs.views.html.charts import draw
 from fusefs.views.html.dashboard import describe_usage
-from fusefs.views.html.names import INDEX, STATS, link
+from fusefs.views.html.names import INDEX, STATS, link, path_of
 from fusefs.views.html.numbers import money, short
 from fusefs.views.html.shell import load_shell
 from store import Location, Store
@@ -102,7 +102,7 @@ def _unpriced(sessions: Mapping[Location, Sequence[str]]) -> Iterator[str]:
 
 
 def _link(location: Location, title: str) -> str:
-    return f'<a href="{escape(link(None, location))}"><bdi>{_text(title) or "Untitled"}</bdi></a>'
+    return f'<a href="{escape(link(None, path_of(location)))}"><bdi>{_text(title) or "Untitled"}</bdi></a>'
 
 
 def _text(text: str) -> str:
