@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Durability = Literal["full", "normal"]
 LOG = f"{layout.PRIVATE}/mount.log"
+FOLLOW_LOG = f"{layout.PRIVATE}/follow.log"  # problems of imports with --follow
 FOLLOWER_END_S = 20  # for the commit it is making
 
 
@@ -133,23 +134,31 @@ def _mount(options: MountOptions, log_file: Path | None, *, foreground: bool, fo
     check_mountpoint(options)
     if foreground:
         _log_to(log_file, debug=options.debug)
-        with _following(options) if follow else nullcontext():
+        with _following(options, None) if follow else nullcontext():
             serve(options, _notify_systemd)
         return 0
 
     def work(ready: Callable[[], None]) -> None:
         _log_to(log_file or options.home / LOG, debug=options.debug, is_ours=log_file is None)
-        with _following(options) if follow else nullcontext():
+        with _following(options, options.home / FOLLOW_LOG) if follow else nullcontext():
             serve(options, ready)
 
     return _in_background(work)
 
 
 @contextmanager
-def _following(options: MountOptions) -> Iterator[None]:
-    """Import from the known agents in another process, for as long as the mount is served."""
+def _following(options: MountOptions, log_file: Path | None) -> Iterator[None]:
+    """Import from the known agents in another process, for as long as the mount is served.
+
+    Problems go to standard error, or to a log: a daemon must not keep the terminal or a pipe open.
+    """
     command = [*present_command(), "import", "--follow", "--with-parent", "--yes", "--home", str(options.home)]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    if log_file is None:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    else:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        with log_file.open("wb") as log:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
     try:
         yield
     finally:
