@@ -34,6 +34,13 @@ To read and browse:
     ls views/by-title views/by-date/2026/11/16    links to sessions; also by-status, by-model, pinned, children-of
     mv views/projects/none/<name> views/projects/<project>/
 
+To see the past (`grovefs help history`):
+
+    ls history/<id>/                              every version of a session, with its time and program
+    diff -r at/2h/sessions/<id> sessions/<id>     what changed in two hours; at/ takes any time
+    grovefs snapshot monday; ls snapshots/monday/ a name for this moment
+    grovefs log <id>; grovefs undo --since 10:30 --by sed
+
 Mail, state and projects:
 
     cp letter.json sessions/<id>/mailbox/new/     send it a message (mkdir -p first); rm it from cur/ when done

@@ -16,6 +16,7 @@ from fusefs.cli.commands import topics
 
 REQUIRED = {
     *("layout", "promises", "search", "recipes", "limits", "backup", "python", "mount", "numbers", "bamboo"),
+    "history",
 }
 COMMAND = [sys.executable, "-m", "fusefs.cli", "help"]
 
