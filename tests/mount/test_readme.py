@@ -54,7 +54,7 @@ HEADING = re.compile(r"(?:\A|\n(?<=\n\n))# .*\n(?=\$ )")  # a comment line betwe
 MASKS = [
     (r"\x1b\[[0-9;?]*[A-Za-z]", ""),  # colors
     (r"\b(mount|api|cli|revert): (\S+) \(\d+\)( +$| *)", r"\1: \2 <pid> "),  # the author of a version
-    (r"\bby +(change|back to)$", r"by \1"),
+    (r"\bby +(change|back to) *$", r"by \1"),
     (r"\d{4}-\d\d-\d\dT\d\d\.\d\d\.\d\d", "<time>"),  # in names of history/
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z| UTC)?", "<time>"),
     (r"\d{4}-\d\d-\d\d", "<day>"),
