@@ -7,7 +7,7 @@ Each group holds the open home and raises Closed once the store is closed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from store import layout
@@ -15,7 +15,9 @@ from store.commit import reindex, session_reader
 from store.disk import trash
 from store.disk.trash import TrashSlot
 from store.documents import attachment_names
+from store.history.retention import Retention
 from store.history.versions import HistoryState, SavedVersion, Snapshot, VersionTexts, lineage_path
+from store.home.history_upkeep import PurgeReport
 from store.home.open_home import OpenHome, Progress
 from store.home.opening import migrate_sidecars
 from store.index.database import now_ns
@@ -235,6 +237,21 @@ class PastVersions:
     def snapshots(self) -> list[Snapshot]:
         """List the snapshots, newest first."""
         return self._home.core.history.snapshots()
+
+    # -- size and removal --------------------------------------------------------------------------
+
+    def thin(self, retention: Retention | None = None, *, progress: Progress | None = None) -> int:
+        """Remove versions that are too old, as the background thread does once an hour; returns how many."""
+        upkeep = self._home.upkeep
+        return (upkeep if retention is None else replace(upkeep, retention=retention)).thin(progress)
+
+    def purge(self, *what: str | Location, matching: str | None = None) -> PurgeReport:
+        """Remove past texts for good: those that match a regular expression, or all but the present ones.
+
+        Without `what`, of everything; then `matching` is required. The present files are never changed.
+        """
+        self._home.check_writable()
+        return self._home.upkeep.purge([self.path_of(each) for each in what] or None, matching)
 
     def state(self) -> HistoryState:
         """Return whether versions are kept now, how many there are, and their size."""

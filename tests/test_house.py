@@ -27,7 +27,7 @@ SURFACE = {
     *["errors", "layout", "path_kinds"],
     *[
         "commit.write_request",
-        "history.authors",
+        *["history.authors", "home.history_upkeep"],
         "namespace.moves",
         "namespace.reader",
         "disk.disk",

@@ -31,11 +31,14 @@ Kind = Literal[
     "derived",
     "hard-link",
     "duplicate-id",
+    "history",
+    "history-behind",
+    "secret-in-history",
 ]
 
 # Reported, but not counted as damage.
 NOTES: frozenset[Kind] = frozenset(
-    {"foreign-file", "incoming", "set-aside", "hard-link", "duplicate-id", "sidecar-stale"}
+    {"foreign-file", "incoming", "set-aside", "hard-link", "duplicate-id", "sidecar-stale", "history-behind"}
 )
 
 

@@ -11,6 +11,7 @@ from store.commit.core import Core
 from store.commit.journal import Commit
 from store.commit.to_trash import to_trash
 from store.disk.file import File, NewFile
+from store.history import thinning
 from store.home.sessions_json import SessionsJson
 from store.index import fulltext
 from store.layout import Location
@@ -39,6 +40,13 @@ def export_sessions_json(sessions_json: SessionsJson) -> None:
     if sessions_json.is_foreign():
         sessions_json.keep_unknown_keys()
     sessions_json.export()
+
+
+def drop_unreadable_versions(core: Core, key: int, path: str) -> None:
+    """Remove versions that cannot be read, keep the others, and record the present files as found."""
+    with core.history.database.write(durable=True) as db:
+        thinning.keep_only(db, key, thinning.decodable(db, key))
+    core.history.observe(path)
 
 
 def trash_session_file(core: Core, location: Location, path: str) -> None:

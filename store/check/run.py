@@ -16,6 +16,7 @@ from store import layout
 from store.check import repairs
 from store.check.context import CheckContext, is_pending
 from store.check.finding import Finding, Report, display_path
+from store.check.history import check_history, check_history_secrets
 from store.check.secrets import check_secrets
 from store.check.session import check_sessions
 from store.check.trigrams import check_trigrams
@@ -150,6 +151,7 @@ CHECKS: list[Callable[[CheckContext], Iterator[Finding]]] = [
     check_projects,
     check_trigrams,
     check_unexpected_files,
+    check_history,
 ]
 
 
@@ -168,7 +170,7 @@ def run_checks(
         home.bamboo.check()
     context = CheckContext(home.core, home.services, home.sessions_json, progress)
     findings: list[Finding] = []
-    for check in [*CHECKS, check_secrets] if secrets else CHECKS:
+    for check in [*CHECKS, check_secrets, check_history_secrets] if secrets else CHECKS:
         findings.extend(_repaired(finding) if repair else finding for finding in check(context))
     return Report(findings, len(context.on_disk))
 

@@ -183,15 +183,16 @@ class Core:
         """
         if not location.is_session:
             return self._refresh_area(location)
-        if self._is_current(location):  # without the lock first: in most calls nothing has changed
+        if self.is_current(location):  # without the lock first: in most calls nothing has changed
             return False
         with self.locked(location):
-            if self._is_current(location):
+            if self.is_current(location):
                 return False
             self.reread(location)
         return True
 
-    def _is_current(self, location: Location) -> bool:
+    def is_current(self, location: Location) -> bool:
+        """Whether a session was indexed from its files as they are now."""
         known = self.index.find_version(location)
         version = self.version(location)
         return version.main is None if known is None else known == version

@@ -85,7 +85,7 @@ class Journal:
 
     def run(self, commit: Commit, index: IndexUpdate | IndexWork | None = None) -> None:
         """Run the commit, and update the index in the transaction that ends it."""
-        self._repeat_missed_moves()
+        self.repeat_missed_moves()
         commit = _with_contents_read(commit)
         versions = self.history.prepare(commit.for_history)
         created: list[str] = []
@@ -246,16 +246,20 @@ class Journal:
         found: list[list[str]] = json.loads(self.db.get_meta("history_moves", "[]"))
         return found
 
-    def _repeat_missed_moves(self) -> None:
-        """Move lineages as earlier commits did, before anything is recorded under their names."""
+    def repeat_missed_moves(self) -> bool:
+        """Move lineages as earlier commits did, before anything is recorded under their names.
+
+        False if some are still missing.
+        """
         if not self._has_missed_moves:
-            return
+            return True
         missed = self._missed_moves()
         if missed and not self.history.repeat_moves([(source, target) for source, target in missed]):
-            return
+            return False
         if missed:
             self.db.set_meta(history_moves="[]")
         self._has_missed_moves = False
+        return True
 
     # -- recovery ----------------------------------------------------------------------------------
 
@@ -316,6 +320,10 @@ class Journal:
         is_moved = self.history.repeat_moves(self._made(moves))
         for location_root, location_child in touched:
             self.reread(Location(location_root, location_child))
+        for _, target in moves:  # indexing a session records its documents only
+            place = place_of(target)
+            if place is not None and place.dir == target:
+                self.history.observe(target)
         with self.db.write() as db:
             changed_files.note(db, (target for _, target in moves))
             self._store_missed_moves([] if is_moved else self._made(moves))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -136,6 +136,38 @@ class Rejects:
         for below in list(self._below(directory)):
             self.disk.remove_tree(_slot(below))
 
+    def purge(self, is_purged: Callable[[str, bytes], bool]) -> int:
+        """Delete the rejected files for which `is_purged` is true of their path and content; returns their number.
+
+        A text and its reason are deleted together. Matching lines of the list of recent rejections go too.
+        """
+        count = 0
+        with self._exclusive():
+            for slot in self.disk.directories(layout.REJECTS):
+                count += self._purge_slot(f"{layout.REJECTS}/{slot}", is_purged)
+            lines = self.recent().splitlines(keepends=True)
+            kept = [line for line in lines if not is_purged(_path_in(line), line)]
+            if len(kept) < len(lines):
+                self._write(f"{layout.REJECTS}/{RECENT}", b"".join(kept))
+        return count
+
+    def _purge_slot(self, slot: str, is_purged: Callable[[str, bytes], bool]) -> int:
+        found = self.disk.read(f"{slot}/{_DIRECTORY}")
+        directory = found.data.decode(errors="surrogateescape") if found else ""
+        names = {e.name.removesuffix(REJECTED).removesuffix(REASON) for e in self.disk.entries(slot)} - {_DIRECTORY}
+        count = 0
+        for name in names:
+            files = [f"{slot}/{name}{part}" for part in (REJECTED, REASON)]
+            contents = [file.data for path in files if (file := self.disk.read(path)) is not None]
+            if any(is_purged(f"{directory}/{name}", data) for data in contents):
+                count += 1
+                for path in files:
+                    if self.disk.stat(path) is not None:
+                        self.disk.remove(path)
+        if [entry.name for entry in self.disk.entries(slot)] == [_DIRECTORY]:
+            self.disk.remove_tree(slot)
+        return count
+
     def rename(self, where: Location | str, target: Location | str) -> None:
         """Move the files of a renamed directory and of the directories below it."""
         with _log_only():
@@ -191,6 +223,14 @@ def _short(name: str) -> str:
     if len(raw) + len(REJECTED) <= layout.MAX_NAME_BYTES:
         return name
     return f"{raw[:200].decode(errors='ignore')}-{blake2b(raw, digest_size=4).hexdigest()}"
+
+
+def _path_in(line: bytes) -> str:
+    """The path that a line of the list of recent rejections names."""
+    try:
+        return str(orjson.loads(line).get("path"))
+    except (orjson.JSONDecodeError, AttributeError):
+        return ""
 
 
 def _printable(text: str) -> str:

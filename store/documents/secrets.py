@@ -133,15 +133,20 @@ def find_secrets(value: Any, path: json_text.Path = ()) -> Iterator[Secret]:
 
 
 def find_secret_kinds(text: str) -> Iterator[str]:
-    """The kinds of keys in a text. A match of one pattern is not matched by later patterns."""
+    """The kinds of keys in a text, each once."""
+    yield from dict.fromkeys(kind for kind, _ in iter_secrets(text))
+
+
+def iter_secrets(text: str) -> Iterator[tuple[str, str]]:
+    """The kind and the text of every likely key. A match of one pattern is not matched by later patterns."""
     taken: list[tuple[int, int]] = []
     for pattern in PATTERNS:
         if not any(hint in text for hint in pattern.hints):
             continue
         found = [m.span() for m in pattern.regex.finditer(text) if _is_likely(m[0]) and _is_free(m.span(), taken)]
         taken += found
-        if found:
-            yield pattern.name
+        for start, end in found:
+            yield pattern.name, text[start:end]
 
 
 def _is_likely(text: str) -> bool:

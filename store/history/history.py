@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -116,6 +117,12 @@ class History:
                 db.execute("UPDATE lineages SET at_ns = at_ns WHERE dir = ?", (os.fsencode(path),))
 
         return self._attempt(sync)
+
+    def is_behind(self, path: str) -> bool:
+        """Whether the files of a lineage are not its newest version. False while the history does not work."""
+        found: list[bool] = []
+        self._attempt(lambda: found.append(self._recorder.is_behind(path)))
+        return found == [True]
 
     def has_lineage(self, path: str) -> bool:
         """Whether anything is recorded of a path. False too if the history does not work now."""
@@ -272,6 +279,11 @@ class History:
         """Raises NotFound if there is no such snapshot."""
         with self.database.write(durable=True) as db:
             snapshots.delete(db, name)
+
+    def query(self, sql: str) -> list[Any]:
+        """All rows of a query. For checks."""
+        with self._reading() as db:
+            return db.execute(sql).fetchall()
 
     # -- state -------------------------------------------------------------------------------------
 

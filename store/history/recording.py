@@ -31,6 +31,7 @@ from store.history.planning import (
 )
 from store.history.steps import REMOVED, WHOLE
 from store.history.versions import FileChanges, mark_of, place_of
+from store.layout import PRIVATE
 
 FOUND = "found"
 
@@ -121,6 +122,18 @@ class Recorder:
         """The kept files, other than sessions, whose stamps differ from those of their newest versions."""
         found = ((os.fsdecode(path), mark) for path, mark in marks_below(self.database.reader, directory))
         return [path for path, mark in found if place_of(path) is not None and self.planner.mark(path) != mark]
+
+    def is_behind(self, path: str) -> bool:
+        """Whether the files of a lineage differ from its newest version. Those of a deleted session do not count."""
+        db = self.database.reader
+        lineage = find_lineage(db, path)
+        if lineage is None or path.startswith(f"{PRIVATE}/"):
+            return False
+        present = self.planner.present(path)
+        return any(
+            self.planner.difference(db, lineage, name, file, is_side=is_side) is not None
+            for name, is_side, file in present
+        )
 
     def _record_present(
         self,

@@ -5,7 +5,7 @@
     PATCH     varint head, varint tail, piece: the bytes between the first `head` and the last `tail`
               bytes that both texts have in common, compressed with the replaced bytes as prefix
     SPLICES   varint count, then for each splice: varint start, varint removed, piece. Each piece is
-              compressed with the 8 KiB before it as prefix. Starts are offsets in the old text.
+              compressed with the 2 KiB before it as prefix. Starts are offsets in the old text.
 
 A piece is `varint length << 1 | is_compressed`, then `length` bytes.
 """
@@ -29,7 +29,7 @@ REMOVED, WHOLE, PATCH, SPLICES = range(4)
 _LEVEL = 3
 _SHORT_LEVEL = 1  # for a message: as small, with less memory to fill
 _SHORT_BYTES = 16 << 10
-_CONTEXT_BYTES = 8 << 10  # before an insertion: enough to compress a message like its predecessors
+_CONTEXT_BYTES = 2 << 10  # before an insertion: enough for the layout of a message; more costs more than it saves
 _MIN_PREFIX = 8  # zstd accepts no shorter dictionary
 _MIN_COMPRESSED = 32  # the header of a frame makes a shorter text longer
 _COMPARED_BYTES = 64 << 10
@@ -59,8 +59,7 @@ def encode(old: bytes | None, new: bytes) -> Step:
     """The step from `old` to `new`; the whole text if that is smaller, or if there is no old text."""
     if not old:
         return whole(new)
-    head = _common_head(old, new)
-    tail = _common_tail(old, new, min(len(old), len(new)) - head)
+    head, tail = common_ends(old, new)
     replaced, inserted = old[head : len(old) - tail], new[head : len(new) - tail]
     if len(inserted) > len(new) // 2 and len(replaced) < len(inserted) // 8:
         return whole(new)  # mostly new text
@@ -83,8 +82,7 @@ def _trimmed(old: bytes, splice: Splice) -> Splice:
     if not removed:
         return splice
     replaced = old[start : start + removed]
-    head = _common_head(replaced, text)
-    tail = _common_tail(replaced, text, min(removed, len(text)) - head)
+    head, tail = common_ends(replaced, text)
     return Splice(start + head, removed - head - tail, text[head : len(text) - tail])
 
 
@@ -170,6 +168,12 @@ def _decompress(stored: bytes, prefix: bytes) -> bytes:
 
 # -- comparing -------------------------------------------------------------------------------------
 # Slices of bytes are compared with memcmp. Comparing memoryviews is forty times slower.
+
+
+def common_ends(old: bytes, new: bytes) -> tuple[int, int]:
+    """How many bytes two texts have in common at the beginning, and how many of the rest at the end."""
+    head = _common_head(old, new)
+    return head, _common_tail(old, new, min(len(old), len(new)) - head)
 
 
 def _common_head(old: bytes, new: bytes) -> int:

@@ -26,6 +26,7 @@ from store.errors import Closed, StoreError
 from store.history.authors import Author, this_process
 from store.history.history import History
 from store.home.bamboo_server import BambooServer
+from store.home.history_upkeep import HistoryUpkeep
 from store.home.housekeeping import Housekeeper
 from store.home.opening import make_home, new_freshness_server, new_watcher, open_database, set_up
 from store.home.services import Services, build_services
@@ -96,8 +97,9 @@ class OpenHome:
             )
             self._services = build_services(self._core)
             self._expiry = TrashExpiry(self.disk)
+            self.upkeep = HistoryUpkeep(self._core, self._services.deleter)
             self._sessions_json = SessionsJson(self._core, self.bamboo)
-            self._housekeeper = Housekeeper([self.export, self.tidy]) if background else None
+            self._housekeeper = Housekeeper([self.export, self.tidy, self.upkeep.tidy]) if background else None
             self._recover(alone=alone, progress=progress)
             self.presence.ready()
             self._watcher = new_watcher(self._core) if background else None

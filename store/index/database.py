@@ -272,6 +272,22 @@ class Database:
             except apsw.BusyError:
                 log.debug("checkpoint postponed: the database is busy")
 
+    def erase_deleted(self) -> bool:
+        """Remove what deleted rows left in the file. False if another process prevented it.
+
+        Words of deleted messages stay in FTS5 segments until these are merged, and deleted text in
+        free pages until the file is written again.
+        """
+        with self._writing:
+            try:
+                self._writer.execute("INSERT INTO search(search) VALUES ('optimize')")
+                self._writer.execute("VACUUM")
+                self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except (apsw.BusyError, apsw.LockedError):
+                return False
+            log_file = Path(f"{self.path}-wal")
+            return not log_file.exists() or log_file.stat().st_size == 0
+
     def merge_search(self) -> bool:
         """Run one bounded step of the FTS5 merges that commits leave out.
 

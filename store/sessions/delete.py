@@ -209,16 +209,17 @@ class DeleteOperations:
         self.core.check_writable()
         slots = trash.list_slots(self.core.disk)
         for slot in slots:
-            self._purge_slot(slot.name)
+            self.purge_slot(slot.name)
         return len(slots)
 
     def purge(self, names: Iterable[str]) -> None:
         """Erase slots. A slot whose tree is locked is skipped; the next call erases it."""
         for name in names:
             with suppress(Busy):
-                self._purge_slot(name, timeout_s=0)
+                self.purge_slot(name, timeout_s=0)
 
-    def _purge_slot(self, name: str, timeout_s: float | None = None) -> None:
+    def purge_slot(self, name: str, timeout_s: float | None = None) -> None:
+        """Erase one slot, and the versions of what it contained."""
         slot = trash.find_slot(self.core.disk, name)
         owners = self._contents(slot) if slot is not None else []
         with self.core.locked_tree(owners[0].root, timeout_s=timeout_s) if owners else nullcontext():

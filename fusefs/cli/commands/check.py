@@ -60,7 +60,7 @@ def check(
 
 def _totals(report: Report) -> Iterator[str]:
     """The number of problems and of likely secrets, which are not damage; nothing if there are none."""
-    secrets = [finding.path for finding in report.findings if finding.kind == "secret"]
+    secrets = [finding.path for finding in report.findings if finding.kind in ("secret", "secret-in-history")]
     left = sum(finding.is_damage for finding in report.findings) - len(secrets)
     repaired = sum(finding.repaired for finding in report.findings)
     if left or repaired:

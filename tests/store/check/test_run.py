@@ -38,8 +38,8 @@ def opened(home: Path) -> Iterator[Store]:
 
 
 def everything(home: Path) -> dict[str, bytes]:
-    """Every file except the database and the locks."""
-    private = ("index.db", "locks", "open.lock", "export.lock")
+    """Every file except the databases and the locks."""
+    private = ("index.db", "history.db", "locks", "open.lock", "export.lock")
     found = (p for p in home.rglob("*") if p.is_file() and not p.name.startswith(private))
     return {str(p.relative_to(home)): p.read_bytes() for p in found}
 
@@ -630,6 +630,9 @@ def test_repair_in_another_store_is_visible_in_the_first(opened: Store) -> None:
 
 # Found by test_mailbox.py, test_projects.py, test_secrets.py, test_maintenance.py, test_unexpected_files.py.
 TESTED_ELSEWHERE = {
+    "history",
+    "history-behind",
+    "secret-in-history",
     "trigrams",
     "message",
     "set-aside",

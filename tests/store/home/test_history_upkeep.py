@@ -1,0 +1,287 @@
+"""Upkeep of the history: erased sessions, old versions, the size limit, and purging."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import apsw
+import pytest
+
+from store import InvalidContent, Message, Store
+from store.commit.write_request import WriteRequest
+from store.disk.rejects import Rejects
+from store.history.retention import DAY_NS, Retention
+from store.path_kinds import classify_path
+from tests.builders import make_document, make_session
+
+SECRET = "hunter2-hunter2-hunter2"
+
+
+def numbers(store: Store, what: str) -> list[int]:
+    return [version.number for version in reversed(store.history.log(what, limit=1000))]
+
+
+def fill(store: Store, id: str, count: int) -> None:
+    store.save(make_session(id))
+    for number in range(count):
+        store.append(id, [Message.user(f"message {number}")])
+
+
+def make_older(store: Store, days: float) -> None:
+    """Shift all versions into the past."""
+    with store._core.history.database.write() as db:
+        shift = int(days * DAY_NS)
+        db.execute("UPDATE versions SET at_ns = at_ns - ?", (shift,))
+        db.execute("UPDATE lineages SET at_ns = at_ns - ?", (shift,))
+
+
+def holds(home: Path, text: str) -> list[str]:
+    """The files below .grovefs/ that contain a text, as plain bytes."""
+    files = [path for path in (home / ".grovefs").rglob("*") if path.is_file()]
+    return [path.name for path in files if text.encode() in path.read_bytes()]
+
+
+# -- thinning ------------------------------------------------------------------------------------------
+
+
+def test_old_versions_are_thinned_out(store: Store) -> None:
+    """The newest twenty stay; every version that stays has its bytes."""
+    fill(store, "s1", 60)
+    before = {version.number: store.history.read(version) for version in store.history.log("s1", limit=100)}
+    make_older(store, 100)
+    assert store.history.thin() >= 39  # the last of its day may be one more
+    kept = store.history.log("s1", limit=100)
+    assert {version.number for version in kept} >= set(range(42, 62))
+    assert all(store.history.read(version) == before[version.number] for version in kept)
+    assert store.history.thin() == 0
+    store.append("s1", [Message.user("afterwards")])
+    assert numbers(store, "s1")[-1] == 62
+
+
+def test_recent_versions_and_snapshots_are_not_thinned(store: Store) -> None:
+    fill(store, "s1", 30)
+    assert store.history.thin() == 0
+    fifth = store.history.find("s1", 5)
+    assert fifth is not None
+    with store._core.history.database.write() as db:
+        db.execute("INSERT INTO snapshots VALUES ('then', ?)", (fifth.at_ns - 100 * DAY_NS,))
+    make_older(store, 100)
+    store.history.thin()
+    assert 5 in numbers(store, "s1")
+    assert 6 not in numbers(store, "s1")
+
+
+def test_a_locked_session_is_thinned_later(store: Store) -> None:
+    fill(store, "s1", 40)
+    make_older(store, 100)
+    location = store.location("s1")
+    assert location is not None
+    locks = store._core.locks
+    ready, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locks.session(location):
+            ready.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    ready.wait(60)
+    assert store.history.thin() == 0
+    done.set()
+    thread.join()
+    assert store.history.thin() > 0
+
+
+def test_a_history_over_its_limit_loses_old_versions(store: Store) -> None:
+    """Sessions that changed longest ago first; the newest versions stay."""
+    for id in ("old", "new"):
+        store.save(make_session(id))
+        for _ in range(100):
+            store.update(id, lambda session: setattr(session, "title", os.urandom(1000).hex()))
+    upkeep = store._home.upkeep
+    limit = int(upkeep._used_bytes() * 0.9)
+    assert store.history.thin(Retention(limit_bytes=limit)) > 0
+    assert upkeep._used_bytes() <= limit
+    assert len(numbers(store, "old")) < len(numbers(store, "new"))
+    assert numbers(store, "old")[-20:] == [*range(82, 102)]
+    store.history.thin(Retention(limit_bytes=1))
+    assert numbers(store, "old") == [*range(82, 102)]
+    assert store.check().is_clean
+
+
+def test_what_did_not_change_for_long_may_lose_all_versions(store: Store) -> None:
+    """The file is recorded again before it is replaced, under a new number."""
+    fill(store, "s1", 5)
+    make_older(store, 100)
+    store.history.thin(Retention(limit_bytes=1))
+    assert numbers(store, "s1") == []
+    before = (store.home / "sessions/s1/session.json").read_bytes()
+    store.append("s1", [Message.user("afterwards")])
+    assert numbers(store, "s1") == [7, 8]
+    found = store.history.find("s1", 7)
+    assert found is not None
+    assert store.history.read(found).main == before
+
+
+# -- what belongs to nothing -------------------------------------------------------------------------
+
+
+def test_versions_of_a_vanished_trash_slot_are_dropped(store: Store) -> None:
+    """Another program, or an older GroveFS, emptied the trash."""
+    fill(store, "s1", 3)
+    store.delete("s1")
+    [slot] = store.trash.deleted()
+    store._home.upkeep.tidy()
+    assert len(list(store.history.between(0, 2**62))) == 4
+    store._core.disk.remove_tree(f".grovefs/trash/{slot.name}")
+    store._home.upkeep.tidy()
+    assert not list(store.history.between(0, 2**62))
+
+
+def test_versions_that_a_snapshot_names_outlive_the_trash(store: Store) -> None:
+    fill(store, "s1", 3)
+    store.history.snapshot("before")
+    store.delete("s1")
+    [slot] = store.trash.deleted()
+    store._core.disk.remove_tree(f".grovefs/trash/{slot.name}")
+    store._home.upkeep.tidy()
+    assert len(list(store.history.between(0, 2**62))) == 4
+    store.history.delete_snapshot("before")
+    store._home.upkeep.tidy()
+    assert not list(store.history.between(0, 2**62))
+
+
+def test_expired_drafts_are_dropped(store: Store) -> None:
+    """A draft of a process that still runs is kept."""
+    fill(store, "s1", 1)
+    history = store._core.history
+    key = history.add_draft("sessions/s1", "session.json", b"{}", (1, 0), 0, "m")
+    kept = history.add_draft("sessions/s1", "session.json", b"[]", None, 0, "m")
+    with history.database.write() as db:
+        db.execute("UPDATE drafts SET at_ns = ? WHERE key = ?", (time.time_ns() - 8 * DAY_NS, key))
+    store._home.upkeep.tidy()
+    assert history.draft(key) is None
+    draft = history.draft(kept)
+    assert draft is not None
+    assert draft.text == b"[]"
+
+
+def test_the_log_is_truncated_when_idle(store: Store) -> None:
+    """It would otherwise stay as large as after the busiest moment."""
+    fill(store, "s1", 1)
+    log = store.home / ".grovefs/history.db-wal"
+    while log.stat().st_size <= 1 << 20:
+        store.append("s1", [Message.user("x" * 50_000)])
+    store._home.upkeep.tidy()
+    assert log.stat().st_size == 0
+
+
+# -- purging -------------------------------------------------------------------------------------------
+
+
+def with_secret(store: Store) -> None:
+    """A secret in versions 2 and 3 of s1, in a rejected text, in the trash and in a draft."""
+    store.save(make_session("s1"))
+    store.append("s1", [Message.user(SECRET)])
+    store.append("s1", [Message.user("more")])
+    session = store.load("s1")
+    assert session is not None
+    session.messages[-2].content = "redacted"
+    store.save(session)
+    place = classify_path("sessions/s1/session.json")
+    with suppress(InvalidContent):
+        store.names.commit(WriteRequest(place, f'{{"broken {SECRET}'.encode()))
+    store.save(make_session("gone", title=SECRET))
+    store.delete("gone")
+    store._core.history.add_draft("sessions/s1", "session.json", SECRET.encode(), None, 0, "m")
+    (store.home / ".grovefs/history.db.corrupt-20260101T000000").write_text(f"damaged {SECRET}")
+
+
+def test_purging_a_secret_removes_every_copy(home: Path) -> None:
+    """Versions that do not hold it stay, under their numbers."""
+    with Store.open(home, background=False) as store:
+        with_secret(store)
+        report = store.history.purge(matching="hunter2-[a-z0-9-]+")
+        assert report.is_complete, report
+        assert (report.versions, report.drafts, report.rejected, report.trash_slots, report.set_aside) == (
+            2,
+            1,
+            1,
+            1,
+            1,
+        )
+        assert numbers(store, "s1") == [1, 4]
+        assert store.trash.deleted() == []
+        assert not Rejects(store._core.disk).names("sessions/s1")
+        assert store.check(secrets=True).is_clean
+        newest = store.history.newest("s1")
+        assert newest is not None
+        assert store.history.read(newest).main == (home / "sessions/s1/session.json").read_bytes()
+    assert holds(home, SECRET) == []
+
+
+def test_purging_a_session_keeps_its_present_version_only(store: Store) -> None:
+    """Other sessions are not touched."""
+    with_secret(store)
+    fill(store, "s2", 3)
+    report = store.history.purge("s1")
+    assert report.is_complete
+    assert report.versions == 3
+    assert numbers(store, "s1") == [4]
+    assert numbers(store, "s2") == [1, 2, 3, 4]
+    assert len(store.trash.deleted()) == 1  # of another session
+    store.append("s1", [Message.user("afterwards")])
+    assert numbers(store, "s1") == [4, 5]
+
+
+def test_a_secret_in_the_present_file_is_reported(store: Store) -> None:
+    """Purging never changes a present file."""
+    store.save(make_session("s1", title=SECRET))
+    store.append("s1", [Message.user("one")])
+    report = store.history.purge(matching=SECRET)
+    assert not report.is_complete
+    assert report.present == ["sessions/s1"]
+    assert numbers(store, "s1") == [2]
+
+
+def test_a_reader_that_prevents_erasing_the_log_is_reported(store: Store) -> None:
+    """Its transaction may need the pages that hold the text."""
+    with_secret(store)
+    other = apsw.Connection(str(store.home / ".grovefs/history.db"))
+    cursor = other.execute("BEGIN; SELECT * FROM versions")
+    next(cursor)
+    report = store.history.purge(matching=SECRET)
+    assert not report.is_log_erased
+    assert not report.is_complete
+    other.close()
+    assert store.history.purge(matching=SECRET).is_complete
+
+
+def test_purging_everything_needs_a_pattern(store: Store) -> None:
+    with pytest.raises(ValueError, match="name paths"):
+        store.history.purge()
+
+
+def test_a_purge_is_in_the_change_feed(store: Store) -> None:
+    """Mounts drop what they show of the past."""
+    fill(store, "s1", 3)
+    cursor = store.feed.cursor()
+    store.history.purge("s1")
+    changes = store.feed.since(cursor).items
+    assert [str(change.location) for change in changes] == ["s1"]
+
+
+def test_a_damaged_lineage_can_be_purged(store: Store) -> None:
+    """What cannot be read may hold the secret."""
+    fill(store, "s1", 5)
+    with store._core.history.database.write() as db:
+        db.execute("UPDATE versions SET main_data = x'ff' WHERE number = 3")
+    report = store.history.purge("s1", matching=SECRET)
+    assert report.versions == 4
+    store.put_document("s1", "session.json", make_document("s1", updated_at="2030-01-01T00:00:00Z"))
+    assert numbers(store, "s1") == [1, 2, 7, 8]
