@@ -15,6 +15,7 @@ from tests.torture import (
     recoveries,
     steps,
     syscalls,
+    undos,
 )
 from tests.torture.attack import Attack
 from tests.torture.stateful import CROWD, LONG_LIFE, MODEL
@@ -30,6 +31,7 @@ ATTACKS: list[Attack] = [
     Attack("documents", "malformed documents", fuzz.documents, 8.0, fuzz.BATCH),
     Attack("mount-documents", "the same through a mount", fuzz_mount.documents, 1.5, fuzz_mount.BATCH),
     Attack("merges", "two random edits of one document", merges.laws, 0.7, merges.BATCH),
+    Attack("undo", "a wrong bulk edit of a thousand sessions is undone", undos.cases, minutes=0.4),
     Attack("giants", "oversized documents", fuzz.giants, minutes=2.0),
     Attack("names", "hostile names", fuzz.names, 0.3, fuzz.NAMES),
     Attack("mount-names", "names through a mount", fuzz_mount.names, 0.5, fuzz_mount.BATCH),
