@@ -107,8 +107,7 @@ def decide(save: SaveEvidence) -> Decision:
     if exact is not None and not _common(save.same_time, save.opened):  # row 5
         if save.unlinked_first:
             return Decision("restore", number=exact.number)
-        if not _common(save.same_time, known):
-            return refuse("an old version, byte for byte", exact.number)
+        return refuse("an old version, byte for byte", exact.number)
     return _by_time(save, known)  # row 6
 
 

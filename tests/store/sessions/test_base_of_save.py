@@ -83,9 +83,9 @@ def test_row_5_does_not_hold_for_a_writer_that_read_this_version() -> None:
 
 
 def test_row_5_holds_whatever_other_processes_read() -> None:
-    """tar c, an edit, tar x: the second tar did not read anything."""
+    """tar c, an edit, tar x: the second tar did not read anything. Nor did the second of two cp."""
     assert save(V1.text, V2, same_time=[V1], relatives=[V1], unlinked_first=True).action == "restore"
-    assert save(V1.text, V2, same_time=[V1], relatives=[V1]).action == "nothing"
+    assert save(V1.text, V2, same_time=[V1], relatives=[V1]).action == "refuse"
 
 
 def test_row_6_a_version_the_writer_had_comes_before_a_nearer_one() -> None:
