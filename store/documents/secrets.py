@@ -139,14 +139,41 @@ def find_secret_kinds(text: str) -> Iterator[str]:
 
 def iter_secrets(text: str) -> Iterator[tuple[str, str]]:
     """The kind and the text of every likely key. A match of one pattern is not matched by later patterns."""
+    for kind, (start, end) in _find_spans(text):
+        yield kind, text[start:end]
+
+
+def _find_spans(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
     taken: list[tuple[int, int]] = []
     for pattern in PATTERNS:
         if not any(hint in text for hint in pattern.hints):
             continue
         found = [m.span() for m in pattern.regex.finditer(text) if _is_likely(m[0]) and _is_free(m.span(), taken)]
         taken += found
-        for start, end in found:
-            yield pattern.name, text[start:end]
+        yield from ((pattern.name, span) for span in found)
+
+
+_END_OF_KEY = re.compile(r"-----END (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----")
+
+
+def redact_text(text: str) -> str:
+    """The text with everything that looks like a key replaced by its kind."""
+    found = sorted(_find_spans(text), key=lambda pair: pair[1], reverse=True)
+    for kind, (start, end) in found:
+        if kind == "a private key":  # the pattern finds its first line
+            last = _END_OF_KEY.search(text, end)
+            end = last.end() if last else len(text)
+        text = f"{text[:start]}[redacted: {kind}]{text[end:]}"
+    return text
+
+
+def redact_value(value: Any) -> Any:
+    """A JSON value with all its strings redacted."""
+    if isinstance(value, str):
+        return redact_text(value)
+    if isinstance(value, dict):
+        return {name: redact_value(inner) for name, inner in value.items()}
+    return [redact_value(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _is_likely(text: str) -> bool:

@@ -283,6 +283,10 @@ class Catalog:
             yield Location(root, child or None), IndexEntry.model_validate(orjson.loads(entry))
 
 
+# A question of the agent is open, or its run was suspended until somebody answers.
+_IS_WAITING = "coalesce(status, '') = 'suspended' OR coalesce(json_extract(entry, '$.has_pending_question'), 0)"
+
+
 @dataclass(frozen=True)
 class Filter:
     """Conditions on entries; all that are not None must match."""
@@ -297,6 +301,7 @@ class Filter:
     user: str | None = None
     persona: str | None = None
     title: str | None = None
+    waiting: bool | None = None  # for an answer of the user
     updated_since: Timestamp | str | None = None
     updated_before: Timestamp | str | None = None
 
@@ -314,6 +319,7 @@ class Filter:
             ("user = ?", self.user),
             ("persona = ?", self.persona),
             ("title LIKE '%' || ? || '%' ESCAPE '\\'", escaped),
+            (f"({_IS_WAITING}) = ?", None if self.waiting is None else int(self.waiting)),
             ("updated_ns >= ?", _instant_ns(self.updated_since)),
             ("updated_ns < ?", _instant_ns(self.updated_before)),
         ]

@@ -18,7 +18,7 @@ from store.commit import session_reader
 from store.commit.core import Core
 from store.commit.session_reader import LoadedSession
 from store.disk.file_io import replace_file
-from store.documents import attachment_names, json_text, sidecar, transcript
+from store.documents import attachment_names, json_text, secrets, sidecar, transcript
 from store.documents.transcript import Target
 from store.errors import Busy, Corrupt, InvalidName, NotFound, StoreError
 from store.layout import Location
@@ -68,15 +68,17 @@ class Exports:
 
     # -- rendering ---------------------------------------------------------------------------------
 
-    def render_json(self, location: Location) -> bytes:
-        """The merged session as one JSON object, including unknown members."""
-        return json_text.render(self._members(self._load(location))) + b"\n"
+    def render_json(self, location: Location, *, redact: bool = False) -> bytes:
+        """The merged session as one JSON object, including unknown members. `redact` replaces keys in its texts."""
+        members = self._members(self._load(location))
+        return json_text.render(secrets.redact_value(members) if redact else members) + b"\n"
 
-    def render_line(self, location: Location) -> bytes:
+    def render_line(self, location: Location, *, redact: bool = False) -> bytes:
         """The same, on one line."""
-        return json_text.render_compact(self._members(self._load(location))) + b"\n"
+        members = self._members(self._load(location))
+        return json_text.render_compact(secrets.redact_value(members) if redact else members) + b"\n"
 
-    def render_markdown(self, location: Location, target: Target | None = None) -> bytes:
+    def render_markdown(self, location: Location, target: Target | None = None, *, redact: bool = False) -> bytes:
         """The transcript. Links to attachments point into the home, or to what `target` returns."""
         loaded = self._load(location)
         has_attachments = session_reader.has_attachments(self.core.disk, location)
@@ -84,7 +86,7 @@ class Exports:
         entry = session_reader.entry_of(loaded.session, location, len(messages), has_attachments=has_attachments)
         summary = loaded.session.conversation_summary
         text = transcript.render(entry, summary.content if summary else "", messages, target or self._in_home)
-        return transcript.encode(text)
+        return transcript.encode(secrets.redact_text(text) if redact else text)
 
     def _load(self, location: Location) -> LoadedSession:
         loaded = self.core.load(location)
@@ -112,7 +114,7 @@ class Exports:
     # -- files -------------------------------------------------------------------------------------------------
 
     def write(
-        self, locations: Iterable[Location], format: ExportFormat, dest: Path
+        self, locations: Iterable[Location], format: ExportFormat, dest: Path, *, redact: bool = False
     ) -> Iterator[ExportedFile | ImportProblem]:
         """Write each session to a file below `dest`. A damaged session is yielded as a problem and skipped."""
         dest.mkdir(parents=True, exist_ok=True)
@@ -120,13 +122,13 @@ class Exports:
             path = dest.joinpath(*(part for part in location if part is not None))
             path = path.with_name(f"{path.name}.{EXTENSIONS[format]}")
             try:
-                self._write_one(location, format, path)
+                self._write_one(location, format, path, redact=redact)
             except (Busy, Corrupt, NotFound) as error:
                 yield ImportProblem(location.path(layout.SESSION), None, f"{error}; not exported")
             else:
                 yield ExportedFile(location, path)
 
-    def _write_one(self, location: Location, format: ExportFormat, path: Path) -> None:
+    def _write_one(self, location: Location, format: ExportFormat, path: Path, *, redact: bool) -> None:
         attachments = path.parent / location.id / layout.ATTACHMENTS
 
         def target(url: str) -> str:
@@ -136,13 +138,16 @@ class Exports:
             return transcript.quote_name(f"{location.id}/{layout.ATTACHMENTS}/{found.rpartition('/')[2]}")
 
         is_json = format == "json"
-        data = self.render_json(location) if is_json else self.render_markdown(location, target)
+        if is_json:
+            data = self.render_json(location, redact=redact)
+        else:
+            data = self.render_markdown(location, target, redact=redact)
         path.parent.mkdir(parents=True, exist_ok=True)
         for name in self._attached(location):
             file = self.core.disk.read(location.path(f"{layout.ATTACHMENTS}/{name}"))
             if file is not None:  # None if it was deleted since it was listed
                 attachments.mkdir(parents=True, exist_ok=True)
-                replace_file(attachments / name, file.data)
+                replace_file(attachments / name, _redact_file(file.data) if redact else file.data)
         replace_file(path, data)  # last: when it exists, so do the attachments it refers to
 
     def _attached(self, location: Location) -> list[str]:
@@ -173,6 +178,14 @@ class Exports:
                     items = [*bamboo_home.read_session(source, location.dir, location)]
                 for item in items:
                     report(_save_copy(target, item) if isinstance(item, SessionDraft) else item)
+
+
+def _redact_file(data: bytes) -> bytes:
+    """A text file with its keys replaced; any other file unchanged."""
+    try:
+        return secrets.redact_text(data.decode()).encode()
+    except UnicodeDecodeError:
+        return data
 
 
 def _save_copy(target: Imports, draft: SessionDraft) -> ImportOutcome | ImportProblem:

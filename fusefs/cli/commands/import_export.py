@@ -313,6 +313,9 @@ def export_sessions(
         Literal["bamboo", "json", "markdown"],
         typer.Option(help="json; markdown, for reading; bamboo: a home that Bamboo and GroveFS can open."),
     ] = "json",
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Replace what `grovefs check --secrets` finds by the kind of the secret.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Export sessions as plain files.
@@ -330,16 +333,18 @@ def export_sessions(
         raise typer.BadParameter("pass the sessions or --all, and the destination as the last argument")
     if format == "bamboo" and dest == "-":
         raise typer.BadParameter("--format bamboo needs a directory, not standard output")
+    if format == "bamboo" and redact:
+        raise typer.BadParameter("--format bamboo copies byte for byte and cannot be combined with --redact")
     with open_store(home) as store:
         selected = store.exports.select(None if everything else map(str, resolve_all(store, ids)))
         if format == "bamboo":
             tally: _Tally | _ExportLine = _copy(store, selected, Path(dest))
         elif dest == "-":
-            if not _print(store, selected, format):
+            if not _print(store, selected, format, redact=redact):
                 raise typer.Exit(1)
             return
         else:
-            tally = _write(store, selected, format, Path(dest))
+            tally = _write(store, selected, format, Path(dest), redact=redact)
     tally.print(as_json=as_json, dry_run=False)
     if tally.problems or tally.kept:
         raise typer.Exit(1)
@@ -357,25 +362,27 @@ def _copy(store: Store, selected: list[Location], dest: Path) -> _Tally:
     return tally
 
 
-def _print(store: Store, selected: list[Location], format: Literal["json", "markdown"]) -> bool:
+def _print(store: Store, selected: list[Location], format: Literal["json", "markdown"], *, redact: bool) -> bool:
     """Print all sessions that can be read; False if one could not."""
     fine = True
     for location in selected:
         render = store.exports.render_line if format == "json" else store.exports.render_markdown
         try:
-            sys.stdout.buffer.write(render(location))
+            sys.stdout.buffer.write(render(location, redact=redact))
         except (Corrupt, NotFound) as error:
             echo(f"problem: {error}; not exported", err=True)
             fine = False
     return fine
 
 
-def _write(store: Store, selected: list[Location], format: Literal["json", "markdown"], dest: Path) -> _ExportLine:
+def _write(
+    store: Store, selected: list[Location], format: Literal["json", "markdown"], dest: Path, *, redact: bool
+) -> _ExportLine:
     from store.transfer.formats.importer import ImportProblem
 
     written = _ExportLine(dest)
     with progress_bar("exporting") as progress:
-        for item in store.exports.write(selected, format, dest.expanduser()):
+        for item in store.exports.write(selected, format, dest.expanduser(), redact=redact):
             if isinstance(item, ImportProblem):
                 written.problems.append(item)
             else:

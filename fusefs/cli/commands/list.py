@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Annotated, Any
 
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
 from fusefs.cli.terminal import echo
-from store import SessionSummary, Store
+from store import SessionSummary, Store, Timestamp
 from store.search.filters import STATUSES
+
+RUNNING_NS = 3600 * 10**9  # a session without a change for longer is not at work
 
 
 @app.command("ls")
@@ -21,6 +24,10 @@ def list_sessions(
     status: Annotated[
         str | None, typer.Option(help="Only sessions whose last run has this status: completed, error, …")
     ] = None,
+    running: Annotated[
+        bool, typer.Option("--running", help="Only sessions at work: status running, changed in the last hour.")
+    ] = False,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only sessions that wait for an answer of yours.")] = False,
     title: Annotated[str | None, typer.Option(help="Only sessions with this text in the title.")] = None,
     user: Annotated[str | None, typer.Option(help="Only sessions of this user.")] = None,
     as_json: Json = False,
@@ -29,7 +36,13 @@ def list_sessions(
 
     Example: grovefs ls --status error --limit 10
     """
+    if running and status is not None:
+        raise typer.BadParameter("--running and --status cannot be combined")
     where: dict[str, Any] = {"pinned": True if pinned else None, "status": status, "title": title, "user": user}
+    if running:  # an agent that was killed leaves its last status behind
+        where |= {"status": "running", "updated_since": Timestamp.from_ns(time.time_ns() - RUNNING_NS)}
+    if waiting:
+        where["waiting"] = True
     with open_store(home) as store:
         _check_status(store, status)
         if as_json:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, plural, print_json, print_table
@@ -40,6 +41,12 @@ def stats(
             autocompletion=files,
         ),
     ] = None,
+    template: Annotated[
+        Path | None,
+        typer.Option(
+            "--prices-template", help="Write a price file with the models seen, to be filled in; - prints it."
+        ),
+    ] = None,
     svg_path: Annotated[Path | None, typer.Option("--svg", help="Write all charts to this file as SVG.")] = None,
     png_path: Annotated[
         Path | None, typer.Option("--png", help="Write all charts to this file as PNG; needs grovefs[charts].")
@@ -60,6 +67,9 @@ def stats(
     since = "" if everything else local_day(time.time_ns() - (days - 1) * DAY_NS)
     with open_store(home) as store:
         usage = store.usage.totals(since=since, prices=table)
+    if template is not None:
+        _write_template(usage, template)
+        return
     title = "Usage" if everything else f"Usage of {plural(days, 'day')}"
     charts = [*describe_usage(usage, what)] if svg_path or png_path else []
     if svg_path is not None:
@@ -72,6 +82,22 @@ def stats(
         print_json(_as_dict(usage))
     else:
         _print(usage, what, notes=[*_notes(usage), *_price_notes(usage, with_cost=with_cost and table is None)])
+
+
+def _write_template(usage: Usage, path: Path) -> None:
+    """Write a price file without prices: each is null until it is filled in, and such a file is rejected."""
+    used = {
+        model: {kind: None for kind, count in totals.tokens.items() if count and kind != "thinking_tokens"}
+        for model, totals in usage.by_model().items()
+        if model and totals.calls
+    }
+    text = orjson.dumps(used, option=orjson.OPT_INDENT_2) + b"\n"
+    if str(path) == "-":
+        sys.stdout.buffer.write(text)
+        return
+    with path.expanduser().open("xb") as file:  # never over prices that were filled in
+        file.write(text)
+    echo(f"{path}: {plural(len(used), 'model')}; replace each null by the price per million tokens")
 
 
 _HEADINGS = ("model", "sessions", "messages", "calls", "tokens in", "out", "cached", "cost")

@@ -15,8 +15,9 @@ from typing import get_args
 import pytest
 
 from fusefs.cli.commands import import_export
-from store import Store
+from store import Message, Store
 from store.transfer.formats.registry import FORMATS
+from tests.builders import make_session
 from tests.fusefs.cli.test_cli import grovefs
 from tests.store.transfer.foreign import (
     CLAUDE_ID,
@@ -241,3 +242,25 @@ def test_export_rejects_contradictory_arguments(home: Path, claude: Path, tmp_pa
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
     assert not (tmp_path / "out").exists()
     assert grovefs(home, "export", "--all", "--format", "bamboo", str(home)).returncode == 1
+
+
+def test_export_redacts_secrets(home: Path, tmp_path: Path) -> None:
+    """In texts, in tool arguments and in text attachments."""
+    key = "sk-ant-api03-" + "aB3dE5fG7hJ9kL1mN3pQ5rS7"
+    private = "-----BEGIN PRIVATE KEY-----\nMIIEvQ\n-----END PRIVATE KEY-----"
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s1", messages=0))
+        store.append("s1", [Message.user(f"use {key} and {private} please")])
+        store.attach("s1", f"key={key}".encode(), "text/plain")
+    for format in ("json", "markdown"):
+        out = tmp_path / format
+        assert grovefs(home, "export", "s1", "--format", format, "--redact", str(out)).returncode == 0
+        written = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file())
+        assert key.encode() not in written
+        assert b"MIIEvQ" not in written
+        assert b"[redacted: an Anthropic key]" in written
+        assert b"please" in written
+    printed = grovefs(home, "export", "s1", "--redact", "-").stdout
+    assert key not in printed
+    assert "please" in printed
+    assert grovefs(home, "export", "s1", "--format", "bamboo", "--redact", str(tmp_path / "b")).returncode == 2

@@ -18,7 +18,7 @@ from store import Store, Timestamp
 from store.search.usage import local_day
 from tests.builders import make_session
 from tests.fusefs.cli.commands.test_modify import run
-from tests.fusefs.cli.test_cli import on_a_terminal
+from tests.fusefs.cli.test_cli import grovefs, on_a_terminal
 
 
 @pytest.fixture
@@ -125,3 +125,15 @@ def test_bars_are_to_scale(values: dict[str, int]) -> None:
     assert len(drawn) == len(values)
     order = sorted(range(len(values)), key=lambda place: list(values.values())[place])
     assert [drawn[place] for place in order] == sorted(drawn) or any("█" in name for name in values)
+
+
+def test_price_template_names_the_models_seen(home: Path, tmp_path: Path) -> None:
+    with Store.open(home, background=False) as store:
+        store.save(make_session("s1"))
+        record = {"ts": "2026-01-01T00:00:00Z", "model": "oak", "input_tokens": 5, "output_tokens": 2}
+        store.usage.append("s1", record)
+    path = tmp_path / "prices.json"
+    assert grovefs(home, "stats", "--all", "--prices-template", str(path)).returncode == 0
+    assert json.loads(path.read_text()) == {"oak": {"input_tokens": None, "output_tokens": None}}
+    assert grovefs(home, "stats", "--all", "--prices-template", str(path)).returncode == 1  # never overwritten
+    assert "oak" in grovefs(home, "stats", "--prices", str(path)).stderr  # not filled in
