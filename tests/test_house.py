@@ -64,6 +64,7 @@ SURFACE = {
         "transfer.imports",
         "transfer.import_places",
         "transfer.import_follow",
+        "transfer.exports",
         "check.health",
     ],
 }

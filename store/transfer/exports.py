@@ -157,6 +157,40 @@ class Exports:
             return []
         return [entry.name for entry in entries if entry.is_file and not layout.is_leftover(entry.name)]
 
+    # -- Claude Code -----------------------------------------------------------------------------------
+
+    def render_claude_code(self, location: Location) -> bytes:
+        """The session as a file that `claude --resume` reads."""
+        from store.transfer.formats.claude_export import render_claude_code  # loads all of the format
+
+        loaded = self._load(location)
+        members = {**self._members(loaded), "messages": loaded.main.data["messages"]}
+        kept = self.core.disk.read(location.path(f"{layout.ATTACHMENTS}/records.jsonl"))
+        return render_claude_code(members, kept.data.splitlines() if kept else [], self._read_attachment)
+
+    def _read_attachment(self, url: str) -> tuple[bytes, str] | None:
+        path = self._attachment(url)
+        file = self.core.disk.read(path) if path else None
+        if path is None or file is None:
+            return None
+        mime = attachment_names.extension_to_mime(path.rpartition(".")[2])
+        return file.data, mime or attachment_names.OCTET_STREAM
+
+    def write_claude_code(self, locations: Iterable[Location], dest: Path) -> Iterator[ExportedFile | ImportProblem]:
+        """Write sessions to `<dest>/<root>.jsonl`, sub-agents to `<dest>/<root>/subagents/<child>.jsonl`."""
+        for location in locations:
+            path = dest / f"{location.root}.jsonl"
+            if location.child is not None:
+                path = dest / location.root / "subagents" / f"{location.child}.jsonl"
+            try:
+                data = self.render_claude_code(location)
+            except (Busy, Corrupt, NotFound) as error:
+                yield ImportProblem(location.path(layout.SESSION), None, f"{error}; not exported")
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, data)
+            yield ExportedFile(location, path)
+
     # -- a Bamboo home -------------------------------------------------------------------------------------------
 
     def copy(

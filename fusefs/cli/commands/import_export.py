@@ -34,6 +34,7 @@ from store import Corrupt, NotFound, Store, StoreError, Timestamp, layout
 
 if TYPE_CHECKING:
     from store import Location
+    from store.transfer.exports import ExportedFile
     from store.transfer.formats.importer import ImportProblem
     from store.transfer.import_places import FoundSource
     from store.transfer.imports import ImportOutcome
@@ -310,8 +311,11 @@ def export_sessions(
     home: Home,
     everything: Annotated[bool, typer.Option("--all", help="Export all sessions.")] = False,
     format: Annotated[
-        Literal["bamboo", "json", "markdown"],
-        typer.Option(help="json; markdown, for reading; bamboo: a home that Bamboo and GroveFS can open."),
+        Literal["bamboo", "claude-code", "json", "markdown"],
+        typer.Option(
+            help="json; markdown, for reading; bamboo: a home that Bamboo and GroveFS can open; claude-code: files "
+            "that `claude --resume` reads."
+        ),
     ] = "json",
     redact: Annotated[
         bool, typer.Option("--redact", help="Replace what `grovefs check --secrets` finds by the kind of the secret.")
@@ -326,19 +330,26 @@ def export_sessions(
     --format bamboo creates a Bamboo home at DEST, or adds to one, and copies every file byte for byte. Exporting
     again is safe: changes made in DEST are kept, and what has changed here is merged into them.
 
+    --format claude-code writes DEST/ID.jsonl, and sub-agents below DEST/ID/subagents, with the ids and links they were
+    imported with. Copied to ~/.claude/projects/PROJECT, a conversation repaired here can be resumed there.
+
     Example: grovefs export fix-login --format markdown out
     """
     *ids, dest = names
     if bool(ids) == everything:
         raise typer.BadParameter("pass the sessions or --all, and the destination as the last argument")
-    if format == "bamboo" and dest == "-":
-        raise typer.BadParameter("--format bamboo needs a directory, not standard output")
-    if format == "bamboo" and redact:
-        raise typer.BadParameter("--format bamboo copies byte for byte and cannot be combined with --redact")
+    if format in ("bamboo", "claude-code") and dest == "-":
+        raise typer.BadParameter(f"--format {format} needs a directory, not standard output")
+    if format in ("bamboo", "claude-code") and redact:
+        raise typer.BadParameter(f"--format {format} keeps all content and cannot be combined with --redact")
     with open_store(home) as store:
         selected = store.exports.select(None if everything else map(str, resolve_all(store, ids)))
         if format == "bamboo":
             tally: _Tally | _ExportLine = _copy(store, selected, Path(dest))
+        elif format == "claude-code":
+            tally = _collect(
+                store.exports.write_claude_code(selected, Path(dest).expanduser()), len(selected), Path(dest)
+            )
         elif dest == "-":
             if not _print(store, selected, format, redact=redact):
                 raise typer.Exit(1)
@@ -378,16 +389,21 @@ def _print(store: Store, selected: list[Location], format: Literal["json", "mark
 def _write(
     store: Store, selected: list[Location], format: Literal["json", "markdown"], dest: Path, *, redact: bool
 ) -> _ExportLine:
+    found = store.exports.write(selected, format, dest.expanduser(), redact=redact)
+    return _collect(found, len(selected), dest)
+
+
+def _collect(found: Iterator[ExportedFile | ImportProblem], total: int, dest: Path) -> _ExportLine:
     from store.transfer.formats.importer import ImportProblem
 
     written = _ExportLine(dest)
     with progress_bar("exporting") as progress:
-        for item in store.exports.write(selected, format, dest.expanduser(), redact=redact):
+        for item in found:
             if isinstance(item, ImportProblem):
                 written.problems.append(item)
             else:
                 written.files.append(item.path)
-            progress(len(written.files), len(selected))
+            progress(len(written.files), total)
     return written
 
 

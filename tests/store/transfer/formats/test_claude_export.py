@@ -1,0 +1,73 @@
+"""Export to Claude Code: what was imported comes out again, with repairs made here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import Session, Store
+from tests.store.transfer.foreign import CLAUDE_ID, make_claude
+
+
+@pytest.fixture
+def imported(store: Store, tmp_path: Path) -> Session:
+    store.imports.run(str(make_claude(tmp_path / "dot-claude")))
+    session = store.load(CLAUDE_ID)
+    assert session is not None
+    return session
+
+
+def export(store: Store, dest: Path) -> list[dict[str, Any]]:
+    found = [*store.exports.write_claude_code(store.exports.select([CLAUDE_ID]), dest)]
+    assert len(found) == 4
+    return [json.loads(line) for line in (dest / f"{CLAUDE_ID}.jsonl").read_text().splitlines()]
+
+
+def conversation(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [record for record in records if record["type"] in ("user", "assistant", "system")]
+
+
+def test_records_keep_their_ids_links_and_members(store: Store, imported: Session, tmp_path: Path) -> None:
+    original = conversation(
+        [
+            json.loads(line)
+            for line in (tmp_path / f"dot-claude/projects/-home-me-shop/{CLAUDE_ID}.jsonl").read_text().splitlines()
+        ]
+    )
+    records = conversation(export(store, tmp_path / "out"))
+    main = [record for record in original if not record["isSidechain"]]
+    assert [record["uuid"] for record in records] == [record["uuid"] for record in main]
+    for record, was in zip(records, main, strict=True):
+        for key in ("parentUuid", "sessionId", "cwd", "version", "gitBranch", "timestamp", "type", "toolUseResult"):
+            assert record.get(key) == was.get(key), key
+        if was.get("message"):
+            for key in ("role", "model", "id", "usage", "stop_reason"):
+                assert record["message"].get(key) == was["message"].get(key), key
+    assert records[1]["message"]["content"] == main[1]["message"]["content"]
+    assert records[0]["message"]["content"] == main[0]["message"]["content"]  # the image too
+
+
+def test_export_can_be_imported_again(store: Store, imported: Session, tmp_path: Path) -> None:
+    export(store, tmp_path / "out")
+    with Store.open(tmp_path / "second", background=False) as other:
+        assert other.imports.run(str(tmp_path / "out")).problems == []
+        again = other.load(CLAUDE_ID)
+        assert again is not None
+        assert again.messages == imported.messages
+        assert (again.title, again.model, again.workspace_path) == (imported.title, imported.model, "/home/me/shop")
+
+
+def test_repaired_conversation_is_one_chain(store: Store, imported: Session, tmp_path: Path) -> None:
+    """A deleted message leaves no gap, an edited one has its new text, and an added one continues the chain."""
+    del imported.messages[3]
+    imported.messages[3].content = "Repaired"
+    store.save(imported, shorten=True)
+    store.append(CLAUDE_ID, [{"id": "mine", "role": "user", "content": "go on"}])
+    records = conversation(export(store, tmp_path / "out"))
+    assert [record["uuid"] for record in records] == ["u1", "u2", "u3", "u5", "u6", "mine"]
+    assert records[3]["parentUuid"] == "u3"
+    assert records[3]["message"]["content"] == [{"type": "text", "text": "Repaired"}]
+    assert (records[5]["parentUuid"], records[5]["message"]["content"]) == ("u6", "go on")
