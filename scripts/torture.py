@@ -85,7 +85,7 @@ def torture(
     seed: Annotated[
         int | None, typer.Option(help="The same seed gives the same cases; random by default, and printed.")
     ] = None,
-    minutes: Annotated[float, typer.Option(help="Time for all attacks together.")] = 30.0,
+    minutes: Annotated[float, typer.Option(help="Time for all attacks together.")] = 60.0,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Attacks to run at the same time; one per processor by default.")
     ] = None,

@@ -111,7 +111,7 @@ class Files:
         self.pending_opens.reserve(pid, node.parent, node.name, private)
         raise RetryLookup(f"{node.path} is written through a private node")
 
-    def _open_buffer(self, node: Node, flags: int, process: Process) -> OpenReply:
+    def _open_buffer(self, node: Node, flags: int, process: Process, *, is_creator: bool = False) -> OpenReply:
         buffer = node.buffer
         assert buffer is not None
         if not flags & os.O_TRUNC and buffer.writers == 0:
@@ -124,7 +124,7 @@ class Files:
         self.writers.begin(buffer.path_info.path)
         if flags & os.O_TRUNC:
             buffer.truncate(0)
-        handle = BufferHandle(node, bool(flags & os.O_APPEND), is_reader=not flags & WRITING)
+        handle = BufferHandle(node, bool(flags & os.O_APPEND), is_reader=not flags & WRITING and not is_creator)
         return OpenReply(self.handles.add(handle), direct_io=True)
 
     def _open_version(self, node: Node, pid: int, process: Process) -> OpenReply:
@@ -163,8 +163,10 @@ class Files:
             raise RetryLookup(f"{node.path} was replaced by another file")
         if flags & os.O_TRUNC:
             os.ftruncate(fd, 0)
+            node.note_written()
             self._note_created(node, process)
-        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND), process=process)
+        is_truncated = bool(flags & os.O_TRUNC)
+        handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND), process=process, is_unsynced=is_truncated)
         return OpenReply(self.handles.add(handle), direct_io=node.disk_path.kind is PathKind.LOG)
 
     async def create(self, parent: Node, name: str, mode: int, flags: int, process: Process) -> tuple[OpenReply, Node]:
@@ -204,7 +206,7 @@ class Files:
         node = self.tree.make_private(parent, name, self.names.stat(path_info.path), process, appends=appends)
         assert node.buffer is not None
         node.buffer.is_created = is_new
-        opened = self._open_buffer(node, flags & ~os.O_TRUNC if is_new else flags, process)
+        opened = self._open_buffer(node, flags & ~os.O_TRUNC if is_new else flags, process, is_creator=is_new)
         if is_new:
             self.writers.add_pending(path_info.path, node)
         parent.invalidate_listing()
@@ -249,7 +251,7 @@ class Files:
             if isinstance(handle, FileHandle):
                 await self._sync_log(handle)
             return
-        if isinstance(handle, BufferHandle) and handle.is_reader and not buffer.is_created:
+        if isinstance(handle, BufferHandle) and handle.is_reader:
             return
         buffer.commit_if_empty()
         if not buffer.is_dirty or node.parent is None:

@@ -353,21 +353,32 @@ class Operations(pyfuse3.Operations):
         self, node: Node, mode: int | None, times: tuple[int, int] | None, owner: tuple[int, int] | None
     ) -> None:
         handle = self._handles.find_file(node)
-        if handle is not None and not node.is_version:  # its name may have been removed or reused
+        if handle is not None and not (node.is_version and self._has_its_name(node)):
             if owner is not None:
                 os.fchown(handle.fd, *owner)
             if mode is not None:
                 os.fchmod(handle.fd, mode)
             if times is not None:
                 os.utime(handle.fd, ns=times)
-            node.set_stat(os.fstat(handle.fd))
+            info = os.fstat(handle.fd)
+            if not node.is_version or (node.info is not None and info.st_size == node.info.st_size):
+                node.set_stat(info)  # a version keeps its size: others may have appended to the same file
             return
         path_info = node.disk_path
         await self.threads.run(
             lambda: self.store.names.set_attributes(path_info, mode=mode, times_ns=times, owner=owner),
             path_info.location,
         )
-        node.set_stat(self.store.names.stat(path_info.path) or node.info)
+        if self._has_its_name(node):
+            node.set_stat(self.store.names.stat(path_info.path))
+
+    def _has_its_name(self, node: Node) -> bool:
+        """Whether the name still leads to the node's file, with its size: it may be removed, reused or longer."""
+        found = self.store.names.stat(node.path)
+        was = node.info
+        if found is None or was is None:
+            return False
+        return found.st_ino == was.st_ino and (not node.is_version or found.st_size == was.st_size)
 
     # -- the rest ----------------------------------------------------------------------------------
 

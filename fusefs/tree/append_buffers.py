@@ -44,6 +44,8 @@ class AppendBuffer(WriteBuffer):
     def size(self) -> int:
         if self.is_whole:
             return super().size
+        if self.version_fd < 0 and self.info is not None:  # looked up, but not opened yet
+            return self.info.st_size
         added = os.fstat(self.temp.fd).st_size - self.start if self.temp is not None else 0
         return self.version_size + added
 

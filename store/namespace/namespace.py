@@ -153,6 +153,8 @@ class Namespace:
             raise
         if result.is_changed:  # vim and `cp -b` put the old version back after a rejection: that repairs nothing
             self.rejects.clear(target.directory, target.name)
+        elif target.kind is PathKind.STATE_TEXT:  # the same text, but mode and time are as on any filesystem
+            self._set_known_attributes(request)
         info = result.merged_info or self._stat_committed(request, is_changed=result.is_changed)
         return CommitResult(result.is_changed, info, result.draft)
 

@@ -197,6 +197,15 @@ def test_a6_a_new_file_exists_before_it_is_written(path: Path, mounted: Mount) -
     assert path.read_bytes() == b"bytes"
 
 
+def test_a6_a_reader_of_a_new_file_does_not_commit_it(path: Path, mounted: Mount) -> None:
+    with path.open("wb", buffering=0) as file:
+        file.write(b"half")
+        assert path.read_bytes() == b"half"
+        assert on_disk(path, mounted).read_bytes() == b""
+        file.write(b" done")
+    assert on_disk(path, mounted).read_bytes() == b"half done"
+
+
 def test_a6_truncation_is_visible_after_close(path: Path) -> None:
     path.write_bytes(b"text")
     os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))

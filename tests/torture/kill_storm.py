@@ -1,0 +1,270 @@
+"""The daemon killed again and again under ten writers, six through the mount and four by API.
+
+After each kill every writer gets an answer, an error being one; the next mount works; the API goes
+on, so index.db is not locked. At the end everything that was acknowledged is there.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import random
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from fusefs.daemon.fuse_connection import find_number
+from store import Busy, Message, Session, Store
+from tests.builders import make_session
+from tests.torture.attack import Case
+from tests.torture.mounts import Mounted
+from tests.torture.places import flaws, scratch
+
+KILLS = 500
+KILLS_AT_ONCE = 10  # with one set of writers
+ANSWER_S = 5.0
+BY_MOUNT, BY_API = 6, 4
+_SLOT = struct.Struct("=qq")  # operations begun and answered
+_STOP_AT = 4000  # offset of the flag in the shared page
+
+
+class Progress:
+    """What each writer has begun and was answered, in memory shared with the writers."""
+
+    def __init__(self) -> None:
+        self._page = mmap.mmap(-1, 4096)
+
+    def note(self, writer: int, begun: int, answered: int) -> None:
+        _SLOT.pack_into(self._page, writer * _SLOT.size, begun, answered)
+
+    def read(self, writer: int) -> tuple[int, int]:
+        begun, answered = _SLOT.unpack_from(self._page, writer * _SLOT.size)
+        return begun, answered
+
+    def has_answered(self, writer: int, number: int) -> bool:
+        return self.read(writer)[1] >= number
+
+    def stop(self) -> None:
+        self._page[_STOP_AT] = 1
+
+    @property
+    def is_stopped(self) -> bool:
+        return bool(self._page[_STOP_AT])
+
+
+# -- the writers -----------------------------------------------------------------------------------
+
+
+def append_line(path: Path, number: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, f"{number}\n".encode())
+    finally:
+        os.close(fd)
+
+
+def rewrite(path: Path, number: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, number.encode())
+    finally:
+        os.close(fd)
+
+
+def retitle(path: Path, number: str) -> None:
+    document = json.loads(path.read_text())
+    temporary = path.with_name(".temporary")
+    rewrite(temporary, json.dumps({**document, "title": number}))
+    temporary.rename(path)
+
+
+def mount_writers(mountpoint: Path) -> list[Callable[[str], None]]:
+    attached = mountpoint / "sessions/s0/attachments"
+    return [
+        partial(append_line, attached / "shared.log"),
+        partial(append_line, attached / "shared.log"),
+        partial(append_line, mountpoint / "sessions/s2/token-usage.jsonl"),
+        partial(append_line, mountpoint / "state/notes/shared.md"),
+        partial(retitle, mountpoint / "sessions/s4/session.json"),
+        partial(rewrite, attached / "own"),
+    ]
+
+
+def api_writers(store: Store) -> list[Callable[[str], object]]:
+    def rename(number: str) -> None:
+        store.update("s9", lambda session: setattr(session, "title", number))
+
+    return [
+        lambda number: store.append("s6", [Message.user(number)]),
+        lambda number: store.state.save_json("facts", "f7", number),
+        lambda number: store.usage.append("s8", {"model": "m", "number": number}),
+        rename,
+    ]
+
+
+def live(writer: int, home: Path, mountpoint: Path, progress: Progress, acknowledged: Path) -> None:
+    """Write until told to stop. Numbers that were acknowledged go to a file; refused ones are tried no more."""
+    store = Store.open(home, background=False) if writer >= BY_MOUNT else None
+    work = api_writers(store)[writer - BY_MOUNT] if store is not None else mount_writers(mountpoint)[writer]
+    with acknowledged.open("ab", buffering=0) as file:
+        number = len(acknowledged.read_bytes().splitlines()) * 1000
+        begun = 0
+        while not progress.is_stopped:
+            number, begun = number + 1, begun + 1
+            progress.note(writer, begun, begun - 1)
+            try:
+                work(f"{writer}-{number:09}")
+            except (OSError, Busy):
+                time.sleep(0.01)  # the mount is away
+            else:
+                file.write(f"{writer}-{number:09}\n".encode())
+            progress.note(writer, begun, begun)
+            time.sleep(0.002)
+    if store is not None:
+        store.close()
+
+
+# -- the storm -------------------------------------------------------------------------------------
+
+
+class Storm:
+    """A home, its mount, and what its writers were acknowledged."""
+
+    def __init__(self, place: Path, answer_s: float = ANSWER_S) -> None:
+        self.place, self.home, self.answer_s = place, place / "home", answer_s
+        self.mounted = Mounted(self.home, place / "mnt", place / "log")
+        self.mounted.path.mkdir()
+        self.longest_s = self.longest_mount_s = 0.0
+        with Store.open(self.home, background=False) as store:
+            for number in range(10):
+                store.save(make_session(f"s{number}"))
+            store.state.save_markdown("notes", "other", "")
+
+    def acknowledged(self, writer: int) -> Path:
+        return self.place / f"acknowledged-{writer}"
+
+    @contextmanager
+    def writers(self, progress: Progress) -> Iterator[list[int]]:
+        pids = []
+        for writer in range(BY_MOUNT + BY_API):
+            self.acknowledged(writer).touch()
+            pid = os.fork()
+            if pid == 0:
+                status = 1
+                try:
+                    live(writer, self.home, self.mounted.path, progress, self.acknowledged(writer))
+                    status = 0
+                finally:
+                    os._exit(status)
+            pids.append(pid)
+        try:
+            yield pids
+        finally:
+            progress.stop()
+            for pid in pids:
+                self._reap(pid)
+
+    def _reap(self, pid: int) -> None:
+        ends = time.monotonic() + self.answer_s + 10
+        while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+            if time.monotonic() > ends:
+                os.kill(pid, signal.SIGKILL)
+                raise AssertionError(f"writer {pid} hangs")
+            time.sleep(0.01)
+        assert ended[1] == 0, f"a writer ended with {ended[1]}"
+
+    def rage(self, kills: int, chance: random.Random) -> None:
+        """Kill the daemon so many times under one set of writers, and check what they wrote."""
+        self.mounted.mount()
+        progress = Progress()
+        with self.writers(progress):
+            for _ in range(kills):
+                time.sleep(chance.uniform(0.02, 0.6))
+                self._kill(progress)
+        self.mounted.unmount()
+        self.mounted.ended()
+        self.check()
+
+    def end(self) -> None:
+        """Leave no mount, whatever happened."""
+        if find_number(self.mounted.path) is not None:
+            subprocess.run(["umount", "-f", self.mounted.path], capture_output=True)  # releases those who wait
+            self.mounted.unmount(lazily=True)
+
+    def _kill(self, progress: Progress) -> None:
+        os.kill(self.mounted.daemon, signal.SIGKILL)
+        killed = time.monotonic()
+        before = [progress.read(writer) for writer in range(BY_MOUNT + BY_API)]
+        for writer, (begun, _) in enumerate(before):
+            self._wait(partial(progress.has_answered, writer, begun), f"writer {writer}", killed)
+        mounting = time.monotonic()
+        self.mounted.mount()
+        self.longest_mount_s = max(self.longest_mount_s, time.monotonic() - mounting)
+        assert time.monotonic() - mounting < self.answer_s, f"mounting took {time.monotonic() - mounting:.1f} s"
+        for writer, (begun, _) in enumerate(before[BY_MOUNT:], BY_MOUNT):  # not locked out of index.db
+            self._wait(partial(progress.has_answered, writer, begun + 1), f"API {writer}", time.monotonic())
+
+    def _wait(self, is_so: Callable[[], bool], who: str, since: float) -> None:
+        while not is_so():
+            assert time.monotonic() - since < self.answer_s, f"{who} got no answer in {self.answer_s} s"
+            time.sleep(0.005)
+        self.longest_s = max(self.longest_s, time.monotonic() - since)
+
+    # -- what must be there ------------------------------------------------------------------------
+
+    def check(self) -> None:
+        with Store.open(self.home, background=False) as store:
+            assert not flaws(store), flaws(store)
+            for writer in range(BY_MOUNT + BY_API):
+                lines = self.acknowledged(writer).read_text().split()
+                found = self._found(store, writer)
+                missing = [line for line in lines if line not in found]
+                if writer in (4, 5, 7, 9):  # each write replaces the one before
+                    missing = missing if lines and max(found, default="") < lines[-1] else []
+                assert not missing, f"{len(missing)} acknowledged writes of writer {writer} are lost: {missing[:3]}"
+
+    def _found(self, store: Store, writer: int) -> set[str]:
+        sessions = self.home / "sessions"
+        if writer in (0, 1):
+            return set((sessions / "s0/attachments/shared.log").read_text().split())
+        if writer == 2:
+            return set((sessions / "s2/token-usage.jsonl").read_text().split())
+        if writer == 3:
+            return set((self.home / "state/notes/shared.md").read_text().split())
+        if writer == 5:
+            return {(sessions / "s0/attachments/own").read_text()}
+        if writer == 6:
+            return {message.content for message in _load(store, "s6").messages}
+        if writer == 7:
+            return {store.state.load_json("facts", "f7")}
+        if writer == 8:
+            lines = (sessions / "s8/token-usage.jsonl").read_text().splitlines()
+            return {json.loads(line)["number"] for line in lines if line.endswith("}")}
+        return {_load(store, f"s{writer}").title}
+
+
+def _load(store: Store, session_id: str) -> Session:
+    session = store.load(session_id)
+    assert session is not None
+    return session
+
+
+def kills(seed: int) -> Iterator[Case]:
+    chance = random.Random(seed)
+    for number in range(0, KILLS, KILLS_AT_ONCE):
+        yield Case(f"kills {number} to {number + KILLS_AT_ONCE}", partial(_one, random.Random(chance.random())))
+
+
+def _one(chance: random.Random) -> None:
+    with scratch() as place:
+        storm = Storm(place)
+        try:
+            storm.rage(KILLS_AT_ONCE, chance)
+        finally:
+            storm.end()
