@@ -360,7 +360,8 @@ class Store:
         return examine(self._core, **limits)
 
     def backup(self, dest: str | os.PathLike[str], **options: Any) -> BackupSummary:
-        """Copy what changed to the backup at `dest`. Options: verify, keep_deleted, force, progress."""
+        """Copy what changed to the backup at `dest`. Options: verify, keep_deleted, force, history,
+        progress."""
         self.maintenance.export_sessions_json()
         return self._home.services.backups.run(dest, **options)
 

@@ -18,7 +18,7 @@ from store.errors import Busy
 from store.history import steps, thinning
 from store.history.database import HistoryUnusable
 from store.history.thinning import Undecodable
-from store.home.history_upkeep import owner_of
+from store.history.versions import owner_of
 
 _AROUND_BYTES = 512  # searched before and after a change: a secret may begin before what was inserted
 _READ = (HistoryUnusable, OSError)

@@ -148,3 +148,13 @@ class FileChanges:
     known: Mapping[str, KnownChange] = field(default_factory=dict)  # by path of a file
     # By path of a lineage. Directories that arrive from tmp/ are recorded if they have a note.
     notes: Mapping[str, str] = field(default_factory=dict)
+
+
+def owner_of(path: str) -> Location | None:
+    """The location whose lock the commits of a lineage hold; None in the trash, or set aside."""
+    if path.startswith(f"{layout.PRIVATE}/"):
+        return None
+    location = classify_path(path).location
+    if location is not None and path.startswith(f"{layout.PROJECTS}/"):
+        return Location(location.root)  # a project has one lock
+    return location

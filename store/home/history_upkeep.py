@@ -22,8 +22,7 @@ from store.disk.rejects import Rejects
 from store.errors import Busy, Corrupt
 from store.history import drafts, lineages, purge, reading, thinning
 from store.history.retention import DAY_NS, KeptVersion, Retention, all_of, halve, named, protected
-from store.layout import Location
-from store.path_kinds import classify_path
+from store.history.versions import owner_of
 from store.sessions.delete import DeleteOperations
 
 log = logging.getLogger("grovefs.store")
@@ -264,16 +263,6 @@ class HistoryUpkeep:
         is_index_erased = self.core.db.erase_deleted()
         report.is_log_erased = purge.erase_log(database) and is_index_erased
         self.core.on_commit()
-
-
-def owner_of(path: str) -> Location | None:
-    """The location whose lock the commits of a lineage hold; None in the trash, or set aside."""
-    if path.startswith(f"{layout.PRIVATE}/"):
-        return None
-    location = classify_path(path).location
-    if location is not None and path.startswith(f"{layout.PROJECTS}/"):
-        return Location(location.root)  # a project has one lock
-    return location
 
 
 def _is_below(path: str, tops: Iterable[str]) -> bool:

@@ -46,6 +46,9 @@ def backup(
             "--force", help="Proceed even if DEST belongs to another home, or this home has lost all its sessions."
         ),
     ] = False,
+    without_history: Annotated[
+        bool, typer.Option("--without-history", help="Copy no old versions, and remove those in DEST.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Copy all sessions, projects and state documents to another disk.
@@ -58,7 +61,8 @@ def backup(
     Agents may keep writing: each session is copied as of one moment. After an interruption DEST can be restored from,
     and the next run continues.
 
-    Not backed up: the trash, rejected documents, and the index, which is rebuilt from the files.
+    Old versions are copied too, as .grovefs-backup/history.db. Not backed up: the trash, rejected documents, and the
+    index, which is rebuilt from the files.
 
     Exits with 1 if something could not be copied, or --check found damage.
 
@@ -69,7 +73,14 @@ def backup(
         return
     with open_store(home) as store, progress_bar("backing up") as progress:
         try:
-            summary = store.backup(dest, verify=verify, keep_deleted=keep_deleted, force=force, progress=progress)
+            summary = store.backup(
+                dest,
+                verify=verify,
+                keep_deleted=keep_deleted,
+                force=force,
+                history=not without_history,
+                progress=progress,
+            )
         except KeyboardInterrupt:
             echo("interrupted; copied files are kept, and the next run continues from there", err=True)
             raise typer.Exit(INTERRUPTED) from None
@@ -176,6 +187,9 @@ def restore(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "-n", help="List what would be restored; change nothing.")
     ] = False,
+    without_history: Annotated[
+        bool, typer.Option("--without-history", help="Restore the present files only, without their versions.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Restore sessions from a backup.
@@ -191,7 +205,7 @@ def restore(
     Example: grovefs restore /media/usb/grove fix-login
     """
     outcomes: list[RestoreOutcome] = []
-    summary = _restore(source, home, names or [], outcomes, overwrite, skip_damaged, dry_run, as_json)
+    summary = _restore(source, home, names or [], outcomes, overwrite, skip_damaged, dry_run, without_history, as_json)
     if as_json:
         _print_json(summary, outcomes, dry_run=dry_run)
     else:
@@ -208,6 +222,7 @@ def _restore(
     overwrite: bool,
     skip_damaged: bool,
     dry_run: bool,
+    without_history: bool,
     as_json: bool,
 ) -> RestoreSummary:
     """Restore into the home, creating it if needed. A dry run creates none."""
@@ -226,6 +241,7 @@ def _restore(
                 overwrite=overwrite,
                 skip_damaged=skip_damaged,
                 dry_run=dry_run,
+                history=not without_history,
                 progress=progress,
                 report=outcomes.append,
             )

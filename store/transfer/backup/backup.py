@@ -27,6 +27,7 @@ from store.disk.file_io import iter_chunks
 from store.errors import Busy, Conflict, Corrupt, NotFound
 from store.layout import Location
 from store.model.timestamp import Timestamp
+from store.transfer.backup import history_copy
 from store.transfer.backup.manifest import BackupFile, BackupSession
 from store.transfer.backup.tree import Damage, Progress, open_backup, read_link
 from store.transfer.backup.units import FileSeen, iter_units, location_of, lock_of, scan_unit, unit_of
@@ -75,18 +76,21 @@ class Backups:
         verify: bool = False,
         keep_deleted: bool = False,
         force: bool = False,
+        history: bool = True,
         progress: Progress | None = None,
     ) -> BackupSummary:
         """Create the backup at `dest`, or update it. An interrupted backup can be restored at any point.
 
         `verify` reads the whole backup and copies damaged files again. `keep_deleted` keeps sessions in the backup
         that are deleted from the home. `force` allows replacing a backup of another home, or emptying the backup.
+        Without `history`, no versions are copied, and a copy of them is removed.
         """
         with open_writer(dest, self.core.home, self.core.disk.step) as writer:
             if not force:
                 self._check_target(writer)
             run = _BackupRun(self.core, writer, verify=verify)
             try:
+                run.copy_history(is_wanted=history)
                 return run.run(keep_deleted=keep_deleted, progress=progress)
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -113,7 +117,8 @@ def check(source: str | os.PathLike[str], progress: Progress | None = None) -> l
     with open_backup(source) as tree:
         if not tree.has_manifest:
             raise NotFound(f"{tree.path} has no manifest, so it cannot be checked")
-        return list(tree.iter_damages(tree.manifest.files, progress))
+        damage = history_copy.find_damage(tree)
+        return [*tree.iter_damages(tree.manifest.files, progress), *([damage] if damage is not None else [])]
 
 
 class _Changed(Exception):
@@ -185,6 +190,15 @@ class _BackupRun:
                     self._drop_unit(unit)
         self._flush()
         return self._finish()
+
+    def copy_history(self, *, is_wanted: bool) -> None:
+        """Copy the history, before any file."""
+        if not is_wanted:
+            return history_copy.drop_history(self._writer)
+        why = history_copy.copy_history(self._core, self._writer)
+        if why is not None:
+            self._summary.problems.append(BackupProblem(layout.HISTORY_DB, f"{why}; {PREVIOUS_COPY_KEPT}"))
+        return None
 
     def _finish(self) -> BackupSummary:
         manifest = self._writer.manifest

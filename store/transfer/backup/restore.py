@@ -33,6 +33,7 @@ from store.layout import Location
 from store.namespace.dispatch import Dispatcher
 from store.path_kinds import PathInfo, PathKind
 from store.sessions import artifacts
+from store.transfer.backup.history_copy import bring_back, open_copy
 from store.transfer.backup.selection import RestoreFile, Selection, files_by_unit
 from store.transfer.backup.tree import BackupTree, Damage, Progress, check_not_nested, open_backup, read_link
 from store.transfer.backup.units import location_of, unit_of
@@ -82,19 +83,22 @@ class Restores:
         overwrite: bool = False,
         skip_damaged: bool = False,
         dry_run: bool = False,
+        history: bool = True,
         progress: Progress | None = None,
         report: Callable[[RestoreOutcome], None] | None = None,
     ) -> RestoreSummary:
         """Restore all of a backup, or the named sessions with their descendants.
 
         `overwrite` also replaces files that are newer in the home. `skip_damaged` restores the undamaged units of a
-        damaged backup. `report` is called for each session and file when it is done.
+        damaged backup. `report` is called for each session and file when it is done. With `history`, files that have
+        no versions in the home get those of the backup.
         """
         if not dry_run:
             self.core.check_writable()
         check_not_nested(Path(source).expanduser().absolute(), self.core.home)
-        with open_backup(source) as tree:
+        with open_backup(source) as tree, open_copy(tree) as copy:
             units = files_by_unit(tree)
+            names = list(names)
             chosen = Selection(self.core, tree, units).select_units(names)
             summary = RestoreSummary(str(tree.path), tree.has_manifest)
             bar = _RestoreProgress(progress, sum(wanted.size for unit in chosen for wanted in units[unit]))
@@ -103,7 +107,12 @@ class Restores:
                 raise DamagedBackup(tree.path, summary.damages)
             broken = {unit_of(damage.path) for damage in summary.damages}
             work = RestoreRun(self, tree, overwrite=overwrite, dry_run=dry_run)
+            past = copy if history and not dry_run and self.core.history.is_on else None
+            if past is not None and not names:
+                past.bring_back_snapshots(self.core.history.database)
             for unit in chosen:
+                if past is not None and unit not in broken:
+                    bring_back(self.core, past, [wanted.path for wanted in units[unit]])
                 outcomes = [_damaged_outcome(unit)] if unit in broken else work.restore_unit(unit, units[unit])
                 for outcome in outcomes:
                     work.done[outcome.name] = outcome.state
