@@ -13,7 +13,8 @@ The rules. Code, tests and README cite them by number.
 
 1.  Files are the truth. `sessions.json`, `children.json` and `index.json` can be deleted and are rebuilt. So can
     `index.db` while no process has the home open. Deleting index.db starts a new epoch of the change feed and
-    drops unknown keys found in sessions.json.
+    drops unknown keys found in sessions.json. `history.db` is data: losing it loses old versions, never the current
+    files.
 2.  What reported success survives kill -9 of any process and, with durability "full" (the default), power loss.
 3.  What reported failure changed nothing, and the rejected text is kept.
 4.  A reader sees one version of a document from open to close, never a mixture of two.
@@ -27,6 +28,7 @@ The rules. Code, tests and README cite them by number.
     copy read earlier and written back after another edit that left `updated_at` alone.
 9.  A document's id, kind and root match its path.
 10. The cost of a save does not grow with the number of sessions.
+11. Every change can be seen and undone (who, when, what) for as long as the history keeps it.
 
 The packages, from the bottom up. Each imports only those before it; `tests/test_house.py` enforces the order.
 
@@ -35,11 +37,13 @@ The packages, from the bottom up. Each imports only those before it; `tests/test
     documents/   documents as bytes: parse, validate, splice, render
     disk/        the only code that changes files: durable writes, locks, trash, rejected writes
     index/       index.db: catalog, full text, change feed
+    history/     history.db: every version of every kept file
     commit/      one change is one commit: lock, write, journal, rename, sync, index
     sessions/    operations on one session: save, append, put, delete, rename, fork, prune
     workspace/   what sessions share: mail, state documents, projects
     search/      queries, names, summaries, transcripts, token usage; grep/: the trigram index
     namespace/   what a filesystem may do to a path
+    undo/        versions as people name them, differences in words, revert, undo
     transfer/    import, export, backup, restore
     home/        an open home: opening, recovery, housekeeping, watching, Bamboo servers
     check/       every kind of damage, and its repair

@@ -19,7 +19,13 @@ _FOR_OTHERS = ("auto", "noauto", "user", "nouser", "users", "owner", "group", "n
 IGNORED = frozenset((*_DEFAULTS, *_FOR_OTHERS, "norelatime", "strictatime", "lazytime", "default_permissions"))
 IGNORED_WITH_VALUE = ("x-", "comment=", "user=", "fsname=", "subtype=", "setuid=", "uhelper=", "helper=")
 FOR_KERNEL = ("nodev", "nosuid", "noexec", "noatime", "sync", "dirsync")
-FLAGS = {"ro": "--read-only", "allow_other": "--allow-other", "beside_bamboo": "--beside-bamboo", "debug": "--debug"}
+FLAGS = {
+    "ro": "--read-only",
+    "allow_other": "--allow-other",
+    "beside_bamboo": "--beside-bamboo",
+    "no_history": "--no-history",
+    "debug": "--debug",
+}
 VALUES = {"durability": "--durability", "on_conflict": "--on-conflict", "log_file": "--log-file"}
 
 

@@ -55,6 +55,7 @@ class MountOptions:
     durability: Durability = "full"
     overwrite: bool = False
     beside_bamboo: bool = False
+    history: bool = True
     hidden_s: float = HIDDEN_S
     debug: bool = False
     profile: Path | None = None  # output file of --profile
@@ -150,7 +151,12 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
     gc.freeze()  # imported modules live as long as the daemon: exclude them from collections
     with (
         Watchdog(options.mountpoint.resolve()) as watchdog,
-        Store.open(options.home, durability=options.durability, beside_bamboo=options.beside_bamboo) as store,
+        Store.open(
+            options.home,
+            durability=options.durability,
+            beside_bamboo=options.beside_bamboo,
+            history=options.history,
+        ) as store,
     ):
         if not options.read_only:
             store.maintenance.check_writable()

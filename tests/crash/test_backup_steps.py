@@ -14,7 +14,16 @@ from store.transfer.backup.backup import check
 from tests.builders import files_below, make_session
 from tests.crash.test_every_step import MAX_STEPS, FaultAt
 
-STEPS = {"make-dir", "backup-write", "backup-sync", "backup-announce", "remove", "move", "backup-manifest", "sync-dir"}
+STEPS = {
+    "make-dir",
+    "backup-write",
+    "backup-sync",
+    "backup-announce",
+    "remove",
+    "move",
+    "backup-manifest",
+    "sync-dir",
+} | {"backup-history"}
 
 Tree = dict[str, bytes]
 
@@ -100,7 +109,8 @@ def test_killed_backup_can_be_restored(home: Path, tmp_path: Path) -> None:
             with Store.open(home, background=False, durability="normal") as store:
                 store.backup(dest)
             assert files_below(dest) == files_below(home), at
-            assert [p.name for p in (dest / ".grovefs-backup").rglob("*") if p.is_file()] == ["lock"]
+            own = {path.name for path in (dest / ".grovefs-backup").rglob("*") if path.is_file()}
+            assert own == {"lock", "history.db"}
         shutil.rmtree(dest)
         shutil.rmtree(second)
         if done:

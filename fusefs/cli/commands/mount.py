@@ -64,6 +64,9 @@ def mount(
     beside_bamboo: Annotated[
         bool, typer.Option("--beside-bamboo", help="Allow writes while a Bamboo server uses the home.")
     ] = False,
+    no_history: Annotated[
+        bool, typer.Option("--no-history", help="Keep no old versions (grovefs help history).")
+    ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="While mounted, import what the known agents write (grovefs help import).")
     ] = False,
@@ -111,6 +114,7 @@ def mount(
         durability=durability,
         overwrite=on_conflict == "overwrite",
         beside_bamboo=beside_bamboo,
+        history=not no_history,
         hidden_s=limbo_seconds,
         debug=debug,
         profile=profile.expanduser().absolute() if profile else None,
@@ -198,6 +202,7 @@ def _as_flags(options: MountOptions, log_file: Path | None) -> list[str]:
         "--read-only": options.read_only,
         "--allow-other": options.allow_other,
         "--beside-bamboo": options.beside_bamboo,
+        "--no-history": not options.history,
         "--debug": options.debug,
     }
     values = {

@@ -1,4 +1,4 @@
-"""Recording: every commit is a version, and before a version is replaced it is in the history (rules 1, 2 and 8)."""
+"""Recording: every commit is a version, and before a version is replaced it is in the history (rules 1, 8 and 11)."""
 
 from __future__ import annotations
 
@@ -498,7 +498,7 @@ def test_a_history_that_cannot_be_opened_does_not_stop_a_save(home: Path) -> Non
 
 @pytest.mark.warns
 @pytest.mark.parametrize("damage", [b"", b"garbage" * 1000])
-def test_a_deleted_or_damaged_history_begins_anew(home: Path, damage: bytes) -> None:
+def test_a_deleted_or_damaged_history_is_created_again(home: Path, damage: bytes) -> None:
     """Sessions are untouched (rule 1)."""
     with Store.open(home, background=False) as store:
         store.save(make_session("s1"))
