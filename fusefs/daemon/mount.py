@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -230,7 +230,8 @@ async def _main(operations: Operations, ready: Callable[[], None]) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal)
         nursery.start_soon(_expire_hidden_names, operations)
-        nursery.start_soon(_follow_changes, operations)
+        nursery.start_soon(_repeat, operations.follow)
+        nursery.start_soon(_repeat, operations.follow_purges)
         ready()
         await pyfuse3.main()
         nursery.cancel_scope.cancel()
@@ -250,9 +251,9 @@ async def _expire_hidden_names(operations: Operations) -> None:
             await operations.expire_hidden()
 
 
-async def _follow_changes(operations: Operations) -> None:
+async def _repeat(task: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
-            await operations.follow()
+            await task()
         except pyfuse3.FUSEError:  # logged already; retry slowly
             await trio.sleep(EXPIRE_EVERY_S)

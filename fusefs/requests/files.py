@@ -18,7 +18,7 @@ from fusefs.requests.kernel_cache import invalidate
 from fusefs.requests.threads import Threads
 from fusefs.switches import enabled
 from fusefs.tree.evidence import Evidence
-from fusefs.tree.handles import BufferHandle, DataHandle, FileHandle, Handle, Handles
+from fusefs.tree.handles import BufferHandle, DataHandle, FileHandle, Handle, Handles, ReadOnlyHandle
 from fusefs.tree.nodes import Invalidation, Node, RetryLookup
 from fusefs.tree.pending_opens import PendingOpens
 from fusefs.tree.processes import Process
@@ -96,7 +96,7 @@ class Files:
         if os.fstat(fd).st_size != file.size:
             os.close(fd)
             raise RetryLookup(f"{node.path} has changed")
-        return OpenReply(self.handles.add(FileHandle(node, fd)), keep_cache=True)
+        return OpenReply(self.handles.add(ReadOnlyHandle(node, fd, file.size)), keep_cache=True)
 
     def _redirect_to_private_node(self, node: Node, flags: int, pid: int, process: Process) -> OpenReply:
         """Answer ESTALE: the writer's next lookup returns a private node."""

@@ -23,6 +23,7 @@ from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.requests.directory_entries import DirectoryEntries
 from fusefs.requests.errnos import guarded
 from fusefs.requests.files import WRITING, Files, OpenReply, require_writable
+from fusefs.requests.purge_follower import PurgeFollower
 from fusefs.requests.threads import Threads
 from fusefs.requests.timings import Timings
 from fusefs.tree.directory_watches import DirectoryWatches
@@ -78,6 +79,7 @@ class Operations(pyfuse3.Operations):
         self.files = Files(self.tree, self.writers, self.threads, overwrite=overwrite)
         self.entries = DirectoryEntries(self.files, overwrite=overwrite, read_only=read_only)
         self.follower = ChangeFollower(self.tree, self.watches, self.threads)
+        self.purges = PurgeFollower(self.tree, self.threads)
         self._nodes = self.tree.nodes
         self._handles = self.files.handles
         self._read_only = read_only
@@ -405,6 +407,9 @@ class Operations(pyfuse3.Operations):
 
     async def follow(self) -> None:
         await self.follower.run()
+
+    async def follow_purges(self) -> None:
+        await self.purges.run()
 
     async def expire_hidden(self) -> None:
         """Delete names hidden for ten seconds without a replacement. A pinned session is shown again."""

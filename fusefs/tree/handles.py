@@ -64,6 +64,24 @@ class DataHandle:
 
 
 @dataclass
+class ReadOnlyHandle:
+    """A descriptor of a live file that a view shows, up to the size it had at the lookup."""
+
+    node: Node
+    fd: int
+    end: int
+
+    def read(self, offset: int, size: int) -> bytes:
+        return os.pread(self.fd, max(0, min(size, self.end - offset)), offset)
+
+    def write(self, offset: int, data: bytes) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+@dataclass
 class BufferHandle:
     """An open descriptor of a write buffer."""
 

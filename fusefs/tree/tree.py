@@ -293,6 +293,12 @@ class Tree:
         directory.set_stat(info)
         return [Invalidation(directory.inode)]
 
+    def forget_views(self) -> list[Invalidation]:
+        """Drop what views have rendered, and the kernel's pages of it: texts of the past were purged."""
+        for view in self._views.values():
+            view.forget()
+        return [Invalidation(node.inode, pages=True) for node in self.nodes if isinstance(node.item, VirtualFile)]
+
     def recheck_below(self, directory: Node) -> list[Invalidation]:
         """A session was renamed: its id changed in every document below, so each is a new version."""
         notices: list[Invalidation] = []

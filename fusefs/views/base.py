@@ -65,6 +65,9 @@ class View(ABC):
         """Whether a directory is shown to users of a shared mount who may see nothing in it."""
         return not path
 
+    def forget(self) -> None:  # noqa: B027
+        """Drop cached texts: past versions were purged. A view without such texts does nothing."""
+
     def move(self, source: str, target: str) -> None:
         """Apply `mv` of an item, in views where that has a meaning."""
         raise Generated(f"{source} is a generated view and cannot be changed")

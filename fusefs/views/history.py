@@ -66,6 +66,9 @@ class HistoryView(View):
         if location.child is None and (item := self.find(f"{path}/{layout.CHILDREN}")) is not None:
             yield layout.CHILDREN, item
 
+    def forget(self) -> None:
+        self._cache.clear()
+
     def _recorded_children(self, root: Location) -> list[str]:
         found = (Location(root.root, id) for id in self._history.children_of(root.root))
         return [str(location.child) for location in found]

@@ -75,6 +75,11 @@ class PastView(View):
             if entry is not None:
                 yield entry_name, self._item(tree, entry)
 
+    def forget(self) -> None:
+        self._cache.clear()
+        with self._lock:
+            self._trees.clear()
+
     def _item(self, tree: PastTree, entry: PastDir | PastFile) -> Item:
         if isinstance(entry, PastDir):
             return VirtualDir(entry.mtime_ns, mode=entry.mode)

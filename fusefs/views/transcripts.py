@@ -47,6 +47,9 @@ class TranscriptsView(View):
             if _is_nameable(info.location):
                 yield f"{info.location.id}{SUFFIX}", self._as_page(info)
 
+    def forget(self) -> None:
+        self._cache.clear()
+
     def _page(self, root: str | None, name: str) -> VirtualFile | None:
         session_id = name.removesuffix(SUFFIX)
         if not name.endswith(SUFFIX) or not layout.is_session_id(session_id):

@@ -223,7 +223,7 @@ class HistoryUpkeep:
             report.present.append(path)
         if location is not None and (purged.versions or purged.drafts):
             with self.core.db.write() as index:  # mounts drop what they show of the past
-                self.core.feed.add(index, [location.owner], "reread")
+                self.core.feed.add(index, [location.owner], "purged")
 
     def _purge_trash(self, wanted: list[str] | None, pattern: re.Pattern[bytes] | None, report: PurgeReport) -> None:
         disk = self.core.disk

@@ -17,7 +17,7 @@ import apsw
 from store.index.database import Database, now_ns
 from store.layout import Location
 
-# mail, state, project: no session document changed; `location.dir` is the directory.
+# mail, state, project: no session document changed; `location.dir` is the directory. purged: old versions are gone.
 What = Literal[
     "saved",
     "runtime",
@@ -32,6 +32,7 @@ What = Literal[
     "mail",
     "state",
     "project",
+    "purged",
 ]
 
 KEPT_ROWS = 100_000  # older rows are deleted when idle

@@ -267,3 +267,20 @@ def test_other_users_see_no_more_of_the_past_than_of_the_present(
         assert (as_user(user, "cat", path).returncode == 0) == is_shown, id
     listed = as_user(user, "ls", mount.path / "at" / moment / "sessions")
     assert listed.stdout.split() == ["root"]
+
+
+def test_purged_texts_are_gone_from_a_mount(mounted: Mount) -> None:
+    """Also those that were read before and are in the kernel's cache."""
+    document = mounted.sessions / "root/session.json"
+    for old, new in (("The root", "A password"), ("A password", "[redacted]")):
+        subprocess.run(["sed", "-i", f"s/{old}/{new}/", str(document)], check=True)
+    moment = mounted.path / "at" / now() / "sessions/root/session.json"
+    wrong = next((mounted.path / "history/root").glob("000002~*"))
+    assert b"A password" in wrong.read_bytes()
+    assert b"[redacted]" in moment.read_bytes()
+    purged = grovefs("history", "purge", "--home", mounted.home, "--matching", "A password", "--yes")
+    assert purged.returncode == 0, purged.stderr
+    wait_until(lambda: not wrong.exists(), 60)
+    assert b"[redacted]" in moment.read_bytes()
+    shown = subprocess.run(["grep", "-rl", "A password", str(mounted.path / "history/root")], capture_output=True)
+    assert shown.stdout == b""

@@ -37,6 +37,9 @@ class HtmlView(View):
             STATS: RenderedPage(store, lambda: render_stats(store), STATS_S),
         }
 
+    def forget(self) -> None:
+        self._cache.clear()
+
     def is_slow(self, path: str) -> bool:
         return bool(path)
 
