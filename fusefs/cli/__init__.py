@@ -31,6 +31,7 @@ FAMILIES = {
     "mount": ("mount", "umount"),
     "projects": ("projects",),
     "prune": ("prune",),
+    "resume": ("resume",),
     "revert": ("revert",),
     "schema": ("schema",),
     "search": ("search",),

@@ -17,7 +17,7 @@ PANELS = {
     "Create and change": ("new", "append", "attach", "edit", "mv", "fork", "pin", "unpin"),
     "See and take back changes": ("log", "diff", "revert", "undo", "snapshot", "history"),
     "Delete and restore": ("rm", "clear", "cleanup", "prune", "trash", "undelete"),
-    "Import, export, backup": ("import", "export", "backup", "restore"),
+    "Import, export, backup": ("import", "export", "resume", "backup", "restore"),
     "Maintenance": ("check", "rebuild", "health", "schema", "help", "man"),
     "Mail, state, projects": ("mail", "state", "projects"),
 }

@@ -123,6 +123,12 @@ class Imports:
                         progress(min(source.done_bytes, total), total)
             return summary
 
+    def origin(self, session_id: str) -> tuple[str, str] | None:
+        """The agent an imported session came from, and its id there; None for any other session."""
+        location = self.core.locate(session_id)
+        receipt = load_receipt(self.core.disk, location) if location is not None else None
+        return (receipt.format, receipt.source_id) if receipt is not None else None
+
     # -- units -----------------------------------------------------------------------------------------
 
     def _import_all(

@@ -1,0 +1,62 @@
+"""Continue an imported session in the agent it came from: resume."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from shutil import which
+from typing import Annotated
+
+import typer
+
+from fusefs.cli.app import Home, SessionName, app, open_store
+from fusefs.cli.terminal import echo
+from store import InvalidName, NotFound
+
+# How each agent is told to continue a session.
+COMMANDS = {
+    "claude-code": ("claude", "--resume"),
+    "codex": ("codex", "resume"),
+    "copilot-cli": ("copilot", "--resume"),
+    "opencode": ("opencode", "--session"),
+    "qwen-code": ("qwen", "--resume"),
+}
+
+
+@app.command()
+def resume(
+    session: SessionName,
+    home: Home,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command instead of running it.")] = False,
+) -> None:
+    """Continue an imported session in the agent it came from, in its workspace.
+
+    The agent continues its own copy. To continue with changes made here, write them back first: grovefs export
+    --format claude-code. Known are Claude Code, Codex, Copilot CLI, OpenCode and Qwen Code.
+
+    Example: grovefs resume fix-login
+    """
+    with open_store(home) as store:
+        place = str(store.resolve(session))
+        found = store.load(place)
+        origin = store.imports.origin(place)
+    if found is None:
+        raise NotFound(f"session {place} was deleted")
+    if origin is None:
+        raise InvalidName(f"session {place} was not imported; only its own agent can continue it")
+    agent, id = origin
+    if agent not in COMMANDS or found.kind == "child":
+        what = "a sub-agent" if found.kind == "child" else f"a session of {agent}"
+        raise InvalidName(f"{what} cannot be resumed from the command line")
+    command = [*COMMANDS[agent], id]
+    workspace = found.workspace_path or "."
+    if dry_run:
+        echo(f"cd {shlex.quote(workspace)} && {shlex.join(command)}")
+        return
+    if which(command[0]) is None:
+        raise NotFound(f"{command[0]} is not installed, or not in PATH")
+    if not Path(workspace).is_dir():
+        raise NotFound(f"the workspace {workspace} does not exist here")
+    os.chdir(workspace)
+    os.execvp(command[0], command)
