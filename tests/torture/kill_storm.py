@@ -22,13 +22,16 @@ from pathlib import Path
 from fusefs.daemon.fuse_connection import find_number
 from store import Busy, Message, Session, Store
 from tests.builders import make_session
+from tests.mount.conftest import daemons_of, wait_until
 from tests.torture.attack import Case
-from tests.torture.mounts import Mounted
+from tests.torture.mounts import PATIENCE_S, Mounted
 from tests.torture.places import flaws, scratch
 
 KILLS = 500
 KILLS_AT_ONCE = 10  # with one set of writers
 ANSWER_S = 5.0
+PAUSE_S = 0.01  # between two writes: ten writers must leave the processors some time
+AWAY_S = 0.05  # before the next try while there is no mount
 BY_MOUNT, BY_API = 6, 4
 _SLOT = struct.Struct("=qq")  # operations begun and answered
 _STOP_AT = 4000  # offset of the flag in the shared page
@@ -121,11 +124,11 @@ def live(writer: int, home: Path, mountpoint: Path, progress: Progress, acknowle
             try:
                 work(f"{writer}-{number:09}")
             except (OSError, Busy):
-                time.sleep(0.01)  # the mount is away
+                time.sleep(AWAY_S)
             else:
                 file.write(f"{writer}-{number:09}\n".encode())
             progress.note(writer, begun, begun)
-            time.sleep(0.002)
+            time.sleep(PAUSE_S)
     if store is not None:
         store.close()
 
@@ -195,7 +198,8 @@ class Storm:
         """Leave no mount, whatever happened."""
         if find_number(self.mounted.path) is not None:
             subprocess.run(["umount", "-f", self.mounted.path], capture_output=True)  # releases those who wait
-            self.mounted.unmount(lazily=True)
+            subprocess.run(["umount", "-l", self.mounted.path], capture_output=True)
+        wait_until(lambda: not daemons_of(self.mounted.path), PATIENCE_S)
 
     def _kill(self, progress: Progress) -> None:
         os.kill(self.mounted.daemon, signal.SIGKILL)
