@@ -27,7 +27,7 @@ def _is_chat(source: Source, path: str) -> bool:
 
 
 def recognise(source: Source) -> int | None:
-    return 91 if any(_is_chat(source, path) for path in _chats(source)) else None
+    return 85 if any(_is_chat(source, path) for path in _chats(source)) else None
 
 
 def iter_units(source: Source) -> Iterator[SourceUnit]:
