@@ -37,7 +37,13 @@ SURFACE = {
         "disk.trash",
     ],
     "history.authors",
-    *["documents.display_names", "documents.document", "documents.search_text", "documents.transcript"],
+    *[
+        "documents.display_names",
+        "documents.document",
+        "documents.search_text",
+        "documents.secrets",
+        "documents.transcript",
+    ],
     *[
         "index.catalog",
         "search.browse",

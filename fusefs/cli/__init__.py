@@ -29,6 +29,7 @@ FAMILIES = {
     "man": ("man",),
     "modify": ("mv", "fork", "pin", "unpin", "clear"),
     "mount": ("mount", "umount"),
+    "open": ("open",),
     "projects": ("projects",),
     "prune": ("prune",),
     "resume": ("resume",),

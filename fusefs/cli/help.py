@@ -13,7 +13,7 @@ from typer.models import CommandInfo
 # Heading → commands, in the order shown. Commands not listed come last.
 PANELS = {
     "Mount": ("mount", "umount", "status"),
-    "Read and search": ("ls", "show", "tail", "search", "grep", "stats"),
+    "Read and search": ("ls", "show", "open", "tail", "search", "grep", "stats"),
     "Create and change": ("new", "append", "attach", "edit", "mv", "fork", "pin", "unpin"),
     "See and take back changes": ("log", "diff", "revert", "undo", "snapshot", "history"),
     "Delete and restore": ("rm", "clear", "cleanup", "prune", "trash", "undelete"),

@@ -84,6 +84,14 @@ class PageFacts:
         children = [link for link in self.children if is_shown(link)]
         return replace(self, newer=newer, older=older, parent=parent, children=children)
 
+    def with_titles(self, shown: Callable[[str], str]) -> PageFacts:
+        """With every title replaced."""
+        around = (self.newer, self.older, self.parent)
+        newer, older, parent = (link._replace(title=shown(link.title)) if link else None for link in around)
+        children = [link._replace(title=shown(link.title)) for link in self.children]
+        title = shown(self.title)
+        return replace(self, title=title, newer=newer, older=older, parent=parent, children=children)
+
 
 @dataclass(frozen=True)
 class SessionPages:

@@ -78,14 +78,18 @@ class Exports:
         members = self._members(self._load(location))
         return json_text.render_compact(secrets.redact_value(members) if redact else members) + b"\n"
 
-    def render_markdown(self, location: Location, target: Target | None = None, *, redact: bool = False) -> bytes:
-        """The transcript. Links to attachments point into the home, or to what `target` returns."""
+    def render_markdown(
+        self, location: Location, target: Target | None = None, *, marked: bool = False, redact: bool = False
+    ) -> bytes:
+        """The transcript, marked for a web page if asked for. Links to attachments point into the home, or to what
+        `target` returns."""
         loaded = self._load(location)
         has_attachments = session_reader.has_attachments(self.core.disk, location)
         messages = loaded.main.data["messages"]
         entry = session_reader.entry_of(loaded.session, location, len(messages), has_attachments=has_attachments)
         summary = loaded.session.conversation_summary
-        text = transcript.render(entry, summary.content if summary else "", messages, target or self._in_home)
+        shown = summary.content if summary else ""
+        text = transcript.render(entry, shown, messages, target or self._in_home, marked=marked)
         return transcript.encode(secrets.redact_text(text) if redact else text)
 
     def _load(self, location: Location) -> LoadedSession:
@@ -99,10 +103,10 @@ class Exports:
         return sidecar.merged_main(loaded.main.data, dump, dump)
 
     def _in_home(self, url: str) -> str:
-        path = self._attachment(url)
+        path = self.find_attachment(url)
         return transcript.quote_name(str(self.core.home / path)) if path else url
 
-    def _attachment(self, url: str) -> str | None:
+    def find_attachment(self, url: str) -> str | None:
         """The path of the attachment a reference names, in whichever session it is."""
         reference = attachment_names.parse_reference(url)
         with suppress(StoreError):  # an invalid or ambiguous id
@@ -132,7 +136,7 @@ class Exports:
         attachments = path.parent / location.id / layout.ATTACHMENTS
 
         def target(url: str) -> str:
-            found = self._attachment(url)
+            found = self.find_attachment(url)
             if found is None or not found.startswith(f"{location.path(layout.ATTACHMENTS)}/"):
                 return self._in_home(url)
             return transcript.quote_name(f"{location.id}/{layout.ATTACHMENTS}/{found.rpartition('/')[2]}")
@@ -169,7 +173,7 @@ class Exports:
         return render_claude_code(members, kept.data.splitlines() if kept else [], self._read_attachment)
 
     def _read_attachment(self, url: str) -> tuple[bytes, str] | None:
-        path = self._attachment(url)
+        path = self.find_attachment(url)
         file = self.core.disk.read(path) if path else None
         if path is None or file is None:
             return None

@@ -365,6 +365,25 @@ def test_history_is_reached_from_the_conversation(pages: Path, browser: Browser)
     assert browser.accessibility() == []
 
 
+def test_exported_site_is_the_same(pages: Path, browser: Browser, tmp_path: Path) -> None:
+    """Images and sub-agents too."""
+    home = pages.parent.parent / "home"
+    result = grovefs("export", "--home", home, "--format", "html", "work", tmp_path / "site")
+    assert result.returncode == 0, result.stderr
+    browser.open(tmp_path / "site/index.html")
+    assert browser.count("#sessions tbody tr") == 2
+    browser.open(tmp_path / "site/work.html")
+    browser.run("document.getElementById('m5').scrollIntoView()")
+    browser.wait("return [...document.querySelectorAll('#m5 img')].every((i) => i.naturalWidth > 0)")
+    browser.run("document.querySelector('#m2 .child').click()")
+    browser.wait("return document.title === 'Inspect the roof'")
+
+
+def test_open_names_the_page_in_the_mount(pages: Path) -> None:
+    result = grovefs("open", "--home", pages.parent.parent / "home", "--print", "work#4")
+    assert (result.stdout.strip(), result.stderr) == (f"{(pages / 'work.html').as_uri()}#m4", "")
+
+
 def test_page_follows_the_session(pages: Path, browser: Browser) -> None:
     """Reloading shows what was appended meanwhile."""
     browser.open(pages / "alpha.html")

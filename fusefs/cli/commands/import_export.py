@@ -311,10 +311,10 @@ def export_sessions(
     home: Home,
     everything: Annotated[bool, typer.Option("--all", help="Export all sessions.")] = False,
     format: Annotated[
-        Literal["bamboo", "claude-code", "json", "markdown"],
+        Literal["bamboo", "claude-code", "html", "json", "markdown"],
         typer.Option(
-            help="json; markdown, for reading; bamboo: a home that Bamboo and GroveFS can open; claude-code: files "
-            "that `claude --resume` reads."
+            help="json; markdown or html, for reading; bamboo: a home that Bamboo and GroveFS can open; claude-code: "
+            "files that `claude --resume` reads."
         ),
     ] = "json",
     redact: Annotated[
@@ -333,12 +333,16 @@ def export_sessions(
     --format claude-code writes DEST/ID.jsonl, and sub-agents below DEST/ID/subagents, with the ids and links they were
     imported with. Copied to ~/.claude/projects/PROJECT, a conversation repaired here can be resumed there.
 
+    --format html writes a static site to the directory DEST: index.html, a page per session, their images, and with
+    all sessions stats.html. Without sessions it exports all of them.
+
     Example: grovefs export fix-login --format markdown out
     """
     *ids, dest = names
+    everything = everything or (format == "html" and not ids)
     if bool(ids) == everything:
         raise typer.BadParameter("pass the sessions or --all, and the destination as the last argument")
-    if format in ("bamboo", "claude-code") and dest == "-":
+    if format in ("bamboo", "claude-code", "html") and dest == "-":
         raise typer.BadParameter(f"--format {format} needs a directory, not standard output")
     if format in ("bamboo", "claude-code") and redact:
         raise typer.BadParameter(f"--format {format} keeps all content and cannot be combined with --redact")
@@ -350,6 +354,8 @@ def export_sessions(
             tally = _collect(
                 store.exports.write_claude_code(selected, Path(dest).expanduser()), len(selected), Path(dest)
             )
+        elif format == "html":
+            tally = _write_pages(store, selected, Path(dest), is_all=everything, redact=redact)
         elif dest == "-":
             if not _print(store, selected, format, redact=redact):
                 raise typer.Exit(1)
@@ -404,6 +410,20 @@ def _collect(found: Iterator[ExportedFile | ImportProblem], total: int, dest: Pa
             else:
                 written.files.append(item.path)
             progress(len(written.files), total)
+    return written
+
+
+def _write_pages(store: Store, selected: list[Location], dest: Path, *, is_all: bool, redact: bool) -> _ExportLine:
+    from fusefs.views.html.site import write_site
+
+    written = _ExportLine(dest)
+    with progress_bar("exporting") as progress:
+        for item in write_site(store, selected, dest.expanduser(), with_stats=is_all and not redact, redact=redact):
+            if isinstance(item, Path):
+                written.files.append(item)
+            else:
+                written.problems.append(item)
+            progress(len(written.files), len(selected))
     return written
 
 

@@ -18,10 +18,11 @@ from store import Location, layout
 from store.documents.transcript import quote_name
 
 INDEX, STATS = "index.html", "stats.html"
+FILES = "files"  # attachments in an exported site
 PageKind = Literal["page", "log", "images", "diff"]
 
 _SUFFIX = re.compile(r"(\.log\.html|\.diff-(\d{1,9})(?:-(\d{1,9}))?\.html|\.html|\.images)\Z")
-_ENDS_LIKE_A_NAME = re.compile(r"(\A(index|stats)|\.html|\.log|\.diff-\d+(-\d+)?|\.images)(\.d)*\Z")
+_ENDS_LIKE_A_NAME = re.compile(r"(\A(index|stats|files)|\.html|\.log|\.diff-\d+(-\d+)?|\.images)(\.d)*\Z")
 
 
 class PageName(NamedTuple):

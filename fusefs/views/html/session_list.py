@@ -13,12 +13,11 @@ from store.search.page_facts import ListedSession
 
 SHELL = load_shell("style.css", "list.css", "keys.js", "list.js")
 _COLUMNS = ("Title", "Project", "Model", "Status", "Updated", "Messages", "Tokens")
-_TOP = f"""\
+_TOP = """\
 <a class="skip" href="#main">Skip to the list</a>
 <nav class="top" aria-label="Pages">
 <a class="brand" href="index.html" aria-current="page">Sessions</a>
-<a href="{STATS}">Statistics</a>
-<span class="tools"><span class="count" id="count" role="status"></span>
+{statistics}<span class="tools"><span class="count" id="count" role="status"></span>
 <input type="search" id="filter" placeholder="Filter ( / )" aria-label="Filter sessions">
 <button type="button" id="children" aria-pressed="false">Sub-agents</button></span>
 </nav>
@@ -27,14 +26,14 @@ _TOP = f"""\
 """
 
 
-def render_list(sessions: Iterable[ListedSession]) -> bytes:
+def render_list(sessions: Iterable[ListedSession], *, has_stats: bool = True) -> bytes:
     """The whole page."""
-    body = "".join(_body(sessions)).encode(errors="replace")
+    body = "".join(_body(sessions, has_stats=has_stats)).encode(errors="replace")
     return SHELL.head("Sessions") + body + SHELL.script + b"</body>\n</html>\n"
 
 
-def _body(sessions: Iterable[ListedSession]) -> Iterator[str]:
-    yield _TOP
+def _body(sessions: Iterable[ListedSession], *, has_stats: bool) -> Iterator[str]:
+    yield _TOP.format(statistics=f'<a href="{STATS}">Statistics</a>\n' if has_stats else "")
     heads = "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
     yield f'<table id="sessions">\n<thead><tr>{heads}</tr></thead>\n<tbody>\n'
     yield from map(_row, sessions)

@@ -233,6 +233,18 @@ def test_exporting_to_a_bamboo_home_again_changes_nothing(home: Path, claude: Pa
     assert "Fix the cart" in grovefs(tmp_path / "bamboo", "ls").stdout
 
 
+def test_export_writes_a_site(home: Path, claude: Path, tmp_path: Path) -> None:
+    """Without names, of all sessions, with statistics."""
+    grovefs(home, "import", str(claude))
+    done = grovefs(home, "export", "--format", "html", str(tmp_path / "site"))
+    assert (done.returncode, done.stdout) == (0, f"4 sessions written to {tmp_path / 'site'}\n")
+    assert {"index.html", "stats.html", f"{CLAUDE_ID}.html"} <= {path.name for path in (tmp_path / "site").iterdir()}
+    one = grovefs(home, "export", "--format", "html", CLAUDE_ID, str(tmp_path / "one"), "--json")
+    assert f"{tmp_path}/one/{CLAUDE_ID}.html" in json.loads(one.stdout)["files"]
+    assert not (tmp_path / "one/stats.html").exists()
+    assert grovefs(home, "export", "--all", "--format", "html", "-").returncode == 2
+
+
 def test_export_rejects_contradictory_arguments(home: Path, claude: Path, tmp_path: Path) -> None:
     grovefs(home, "import", str(claude))
     assert grovefs(home, "export", str(tmp_path / "out")).returncode == 2
