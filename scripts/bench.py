@@ -24,6 +24,7 @@ import orjson
 import typer
 from bench_mount import bench_mount
 from bench_search import bench_search
+from benchmarks.keeping import measure_keeping, measure_reading, measure_size
 from benchmarks.logs import measure_logs
 from benchmarks.machine import DURABILITY, KB, MB, machine_of, workplace
 from benchmarks.merging import putting
@@ -248,7 +249,7 @@ def bench_logs(
 def measure_store(place: Path, scale: Scale, meter: Progress) -> list[Row]:
     homes = {number: place / f"home-{number}" for number in {scale.large, scale.small, scale.reference}}
     seconds = {number: first_opening(homes[number], number, meter) for number in sorted(homes)}
-    task = meter.add_task("measuring", total=9)
+    task = meter.add_task("measuring", total=12)
 
     def done(rows: list[Row]) -> list[Row]:
         meter.advance(task)
@@ -264,6 +265,9 @@ def measure_store(place: Path, scale: Scale, meter: Progress) -> list[Row]:
         *done(measure_merge(place / "merge", scale)),
         *done(measure_past_log(place / "log", scale)),
         *done(measure_listing(place / "past", scale.small if scale is QUICK else scale.reference)),
+        *done(measure_keeping(place / "keeping", Writer().session, Writer().text, scale.appends)),
+        *done(measure_size(place / "size", Writer().text, scale.reference // 10)),
+        *done(measure_reading(place / "reading", Writer().session("large", 10 * MB), Writer().text, scale.versions)),
     ]
 
 

@@ -19,7 +19,7 @@ import apsw
 from store import layout
 from store.disk.disk import Disk
 from store.disk.file import File, Stamp
-from store.errors import StoreError
+from store.errors import Busy, StoreError
 from store.history import drafts, lineages, reading, snapshots, steps
 from store.history.authors import Author, current_author
 from store.history.database import HistoryDatabase, HistoryUnusable
@@ -40,6 +40,7 @@ from store.layout import PRIVATE, RUNTIME, Location
 log = logging.getLogger("grovefs.store")
 
 RETRY_S = 30.0  # after a failure, saves go on without the history for this long
+PATIENCE = 3  # so often in a row it may be locked by another process before that counts as a failure
 
 _FAILURES = (apsw.Error, OSError, StoreError, steps.Error)
 
@@ -55,6 +56,7 @@ class History:
         self._problem = ""
         self._failed_ns: int | None = None
         self._retry_at = 0.0
+        self._times_busy = 0
 
     def close(self) -> None:
         self.database.close()
@@ -157,13 +159,17 @@ class History:
             return False
         if self._problem:
             log.info("versions are kept again")
-            self._problem, self._failed_ns, self._retry_at = "", None, 0.0
+            self._problem, self._failed_ns, self._retry_at, self._times_busy = "", None, 0.0, 0
         return True
 
     def _note_failure(self, error: Exception) -> None:
         self._recorder.forget_origins()
         self._problem = str(error)
         self._failed_ns = self._failed_ns or time.time_ns()
+        self._times_busy = self._times_busy + 1 if isinstance(error, Busy) else PATIENCE
+        if self._times_busy < PATIENCE:  # on a busy machine another process may just have been slow
+            log.info("a version was not recorded: %s", error)
+            return
         self._retry_at = time.monotonic() + RETRY_S
         log.warning("versions are not kept: %s; saves go on, next attempt in %d s", error, RETRY_S)
 

@@ -454,7 +454,9 @@ def test_a_locked_history_does_not_stop_a_save(store: Store, monkeypatch: pytest
     other = HistoryDatabase(history.database.path)
     with other.write():
         append(store, "s1", "one")
+        assert not history.state().is_working
         append(store, "s1", "two")
+        append(store, "s1", "more")
         state = history.state()
         assert not state.is_working
         assert "locked" in state.problem
@@ -468,6 +470,18 @@ def test_a_locked_history_does_not_stop_a_save(store: Store, monkeypatch: pytest
     assert kinds(store, "sessions/s1") == ["saved", "found", "appended"]
     assert history.state().is_working
     assert_newest_is_on_disk(store, "sessions/s1")
+
+
+def test_a_history_that_is_locked_for_a_moment_is_tried_again_at_once(store: Store) -> None:
+    """Another process may just have been slow; the gap is one found version."""
+    store.save(make_session("s1"))
+    other = HistoryDatabase(history_of(store).database.path)
+    with other.write():
+        append(store, "s1", "one")
+    other.close()
+    append(store, "s1", "two")
+    assert kinds(store, "sessions/s1") == ["saved", "found", "appended"]
+    assert history_of(store).state().is_working
 
 
 @pytest.mark.warns
