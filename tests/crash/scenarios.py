@@ -105,6 +105,18 @@ def _save(store: Store) -> None:
     store.save(session)
 
 
+def _revert(store: Store) -> None:
+    version = store.history.find("root/grandchild", 1)
+    assert version is not None
+    store.history.revert(version)
+
+
+def _is_reverted(store: Store) -> bool:
+    session = store.load("grandchild")
+    assert session is not None
+    return not session.messages
+
+
 def _save_and_export(store: Store) -> None:
     store.update("pinned", _retitle)
     store.maintenance.export_sessions_json()
@@ -314,6 +326,7 @@ SCENARIOS = [
         lambda s: s.load("new") is not None,
     ),
     Scenario("save", _save, _is_saved),
+    Scenario("revert", _revert, _is_reverted),
     Scenario("save_runtime", _save_runtime, lambda s: _status(s) == "completed"),
     Scenario("update", lambda s: s.update("root", _retitle), lambda s: _title(s, "root") == "new title"),
     Scenario("append", lambda s: s.append("root", [Message.user("more")]), lambda s: _message_count(s) == 4),

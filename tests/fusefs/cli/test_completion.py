@@ -55,6 +55,13 @@ def test_commands_options_and_sessions_are_completed(home: Path) -> None:
     assert bash(home.parent / "nowhere", "grovefs", "rm", "--home", str(home), "other", "fi") == ["fix-login"]
 
 
+def test_commands_that_take_a_version_complete_sessions(home: Path) -> None:
+    """Before the @."""
+    for command in ("log", "diff", "revert", "show"):
+        assert bash(home, "grovefs", command, "fi") == ["fix-login"], command
+    assert bash(home, "grovefs", "undo", "--since", "1h", "fi") == ["fix-login"]
+
+
 def test_sessions_are_completed_by_id(home: Path) -> None:
     assert set(candidates(home, "")) == {"fix-login", "look", "other"}
     assert candidates(home, "fix") == ["fix-login"]
