@@ -58,6 +58,13 @@ if TYPE_CHECKING:
     from store.public import __all__ as __all__
 
 
+def __dir__() -> list[str]:
+    """The public names, for `dir(store)`, completion and pydoc."""
+    from importlib import import_module
+
+    return sorted({*globals(), *import_module("store.public").__all__})
+
+
 def __getattr__(name: str) -> object:
     """Import `store.public` on first use of one of its names: `grovefs grep` must not wait for pydantic."""
     if name != "__all__" and not name[:1].isupper():  # a submodule: let the import system find it

@@ -9,6 +9,7 @@ from store.errors import (
     Ambiguous,
     BambooAtWork,
     Busy,
+    Closed,
     Conflict,
     Corrupt,
     Generated,
@@ -38,6 +39,7 @@ from store.model.tasks import TaskItem, TaskList
 from store.model.timestamp import Timestamp
 from store.search.results import EmptyQuery, Hit
 from store.search.summaries import SessionSummary
+from store.sessions.append import AppendedMessage
 from store.sessions.artifacts import ArtifactSet, ToolArtifact, TraceEvent, VerificationCheck, VerificationReport
 from store.sessions.attachments import Attachment
 from store.sessions.cleanup import CleanupResult, Plan
@@ -58,6 +60,7 @@ __all__ = [
     "AgentRuntimeState",
     "AlreadyExists",
     "Ambiguous",
+    "AppendedMessage",
     "ArtifactSet",
     "Attachment",
     "Author",
@@ -69,6 +72,7 @@ __all__ = [
     "ChildEntry",
     "ChildFields",
     "CleanupResult",
+    "Closed",
     "Conflict",
     "Corrupt",
     "Cursor",

@@ -30,9 +30,11 @@ from store.layout import Location
 from store.model.index_entry import IndexEntry
 from store.model.message import Message
 from store.model.session import Session
+from store.search.near_spellings import near_spellings
 from store.search.query import Query, parse_query
 from store.search.resolve import NameResolver
 from store.search.results import Hit, find
+from store.sessions.append import AppendedMessage
 from store.sessions.attachments import Attachment
 from store.sessions.fork import ForkOperation
 from store.sessions.refresh import RefreshOperation
@@ -204,12 +206,19 @@ class Store:
             self.save(session, shorten=shorten)
             return session
 
-    def append(self, target: Session | str, messages: Iterable[Message | dict[str, Any]]) -> None:
+    def append(self, target: Session | str, messages: Iterable[Message | dict[str, Any]]) -> list[AppendedMessage]:
         """Add messages to the end of a session. Never conflicts, and costs no rewrite of the messages before.
 
-        A Session object is up to date afterwards, and has what others stored meanwhile.
+        A Session object is up to date afterwards, and has what others stored meanwhile. Returns the index and id of
+        each new message.
         """
-        self._home.services.appender.append(target, messages)
+        return self._home.services.appender.append(target, messages)
+
+    def new_child(
+        self, parent: Session | str, child_id: str | None = None, *, model: str = "", title: str = ""
+    ) -> Session:
+        """Create and save a child of a session. Without an id it gets a UUID, without a model that of its parent."""
+        return self._home.services.saver.new_child(parent, child_id, model=model, title=title)
 
     def get_or_create(self, session_id: str | None = None, **fields: Any) -> Session:
         """Load a session, or create and save a new one. Fields of a new one: user_id, model, title."""
@@ -341,6 +350,11 @@ class Store:
         """
         parsed = query if isinstance(query, Query) else parse_query(query)
         return find(self._core, parsed, limit, by_session=by_session, snippets=snippets)
+
+    def near_spellings(self, query: str | Query) -> list[str]:
+        """Words of the home that are spelled like those of a query without a match; at most three."""
+        parsed = query if isinstance(query, Query) else parse_query(query)
+        return near_spellings(self._core.db.path, parsed.words)
 
     @property
     def feed(self) -> ChangeFeed:

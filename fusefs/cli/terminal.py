@@ -6,7 +6,11 @@ piped as it is stored (`show`, `tail`, `state show`, `export -`) does not.
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import shutil
+import subprocess
 import sys
 
 # C0 and C1 controls (escape sequences begin with one), bidirectional embeddings, overrides and isolates, which make
@@ -25,6 +29,19 @@ def clean(text: str) -> str:
 def clean_cell(text: str) -> str:
     """The same for one cell of a table, which is one line."""
     return clean(_LINE_BREAKS.sub(" ", text))
+
+
+def page(text: str) -> None:
+    """Show text that is already clean through $PAGER, or less, if a person is at the terminal; else print it."""
+    pager = shlex.split(os.environ.get("PAGER") or "less")
+    is_interactive = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    if is_interactive and pager and shutil.which(pager[0]):
+        # F: do not page what fits on the screen; R: show colours; X: leave the text on the screen
+        environment = {"LESS": "FRX", **os.environ}
+        subprocess.run(pager, input=text.encode(errors="replace"), env=environment, check=False)
+    else:
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 def echo(text: str, *, err: bool = False) -> None:

@@ -47,6 +47,30 @@ def iter_mounted(mountinfo: bytes | None = None) -> Iterator[Mounted]:
         yield Mounted(mountpoint, int(fields[2].partition(b":")[2]), b"ro" in fields[5].split(b","))
 
 
+def find_mountpoint(path: Path) -> Path | None:
+    """The mountpoint that a path names, also relative or through symbolic links; None if it names none.
+
+    The mountpoint itself is never asked: its daemon may hang.
+    """
+    known = {mounted.mountpoint for mounted in iter_mounted()}
+    absolute = Path(os.path.abspath(path))
+    parent = Path(os.path.realpath(absolute.parent))
+    for candidate in (absolute, parent / absolute.name, _followed(parent / absolute.name, known)):
+        if candidate in known:
+            return candidate
+    return None
+
+
+def _followed(path: Path, known: set[Path]) -> Path:
+    """The target of symbolic links, followed until it is a known mountpoint."""
+    for _ in range(40):  # as the kernel does
+        if path in known or not path.is_symlink():
+            return path
+        target = path.parent / os.readlink(path)
+        path = Path(os.path.realpath(target.parent)) / os.path.basename(os.path.normpath(target))
+    return path
+
+
 def find_number(mountpoint: Path) -> int | None:
     found = [mounted.number for mounted in iter_mounted() if mounted.mountpoint == mountpoint]
     return found[-1] if found else None  # the last one is on top

@@ -17,7 +17,7 @@ from tempfile import TemporaryFile
 import pyfuse3
 import trio
 
-from fusefs.daemon import fuse_connection
+from fusefs.daemon import fuse_connection, mount_users
 from fusefs.daemon.profile import profiled
 from fusefs.daemon.watchdog import Watchdog
 from fusefs.requests import request_loop
@@ -141,8 +141,15 @@ def unmount(mountpoint: Path, *, lazily: bool = False) -> None:
     flags = "-uz" if lazily else "-u"
     _check_fusermount()
     result = subprocess.run(["fusermount3", flags, str(mountpoint)], capture_output=True, text=True)
-    if result.returncode:
-        raise MountError(result.stderr.strip() or f"{mountpoint} could not be unmounted")
+    if not result.returncode:
+        return
+    users = mount_users.find_users(mountpoint)
+    if users:
+        raise MountError(
+            f"{mountpoint} is in use by {', '.join(map(str, users))}. End these programs or leave the directory, "
+            "or pass --lazy to unmount now: they get errors from then on"
+        )
+    raise MountError(result.stderr.strip() or f"{mountpoint} could not be unmounted")
 
 
 def serve(options: MountOptions, ready: Callable[[], None]) -> None:

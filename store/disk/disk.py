@@ -23,7 +23,7 @@ from store.disk.file import DirEntry, File, NewFile, Stamp, Temp, storable_mode
 from store.disk.file_io import iter_chunks, read_all, write_all
 from store.disk.group_sync import GroupSync
 from store.disk.syscalls import TO_READ, birth_ns, exchange, open_beneath
-from store.errors import Corrupt, InvalidName, Problem
+from store.errors import Closed, Corrupt, InvalidName, Problem
 
 Durability = Literal["full", "normal"]
 
@@ -54,7 +54,7 @@ class Disk:
         self.home = home
         self.durability = durability
         self.step = step
-        self._fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._open_fd: int | None = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.dir_mode = DIR_MODE
         with suppress(FileNotFoundError):  # a new home: sessions/ does not exist yet
             self.dir_mode = stat.S_IMODE(os.stat(layout.SESSIONS, dir_fd=self._fd).st_mode)
@@ -62,7 +62,16 @@ class Disk:
         self.log_syncs = GroupSync(lambda fd: self.fsync(fd, "sync-log"))
 
     def close(self) -> None:
-        os.close(self._fd)
+        fd, self._open_fd = self._open_fd, None
+        if fd is not None:
+            os.close(fd)
+
+    @property
+    def _fd(self) -> int:
+        """The open home. A closed descriptor must not be used: its number may belong to another file."""
+        if self._open_fd is None:
+            raise Closed(f"the store of {self.home} is closed")
+        return self._open_fd
 
     # -- reading -----------------------------------------------------------------------------------
 

@@ -42,6 +42,17 @@ def message_text(message: dict[str, Any]) -> str:
     return "\n".join(part for part in parts if part)
 
 
+def tool_names(message: dict[str, Any]) -> str | None:
+    """The tools that a message calls, or whose result it is, between spaces; None without one."""
+    calls = message.get("tool_calls") or ()
+    names = [(call.get("function") or {}).get("name", "") for call in calls]
+    notes = message.get("metadata")
+    if isinstance(notes, dict) and isinstance(notes.get("tool_name"), str):
+        names.append(notes["tool_name"])
+    found = dict.fromkeys("_".join(name.split()) for name in names if name.strip())
+    return f" {' '.join(found)} " if found else None
+
+
 def _argument_text(arguments: str) -> str:
     """Text of tool arguments, which are JSON in a string: the words of `"a\\nls"` are a and ls, not nls."""
     if "\\" not in arguments:

@@ -115,7 +115,7 @@ class ChangeFeed:
             if found.items or found.resync:
                 return found
             # A commit by another connection changes data_version; reading it costs microseconds.
-            while reader.pragma("data_version") == version:
+            while self._db.reader.pragma("data_version") == version:
                 if time.monotonic() >= deadline:
                     return found
                 time.sleep(POLL_S)

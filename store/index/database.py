@@ -21,7 +21,7 @@ from typing import Any
 import apsw
 
 from store.documents import search_text
-from store.errors import Busy, StoreError
+from store.errors import Busy, Closed, StoreError
 from store.index import schema
 
 log = logging.getLogger("grovefs.store")
@@ -104,6 +104,7 @@ class Database:
         require_regular_file(path)
         self._writing = threading.RLock()
         self._is_writing = False
+        self._is_closed = False
         self._after_commit: list[Callable[[], None]] = []
         self._local = threading.local()
         self._readers: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()  # a reader is closed when its thread ends
@@ -167,9 +168,14 @@ class Database:
 
     def close(self) -> None:
         with self._writing:
+            self._is_closed = True
             for connection in [*self._readers, self._writer]:
                 connection.close()
             self._readers.clear()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed(f"the store of {self.path.parent.parent} is closed")
 
     @contextmanager
     def write(self, *, durable: bool = False) -> Iterator[apsw.Connection]:
@@ -178,6 +184,7 @@ class Database:
         Nested calls join the outer transaction.
         """
         with self._writing:
+            self._check_open()
             if self._is_writing:
                 yield self._writer
                 return
@@ -226,6 +233,7 @@ class Database:
     @property
     def reader(self) -> apsw.Connection:
         """This thread's connection for queries. It does not see an open `write` transaction."""
+        self._check_open()
         connection: apsw.Connection | None = getattr(self._local, "reader", None)
         if connection is None:
             connection = self._local.reader = self._connect()

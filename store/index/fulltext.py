@@ -22,7 +22,7 @@ from store.index.schema import SHIFT
 from store.model.timestamp import clip_ns, ns_of
 
 LAST_ROW = (1 << SHIFT) - 1  # of a session, counted from its first
-Columns = tuple[str, str | None, int | None, int]  # role, message id, created_ns, digest
+Columns = tuple[str, str | None, int | None, str | None, int]  # role, message id, created_ns, tools, digest
 
 # -- sessions --------------------------------------------------------------------------------------
 
@@ -105,10 +105,11 @@ class SearchRow:
     def columns(self) -> Columns:
         """The columns of `texts` without row and number."""
         if self.source is None:
-            return "", None, None, self.digest
+            return "", None, None, None, self.digest
         created_at = self.source.get("created_at")
         created_ns = clip_ns(ns_of(created_at)) if isinstance(created_at, str) else None
-        return self.source["role"], self.source.get("id"), created_ns, self.digest
+        tools = search_text.tool_names(self.source)
+        return self.source["role"], self.source.get("id"), created_ns, tools, self.digest
 
     def indexed(self) -> str:
         return search_text.prepare_text(
@@ -190,7 +191,7 @@ def _execute_many(db: apsw.Connection, statement: str, values: list[tuple[Any, .
 # The maximum of both tables: the number of an orphaned full-text row must not be reused. Both use
 # an index.
 _HIGHEST = "SELECT max(number) FROM texts UNION ALL SELECT max(id) FROM search_docsize"
-_INSERT = "INSERT INTO texts (row, number, role, message_id, created_ns, digest) VALUES (?, ?, ?, ?, ?, ?)"
+_INSERT = "INSERT INTO texts (row, number, role, message_id, created_ns, tools, digest) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 def _session_text(title: str, summary: str) -> SearchRow:
@@ -221,7 +222,7 @@ def texts_of(title: str, summary: str, messages: Sequence[dict[str, Any]]) -> li
 def rows_match(db: apsw.Connection, key: int, wanted: Sequence[SearchRow]) -> bool:
     """Whether a session has exactly the wanted rows, each with a full-text row."""
     between = (key << SHIFT, last_row(key))
-    rows = "SELECT row, role, message_id, created_ns, digest FROM texts WHERE row BETWEEN ? AND ? ORDER BY row"
+    rows = "SELECT row, role, message_id, created_ns, tools, digest FROM texts WHERE row BETWEEN ? AND ? ORDER BY row"
     present = db.execute(rows, between).fetchall()
     if present != [(row, *text.columns()) for row, text in enumerate(wanted, key << SHIFT)]:
         return False

@@ -10,7 +10,7 @@ import apsw
 
 from store.documents.transcript import RENDERER_VERSION
 
-VERSION = 2
+VERSION = 3
 APPLICATION_ID = 0x47524F56  # "GROV"
 # Rows of texts, pieces and search are numbered session key << SHIFT plus message index: 16 million
 # messages a session.
@@ -86,6 +86,7 @@ CREATE TABLE texts (                 -- one row per row of the full-text table `
     role TEXT NOT NULL,              -- '' if not a message
     message_id TEXT,
     created_ns INTEGER,
+    tools TEXT,                      -- names of the tools that the message calls or answers, between spaces
     digest INTEGER NOT NULL          -- of the message's JSON; if equal, the row is up to date
 ) STRICT;
 CREATE UNIQUE INDEX texts_number ON texts (number);

@@ -55,7 +55,8 @@ def _filter_hints(name: str, value: str) -> Iterator[str]:
         yield f"pinned: expected yes or no, got {_quoted(value)}; read as no"
     elif name in ("before", "after") and find_time(value) is None:
         effect = "nothing" if name == "before" else "everything"
-        yield f"{name}: expected a date such as 2026-11-16 or 2026-11, got {_quoted(value)}; {effect} matches"
+        dates = "a date such as 2026-11-16, 2026-11, yesterday or 7d"
+        yield f"{name}: expected {dates}, got {_quoted(value)}; {effect} matches"
 
 
 def _word_hints(word: str) -> Iterator[str]:

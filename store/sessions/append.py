@@ -37,13 +37,21 @@ log = logging.getLogger("grovefs.store")
 
 
 @dataclass(frozen=True)
+class AppendedMessage:
+    """Where a message was appended: its index in the conversation, and its id."""
+
+    index: int
+    id: str
+
+
+@dataclass(frozen=True)
 class AppendOperation:
     core: Core
     commits: Commits
     saver: SaveOperations
 
-    def append(self, target: Session | str, messages: Iterable[Message | dict[str, Any]]) -> None:
-        """Add messages at the end.
+    def append(self, target: Session | str, messages: Iterable[Message | dict[str, Any]]) -> list[AppendedMessage]:
+        """Add messages at the end, and return their indexes and ids.
 
         Never conflicts. A Session is up to date afterwards: it has what others stored, too.
         """
@@ -53,7 +61,7 @@ class AppendOperation:
         location = locate(self.core, target)
         added = [_checked_message(message) for message in messages]
         if not added:
-            return
+            return []
         with self.core.locked(location):
             was_current = isinstance(target, Session) and self._is_current(target, location)
             appended_at = self._append_fast(location, added) or self._append_by_rewrite(location, added)
@@ -61,6 +69,9 @@ class AppendOperation:
                 self._extend(target, location, added, appended_at)
             elif isinstance(target, Session) and target._origin is not None:
                 self._catch_up(target)
+            row = self.core.index.find(location)
+        first = row.entry.message_count - len(added) if row is not None else 0
+        return [AppendedMessage(first + place, str(message["id"])) for place, message in enumerate(added)]
 
     def _catch_up(self, session: Session) -> None:
         """Show the caller's Session what others did.

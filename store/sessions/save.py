@@ -23,7 +23,7 @@ from store.disk.file import NewFile
 from store.documents import json_text, secrets, sidecar
 from store.documents.document import Document
 from store.documents.json_splice import same
-from store.errors import Conflict, InvalidName
+from store.errors import Conflict, InvalidName, NotFound
 from store.index.catalog import CatalogRow
 from store.index.change_feed import What
 from store.layout import Location
@@ -35,6 +35,7 @@ from store.sessions.session_checks import (
     checked_document,
     conflict_error,
     dump,
+    locate,
     location_of,
     next_updated_at,
     rendered,
@@ -279,6 +280,17 @@ class SaveOperations:
             session.title = session.title if title is None else title
             self.save(session)
             return session
+
+    def new_child(self, parent: Session | str, child_id: str | None, *, model: str, title: str) -> Session:
+        """Create and save a child of an existing session."""
+        self.core.check_writable()
+        loaded = self.core.load(locate(self.core, parent))
+        if loaded is None:
+            raise NotFound(f"there is no session {parent if isinstance(parent, str) else parent.id!r}")
+        above = loaded.session
+        child = Session.new_child_of(child_id or str(uuid.uuid4()), above, model or above.model, title)
+        self.save(child)
+        return child
 
     def _location_for(self, session_id: str | None) -> Location:
         if session_id is None:

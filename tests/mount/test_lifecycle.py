@@ -467,3 +467,34 @@ def test_full_disk_is_enospc_and_loses_nothing(
     finally:
         assert grovefs("umount", mount.path).returncode == 0
         wait_until(lambda: not daemons_of(mount.path))
+
+
+def test_d1_umount_takes_relative_paths_and_links(mounted: Mount) -> None:
+    """As `grovefs mount` does; a path that names no mount is still an error."""
+    link = mounted.path.with_name("link")
+    link.symlink_to(mounted.path.name)
+    beside = mounted.path.with_name("other")
+    beside.mkdir()
+    assert grovefs("umount", "../other", cwd=beside).returncode == 1
+    done = grovefs("umount", f"../{mounted.path.name}", cwd=beside)
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: not daemons_of(mounted.path))
+    assert grovefs("mount", "--home", mounted.home, "--log-file", mounted.log, mounted.path).returncode == 0
+    done = grovefs("umount", link)
+    assert done.returncode == 0, done.stderr
+
+
+def test_d1_a_busy_umount_names_the_holder_and_offers_lazy(mounted: Mount) -> None:
+    holder = subprocess.Popen(["sleep", "600"], cwd=mounted.sessions)
+    try:
+        done = grovefs("umount", mounted.path)
+        assert done.returncode == 1
+        assert f"sleep (pid {holder.pid}:" in done.stderr
+        assert "--lazy" in done.stderr
+        assert os.path.ismount(mounted.path)
+        done = grovefs("umount", "--lazy", mounted.path)
+        assert done.returncode == 0, done.stderr
+        assert not os.path.ismount(mounted.path)
+    finally:
+        holder.kill()
+        holder.wait()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pydoc
 import stat
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ import pytest
 
 from store import (
     AlreadyExists,
+    Closed,
     Conflict,
     InvalidContent,
     InvalidName,
+    Location,
     Message,
     NotFound,
     PendingQuestion,
@@ -714,3 +718,58 @@ def test_d5_times_in_filters_may_be_strings(store: Store, since: str) -> None:
     assert store.summaries.page(updated_before=since) == []
     with pytest.raises(ValueError, match="RFC 3339"):
         store.entries(updated_since="yesterday")
+
+
+def test_d6_a_closed_store_says_so(home: Path) -> None:
+    """Also through groups and the feed taken before: never EBADF or an error of SQLite."""
+    store = Store.open(home, background=False)
+    store.save(make_session("s1"))
+    feed, cursor = store.feed, store.feed.since().cursor
+    store.close()
+    calls: list[Callable[[], object]] = [
+        lambda: store.append("s1", [Message.user("x")]),
+        lambda: feed.wait(cursor, 0.1),
+        lambda: store.summaries.page(),
+        lambda: store.mail.at("s1").pending(),
+        lambda: store.trajectory.read("s1"),
+        lambda: store.projects.all_keys(),
+        lambda: store.names.stat("sessions"),
+    ]
+    for call in calls:
+        with pytest.raises(Closed, match="is closed"):
+            call()
+
+
+def test_d7_the_packages_ship_type_annotations() -> None:
+    """A type checker reads them only with py.typed."""
+    folder = Path(import_module("store").__path__[0])
+    assert (folder / "py.typed").exists()
+    assert (folder.parent / "fusefs/py.typed").exists()
+
+
+def test_d15_append_returns_index_and_id(store: Store) -> None:
+    store.save(make_session("s1", messages=2))
+    (one, two) = store.append("s1", [Message.user("a"), {"role": "user", "content": "b", "id": "mine"}])
+    assert (one.index, two.index, two.id) == (2, 3, "mine")
+    loaded = store.load("s1")
+    assert loaded is not None
+    assert [message.id for message in loaded.messages[2:]] == [one.id, two.id]
+    assert store.append("s1", []) == []
+
+
+def test_d15_a_child_is_made_in_one_call(store: Store) -> None:
+    store.save(make_session("s1", model="m1"))
+    child = store.new_child("s1", title="worker")
+    grandchild = store.new_child(child, "g1", model="m2")
+    assert (child.kind, child.parent_session_id, child.model, child.spawn_depth) == ("child", "s1", "m1", 1)
+    assert store.location("g1") == Location("s1", "g1")
+    assert (grandchild.parent_session_id, grandchild.model, grandchild.spawn_depth) == (child.id, "m2", 2)
+    with pytest.raises(NotFound):
+        store.new_child("nobody")
+
+
+def test_d15_dir_and_pydoc_show_the_classes() -> None:
+    package = import_module("store")
+    assert {"Store", "Session", "Message"} <= set(dir(package))
+    shown = pydoc.plain(pydoc.render_doc(package))
+    assert "class Store(" in shown

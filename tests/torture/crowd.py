@@ -433,7 +433,8 @@ def many_on_one(grove: MountedHome, writers: int) -> None:
         word = f"w{number}"
         if number % 4 == 3:
             with Store.open(grove.home, background=False) as store:
-                return store.append(name, [Message.user(word)])
+                store.append(name, [Message.user(word)])
+                return
         directory = grove.mounts[number % 2].path / SESSIONS / name
         wait_until((directory / SESSION).exists, PATIENCE_S)
         for _ in range(2000):

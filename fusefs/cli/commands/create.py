@@ -58,7 +58,7 @@ def new(
             location = _place(session)
             _check_free(store, location)
             store.save(session)
-    print_json({"session": str(location)}) if as_json else echo(str(location))
+    print_json({"id": str(location)}) if as_json else echo(str(location))
 
 
 def _open_or_create(home: Path) -> Store:
@@ -122,7 +122,7 @@ def append(
         entry = store.entry(location)
     count = entry.message_count if entry else 0
     if as_json:
-        print_json({"session": location, "appended": len(added), "messages": count})
+        print_json({"id": location, "appended": len(added), "messages": count})
     else:
         echo(f"{location}#{count - 1}")
 

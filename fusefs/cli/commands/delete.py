@@ -54,8 +54,8 @@ def remove(
             echo(f"grovefs: {result['refused']}", err=True)
         elif not as_json:
             with_others = f" and {plural(result['count'] - 1, 'descendant')}" if result["count"] > 1 else ""
-            back = f"`grovefs undelete {result['session']}` restores it within seven days"
-            echo(f"deleted {result['session']}{with_others}; {back}")
+            back = f"`grovefs undelete {result['id']}` restores it within seven days"
+            echo(f"deleted {result['id']}{with_others}; {back}")
     if any(result["refused"] is not None for result in results):
         raise typer.Exit(1)
 
@@ -69,7 +69,7 @@ def _delete(store: Store, location: Location, *, force: bool) -> dict[str, Any]:
         refused = f"{error}; use `grovefs unpin` or `grovefs rm --force {location}`"
     trash = next((d.name for d in store.trash.deleted() if d.session_id == str(location)), None) if is_deleted else None
     count = max(1, before - len(store.entries(root=location.root, limit=-1))) if is_deleted else 0
-    return {"session": str(location), "deleted": is_deleted, "count": count, "trash": trash, "refused": refused}
+    return {"id": str(location), "deleted": is_deleted, "count": count, "trash": trash, "refused": refused}
 
 
 @app.command()

@@ -48,7 +48,7 @@ def print_diff(
         name = store.history.name_of(new.path)
     if as_json:
         ends = {"old": version_as_dict(old) if old else None, "new": version_as_dict(new)}
-        print_json({"session": name, **ends, **found.as_json()})
+        print_json({"id": name, **ends, **found.as_json()})
     elif raw:
         old_name = f"{name}@{old.number}" if old else "/dev/null"
         _print_raw(found.raw(old_name, f"{name}@{new.number}"))

@@ -68,7 +68,7 @@ def edit(
     saved = draft.edit()
     place = str(location)
     if as_json:
-        print_json({"session": place, "document": name, "saved": saved})
+        print_json({"id": place, "document": name, "saved": saved})
     else:
         echo(f"{place}: saved" if saved else f"{place}: unchanged")
 

@@ -248,7 +248,7 @@ class _Tally:
         elif item.reason:
             self.noted.append(item)
         if item.state != "unchanged":
-            self.sessions.append({"location": str(item.location), "state": item.state, "path": item.path})
+            self.sessions.append({"id": str(item.location), "state": item.state, "path": item.path})
 
     def print(self, *, as_json: bool, dry_run: bool) -> None:
         if as_json:

@@ -10,8 +10,9 @@ import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
 from fusefs.cli.terminal import echo
-from store import SessionSummary, Store, Timestamp
-from store.search.filters import STATUSES
+from store import IndexEntry, Location, SessionSummary, Store, Timestamp
+from store.index.catalog import Order
+from store.search.filters import STATUSES, find_time
 
 RUNNING_NS = 3600 * 10**9  # a session without a change for longer is not at work
 
@@ -30,6 +31,14 @@ def list_sessions(
     waiting: Annotated[bool, typer.Option("--waiting", help="Only sessions that wait for an answer of yours.")] = False,
     title: Annotated[str | None, typer.Option(help="Only sessions with this text in the title.")] = None,
     user: Annotated[str | None, typer.Option(help="Only sessions of this user.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only sessions of this model.")] = None,
+    project: Annotated[str | None, typer.Option(help="Only sessions of this project.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="DATE", help="Only sessions updated since: 2026-11-16, yesterday, 7d, 12h.")
+    ] = None,
+    sort: Annotated[Order, typer.Option(help="Order: newest, last created, by title, or most messages first.")] = (
+        "updated"
+    ),
     as_json: Json = False,
 ) -> None:
     """List sessions, newest first. Untitled sessions show the first words of the user instead.
@@ -39,6 +48,8 @@ def list_sessions(
     if running and status is not None:
         raise typer.BadParameter("--running and --status cannot be combined")
     where: dict[str, Any] = {"pinned": True if pinned else None, "status": status, "title": title, "user": user}
+    where |= {"model": model, "project": project, "updated_since": _moment(since)}
+    order: dict[str, Any] = {"order": sort, "descending": sort != "title"}
     if running:  # an agent that was killed leaves its last status behind
         where |= {"status": "running", "updated_since": Timestamp.from_ns(time.time_ns() - RUNNING_NS)}
     if waiting:
@@ -46,12 +57,24 @@ def list_sessions(
     with open_store(home) as store:
         _check_status(store, status)
         if as_json:
-            print_json([entry.model_dump() for entry in store.entries(limit=limit, **where)])
+            entries = store.entries(limit=limit, **order, **where)
+            print_json([{**entry.model_dump(), "id": str(_location(entry))} for entry in entries])
             return
-        summaries = store.summaries.page(limit=limit, **where)
+        summaries = store.summaries.page(limit=limit, **order, **where)
     _print_table(summaries)
     if len(summaries) == limit and sys.stdout.isatty():
-        echo(f"Only the newest {limit} are shown; pass --limit N for more.", err=True)
+        echo(f"Only the first {limit} are shown; pass --limit N for more.", err=True)
+
+
+def _moment(since: str | None) -> Timestamp | None:
+    at_ns = find_time(since) if since is not None else None
+    if since is not None and at_ns is None:
+        raise typer.BadParameter(f"expected a date such as 2026-11-16, yesterday or 7d, got {since!r}")
+    return Timestamp.clamped(at_ns) if at_ns is not None else None
+
+
+def _location(entry: IndexEntry) -> Location:
+    return Location(entry.root_session_id, entry.id if entry.kind == "child" else None)
 
 
 def _check_status(store: Store, status: str | None) -> None:

@@ -112,7 +112,7 @@ def acknowledge(
         if not _box(store, session).ack(message):
             raise NotFound(f"no message {message!r} is waiting to be acknowledged in the mailbox of {session}")
     if as_json:
-        print_json({"session": session, "acknowledged": message})
+        print_json({"id": session, "acknowledged": message})
 
 
 def _print(found: list[Delivered], *, as_json: bool) -> None:

@@ -34,7 +34,7 @@ def mv(
             _set_title(store, str(place), title)
         if project is not None:
             store.move_to_project(str(place), project or None)
-    print_json({"session": str(place)}) if as_json else echo(str(place))
+    print_json({"id": str(place)}) if as_json else echo(str(place))
 
 
 @app.command()
@@ -124,6 +124,6 @@ def clear(
         if not store.clear(place):
             raise NotFound(f"session {place} was deleted")
     if as_json:
-        print_json({"session": place, "cleared": True})
+        print_json({"id": place, "cleared": True})
     else:
         echo(f"{place} is cleared; `grovefs undelete {place}` restores it within seven days")

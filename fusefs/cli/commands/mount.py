@@ -237,21 +237,28 @@ def umount(
     mountpoint: Annotated[  # the parser must not stat the mountpoint: the daemon may hang
         Path, typer.Argument(metavar="DIR", help="Mountpoint.", autocompletion=files, parser=Path)
     ],
+    lazy: Annotated[
+        bool,
+        typer.Option("--lazy", "-z", help="Unmount although programs use it: they get errors from then on."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Unmount, also a dead mount. `grovefs status` lists mounts.
+
+    If programs use the mount, they are named and nothing is unmounted, unless --lazy is given.
 
     Example: grovefs umount ~/grove
     """
     from fusefs.daemon.mount import is_dead, unmount, unmount_dead
 
-    place = mountpoint.expanduser().absolute()
-    if fuse_connection.find_number(place) is None:
-        raise NotFound(f"no GroveFS mount at {place}; `grovefs status` lists mounts")
+    place = fuse_connection.find_mountpoint(mountpoint.expanduser())
+    if place is None:
+        shown = os.path.abspath(mountpoint.expanduser())
+        raise NotFound(f"no GroveFS mount at {shown}; `grovefs status` lists mounts")
     if is_dead(place):
         unmount_dead(place)
     else:
-        unmount(place)
+        unmount(place, lazily=lazy)
     if as_json:
         print_json({"mountpoint": str(place)})
 

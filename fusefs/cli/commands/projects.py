@@ -55,10 +55,10 @@ def _sessions(store: Store, key: str) -> list[dict[str, object]]:
     roots = {entry.session_id: entry for entry in store.projects.roots(key)}
     for parent in dict.fromkeys(member.parent for member in store.projects.members(key)):
         root = roots.get(parent)
-        rows.append({"session": parent, "type": "", "status": "", "title": root.title if root else ""})
+        rows.append({"id": parent, "type": "", "status": "", "title": root.title if root else ""})
         for entry in store.projects.children(key, parent):
             fields = {"type": entry.subagent_type, "status": entry.status, "title": entry.title}
-            rows.append({"session": f"{parent}/{entry.child_id}", **fields})
+            rows.append({"id": f"{parent}/{entry.child_id}", **fields})
     return rows
 
 

@@ -128,7 +128,7 @@ def _as_dict(plan: PrunePlan, deleted: list[str] | None) -> dict[str, Any]:
     def shown(trees: tuple[Any, ...]) -> list[dict[str, Any]]:
         return [
             {
-                "root": str(tree.root),
+                "id": str(tree.root),
                 "title": tree.title,
                 "updated_at": tree.updated_at,
                 "sessions": list(map(str, tree.sessions)),

@@ -29,7 +29,7 @@ def revert(session: RequiredVersion, home: Home, as_json: Json = False) -> None:
         newest, name = store.history.get_newest(path), store.history.name_of(found.path)
     if as_json:
         print_json(
-            {"session": name, "reverted_to": found.number, "changed": is_changed, "version": newest.number},
+            {"id": name, "reverted_to": found.number, "changed": is_changed, "version": newest.number},
         )
     elif is_changed:
         echo(f"{name} is as in version {found.number} ({local_text(found.at_ns)}); this is version {newest.number}")

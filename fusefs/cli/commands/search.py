@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +18,7 @@ def search(
     home: Home,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of results.")] = 20,
     sessions: Annotated[bool, typer.Option("--sessions", help="Print one line per session: its best match.")] = False,
+    dates: Annotated[bool, typer.Option("--dates", help="Print when each message was said.")] = False,
     as_json: Json = False,
 ) -> None:
     """Search messages, titles, summaries and state documents, best match first.
@@ -30,12 +30,13 @@ def search(
     needs -- before it: grovefs search -- -deploy. Equal matches are ordered newest first. For a word in more than
     1,000 messages the newest 1,000 are ranked.
 
-    Filters: role:user model:gpt title:plan kind:root pinned:yes status:error project:ID before:2026-02
-    after:2026-01-31. Each can be negated: -role:tool.
+    Filters: role:user model:gpt title:plan kind:root pinned:yes status:error project:ID tool:bash
+    before:2026-02 after:2026-01-31 after:yesterday after:7d (also 30m, 12h, 2w). Dates are those of the messages.
+    Each can be negated: -role:tool.
 
-    Each line has session#message, role, and the text around the match. Exits with 1 if nothing is found. In a mount,
-    search/QUERY/ links to up to 1,000 matching sessions, and results.md in it lists the matches; write a slash as %2F
-    and a percent sign as %25.
+    Each line has session#message, role, and the text around the match. Exits with 1 if nothing is found. In a
+    mount, search/QUERY/ links to up to 1,000 matching sessions, and results.md in it lists the matches; write a slash
+    as %2F and a percent sign as %25.
 
     Example: grovefs search 'condition role:assistant -deploy'
     """
@@ -44,29 +45,40 @@ def search(
         echo(f"grovefs: {hint}", err=True)
     with progress_bar("indexing") as progress, open_store(home, progress) as store:
         hits = store.search(parsed, limit=limit, by_session=sessions)
+        near = store.near_spellings(parsed) if not hits else []
     if as_json:
         print_json([_record(hit) for hit in hits])
     else:
-        headings = ("updated", "session", "title", "match") if sessions else ("where", "role", "match")
-        print_table(headings, [_session_line(hit) if sessions else _line(hit) for hit in hits])
+        headings = (
+            ("updated", "session", "title", "match")
+            if sessions
+            else ("where", *(["said"] if dates else []), "role", "match")
+        )
+        print_table(headings, [_session_line(hit) if sessions else _line(hit, dates=dates) for hit in hits])
     if not hits:
-        if sys.stdout.isatty():  # programs check the exit code
-            echo("nothing found", err=True)
+        advice = f"; did you mean {' or '.join(near)}?" if near else ""
+        echo(f"grovefs: nothing found{advice}", err=True)
         raise typer.Exit(1)
 
 
 def _record(hit: Hit) -> dict[str, Any]:
-    return {**hit._asdict(), "location": str(hit.location) if hit.location is not None else None}
+    """A hit with the names that all JSON uses: `id` of a session (ROOT or ROOT/CHILD), times as RFC 3339."""
+    members = {k: v for k, v in hit._asdict().items() if k not in ("location", "created_ns", "updated_ns")}
+    name = str(hit.location) if hit.location is not None else None
+    created_at = Timestamp.clamped(hit.created_ns) if hit.created_ns is not None else None
+    return {"id": name, **members, "created_at": created_at, "updated_at": Timestamp.clamped(hit.updated_ns)}
 
 
 def _place(hit: Hit) -> str:
     return str(hit.location) if hit.location is not None else hit.path
 
 
-def _line(hit: Hit) -> list[str]:
+def _line(hit: Hit, *, dates: bool) -> list[str]:
     place = _place(hit) if hit.message_index is None else f"{_place(hit)}#{hit.message_index}"
-    return [place, hit.role or {"state": "state"}.get(hit.kind, "title"), hit.snippet]
+    said_ns = hit.created_ns if hit.created_ns is not None else hit.updated_ns
+    said = [Timestamp.clamped(said_ns)[:16].replace("T", " ")] if dates else []
+    return [place, *said, hit.role or {"state": "state"}.get(hit.kind, "title"), hit.snippet]
 
 
 def _session_line(hit: Hit) -> list[str]:
-    return [Timestamp.from_ns(hit.updated_ns)[:19], _place(hit), hit.title, hit.snippet]
+    return [Timestamp.clamped(hit.updated_ns)[:19], _place(hit), hit.title, hit.snippet]

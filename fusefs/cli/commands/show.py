@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
-from fusefs.cli.terminal import clean, echo
+from fusefs.cli.terminal import clean, page
 from fusefs.cli.version_names import VersionedName
 from store import NotFound, SavedVersion, Session, Store, TrajectoryStep, layout
 from store.search.transcripts import pick
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # Terminal styles of transcript lines by prefix.
 _STYLES = {
@@ -63,15 +66,16 @@ def show(
     elif not sys.stdout.isatty():
         sys.stdout.buffer.write(found.encode())
     elif markdown:
-        echo(found.removesuffix("\n"))
+        page(f"{clean(found)}")
     else:
-        print_styled(found)
+        page(rendered_styles(found))
 
 
 def _found(
     store: Store, session: str, message: int | None, *, steps: bool, as_json: bool
 ) -> Session | str | bytes | None:
     """The session or its transcript, now or in a past version; the text of another document. None: printed already."""
+    session, message = _split_index(store, session, message)
     path, version = store.history.resolve(session)
     if version is not None:
         if steps:
@@ -85,6 +89,18 @@ def _found(
     if found is None:
         raise NotFound(f"session {place} was deleted")
     return found
+
+
+def _split_index(store: Store, session: str, message: int | None) -> tuple[str, int | None]:
+    """Session and message of `fix-login#7`, as search prints it. A name with a # of its own comes first."""
+    name, mark, index = session.rpartition("#")
+    if not mark or not index.isdecimal() or message is not None:
+        return session, message
+    try:
+        store.resolve(session)
+    except NotFound:
+        return name, int(index)
+    return session, message
 
 
 def _then(store: Store, version: SavedVersion, message: int | None, *, as_json: bool) -> Session | str | bytes:
@@ -123,10 +139,22 @@ def _step_row(number: int, step: TrajectoryStep) -> tuple[str, ...]:
 
 def print_styled(text: str) -> None:
     """Print Markdown on a terminal in colours, with every line unchanged."""
+    sys.stdout.write(rendered_styles(text))
+
+
+def rendered_styles(text: str) -> str:
+    """Markdown in colours for this terminal."""
     from rich.console import Console
-    from rich.text import Text
 
     console = Console(highlight=False)
+    with console.capture() as capture:
+        _print_lines(console, text)
+    return capture.get()
+
+
+def _print_lines(console: Console, text: str) -> None:
+    from rich.text import Text
+
     for line, style, is_code in styled_lines(text):
         console.print(Text(clean(line), style), soft_wrap=is_code)  # prose is wrapped at words, code is not
 

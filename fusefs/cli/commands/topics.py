@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fusefs.cli import FAMILIES
+from fusefs.cli import FAMILIES, terminal
 from fusefs.cli.app import Json, app, print_json, print_table
 
 PAGES = Path(__file__).parent.parent / "topics"
@@ -64,12 +61,7 @@ def _show(page: str) -> None:
     if not sys.stdout.isatty():
         typer.echo(page, nl=False)
         return
-    text = _formatted(page)
-    pager = os.environ.get("PAGER") or "less"
-    if os.environ.get("TERM") == "dumb" or not shutil.which(shlex.split(pager)[0]):
-        typer.echo(text, nl=False)
-    else:  # F: do not page what fits on the screen; R: show colours; X: leave the text on the screen
-        subprocess.run(shlex.split(pager), input=text, text=True, env={"LESS": "FRX", **os.environ})
+    terminal.page(_formatted(page))
 
 
 def _formatted(page: str) -> str:

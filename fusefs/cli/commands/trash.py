@@ -122,7 +122,7 @@ def _as_dict(deletion: DeletionGroup, home: Path) -> dict[str, object]:
     return {
         "name": last.name,
         "deleted_at": _moment(deletion),
-        "session_id": last.session_id,
+        "id": last.session_id,
         "title": last.title,
         "what": deletion.what,
         "size_bytes": _size_bytes(deletion, home),

@@ -116,12 +116,12 @@ def _print_outcome(store: Store, plan: UndoPlan, result: UndoResult | None, *, a
 
 def _as_dict(store: Store, plan: UndoPlan, result: UndoResult | None) -> dict[str, Any]:
     def refusals(refused: Any) -> list[dict[str, Any]]:
-        return [{"session": store.history.name_of(each.path), "reason": each.reason} for each in refused]
+        return [{"id": store.history.name_of(each.path), "reason": each.reason} for each in refused]
 
     def items(found: Any) -> list[dict[str, Any]]:
         return [
             {
-                "session": store.history.name_of(item.path),
+                "id": store.history.name_of(item.path),
                 "versions": [version.number for version in item.bad],
                 "back_to": item.target.number,
                 "merged": item.is_merge,

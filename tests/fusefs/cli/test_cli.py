@@ -84,7 +84,7 @@ def test_search_prints_hints_about_likely_mistakes(filled: Path) -> None:
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == "grovefs: unknown role 'bogus'; expected one of system, user, assistant, tool\n"
     result = grovefs(filled, "search", "--json", '"trees')
-    assert [hit["location"] for hit in json.loads(result.stdout)] == ["first"]
+    assert [hit["id"] for hit in json.loads(result.stdout)] == ["first"]
     assert result.stderr == "grovefs: unclosed quote before 'trees'; everything after it is read as one phrase\n"
 
 
@@ -202,7 +202,7 @@ def test_missing_session_is_a_one_line_error_with_a_hint(filled: Path) -> None:
 def test_search_prints_place_role_and_match(filled: Path) -> None:
     result = grovefs(filled, "search", "foo-bar")
     assert result.stdout == "first#2\tuser\twhere is [foo-bar]?\n"
-    assert json.loads(grovefs(filled, "search", "漢字", "--json").stdout)[0]["location"] == "second"
+    assert json.loads(grovefs(filled, "search", "漢字", "--json").stdout)[0]["id"] == "second"
     assert grovefs(filled, "search", "nowhere").returncode == 1
     by_session = grovefs(filled, "search", "--sessions", "where", "is").stdout.split("\t")
     assert by_session[1:] == ["first", "About trees", "[where] [is] foo-bar?\n"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -488,15 +489,21 @@ def varied(store: Store) -> Store:
     one.project_id = "p1"
     one.pinned = True
     one.updated_at = Timestamp("2026-06-20T08:15:30Z")
+    for message in one.messages:
+        message.created_at = one.updated_at
     store.save(one)
     two = make_session("two", messages=0, title="Beta", model="claude")
     two.add_message(Message.system("word"))
     two.updated_at = Timestamp("2025-03-01T00:00:00Z")
+    for message in two.messages:
+        message.created_at = two.updated_at
     store.save(two)
     kid = Session.new_child("kid", "two", "claude", "Gamma")
     kid.add_message(Message.user("word"))
     kid.last_run_status = "error"
     kid.updated_at = Timestamp("2200-01-01T00:00:00Z")
+    for message in kid.messages:
+        message.created_at = kid.updated_at
     store.save(kid)
     return store
 
@@ -927,3 +934,46 @@ def test_plain_query_gets_no_hint() -> None:
 def test_hint_is_one_printable_line(query: str) -> None:
     assume("\0" not in query)
     assert all(hint.isprintable() for hint in parse_query(query).hints)
+
+
+def test_d3_dates_are_those_of_the_messages(store: Store) -> None:
+    """Not of the last change of the session; relative dates count back from now."""
+    session = make_session("s1", messages=0)
+    for hours, text in ((24 * 20, "old needle"), (24 * 3, "recent needle"), (1, "new needle")):
+        message = Message.user(text)
+        message.created_at = Timestamp.from_ns(time.time_ns() - hours * 3600 * 10**9)
+        session.messages.append(message)
+    store.save(session)
+    day = Timestamp.from_ns(time.time_ns() - 10 * 86_400 * 10**9)[:10]
+    for query, places in (
+        ("needle after:7d", [1, 2]),
+        ("needle before:7d", [0]),
+        ("needle after:12h", [2]),
+        ("needle after:4w before:2w", [0]),
+        (f"needle after:{day}", [1, 2]),
+        ("needle before:yesterday", [0, 1]),
+    ):
+        assert found(store, query) == places, query
+    assert "yesterday or 7d" in parse_query("after:soon").hints[0]
+
+
+def test_d11_the_tool_filter_finds_calls_and_results(store: Store) -> None:
+    """By the name of the tool, not by words that happen to be equal."""
+    call = Message.assistant(
+        "checking", [ToolCall(id="1", type="function", function=FunctionCall(name="Bash", arguments="{}"))]
+    )
+    result = Message.tool_result("1", "checking")
+    result.metadata = {"tool_name": "bash"}
+    session = make_session("s1", messages=0)
+    session.messages = [Message.user("checking bash"), call, result]
+    store.save(session)
+    assert found(store, "checking tool:bash") == [1, 2]
+    assert found(store, "checking -tool:bash") == [0]
+    assert found(store, "tool:read") == []
+
+
+def test_d11_near_spellings_are_offered(store: Store) -> None:
+    said(store, "the certificate expired", "another certificate")
+    assert store.near_spellings("certifcate") == ["certificate"]
+    assert store.near_spellings("certificate") == []
+    assert store.near_spellings("zzzzzz") == []

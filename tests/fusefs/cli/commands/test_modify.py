@@ -54,7 +54,7 @@ def test_new_creates_a_session_and_its_home(home: Path) -> None:
     assert session is not None
     assert (session.title, session.model, session.user_id) == ("Title", "m", "ada")
     assert [(m.role, m.content) for m in session.messages] == [("system", "Be kind."), ("user", "Hi")]
-    unnamed = json.loads(run(home, "new", "--json").stdout)["session"]
+    unnamed = json.loads(run(home, "new", "--json").stdout)["id"]
     assert load(home, unnamed) is not None
 
 
@@ -98,7 +98,7 @@ def test_append_prints_the_message_number(filled: Path) -> None:
     assert run(filled, "append", "fix the login", "done", "--role", "assistant").stdout == "fix-login#3\n"
     message = {**Message.tool_result("call-1", "output").model_dump(), "unknown": 1}
     done = run(filled, "append", "fix-login", "-", "--messages-json", "--json", text=json.dumps([message]))
-    assert json.loads(done.stdout) == {"session": "fix-login", "appended": 1, "messages": 5}
+    assert json.loads(done.stdout) == {"id": "fix-login", "appended": 1, "messages": 5}
     session = load(filled, "fix-login")
     assert session is not None
     assert [m.content for m in session.messages[2:]] == ["from a pipe", "done", "output"]
@@ -211,7 +211,7 @@ def test_rm_skips_pinned_sessions(filled: Path) -> None:
     run(filled, "pin", "worker")
     result = run(filled, "rm", "fix-login", "fix-logout", "--json")
     assert result.returncode == 1
-    assert [(r["session"], r["deleted"]) for r in json.loads(result.stdout)] == [
+    assert [(r["id"], r["deleted"]) for r in json.loads(result.stdout)] == [
         ("fix-login", False),
         ("fix-logout", True),
     ]

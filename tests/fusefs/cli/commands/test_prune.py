@@ -59,8 +59,8 @@ def test_pruned_sessions_go_to_the_trash(aged: Path) -> None:
 
 def test_json_output(aged: Path) -> None:
     plan = json.loads(grovefs(aged, "prune", "--days", "150", "--dry-run", "--json").stdout)
-    assert [tree["root"] for tree in plan["to_delete"]] == ["older"]
-    assert (plan["protected"][0]["root"], plan["kept"], plan["deleted"]) == ("pinned", 2, None)
+    assert [tree["id"] for tree in plan["to_delete"]] == ["older"]
+    assert (plan["protected"][0]["id"], plan["kept"], plan["deleted"]) == ("pinned", 2, None)
     done = json.loads(grovefs(aged, "prune", "--days", "150", "--yes", "--json").stdout)
     assert done["deleted"] == ["older"]
     none = json.loads(grovefs(aged, "prune", "--days", "150", "--yes", "--json").stdout)

@@ -33,7 +33,7 @@ def test_deletions_are_listed(emptied: Path) -> None:
     (line,) = grovefs(emptied, "trash").stdout.splitlines()
     assert line.split("\t")[3:] == ["first", "deleted", "About trees"]
     (found,) = json.loads(grovefs(emptied, "trash", "--json").stdout)
-    assert (found["session_id"], found["paths"]) == ("first", ["sessions/first"])
+    assert (found["id"], found["paths"]) == ("first", ["sessions/first"])
     kept = emptied / f".grovefs/trash/{found['name']}/0"
     assert found["size_bytes"] == sum(path.stat().st_size for path in kept.rglob("*.json*"))
 

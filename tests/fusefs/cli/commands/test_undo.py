@@ -63,11 +63,11 @@ def test_undo_and_its_undo(wrong: Path) -> None:
 
 def test_json_output(wrong: Path) -> None:
     found = json.loads(grovefs(wrong, "undo", "--since", "1h", "--by", "sed", "--yes", "--json").stdout)
-    item = {"session": "quiet", "versions": [3], "back_to": 2, "merged": False}
+    item = {"id": "quiet", "versions": [3], "back_to": 2, "merged": False}
     reason = "changed since by agent; --merge keeps those changes"
     assert found == {
         "to_undo": [item],
-        "refused": [{"session": "live", "reason": reason}],
+        "refused": [{"id": "live", "reason": reason}],
         "unchanged": [],
         "undone": [item],
     }

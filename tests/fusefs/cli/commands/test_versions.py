@@ -103,7 +103,7 @@ def test_diff_raw_is_a_unified_diff(edited: Path) -> None:
 
 def test_diff_json(edited: Path) -> None:
     found = json.loads(grovefs(edited, "diff", "fix@1", "@2", "--json").stdout)
-    assert (found["session"], found["old"]["version"], found["new"]["version"]) == ("fix-login", 1, 2)
+    assert (found["id"], found["old"]["version"], found["new"]["version"]) == ("fix-login", 1, 2)
     assert {"path": "title", "old": "teh plan", "new": "the plan"} in found["members"]
     assert found["messages"] == []
 
@@ -153,7 +153,7 @@ def test_revert_brings_a_version_back(edited: Path) -> None:
     )
     assert grovefs(edited, "log", "fix", "-n", "1").stdout.split("\t")[3].startswith("as in 1: ")
     found = json.loads(grovefs(edited, "revert", "fix@-1", "--json").stdout)
-    assert found == {"session": "fix-login", "reverted_to": 4, "changed": True, "version": 6}
+    assert found == {"id": "fix-login", "reverted_to": 4, "changed": True, "version": 6}
     [line] = grovefs(edited, "diff", "fix@4", "@6").stdout.splitlines()[1:]
     assert line.startswith("updated_at: ")
 
