@@ -44,9 +44,10 @@ its id or root, `rm -r` moves it to the trash; pinned sessions are protected (EP
 session.json hides it for ten seconds, because vim, Emacs, git and tar remove a file before they
 replace it; if no replacement comes, it goes to the trash.
 
-A stale save fails with ESTALE (rule 8): onto a version that was replaced since it was opened, a
-rename onto a version newer than the file, and an older `updated_at`. `mount --on-conflict
-overwrite` is for restores.
+A stale save is merged with what others have committed since (rule 8). The base is a version that
+the writing process is known to have opened, or its own last save. If both sides changed the same
+thing, or no base is found, the save fails with ESTALE. `mount --on-conflict reject` merges
+nothing; `overwrite` is for restores.
 
 The kernel may cache names, attributes and bytes without a timeout, because the daemon watches
 every directory the kernel knows and invalidates what changes. Opening a file returns the newest

@@ -34,6 +34,7 @@ from fusefs.views.snapshots import SnapshotsView
 from fusefs.views.top_files import TopFiles
 from fusefs.views.transcripts import TranscriptsView
 from store import Store
+from store.commit.write_request import OnConflict
 from store.disk.disk import Durability
 from store.errors import StoreError
 
@@ -53,7 +54,7 @@ class MountOptions:
     read_only: bool = False
     allow_other: bool = False
     durability: Durability = "full"
-    overwrite: bool = False
+    on_conflict: OnConflict = "merge"
     beside_bamboo: bool = False
     history: bool = True
     hidden_s: float = HIDDEN_S
@@ -171,7 +172,7 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
         operations = Operations(
             store,
             lambda stats: make_views(store, stats),
-            overwrite=options.overwrite,
+            on_conflict=options.on_conflict,
             read_only=options.read_only,
             hidden_s=options.hidden_s,
             is_shared=options.allow_other,

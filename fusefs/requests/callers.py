@@ -8,12 +8,14 @@ process, and they show nothing secret.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 from fusefs.tree.processes import Process
 
 # A thread keeps its process for life, and its id is not reused within a second.
 CACHED_S = 1.0
 _MAX_CACHED = 1024
+_MAX_ANCESTORS = 4
 # Fields of /proc/PID/stat, counted from the field after the name.
 _PARENT, _SESSION, _STARTED = 1, 3, 19
 
@@ -47,8 +49,21 @@ def read_process(thread: int, uid: int) -> Process:
         program, fields = _stat(pid)
     except (OSError, ValueError, IndexError):  # it has ended, or /proc is mounted with hidepid
         return Process(thread, uid=uid)
-    numbers = (int(fields[_STARTED]), program, uid, int(fields[_SESSION]), int(fields[_PARENT]))
-    return Process(pid, *numbers)
+    session_id, parent = int(fields[_SESSION]), int(fields[_PARENT])
+    return Process(pid, int(fields[_STARTED]), program, uid, session_id, parent, tuple(_ancestors(parent, session_id)))
+
+
+def _ancestors(pid: int, session_id: int) -> Iterator[int]:
+    """A process and its own ancestors, as far as they are of the session."""
+    for _ in range(_MAX_ANCESTORS):
+        try:
+            _, fields = _stat(pid)
+        except (OSError, ValueError):
+            return
+        if int(fields[_SESSION]) != session_id:
+            return
+        yield pid
+        pid = int(fields[_PARENT])
 
 
 def is_running(process: Process) -> bool:

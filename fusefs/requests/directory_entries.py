@@ -15,7 +15,7 @@ from fusefs.requests.kernel_cache import invalidate_later
 from fusefs.tree.nodes import Invalidation, Node
 from fusefs.tree.processes import Process
 from store import layout
-from store.commit.write_request import CommitResult, OnConflict, Writer
+from store.commit.write_request import CommitResult, Writer
 from store.disk.file import Stamp
 from store.errors import AlreadyExists, Busy, Generated, NotFound
 from store.namespace.moves import RenameRequest
@@ -34,7 +34,7 @@ class _Renaming(NamedTuple):
 
 
 class DirectoryEntries:
-    def __init__(self, files: Files, *, overwrite: bool, read_only: bool) -> None:
+    def __init__(self, files: Files, *, read_only: bool) -> None:
         self.files = files
         self.tree = files.tree
         self.names = files.names
@@ -43,7 +43,6 @@ class DirectoryEntries:
         self.handles = files.handles
         self.evidence = files.evidence
         self.moves = files.tree.store.moves
-        self._on_conflict: OnConflict = "overwrite" if overwrite else "reject"
         self._read_only = read_only
 
     def writable_parent(self, parent_inode: int, name: bytes) -> tuple[Node, str]:
@@ -59,11 +58,11 @@ class DirectoryEntries:
         parent.invalidate_listing()
         return self.tree.lookup(parent, name)
 
-    async def remove_dir(self, parent: Node, name: str, caller: int) -> None:
+    async def remove_dir(self, parent: Node, name: str, caller: Process) -> None:
         path_info = classify_path(parent.path_of(name))
         hidden = [
             n
-            for n in self.writers.hidden.in_directory(path_info.path, caller)
+            for n in self.writers.hidden.in_directory(path_info.path, caller.pid)
             if self._is_hidden_version(parent, name, n, caller)
         ]
         await self.threads.run(lambda: self.names.remove_dir(path_info, hidden), path_info.location)
@@ -72,10 +71,10 @@ class DirectoryEntries:
         self.names.rejects.clear_all(path_info.path)
         self._detach(parent, name)
 
-    def _is_hidden_version(self, parent: Node, directory: str, name: str, caller: int) -> bool:
+    def _is_hidden_version(self, parent: Node, directory: str, name: str, caller: Process) -> bool:
         """Whether the file is still the hidden version. A newer version is shown and must not be deleted."""
         path = f"{parent.path_of(directory)}/{name}"
-        hidden, info = self.writers.hidden.find(path, caller), self.names.stat(path)
+        hidden, info = self.writers.hidden.find(path, caller.pid), self.names.stat(path)
         if hidden is None or info is None or Stamp.of(info) == hidden.stamp:
             return True
         self.writers.hidden.show(path, caller)
@@ -130,7 +129,7 @@ class DirectoryEntries:
         if pending is not None:
             await self.files.commit_pending(pending)
         version = self.names.version(source)
-        process, before = _writer_of(node, caller, self.evidence.now)
+        process, before = self.evidence.writer_of_file(self.names.stat(source.path), caller)
         writer = self.evidence.writer(process, target.path, before) if target.kind in CHECKED else None
         renaming = _Renaming(source, target, node, caller, writer, replace)
         result = await self.threads.run(partial(self._rename_on_disk, renaming), target.location or source.location)
@@ -171,18 +170,18 @@ class DirectoryEntries:
         request = RenameRequest(
             source,
             target,
-            self._on_conflict,
+            self.files.on_conflict,
             seen_at_create=node.seen_at_create if node is not None else {},
             created_ns=node.created_ns if node is not None else None,
             removed=hidden.stamp if hidden is not None else None,
-            unlinked_first=self.writers.hidden.was_deleted(target.path),
+            unlinked_first=self.writers.hidden.was_deleted(target.path, caller.pid),
             has_set_times=node is not None and node.has_set_times,
             writer=renaming.writer,
         )
         try:
             result = self.moves.onto_document(request)
         finally:
-            self.writers.hidden.show(target.path, caller.pid)
+            self.writers.hidden.show(target.path, caller)
         if source.can_be_hidden and info is not None:
             self.writers.hidden.hide(source, info, caller, was_deleted=False)
         else:
@@ -236,10 +235,10 @@ class DirectoryEntries:
         first, second = classify_path(a.path_of(a_name)), classify_path(b.path_of(b_name))
         if any(self.writers.hidden.find(p.path, caller.pid) is not None for p in (first, second)):
             raise NotFound(f"{first.path} or {second.path} does not exist")
-        document, (parent, name) = (first, other) if first.kind in CHECKED else (second, one)
-        process, before = _writer_of(parent.children.get(name), caller, self.evidence.now)
+        document, file = (first, second) if first.kind in CHECKED else (second, first)
+        process, before = self.evidence.writer_of_file(self.names.stat(file.path), caller)
         writer = self.evidence.writer(process, document.path, before)
-        exchange = partial(self.moves.exchange, first, second, self._on_conflict, writer)
+        exchange = partial(self.moves.exchange, first, second, self.files.on_conflict, writer)
         result = await self.threads.run(exchange, second.location or first.location)
         if result is not None:
             self._note_saved(process, document, result)
@@ -255,8 +254,3 @@ class DirectoryEntries:
         for parent, name in (old, new):
             self._detach(parent, name)
         invalidate_later([Invalidation(parent.inode, os.fsencode(name)) for parent, name in (old, new)])
-
-
-def _writer_of(node: Node | None, caller: Process, now: int) -> tuple[Process, int]:
-    """The process that wrote a file last, and up to which event what it did counts; else the caller."""
-    return node.written_by if node is not None and node.written_by is not None else (caller, now)

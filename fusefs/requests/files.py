@@ -52,7 +52,7 @@ class OpenReply(NamedTuple):
 
 
 class Files:
-    def __init__(self, tree: Tree, writers: Writers, threads: Threads, *, overwrite: bool) -> None:
+    def __init__(self, tree: Tree, writers: Writers, threads: Threads, *, on_conflict: OnConflict) -> None:
         self.tree = tree
         self.names = tree.store.names
         self.writers = writers
@@ -60,7 +60,7 @@ class Files:
         self.handles = Handles()
         self.pending_opens = PendingOpens()
         self.evidence = Evidence()
-        self._on_conflict: OnConflict = "overwrite" if overwrite else "reject"
+        self.on_conflict = on_conflict
 
     # -- opening -----------------------------------------------------------------------------------------
 
@@ -180,6 +180,7 @@ class Files:
             node = self.tree.make_private(parent, name, committed, process, shown)
             assert node.buffer is not None
             node.buffer.mode = mode if info is None else None
+            self.writers.hidden.created(path_info.path, process)
             opened = self._open_buffer(node, flags | os.O_TRUNC, process)
             return opened, node
         # O_EXCL only if the caller asked for it: the kernel's negative entry may be outdated.
@@ -215,7 +216,8 @@ class Files:
     def _note_created(self, node: Node, process: Process) -> None:
         """The file's content starts now: its writer may have read the documents that exist now."""
         assert node.parent is not None
-        node.written_by = process, self.evidence.now
+        if node.info is not None:
+            self.evidence.note_written(process, node.info.st_ino)
         node.created_ns, node.seen_at_create = time.time_ns(), self._documents_in(node.parent)
 
     def _documents_in(self, directory: Node) -> dict[str, Stamp | None]:
@@ -247,7 +249,7 @@ class Files:
         if buffer is None:
             if isinstance(handle, FileHandle) and handle.has_written:
                 node.set_stat(os.fstat(handle.fd))  # our own write is not a change made elsewhere
-                node.written_by = handle.process, self.evidence.now
+                self.evidence.note_written(handle.process, os.fstat(handle.fd).st_ino)
             if isinstance(handle, FileHandle):
                 await self._sync_log(handle)
             return
@@ -260,7 +262,7 @@ class Files:
         path = buffer.path_info.path  # not the node's path: its directory may have been renamed
         if not buffer.written and self.writers.hidden.find(path, buffer.process.pid) is not None:
             return
-        buffer.unlinked_first = self.writers.hidden.was_deleted(path)
+        buffer.unlinked_first = self.writers.hidden.was_deleted(path, buffer.process.pid)
         try:
             await self._run_commit(buffer)
             self.writers.remove_pending(node)
@@ -270,7 +272,7 @@ class Files:
             raise
         finally:
             # Committed: the name has the new version. Rejected: it has the old one again.
-            self.writers.hidden.show(path, buffer.process.pid)
+            self.writers.hidden.show(path, buffer.process)
             node.parent.invalidate_listing()
         node.set_stat(buffer.info)
         await self._invalidate_name(node.parent, node.name)
@@ -311,7 +313,7 @@ class Files:
     async def _commit_now(self, buffer: WriteBuffer) -> None:
         path, process = buffer.path_info.path, buffer.process
         writer = self.evidence.writer(process, path, buffer.opened_at, is_truncated=buffer.is_truncated)
-        request = buffer.begin_commit(self._on_conflict, writer)
+        request = buffer.begin_commit(self.on_conflict, writer)
         try:
             result = await self.threads.run(partial(self.names.commit, request))
         except (InvalidContent, Conflict):
@@ -412,7 +414,7 @@ class Files:
         base = self.names.version(path_info)
         writer = self.evidence.writer(process, path_info.path, self.evidence.now, is_truncated=False)
         await self.threads.run(
-            partial(self.names.truncate, path_info, size, base=base, on_conflict=self._on_conflict, writer=writer),
+            partial(self.names.truncate, path_info, size, base=base, on_conflict=self.on_conflict, writer=writer),
             path_info.location,
         )
         node.parent.invalidate_listing()

@@ -35,6 +35,7 @@ from fusefs.tree.tree import Tree
 from fusefs.tree.writers import Writers
 from fusefs.views.base import View, VirtualLink
 from store import Store, layout
+from store.commit.write_request import OnConflict
 from store.disk.file import Stamp, storable_mode
 from store.disk.rejects import is_reject
 from store.errors import InvalidContent, NotFound, Problem, Protected, StoreError
@@ -62,7 +63,7 @@ class Operations(pyfuse3.Operations):
         store: Store,
         views: Views,
         *,
-        overwrite: bool = False,
+        on_conflict: OnConflict = "merge",
         read_only: bool = False,
         hidden_s: float = HIDDEN_S,
         is_shared: bool = False,
@@ -76,8 +77,8 @@ class Operations(pyfuse3.Operations):
         self.cpu_follower = CpuFollower()
         self.threads = Threads(self.cpu_follower)
         self.tree = Tree(store, views(self.stats), self.writers, self.watches)
-        self.files = Files(self.tree, self.writers, self.threads, overwrite=overwrite)
-        self.entries = DirectoryEntries(self.files, overwrite=overwrite, read_only=read_only)
+        self.files = Files(self.tree, self.writers, self.threads, on_conflict=on_conflict)
+        self.entries = DirectoryEntries(self.files, read_only=read_only)
         self.follower = ChangeFollower(self.tree, self.watches, self.threads)
         self.purges = PurgeFollower(self.tree, self.threads)
         self._nodes = self.tree.nodes
@@ -253,7 +254,7 @@ class Operations(pyfuse3.Operations):
     async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         parent, text = self.entries.writable_parent(parent_inode, name)
         with self._acting(ctx) as caller:
-            await self.entries.remove_dir(parent, text, caller.pid)
+            await self.entries.remove_dir(parent, text, caller)
 
     async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         parent, text = self.entries.writable_parent(parent_inode, name)

@@ -7,14 +7,17 @@ numbered and asked for up to a number.
 
 Writes and closes carry no process, only open, create and rename do. Processes are identified by
 pid and start time, because pids are reused; of unknown processes nothing is kept. What an ended
-process had is kept for ten minutes: in `jq … F > t && mv t F`, mv renames what jq has written.
+process had is kept for ten minutes: in `jq … F > /tmp/t; cp /tmp/t F`, jq has read and cp writes.
+Such relatives, and the script that runs them, count for a process that has read nothing itself.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,6 +30,7 @@ ENDED_S = 600.0
 # of an editor.
 MAX_PROCESSES = 4096
 MAX_DOCUMENTS = 256  # of a process; the least recently used is forgotten
+MAX_FILES = 4096  # whose writer is known
 MAX_EVENTS = 256  # of a process and document: its first version and its last ones
 _CHECKED_AT_ONCE = 64  # processes looked up in /proc by one sweep
 
@@ -41,6 +45,26 @@ class _Event(NamedTuple):
 
 
 @dataclass
+class _History:
+    """What one process did with one document."""
+
+    events: list[_Event] = field(default_factory=list)
+    used_by_relative: _Event | None = None  # a save by a process that had read nothing itself
+
+    def until(self, before: int) -> list[_Event]:
+        """The last save up to an event number, and what was opened between that save and the number."""
+        events = [event for event in self.events if event.at <= before]
+        saves = [place for place, event in enumerate(events) if event.is_save]
+        return events[saves[-1] :] if saves else events
+
+    def for_relatives(self) -> list[_Event]:
+        """What counts for a relative. What was opened before a relative's last save went into that save."""
+        used = self.used_by_relative
+        events = self.until(sys.maxsize)
+        return [used, *(event for event in events if event.at > used.at)] if used is not None else events
+
+
+@dataclass
 class _Known:
     """What is known of one process."""
 
@@ -48,18 +72,14 @@ class _Known:
     used_at: float = 0.0
     checked_at: float = 0.0  # by the last sweep that looked at it
     ended_at: float | None = None
-    documents: OrderedDict[str, list[_Event]] = field(default_factory=OrderedDict)  # by path
-
-    def events(self, path: str, before: int) -> list[_Event]:
-        """The last save up to an event number, and what was opened between that save and the number."""
-        events = [event for event in self.documents.get(path, ()) if event.at <= before]
-        saves = [place for place, event in enumerate(events) if event.is_save]
-        return events[saves[-1] :] if saves else events
+    documents: OrderedDict[str, _History] = field(default_factory=OrderedDict)  # by path
 
 
 class Evidence:
     def __init__(self) -> None:
         self.now = 0  # number of the last event
+        # By inode in the home, not by node: the kernel may drop a node between write and rename.
+        self._files: OrderedDict[int, tuple[Process, int]] = OrderedDict()
         self._known: OrderedDict[tuple[int, int], _Known] = OrderedDict()  # by process, last used last
 
     # -- events ----------------------------------------------------------------------------------
@@ -71,7 +91,11 @@ class Evidence:
 
     def note_saved(self, process: Process, path: str, stamp: Stamp | None, draft: int | None) -> None:
         """A save was accepted. `draft` is the text as typed, if a merge stored another one."""
-        self._note(process, path, _Event(self.now + 1, stamp if draft is None else None, True, draft))
+        event = _Event(self.now + 1, stamp if draft is None else None, True, draft)
+        for known in self._relatives(process):
+            if path in known.documents:
+                known.documents[path].used_by_relative = event
+        self._note(process, path, event)
 
     def _note(self, process: Process, path: str, event: _Event) -> None:
         if process.key is None:
@@ -80,7 +104,7 @@ class Evidence:
         known = self._known.setdefault(process.key, _Known(process))
         known.used_at = time.monotonic()
         self._known.move_to_end(process.key)
-        events = known.documents.setdefault(path, [])
+        events = known.documents.setdefault(path, _History()).events
         known.documents.move_to_end(path)
         if event.is_save or not events or events[-1].stamp != event.stamp:  # once, if it is opened again
             events.append(event)
@@ -94,34 +118,47 @@ class Evidence:
         if len(self._known) > MAX_PROCESSES:
             self._known.popitem(last=False)
 
+    def note_written(self, process: Process, inode: int) -> None:
+        """A process created, truncated or wrote a file that may be renamed onto a document later."""
+        self._files[inode] = process, self.now
+        self._files.move_to_end(inode)
+        if len(self._files) > MAX_FILES:
+            self._files.popitem(last=False)
+
     # -- questions -------------------------------------------------------------------------------
+
+    def writer_of_file(self, info: os.stat_result | None, caller: Process) -> tuple[Process, int]:
+        """The last writer of a file, and up to which event what it did counts; else the caller."""
+        return self._files.get(info.st_ino, (caller, self.now)) if info is not None else (caller, self.now)
 
     def writer(self, process: Process, path: str, before: int, *, is_truncated: bool = True) -> Writer:
         """What a process had of a document up to an event number."""
         known = self._known.get(process.key) if process.key is not None else None
-        events = known.events(path, before) if known is not None else []
+        history = known.documents.get(path) if known is not None else None
+        events = history.until(before) if history is not None else []
         save = events[0] if events and events[0].is_save else None
-        opened = tuple(dict.fromkeys(event.stamp for event in events if event.stamp is not None))
         return Writer(
             process.author,
             process.key,
-            opened,
+            _stamps(events),
             saved=save.stamp if save is not None else None,
             last_draft=save.draft if save is not None else None,
             is_truncated=is_truncated,
-            relatives=() if events else tuple(dict.fromkeys(self._relatives(process, path))),
+            relatives=() if events else self._had_by_relatives(process, path),
         )
 
-    def _relatives(self, process: Process, path: str) -> Iterator[Stamp]:
-        """Versions that other children of the same parent opened, as in a pipeline or a script."""
-        if not process.session_id:
-            return
+    def _had_by_relatives(self, process: Process, path: str) -> tuple[Stamp, ...]:
+        histories = [known.documents[path] for known in self._relatives(process) if path in known.documents]
+        return _stamps(event for history in histories for event in history.for_relatives())
+
+    def _relatives(self, process: Process) -> list[_Known]:
+        """Other processes that work on the same thing, active within the last ten minutes."""
         since = time.monotonic() - ENDED_S
-        for known in self._known.values():
-            other = known.process
-            is_relative = (other.session_id, other.parent) == (process.session_id, process.parent)
-            if is_relative and other.key != process.key and known.used_at >= since:
-                yield from (e.stamp for e in known.events(path, self.now) if e.stamp is not None)
+        return [
+            known
+            for known in self._known.values()
+            if known.used_at >= since and known.process.key != process.key and process.is_related_to(known.process)
+        ]
 
     # -- forgetting ------------------------------------------------------------------------------
 
@@ -137,3 +174,8 @@ class Evidence:
             known.checked_at = now
             if not is_running(known.process):
                 known.ended_at = now
+
+
+def _stamps(events: Iterable[_Event]) -> tuple[Stamp, ...]:
+    """The versions of these events, each once."""
+    return tuple(dict.fromkeys(event.stamp for event in events if event.stamp is not None))

@@ -7,7 +7,8 @@ without any of these the session is deleted.
 
 An unlink hides the name from everybody: `rm F; cp backup F` is two processes. A rename hides it
 only from the process that renamed it. To all others the document stays what it is on disk, so
-nobody fails to read a session because vim is saving it.
+nobody fails to read a session because vim is saving it. Once a process creates the unlinked name
+again, that too is the beginning of a save: from then on it is hidden from that process only.
 """
 
 from __future__ import annotations
@@ -34,11 +35,7 @@ class HiddenName:
     stamp: Stamp | None  # of the version that was hidden: expiry deletes no other version
     since: float
     taker: Process  # that removed it
-
-    @property
-    def hidden_from(self) -> int:
-        """The pid of a process, or EVERYBODY."""
-        return EVERYBODY if self.was_deleted else self.taker.pid
+    hidden_from: int  # pid of a process, or EVERYBODY
 
 
 class HiddenNames:
@@ -56,7 +53,17 @@ class HiddenNames:
 
     def hide(self, path_info: PathInfo, info: os.stat_result, taker: Process, *, was_deleted: bool) -> None:
         """Hide a name that the process `taker` removed."""
-        self._add(HiddenName(path_info, was_deleted, Stamp.of(info), time.monotonic(), taker))
+        name = HiddenName(path_info, was_deleted, Stamp.of(info), time.monotonic(), taker, taker.pid)
+        self._add(name)
+        if was_deleted:
+            self._add(replace(name, hidden_from=EVERYBODY))
+
+    def created(self, path: str, process: Process) -> None:
+        """A process creates an unlinked name: all others see the document until the new one is committed."""
+        hidden = self._by_path.get(path, {}).get(EVERYBODY)
+        if hidden is not None and process.pid != EVERYBODY:
+            self.remove(hidden)
+            self._add(replace(hidden, hidden_from=process.pid))
 
     def _add(self, name: HiddenName) -> None:
         self._by_path.setdefault(name.path_info.path, {})[name.hidden_from] = name
@@ -69,17 +76,16 @@ class HiddenNames:
     def is_current(self, hidden: HiddenName) -> bool:
         return self._by_path.get(hidden.path_info.path, {}).get(hidden.hidden_from) is hidden
 
-    def show(self, path: str, viewer: int) -> None:
+    def show(self, path: str, process: Process) -> None:
         """Stop hiding a name: this process replaced, restored or deleted it.
 
-        Another process that renamed it away goes on to replace it, and must not find a version it
-        has not seen there.
+        Another process that took it away goes on to replace it, and must not find a version it has
+        not seen there, unless it runs the process that has replaced it.
         """
         self._deleted.pop(path, None)
-        names = dict(self._by_path.get(path, {}))
-        for pid in (EVERYBODY, viewer):
-            names.pop(pid, None)
-        self._set(path, names)
+        shown_to = {EVERYBODY, process.pid, *process.ancestors}
+        names = self._by_path.get(path, {})
+        self._set(path, {pid: name for pid, name in names.items() if pid not in shown_to})
 
     def _set(self, path: str, names: dict[int, HiddenName]) -> None:
         if names:
@@ -100,10 +106,11 @@ class HiddenNames:
         self._deleted = {p: since for p, since in self._deleted.items() if now - since <= self.hidden_s}
         self._deleted[path] = now
 
-    def was_deleted(self, path: str) -> bool:
+    def was_deleted(self, path: str, viewer: int) -> bool:
         """Whether the document was unlinked through this mount shortly before its replacement."""
-        if EVERYBODY in self._by_path.get(path, {}):
-            return self._by_path[path][EVERYBODY].was_deleted
+        hidden = self.find(path, viewer)
+        if hidden is not None:
+            return hidden.was_deleted
         return time.monotonic() - self._deleted.get(path, -1e9) <= self.hidden_s
 
     # -- directories -------------------------------------------------------------------------------

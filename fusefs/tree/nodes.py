@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fusefs.tree.processes import Process
 from fusefs.views.base import Item, VirtualDir
 from store.disk.file import Stamp
 from store.errors import StoreError
@@ -87,7 +86,6 @@ class Node:
     min_ctime_ns: int = 0  # ctime is later than that of the version replaced
     created_ns: int | None = None  # when it was created through this mount
     seen_at_create: dict[str, Stamp | None] = field(default_factory=dict)  # documents in its directory then
-    written_by: tuple[Process, int] | None = None  # its last writer, and the number of the event then (evidence)
     has_set_times: bool = False  # its mtime was set by utimens
     lookups: int = 0
 

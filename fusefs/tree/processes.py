@@ -17,11 +17,24 @@ class Process:
     uid: int = 0
     session_id: int = 0  # as setsid(2) gives it: one terminal, usually
     parent: int = 0
+    ancestors: tuple[int, ...] = ()  # parent, grandparent …, as far as they are of the same session
 
     @property
     def key(self) -> tuple[int, int] | None:
         """Identifies the process for as long as the system runs. None if nothing does."""
         return (self.pid, self.started) if self.pid and self.started else None
+
+    def is_related_to(self, other: Process) -> bool:
+        """Whether both work on one thing: commands of one script or pipeline, or one of them runs the other.
+
+        A shell becomes the last command of its script: `bash -c 'sed … | jq … > t && mv t F'` is mv in the end.
+        """
+        if not self.session_id or self.session_id != other.session_id:
+            return False
+        return self.parent == other.parent or self._runs(other) or other._runs(self)
+
+    def _runs(self, other: Process) -> bool:
+        return self.pid in other.ancestors and self.started <= other.started
 
     @property
     def author(self) -> Author:

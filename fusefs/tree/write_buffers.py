@@ -181,7 +181,7 @@ class WriteBuffer:
             self.has_committed = True
             if self.base is not None:
                 self.base = self._version_of(result.info)
-            # Of a merged save the handle keeps the text as typed, which is no version.
+            # Of a merged save the handle keeps the text as typed; the base is unknown to it.
             self.is_truncated = result.draft is not None
         self.adopt(request, result)
 

@@ -40,7 +40,7 @@ class Agent:
                 self.said.append(text)
 
     def wait_for_answers(self, count: int) -> None:
-        """Wait until the agent has appended so many more messages."""
+        """Wait until the agent has appended this many more messages."""
         wanted = len(self.said) + count
         wait_until(lambda: len(self.said) >= wanted, timeout_s=60)
 

@@ -246,7 +246,7 @@ def test_older_copy_is_rejected_with_the_reason(mounted: Mount, backup: Path, op
     result = rsync(*EXACT, *options, inside(backup), mounted.sessions, expected=23)
     assert "Stale file handle" in result.stderr
     assert (mounted.sessions / "root/session.json").read_bytes() == newer
-    assert "updated_at" in (mounted.sessions / "root/session.json.error").read_text()
+    assert "grovefs revert root@" in (mounted.sessions / "root/session.json.error").read_text()
     assert (mounted.sessions / "root/children/grandchild/session.json").exists()
     assert (mounted.sessions / "root/session.json.rejected").read_bytes() == (backup / "root/session.json").read_bytes()
     (mounted.sessions / "root/session.json.rejected").unlink()

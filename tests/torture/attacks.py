@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.torture import (
     disks,
     double_faults,
+    duel,
     fuzz,
     fuzz_mount,
     hostile_files,
@@ -34,6 +35,7 @@ ATTACKS: list[Attack] = [
     Attack("read-only", "a disk that turns read-only", disks.read_only, minutes=0.5),
     Attack("documents", "malformed documents", fuzz.documents, 8.0, fuzz.BATCH),
     Attack("mount-documents", "the same through a mount", fuzz_mount.documents, 1.5, fuzz_mount.BATCH),
+    Attack("duel", "an agent and people write one session, in every way, for five minutes", duel.duels, minutes=6.0),
     Attack("merges", "two random edits of one document", merges.laws, 0.7, merges.BATCH),
     Attack("undo", "a wrong bulk edit of a thousand sessions is undone", undos.cases, minutes=0.4),
     Attack("giants", "oversized documents", fuzz.giants, minutes=2.0),

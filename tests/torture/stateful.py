@@ -93,7 +93,7 @@ MODEL = Attack(
     "model",
     "a mounted home compared with a plain model, step by step",
     _model,
-    minutes=5.9,
+    minutes=5.0,
     cases_at_once=EXAMPLES,
     is_endless=True,
 )

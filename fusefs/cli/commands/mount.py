@@ -58,9 +58,12 @@ def mount(
         Durability, typer.Option(help="full: a save survives power loss; normal: only a crash of GroveFS.")
     ] = "full",
     on_conflict: Annotated[
-        Literal["reject", "overwrite"],
-        typer.Option(help="How to treat a document that is older than the one it replaces."),
-    ] = "reject",
+        Literal["merge", "reject", "overwrite"],
+        typer.Option(
+            help="How to save a document that others have changed since it was opened: merge both changes; reject "
+            "it; or overwrite what others did, for restores."
+        ),
+    ] = "merge",
     beside_bamboo: Annotated[
         bool, typer.Option("--beside-bamboo", help="Allow writes while a Bamboo server uses the home.")
     ] = False,
@@ -112,7 +115,7 @@ def mount(
         read_only=read_only,
         allow_other=allow_other,
         durability=durability,
-        overwrite=on_conflict == "overwrite",
+        on_conflict=on_conflict,
         beside_bamboo=beside_bamboo,
         history=not no_history,
         hidden_s=limbo_seconds,
@@ -207,7 +210,7 @@ def _as_flags(options: MountOptions, log_file: Path | None) -> list[str]:
     }
     values = {
         "--durability": options.durability if options.durability != "full" else None,
-        "--on-conflict": "overwrite" if options.overwrite else None,
+        "--on-conflict": options.on_conflict if options.on_conflict != "merge" else None,
         "--log-file": str(log_file.expanduser().absolute()) if log_file else None,
     }
     set_flags = [flag for flag, is_set in flags.items() if is_set]

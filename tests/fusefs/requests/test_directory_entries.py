@@ -53,7 +53,7 @@ def test_version_committed_within_one_clock_tick_is_not_overwritten(
     before = (store.home / document.path).read_bytes()
     writers, watches = Writers(), DirectoryWatches(store.home)
     tree = Tree(store, {}, writers, watches)
-    files = Files(tree, writers, Threads(CpuFollower()), overwrite=False)
+    files = Files(tree, writers, Threads(CpuFollower()), on_conflict="reject")
     monkeypatch.setattr("fusefs.requests.files.time", SimpleNamespace(time_ns=lambda: time.time_ns() + 10**9))
     directory = tree.lookup(tree.lookup(tree.root, "sessions"), "root")
     _, node = trio.run(files.create, directory, draft.name, 0o600, os.O_WRONLY, Process())
@@ -61,7 +61,7 @@ def test_version_committed_within_one_clock_tick_is_not_overwritten(
     newer = before.replace(b"Before", b"Newer")
     store.names.commit(WriteRequest(document, newer))
     try:
-        entries = DirectoryEntries(files, overwrite=False, read_only=False)
+        entries = DirectoryEntries(files, read_only=False)
         with pytest.raises(Conflict):
             entries._rename_on_disk(_Renaming(draft, document, node, Process(), None, True))
     finally:
@@ -161,7 +161,7 @@ async def test_removed_sidecar_may_be_replaced(mount: HandlerMount, store: Store
     before = (store.home / path).read_bytes()
     await mount.unlink(path)
     assert not (store.home / path).exists()
-    assert mount.writers.hidden.was_deleted(path)
+    assert mount.writers.hidden.was_deleted(path, WRITER)
     await mount.add(path, before)
     assert (store.home / path).read_bytes() == before
 

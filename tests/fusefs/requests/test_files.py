@@ -429,7 +429,8 @@ async def test_save_succeeds_after_the_index_was_locked(mount: HandlerMount, mon
 
 @in_trio
 async def test_truncated_temporary_file_counts_as_new(mount: HandlerMount) -> None:
-    """A program with a fixed name for its temporary file can save after one stale save."""
+    """A program with a fixed name for its temporary file can save after one stale save, without merging too."""
+    mount.files.on_conflict = "reject"
     stale, temporary = titled(mount, "Stale"), "sessions/root/.session.json.tmp"
     await mount.add(temporary, stale)
     theirs = commit_elsewhere(mount, "Theirs")
@@ -484,7 +485,7 @@ async def test_save_of_a_replaced_version_is_stale(mount: HandlerMount) -> None:
 
 @in_trio
 async def test_overwrite_option_replaces_newer_versions(mount: HandlerMount, store: Store) -> None:
-    restoring = HandlerMount(store, overwrite=True)
+    restoring = HandlerMount(store, on_conflict="overwrite")
     mine = titled(mount, "Mine")
     fh = await restoring.open(DOCUMENT, os.O_WRONLY | os.O_TRUNC)
     commit_elsewhere(mount, "Theirs")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -59,13 +61,58 @@ def test_events_after_the_handle_was_opened_do_not_count(known: Evidence) -> Non
 
 
 def test_relatives_count_only_for_a_process_without_own_evidence(known: Evidence) -> None:
-    """In `jq . F > t && mv t F` mv has read nothing. A process of another terminal is no relative."""
+    """In `jq . F > t && mv t F` mv has read nothing. A process of another terminal does not count."""
     known.note_opened(JQ, PATH, stamp(1))
     known.note_opened(STRANGER, PATH, stamp(9))
     known.note_opened(JQ, "sessions/s/runtime.json", stamp(8))
     assert known.writer(MV, PATH, known.now).relatives == (stamp(1),)
     assert known.writer(JQ, PATH, known.now).relatives == ()
     assert known.writer(STRANGER, PATH, known.now).opened == (stamp(9),)
+
+
+def test_script_counts_for_the_programs_it_runs(known: Evidence) -> None:
+    """A script reads the document and lets cp write it."""
+    script = Process(30, 1, session_id=5, parent=29)
+    cp = Process(32, 2, session_id=5, parent=31, ancestors=(31, 30, 29))
+    known.note_opened(script, PATH, stamp(1))
+    assert known.writer(cp, PATH, known.now).relatives == (stamp(1),)
+    reused = replace(cp, started=0)
+    assert known.writer(reused, PATH, known.now).relatives == (), "the script is younger than the program"
+
+
+def test_shell_that_became_its_last_command_is_related_to_the_others(known: Evidence) -> None:
+    """In `bash -c 'cat F > /tmp/t; cp /tmp/t F'` cp has the pid of the shell, and cat was its child."""
+    cp = Process(40, 1, session_id=5, parent=39)
+    known.note_opened(Process(41, 2, session_id=5, parent=40, ancestors=(40, 39)), PATH, stamp(1))
+    assert known.writer(cp, PATH, known.now).relatives == (stamp(1),)
+
+
+def test_writer_of_a_file_is_known_by_its_inode(known: Evidence, tmp_path: Path) -> None:
+    """Up to its last write: what the process reads later is not in the file."""
+    file = tmp_path / "file"
+    file.touch()
+    known.note_opened(JQ, PATH, stamp(1))
+    known.note_written(JQ, file.stat().st_ino)
+    written_at = known.now
+    known.note_opened(JQ, PATH, stamp(2))
+    file = file.rename(tmp_path / "renamed")
+    assert known.writer_of_file(file.stat(), MV) == (JQ, written_at)
+    assert known.writer_of_file(None, MV) == (MV, known.now)
+    for number in range(2 * evidence.MAX_FILES):
+        known.note_written(JQ, -number)
+    assert len(known._files) == evidence.MAX_FILES
+
+
+def test_what_a_relative_has_saved_replaces_what_was_read_before(known: Evidence) -> None:
+    """The same two commands again: the second copy was made from the first one's result, not from both."""
+    for number in (1, 2, 3):
+        jq, cp = replace(JQ, pid=100 + number), replace(MV, pid=200 + number)
+        known.note_opened(jq, PATH, stamp(number))
+        assert known.writer(cp, PATH, known.now).relatives == (stamp(number),)
+        known.note_saved(cp, PATH, stamp(number + 1), None)
+    known.note_saved(replace(MV, pid=300), PATH, stamp(5), 77)
+    assert known.writer(MV, PATH, known.now).relatives == (), "a merged text is kept as a draft"
+    assert known.writer(replace(JQ, pid=103), PATH, known.now).opened == (stamp(3),), "its own buffer is older"
 
 
 def test_unknown_processes_leave_no_evidence(known: Evidence) -> None:

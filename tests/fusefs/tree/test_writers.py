@@ -55,5 +55,5 @@ def test_hidden_name_is_not_cached(info: os.stat_result) -> None:
     writers = Writers()
     writers.hidden.hide(classify_path(DOCUMENT), info, Process(7), was_deleted=False)
     assert writers.is_being_written(DOCUMENT)
-    writers.hidden.show(DOCUMENT, 7)
+    writers.hidden.show(DOCUMENT, Process(7))
     assert not writers.is_being_written(DOCUMENT)

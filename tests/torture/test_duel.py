@@ -1,0 +1,14 @@
+"""Twenty seconds of the duel; `scripts/torture duel` runs five minutes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.torture.duel import duel, ways
+
+
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_and_nothing_refused_while_an_agent_and_people_write() -> None:
+    """Every way of editing at once, through two mounts: each has saved, and the agent was not held up."""
+    saves = duel(20.0)
+    assert {name for name, count in saves.items() if count} == {*ways(), "agent"}, saves
