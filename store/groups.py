@@ -182,10 +182,10 @@ class PastVersions:
         """Return the session of a version. It cannot be saved: `revert` brings a version back."""
         return self._home.services.versions.load(version).session
 
-    def transcript(self, version: SavedVersion, message: int | None = None) -> str:
+    def transcript(self, version: SavedVersion, message: int | None = None, *, marked: bool = False) -> str:
         """Render the conversation of a version as Markdown, or one message of it."""
         services = self._home.services
-        return services.transcripts.text_of(services.versions.load(version), message)
+        return services.transcripts.text_of(services.versions.load(version), message, marked=marked)
 
     # -- going back --------------------------------------------------------------------------------
 

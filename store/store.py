@@ -284,10 +284,13 @@ class Store:
         """Return the current version of a session's documents, for `put_document(base=…)`."""
         return self._core.version(_location(location))
 
-    def transcript(self, session_id: str, message: int | None = None) -> str | None:
-        """Render a session, or one message of it, as Markdown; None if there is none."""
+    def transcript(self, session_id: str, message: int | None = None, *, marked: bool = False) -> str | None:
+        """Render a session, or one message of it, as Markdown; None if there is none.
+
+        `marked` puts control characters where messages and their parts begin: see `store.documents.transcript`.
+        """
         location = self._core.locate(session_id)
-        return self.transcripts.text(location, message) if location else None
+        return self.transcripts.text(location, message, marked=marked) if location else None
 
     # -- the index ---------------------------------------------------------------------------------------
 

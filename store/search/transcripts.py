@@ -128,12 +128,12 @@ class Transcripts:
         text = transcript.render(entry, _summary(loaded), messages, target, marked=marked)
         return transcript.encode(text)
 
-    def text(self, location: Location, message: int | None = None) -> str | None:
+    def text(self, location: Location, message: int | None = None, *, marked: bool = False) -> str | None:
         """The current transcript, or that of one message; None if there is no such session."""
         loaded = self.core.load(location)
-        return self.text_of(loaded, message) if loaded is not None else None
+        return self.text_of(loaded, message, marked=marked) if loaded is not None else None
 
-    def text_of(self, loaded: LoadedSession, message: int | None = None) -> str:
+    def text_of(self, loaded: LoadedSession, message: int | None = None, *, marked: bool = False) -> str:
         """The transcript of a session that was loaded, now or from the history, or that of one message."""
         location = loaded.pair.location
         finder, messages = _AttachmentFinder(self.core), loaded.main.data["messages"]
@@ -143,10 +143,10 @@ class Transcripts:
 
         if message is not None:
             index = message + len(messages) if message < 0 else message
-            return transcript.render_message(pick(messages, message), index, target).lstrip("\n")
+            return transcript.render_message(pick(messages, message), index, target, marked=marked).lstrip("\n")
         has_attachments = session_reader.has_attachments(self.core.disk, location)
         entry = session_reader.entry_of(loaded.session, location, len(messages), has_attachments=has_attachments)
-        return transcript.render(entry, _summary(loaded), messages, target)
+        return transcript.render(entry, _summary(loaded), messages, target, marked=marked)
 
     def _load(self, location: Location) -> LoadedSession | None:
         snapshot = session_reader.read(self.core.disk, location, self.core.limit_bytes)

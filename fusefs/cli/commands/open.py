@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from fusefs.cli import completion
-from fusefs.cli.app import Home, app, open_store
+from fusefs.cli.app import Home, Json, app, open_store, print_json
 from fusefs.cli.message_names import resolve_message
 from fusefs.cli.terminal import echo
 from fusefs.daemon.fuse_connection import iter_mounted, state_of
@@ -35,21 +35,25 @@ def open_page(
         ),
     ] = None,
     only_print: Annotated[bool, typer.Option("--print", help="Print the address; start no browser.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Open a conversation, or the list of all sessions, in a browser.
 
     If the home is mounted, the page is the one in html/, which shows the present state at every reload. Otherwise
     the session and its children, or all sessions, are exported to a new temporary directory, which is yours to delete.
-    #7 is message 7, as search prints it. $BROWSER selects the browser.
+    #7 is message 7, as search prints it. $BROWSER selects the browser; --json prints the address as --print does.
 
     Example: grovefs open fix-login#7
     """
     with open_store(home) as store:
         location, message = resolve_message(store, session) if session else (None, None)
-        top = _mounted_pages(store.home) or _export(store, location)
+        mounted = _mounted_pages(store.home)
+        top = mounted or _export(store, location)
     page = top / (path_of(location) if location else INDEX)
     address = page.as_uri() + (f"#m{message}" if message is not None else "")
-    if only_print:
+    if as_json:
+        print_json({"address": address, "is_mounted": mounted is not None})
+    elif only_print:
         echo(address)
     elif not webbrowser.open(address):
         raise NoBrowser(f"no browser could be started; open {address}, or set $BROWSER")

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from contextlib import suppress
+from typing import Annotated
 
 import orjson
 import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table
+from fusefs.cli.message_names import split_message
 from fusefs.cli.terminal import clean, page
+from fusefs.cli.transcript_terminal import render_transcript
 from fusefs.cli.version_names import VersionedName
-from store import NotFound, SavedVersion, Session, Store, TrajectoryStep, layout
+from store import NotFound, SavedVersion, Session, Store, StoreError, TrajectoryStep, layout
 from store.search.transcripts import pick
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-# Terminal styles of transcript lines by prefix.
-_STYLES = {
-    "# ": "bold underline",
-    "## ": "bold",
-    "> ": "dim italic",
-    ">": "dim italic",
-    "**→ ": "bold magenta",
-}
-_ROLES = {"user": "bold green", "assistant": "bold cyan", "tool": "bold yellow", "system": "bold blue"}
-_HEADING = re.compile(r"## \[\d+\] (\w+)")
-_FENCE = re.compile(r"`{3,}\Z")
 
 
 @app.command()
@@ -47,16 +33,19 @@ def show(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print a conversation as Markdown, styled on a terminal.
+    """Print a conversation; on a terminal with Markdown rendered and times in the local time zone.
 
-    Piped, or with --markdown, the output is the file that a mount has in transcripts/. With @V the conversation is
+    Piped, or with --markdown, the output is the file that a mount has in transcripts/. SESSION#7 prints message 7, as
+    search prints its number, and SESSION@V#7 that message in a version. With @V the conversation is
     printed as it was in that version; `grovefs log` lists them. With --steps each tool call is one line: number, start
     time, tool, status, duration, arguments and result.
 
-    Example: grovefs show fix-login -m -1
+    Example: grovefs show fix-login#7
     """
+    is_rendered = sys.stdout.isatty() and not markdown
     with open_store(home) as store:
-        found = _found(store, session, message, steps=steps, as_json=as_json)
+        session, message = _named_message(store, session, message)
+        found = _found(store, session, message, steps=steps, as_json=as_json, marked=is_rendered)
     if found is None:
         return
     if isinstance(found, bytes):
@@ -68,48 +57,50 @@ def show(
     elif markdown:
         page(f"{clean(found)}")
     else:
-        page(rendered_styles(found))
+        page(render_transcript(found))
+
+
+def _named_message(store: Store, session: str, message: int | None) -> tuple[str, int | None]:
+    """Split SESSION#N, unless that is the name of a session."""
+    name, number = split_message(session)
+    if number is None:
+        return session, message
+    with suppress(StoreError):
+        store.history.resolve(session)
+        return session, message
+    if message is not None:
+        raise typer.BadParameter("#N and --message cannot be combined")
+    return name, number
 
 
 def _found(
-    store: Store, session: str, message: int | None, *, steps: bool, as_json: bool
+    store: Store, session: str, message: int | None, *, steps: bool, as_json: bool, marked: bool
 ) -> Session | str | bytes | None:
     """The session or its transcript, now or in a past version; the text of another document. None: printed already."""
-    session, message = _split_index(store, session, message)
     path, version = store.history.resolve(session)
     if version is not None:
         if steps:
             raise typer.BadParameter("--steps shows the log of tool calls, which has no versions; omit @V")
-        return _then(store, store.history.get(path, version), message, as_json=as_json)
+        return _then(store, store.history.get(path, version), message, as_json=as_json, marked=marked)
     place = str(store.resolve(session))
     if steps:
         _print_steps(store, place, message, as_json=as_json)
         return None
-    found = store.load(place) if as_json else store.transcript(place, message)
+    found = store.load(place) if as_json else store.transcript(place, message, marked=marked)
     if found is None:
         raise NotFound(f"session {place} was deleted")
     return found
 
 
-def _split_index(store: Store, session: str, message: int | None) -> tuple[str, int | None]:
-    """Session and message of `fix-login#7`, as search prints it. A name with a # of its own comes first."""
-    name, mark, index = session.rpartition("#")
-    if not mark or not index.isdecimal() or message is not None:
-        return session, message
-    try:
-        store.resolve(session)
-    except NotFound:
-        return name, int(index)
-    return session, message
-
-
-def _then(store: Store, version: SavedVersion, message: int | None, *, as_json: bool) -> Session | str | bytes:
+def _then(
+    store: Store, version: SavedVersion, message: int | None, *, as_json: bool, marked: bool
+) -> Session | str | bytes:
     if not version.path.startswith(f"{layout.SESSIONS}/") or version.path.endswith(".json"):
         text = store.history.read(version).main
         if text is None:
             raise NotFound(f"{version.path} did not exist in version {version.number}")
         return text
-    return store.history.load(version) if as_json else store.history.transcript(version, message)
+    return store.history.load(version) if as_json else store.history.transcript(version, message, marked=marked)
 
 
 def _print_steps(store: Store, place: str, message: int | None, *, as_json: bool) -> None:
@@ -135,46 +126,3 @@ def _step_row(number: int, step: TrajectoryStep) -> tuple[str, ...]:
         arguments,
         " ".join(step.output_summary.split()),
     )
-
-
-def print_styled(text: str) -> None:
-    """Print Markdown on a terminal in colours, with every line unchanged."""
-    sys.stdout.write(rendered_styles(text))
-
-
-def rendered_styles(text: str) -> str:
-    """Markdown in colours for this terminal."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    with console.capture() as capture:
-        _print_lines(console, text)
-    return capture.get()
-
-
-def _print_lines(console: Console, text: str) -> None:
-    from rich.text import Text
-
-    for line, style, is_code in styled_lines(text):
-        console.print(Text(clean(line), style), soft_wrap=is_code)  # prose is wrapped at words, code is not
-
-
-def styled_lines(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Each line, its style, and whether it is code."""
-    fence = ""
-    for line in text.removesuffix("\n").split("\n"):
-        if fence:
-            yield line, "dim" if line == fence else "", True
-            fence = "" if line == fence else fence
-        elif _FENCE.match(line):
-            fence = line
-            yield line, "dim", True
-        else:
-            yield line, _style(line), False
-
-
-def _style(line: str) -> str:
-    heading = _HEADING.match(line)
-    if heading is not None:
-        return _ROLES.get(heading[1], "bold")
-    return next((style for start, style in _STYLES.items() if line.startswith(start)), "")

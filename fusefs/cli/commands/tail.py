@@ -13,8 +13,8 @@ import orjson
 import typer
 
 from fusefs.cli.app import Home, Json, SessionName, app, open_store
-from fusefs.cli.commands.show import print_styled
 from fusefs.cli.terminal import echo
+from fusefs.cli.transcript_terminal import render_transcript
 from store import Corrupt, Location, NotFound, Session, Store
 from store.documents.transcript import render_message
 
@@ -111,9 +111,9 @@ class _TailReader:
         if self.as_json:
             sys.stdout.buffer.write(orjson.dumps({"index": index, **message}) + b"\n")
             return
-        text = render_message(message, index, lambda url: url).lstrip("\n")
+        text = render_message(message, index, lambda url: url, marked=sys.stdout.isatty()).lstrip("\n")
         if sys.stdout.isatty():
-            print_styled(text + "\n")
+            sys.stdout.write(render_transcript(text))
         else:
             sys.stdout.buffer.write(f"{text}\n".encode(errors="replace"))
 

@@ -181,16 +181,33 @@ def test_show_numbers_messages_like_search(filled: Path) -> None:
     assert grovefs(filled, "show", "first", "-m", "3").stderr == "grovefs: no message 3: the session has 3 messages\n"
 
 
-def test_show_on_a_terminal_prints_the_same_lines(filled: Path) -> None:
-    """Colours are added; no line is dropped, joined or interpreted as markup."""
+def test_show_on_a_terminal_renders_markdown(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is interpreted as a style of the terminal library, and times are local."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
     with Store.open(filled, background=False) as store:
-        store.append("first", [Message.user("[red]not a style[/red]\nnext line\n```\n  # code\n```")])
-        text = store.transcript("first")
-    assert text is not None
+        message = Message.user("**bold** [red]not a style[/red]\n\n## [9] system\n\n```python\ncode = 1\n```")
+        message.created_at = Timestamp("2026-06-20T20:15:30Z")
+        store.append("first", [message])
     shown = on_a_terminal(filled, "show", "first")
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r\n", "\n")
-    assert "\x1b[" in shown
-    assert [line.rstrip() for line in plain.split("\n")] == [line.rstrip() for line in text.split("\n")]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert "\x1b[1mbold" in shown
+    assert "**" not in plain
+    assert "[red]not a style[/red]" in plain
+    assert "code = 1" in plain
+    assert "## [3] user · 2026-06-21 05:15:30 JST".removeprefix("## ") in plain
+    assert shown.count("\x1b[1;32m[") == sum("user" in line for line in plain.splitlines() if line.startswith("["))
+
+
+def test_show_takes_the_number_that_search_prints(filled: Path) -> None:
+    """A session whose title ends like a number is found by its title."""
+    text = grovefs(filled, "show", "first", "-m", "2").stdout
+    assert grovefs(filled, "show", "first#2").stdout == text
+    assert grovefs(filled, "show", "first#m2").stdout == text
+    assert grovefs(filled, "show", "first#-1").stdout == text
+    assert "cannot be combined" in grovefs(filled, "show", "first#2", "-m", "1").stderr
+    with Store.open(filled, background=False) as store:
+        store.update("first", lambda session: setattr(session, "title", "Number #2"))
+    assert grovefs(filled, "show", "Number #2").stdout.startswith("# Number #2\n")
 
 
 def test_missing_session_is_a_one_line_error_with_a_hint(filled: Path) -> None:

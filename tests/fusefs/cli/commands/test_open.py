@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -53,6 +54,11 @@ def test_child_and_names_with_a_number_sign(filled: Path, tmp_path: Path) -> Non
     page, anchor = opened(filled, tmp_path, "Number #2")
     assert (page.name, anchor) == ("two#2.html", "")
     assert opened(filled, tmp_path, "two#2#m1")[1] == "m1"
+
+
+def test_json_has_the_address(filled: Path, tmp_path: Path) -> None:
+    found = json.loads(run(filled, "open", "one", "--json", TMPDIR=str(tmp_path)).stdout)
+    assert (found["address"].endswith("/one.html"), found["is_mounted"]) == (True, False)
 
 
 def test_browser_of_the_user_is_started(filled: Path, tmp_path: Path) -> None:
