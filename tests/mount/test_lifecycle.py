@@ -473,10 +473,10 @@ def test_d1_umount_takes_relative_paths_and_links(mounted: Mount) -> None:
     """As `grovefs mount` does; a path that names no mount is still an error."""
     link = mounted.path.with_name("link")
     link.symlink_to(mounted.path.name)
-    beside = mounted.path.with_name("other")
-    beside.mkdir()
-    assert grovefs("umount", "../other", cwd=beside).returncode == 1
-    done = grovefs("umount", f"../{mounted.path.name}", cwd=beside)
+    sibling = mounted.path.with_name("other")
+    sibling.mkdir()
+    assert grovefs("umount", "../other", cwd=sibling).returncode == 1
+    done = grovefs("umount", f"../{mounted.path.name}", cwd=sibling)
     assert done.returncode == 0, done.stderr
     wait_until(lambda: not daemons_of(mounted.path))
     assert grovefs("mount", "--home", mounted.home, "--log-file", mounted.log, mounted.path).returncode == 0

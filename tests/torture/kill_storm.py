@@ -183,7 +183,7 @@ class Storm:
         assert ended[1] == 0, f"a writer ended with {ended[1]}"
 
     def rage(self, kills: int, chance: random.Random) -> None:
-        """Kill the daemon so many times under one set of writers, and check what they wrote."""
+        """Kill the daemon repeatedly under one set of writers, and check what they wrote."""
         self.mounted.mount()
         progress = Progress()
         with self.writers(progress):

@@ -14,7 +14,7 @@ from fusefs.cli.app import Home, SessionName, app, open_store
 from fusefs.cli.terminal import echo
 from store import InvalidName, NotFound
 
-# How each agent is told to continue a session.
+# The command line that continues a session, by agent.
 COMMANDS = {
     "claude-code": ("claude", "--resume"),
     "codex": ("codex", "resume"),
