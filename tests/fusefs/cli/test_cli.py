@@ -82,7 +82,9 @@ def test_unknown_option_hints_at_double_dash(filled: Path) -> None:
 def test_search_prints_hints_about_likely_mistakes(filled: Path) -> None:
     result = grovefs(filled, "search", "role:bogus", "trees")
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == "grovefs: unknown role 'bogus'; expected one of system, user, assistant, tool\n"
+    hint, outcome = result.stderr.splitlines()
+    assert hint == "grovefs: unknown role 'bogus'; expected one of system, user, assistant, tool"
+    assert outcome == "grovefs: nothing found"
     result = grovefs(filled, "search", "--json", '"trees')
     assert [hit["id"] for hit in json.loads(result.stdout)] == ["first"]
     assert result.stderr == "grovefs: unclosed quote before 'trees'; everything after it is read as one phrase\n"
