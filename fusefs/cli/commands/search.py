@@ -8,6 +8,7 @@ import typer
 
 from fusefs.cli.app import Home, Json, app, open_store, print_json, print_table, progress_bar
 from fusefs.cli.terminal import echo
+from fusefs.views.html.names import path_of
 from store import Hit, Timestamp
 from store.search.query import parse_query
 
@@ -66,7 +67,16 @@ def _record(hit: Hit) -> dict[str, Any]:
     members = {k: v for k, v in hit._asdict().items() if k not in ("location", "created_ns", "updated_ns")}
     name = str(hit.location) if hit.location is not None else None
     created_at = Timestamp.clamped(hit.created_ns) if hit.created_ns is not None else None
-    return {"id": name, **members, "created_at": created_at, "updated_at": Timestamp.clamped(hit.updated_ns)}
+    times = {"created_at": created_at, "updated_at": Timestamp.clamped(hit.updated_ns)}
+    return {"id": name, **members, **times, "page": _page(hit)}
+
+
+def _page(hit: Hit) -> str | None:
+    """The page of a message in a mount; None for a state document."""
+    if hit.location is None:
+        return None
+    anchor = f"#m{hit.message_index}" if hit.message_index is not None else ""
+    return f"html/{path_of(hit.location)}{anchor}"
 
 
 def _place(hit: Hit) -> str:

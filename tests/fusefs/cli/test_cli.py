@@ -200,6 +200,11 @@ def test_show_on_a_terminal_renders_markdown(filled: Path, monkeypatch: pytest.M
     assert shown.count("\x1b[1;32m[") == sum("user" in line for line in plain.splitlines() if line.startswith("["))
 
 
+def test_search_names_the_page_of_a_message(filled: Path) -> None:
+    (hit, *_) = json.loads(grovefs(filled, "search", "foo-bar", "--json").stdout)
+    assert hit["page"] == "html/first.html#m2"
+
+
 def test_show_takes_the_number_that_search_prints(filled: Path) -> None:
     """A session whose title ends like a number is found by its title."""
     text = grovefs(filled, "show", "first", "-m", "2").stdout
