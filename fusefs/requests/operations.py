@@ -372,8 +372,10 @@ class Operations(pyfuse3.Operations):
             lambda: self.store.names.set_attributes(path_info, mode=mode, times_ns=times, owner=owner),
             path_info.location,
         )
-        if self._has_its_name(node):
-            node.set_stat(self.store.names.stat(path_info.path))
+        after = self.store.names.stat(path_info.path)
+        if self._has_its_name(node) and after is not None and node.info is not None:
+            self.files.evidence.note_restamped(node.path, Stamp.of(node.info), Stamp.of(after))
+            node.set_stat(after)
 
     def _has_its_name(self, node: Node) -> bool:
         """Whether the name still leads to the node's file, with its size: it may be removed, reused or longer."""

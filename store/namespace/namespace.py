@@ -388,9 +388,13 @@ class Namespace:
     ) -> None:
         """chmod, utimens, chown.
 
-        The version of a document stays the same; its row gets the new stamp.
+        The version of a document stays the same; its row gets the new stamp. Editors set the mode
+        that a file already has after each save: that must not change its stamp, by which the
+        history finds the version that another writer has opened.
         """
         self.core.check_writable()
+        if times_ns is None and place.kind in CHECKED and self._has(place, mode, owner):
+            return
         if place.kind is PathKind.DOCUMENT and place.location is not None:
             with self.core.locked(place.location):
                 row = self.core.index.find(place.location)
@@ -403,6 +407,14 @@ class Namespace:
         self.check_may_write(place)
         self._set(place, mode, times_ns, owner)
         self.dispatcher.notify_attributes(place)
+
+    def _has(self, place: PathInfo, mode: int | None, owner: tuple[int, int] | None) -> bool:
+        """Whether a file has this mode and owner."""
+        info = self.stat(place.path)
+        if info is None:
+            return False
+        is_mode = mode is None or stat.S_IMODE(info.st_mode) == stat.S_IMODE(mode)
+        return is_mode and owner in (None, (info.st_uid, info.st_gid))
 
     def _set(
         self, place: PathInfo, mode: int | None, times_ns: tuple[int, int] | None, owner: tuple[int, int] | None

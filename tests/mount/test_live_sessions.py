@@ -8,8 +8,8 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -246,3 +246,102 @@ def test_readers_never_miss_a_document_that_is_saved_by_rename_away(session: Pat
         _, errors = reader.communicate(timeout=60)
         assert reader.returncode == 0, errors
     assert "saved 99" in session.read_text()
+
+
+# -- merged saves ----------------------------------------------------------------------------------
+
+
+def test_two_loops_of_sed_lose_nothing(session: Path) -> None:
+    """Each of two loops adds 40 keys of its own: all exit 0, and all keys are there."""
+    script = 'for n in $(seq 40); do sed -i "s/^  \\"title\\":/  \\"$WHO-$n\\": 1,\\n&/" session.json || exit 1; done'
+    loops = [
+        subprocess.Popen(
+            ["bash", "-c", script], cwd=session.parent, env=os.environ | {"WHO": who}, stderr=subprocess.PIPE
+        )
+        for who in ("one", "two")
+    ]
+    for loop in loops:
+        _, errors = loop.communicate(timeout=300)
+        assert loop.returncode == 0, errors
+    document = json.loads(session.read_bytes())
+    assert {f"{who}-{n}" for who in ("one", "two") for n in range(1, 41)} <= set(document)
+
+
+def test_mv_from_another_filesystem_keeps_what_was_saved_meanwhile(mounted: Mount, session: Path, place: Path) -> None:
+    """It unlinks the document and creates it again: neither the message nor the new title is lost."""
+    script = f"jq '.title=\"By jq\"' session.json > {place}/n; read -r _; mv {place}/n session.json"
+    with subprocess.Popen(["bash", "-c", script], cwd=session.parent, stdin=subprocess.PIPE) as process:
+        wait_until((place / "n").exists, timeout_s=60)
+        append(mounted, "meanwhile")
+        process.communicate(b"\n", timeout=60)
+    assert process.returncode == 0
+    assert contents(session)[-1] == "meanwhile"
+    assert json.loads(session.read_bytes())["title"] == "By jq"
+
+
+def test_fixed_temporary_file_can_be_renamed_again_after_a_clash(mounted: Mount, session: Path) -> None:
+    """What counts is the last truncation of the file, not its creation."""
+    temporary = session.with_name(".session.json.tmp")
+
+    def retitle(title: str) -> None:
+        document = json.loads(session.read_bytes())
+        with temporary.open("w") as file:
+            file.write(json.dumps(document | {"title": title}, indent=2))
+
+    retitle("Mine")
+    with mounted.store() as store:
+        store.update("root", lambda s: setattr(s, "title", "By the agent"))
+    wait_until(lambda: "By the agent" in session.read_text(), timeout_s=60)
+    with pytest.raises(OSError, match="Stale file handle"):
+        temporary.rename(session)
+    retitle("Mine again")
+    temporary.rename(session)
+    assert json.loads(session.read_bytes())["title"] == "Mine again"
+
+
+def test_stale_buffer_can_be_saved_again_and_again(mounted: Mount, session: Path) -> None:
+    """By truncating, by rename, and through one descriptor with fsync: the agent's messages all stay."""
+    text, temporary = session.read_text(), session.with_name("temporary")
+    for number in range(6):
+        append(mounted, f"answer {number}")
+        text = text.replace(f'"msg-{number % 3}', f'"msg-{number % 3}+')
+        if number % 2:
+            temporary.write_text(text)
+            temporary.rename(session)
+        else:
+            session.write_text(text)
+    with session.open("w") as file:
+        for number in range(6, 9):
+            append(mounted, f"answer {number}")
+            text = text.replace(f'"msg-{number % 3}', f'"msg-{number % 3}+')
+            file.seek(0)
+            file.truncate()
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    assert contents(session) == ["msg-0+++", "msg-1+++", "msg-2+++", *(f"answer {number}" for number in range(9))]
+
+
+def test_clash_is_refused_with_both_values(mounted: Mount, session: Path) -> None:
+    text = session.read_text()
+    with mounted.store() as store:
+        store.update("root", lambda s: setattr(s, "title", "By the agent"))
+    wait_until(lambda: "By the agent" in session.read_text(), timeout_s=60)
+    with pytest.raises(OSError, match="Stale file handle"):
+        session.write_text(text.replace("The root", "By hand"))
+    assert "By the agent" in session.read_text()
+    reason = session.with_name("session.json.error").read_text()
+    assert "By the agent" in reason
+    assert "By hand" in reason
+
+
+def test_reject_and_overwrite_merge_nothing(filled: Path, mount_home: Callable[..., Mount]) -> None:
+    for option in ("reject", "overwrite"):
+        mount = mount_home(filled, "--on-conflict", option)
+        path = mount.sessions / "root/session.json"
+        text = path.read_text()
+        append(mount, f"answer to {option}")
+        with suppress(OSError):
+            path.write_text(text.replace("The root", "By hand"))
+        assert (f"answer to {option}" in path.read_text()) is (option == "reject")
+        assert ("By hand" in path.read_text()) is (option == "overwrite")
