@@ -19,13 +19,14 @@ The rules. Code, tests and README cite them by number.
 3.  What reported failure changed nothing, and the rejected text is kept.
 4.  A reader sees one version of a document from open to close, never a mixture of two.
 5.  Bytes are stored as written. Unknown fields, key order and digits survive every rewrite. Exceptions: a fork gets
-    its new id, and API keys in `llm_config` and `metadata` are never stored.
+    its new id, API keys in `llm_config` and `metadata` are never stored, and a merged save is the typed text with
+    the changes of others spliced in.
 6.  A committed document loads in the agent that owns it.
 7.  Index and search are updated in the same commit. No crash leaves them wrong. Other processes see a change within a
     second.
-8.  No update is lost silently, with one exception. A save is rejected if another writer saved a newer
-    `updated_at`, or replaced the file since it was opened or since the temporary was created. Not detected yet: a
-    copy read earlier and written back after another edit that left `updated_at` alone.
+8.  No update is lost silently. A text that was edited from an older version is merged with what others stored
+    since, by the mount, `grovefs edit` and, on request, the API. If both changed the same thing, or the version it
+    was edited from is not known, it is rejected, and the error shows both values.
 9.  A document's id, kind and root match its path.
 10. The cost of a save does not grow with the number of sessions.
 11. Every change can be seen and undone (who, when, what) for as long as the history keeps it.
@@ -34,7 +35,7 @@ The packages, from the bottom up. Each imports only those before it; `tests/test
 
     errors, layout, path_kinds   exceptions; paths and ids; the kind of every path
     model/       pydantic records of sessions, messages and timestamps
-    documents/   documents as bytes: parse, validate, splice, render
+    documents/   documents as bytes: parse, validate, splice, merge, render
     disk/        the only code that changes files: durable writes, locks, trash, rejected writes
     index/       index.db: catalog, full text, change feed
     history/     history.db: every version of every kept file

@@ -1,0 +1,182 @@
+"""Programs that edit a live session through a mount: their saves are merged, or refused with both values."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from store import Message
+from tests.builders import read_json
+from tests.mount.conftest import Mount
+
+
+@pytest.fixture
+def document(mounted: Mount) -> Path:
+    return mounted.sessions / "root/session.json"
+
+
+def append(mounted: Mount, text: str) -> None:
+    """What an agent does, in another process than the mount."""
+    with mounted.store() as store:
+        store.append("root", [Message.user(text)])
+
+
+def contents(document: Path) -> list[str]:
+    return [message["content"] for message in read_json(document)["messages"]]
+
+
+def sh(script: str, document: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "F": str(document)}
+    return subprocess.run(["bash", "-ec", script], env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_a2_two_loops_of_sed_lose_nothing(document: Path) -> None:
+    """Each adds its own key; both start from what the other has just saved, or has not yet."""
+
+    def loop(name: str) -> None:
+        keys = 'for i in $(seq 40); do sed -i \'s/^  "id":/  "\'NAME$i\'": 1,\\n  "id":/\' $F; done'
+        results[name] = sh(keys.replace("NAME", name), document)
+
+    results: dict[str, subprocess.CompletedProcess[str]] = {}
+    threads = [threading.Thread(target=loop, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [result.returncode for result in results.values()] == [0, 0], results
+    found = read_json(document)
+    assert {f"{name}{number}" for name in "ab" for number in range(1, 41)} <= found.keys()
+
+
+@pytest.mark.parametrize("temporary", ["/dev/shm/grovefs-$$", "$F.new"])
+def test_a1_jq_and_mv_keep_a_message_of_others(mounted: Mount, document: Path, temporary: str) -> None:
+    """Across filesystems mv unlinks and creates; within one it renames."""
+    append(mounted, "before")
+    script = f'jq .title=\\"T\\" $F > {temporary}; read -r go < $F.go; mv {temporary} $F'
+    os.mkfifo(mounted.home / "sessions/root/session.json.go")
+    gate = mounted.home / "sessions/root/session.json.go"
+    script = script.replace("$F.go", str(gate))
+    with subprocess.Popen(["bash", "-ec", script], env={**os.environ, "F": str(document)}) as process:
+        with gate.open("w") as go:  # opened once jq has ended
+            append(mounted, "meanwhile")
+            go.write("\n")
+        assert process.wait(60) == 0
+    gate.unlink()
+    assert read_json(document)["title"] == "T"
+    assert contents(document)[-2:] == ["before", "meanwhile"]
+
+
+def test_python_saves_a_stale_buffer_five_times(mounted: Mount, document: Path) -> None:
+    """Second and later saves never delete the messages of others, nor clash with the first."""
+    text = document.read_text()
+    for number in range(5):
+        append(mounted, f"agent-{number}")
+        text = text.replace(f'"title": "{"The root" if not number else f"T{number - 1}"}"', f'"title": "T{number}"')
+        with document.open("w") as file:
+            file.write(text)
+    assert read_json(document)["title"] == "T4"
+    assert contents(document)[3:] == [f"agent-{number}" for number in range(5)]
+
+
+def test_a_clash_is_refused_with_both_values(mounted: Mount, document: Path) -> None:
+    """Rules 3 and 8."""
+    text = document.read_text()
+    with mounted.store() as store:
+        store.update("root", lambda session: setattr(session, "title", "Theirs"))
+    with pytest.raises(OSError, match=os.strerror(errno.ESTALE)) as refused, document.open("w") as file:
+        file.write(text.replace("The root", "Yours"))
+    assert refused.value.errno == errno.ESTALE
+    assert read_json(document)["title"] == "Theirs"
+    reason = Path(f"{document}.error").read_text()
+    for line in ('before:  "The root"', 'theirs:  "Theirs"', 'yours:  "Yours"'):
+        assert line in reason
+    assert "Yours" in Path(f"{document}.rejected").read_text()
+
+
+def test_a3_a_fixed_temporary_name_works_again_after_a_clash(mounted: Mount, document: Path) -> None:
+    """The file is truncated and written from the newest version: its creation does not matter."""
+    temporary = document.with_name("session.json.tmp")
+    temporary.write_text(document.read_text().replace("The root", "Yours"))
+    with mounted.store() as store:
+        store.update("root", lambda session: setattr(session, "title", "Theirs"))
+    with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+        temporary.rename(document)
+    temporary.write_text(document.read_text().replace("Theirs", "Both"))
+    temporary.rename(document)
+    assert read_json(document)["title"] == "Both"
+
+
+@pytest.fixture
+def archived(document: Path, tmp_path: Path) -> Path:
+    """A directory with an archive of the session, made with each tool."""
+    script = (
+        "cd $(dirname $F); tar cf T/s.tar session.json; zip -q T/s.zip session.json\n"
+        "git init -q T/repo; git --git-dir T/repo/.git --work-tree . add session.json\n"
+        "git --git-dir T/repo/.git -c user.name=a -c user.email=a@b commit -qm x"
+    )
+    made = sh(script.replace("T/", f"{tmp_path}/"), document)
+    assert made.returncode == 0, made.stderr
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "restore",
+    ["tar xf T/s.tar", "unzip -qo T/s.zip", "git --git-dir T/repo/.git --work-tree . checkout -- session.json"],
+    ids=["tar", "unzip", "git"],
+)
+def test_an_old_version_is_restored_and_what_it_replaced_is_kept(
+    mounted: Mount, document: Path, archived: Path, restore: str
+) -> None:
+    old = document.read_bytes()
+    append(mounted, "later")
+    sh("sed -i 's/The root/Changed/' $F", document)
+    result = sh(f"cd $(dirname $F); {restore}".replace("T/", f"{archived}/"), document)
+    assert result.returncode == 0, result.stderr
+    assert document.read_bytes() == old
+    with mounted.store() as store:
+        texts = [store.history.read(version).main or b"" for version in store.history.log("root")]
+    assert any(b"Changed" in text and b"later" in text for text in texts)
+
+
+def test_a_copy_of_an_old_version_is_refused(mounted: Mount, document: Path, tmp_path: Path) -> None:
+    """cp does not say that it restores; the error names the command that does."""
+    (tmp_path / "old").write_bytes(document.read_bytes())
+    append(mounted, "later")
+    result = sh(f"cp {tmp_path}/old $F", document)
+    assert result.returncode != 0
+    assert contents(document)[-1] == "later"
+    assert "grovefs revert root@" in Path(f"{document}.error").read_text()
+
+
+def test_a_program_that_read_and_wrote_nothing_else_may_keep_its_copy(mounted: Mount, document: Path) -> None:
+    """Read, wait, write, by two processes: both edits stay."""
+    code = (
+        "import sys, time\n"
+        "path, old, new = sys.argv[1:]\n"
+        "text = open(path).read()\n"
+        "print('read', flush=True); sys.stdin.readline()\n"
+        "open(path, 'w').write(text.replace(old, new))\n"
+    )
+    edits = [("The root", "Root"), ("msg-0", "changed")]
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(document), *edit],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for edit in edits
+    ]
+    for program in programs:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "read\n"
+    for program in programs:
+        program.communicate("\n", timeout=60)
+        assert program.returncode == 0
+    assert (read_json(document)["title"], contents(document)[0]) == ("Root", "changed")
