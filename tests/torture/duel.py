@@ -82,7 +82,7 @@ for _ in range(4):
 BUFFERS = ["w", "r+", "rename", "fsync"]
 EDITORS = ["vim", "vimcopy", "nano", "emacs"]
 # `mv` from another filesystem unlinks the document before it creates it, as on any filesystem: others in the same
-# mount may find none for a moment. They try again; an editor would have to be told.
+# mount may find none for a moment. They try again; an editor would have to do that too.
 SECOND_MOUNT = {"across", "copy", "pipe", "perl", "bufferrplus", "bufferrename"}
 
 
