@@ -80,7 +80,6 @@ class Evidence:
         self.now = 0  # number of the last event
         # By inode in the home, not by node: the kernel may drop a node between write and rename.
         self._files: OrderedDict[int, tuple[Process, int]] = OrderedDict()
-        self._stamps: OrderedDict[tuple[str, Stamp], Stamp] = OrderedDict()  # after chmod → as it was stored
         self._known: OrderedDict[tuple[int, int], _Known] = OrderedDict()  # by process, last used last
 
     # -- events ----------------------------------------------------------------------------------
@@ -88,13 +87,14 @@ class Evidence:
     def note_opened(self, process: Process, path: str, stamp: Stamp | None) -> None:
         """A process opened a version to read it."""
         if stamp is not None:
-            self._note(process, path, _Event(self.now + 1, self._stamps.get((path, stamp), stamp)))
+            self._note(process, path, _Event(self.now + 1, stamp))
 
     def note_restamped(self, path: str, old: Stamp, new: Stamp) -> None:
-        """The mode or times of a version changed. The history knows it by the stamp it was stored with."""
-        self._stamps[path, new] = self._stamps.get((path, old), old)
-        if len(self._stamps) > MAX_FILES:
-            self._stamps.popitem(last=False)
+        """The mode or times of a version changed: the history knows it by its new stamp from now on."""
+        for known in self._known.values():
+            if path in known.documents:
+                events = known.documents[path].events
+                events[:] = [e._replace(stamp=new) if e.stamp == old else e for e in events]
 
     def note_saved(self, process: Process, path: str, stamp: Stamp | None, draft: int | None) -> None:
         """A save was accepted. `draft` is the text as typed, if a merge stored another one."""

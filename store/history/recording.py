@@ -166,9 +166,13 @@ class Recorder:
         for _, is_side, file in present:
             state = (lineage.side if is_side else lineage.main) if lineage is not None else NO_TEXT
             if lineage is not None and file is not None and state.mark != mark_of(file.stamp):
-                role = "side" if is_side else "main"
+                role, mark = "side" if is_side else "main", mark_of(file.stamp)
                 with self.database.write() as db:
-                    db.execute(f"UPDATE lineages SET {role}_mark = ? WHERE key = ?", (mark_of(file.stamp), lineage.key))
+                    db.execute(f"UPDATE lineages SET {role}_mark = ? WHERE key = ?", (mark, lineage.key))
+                    # Readers open the version with this stamp from now on, and may save after it is replaced.
+                    newest = f"SELECT max(number) FROM versions WHERE lineage = ? AND {role}_kind IS NOT NULL"
+                    update = f"UPDATE versions SET {role}_mark = ? WHERE lineage = ? AND number = ({newest})"
+                    db.execute(update, (mark, lineage.key, lineage.key))
         return None
 
     # -- rows --------------------------------------------------------------------------------------

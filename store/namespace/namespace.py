@@ -403,6 +403,7 @@ class Namespace:
                 if row is not None and is_current:
                     with self.core.db.write() as db:
                         self.core.index.put_version(db, row, self.core.version(place.location))
+                self.core.history.observe(place.location.dir)
             return
         self.check_may_write(place)
         self._set(place, mode, times_ns, owner)

@@ -133,7 +133,7 @@ class Person:
     def _note(self, number: int, is_saved: bool, error: str) -> None:
         if is_saved:
             self.accepted, self.saves = number, self.saves + 1
-        elif self.name in SECOND_MOUNT and "No such file" in error:
+        elif self.name in SECOND_MOUNT - {"across"} and re.search("No such file|File exists", error):
             self.missed += 1
         else:
             errors = self.directory.parent.parent / ".grovefs/errors.jsonl"

@@ -29,13 +29,14 @@ def known() -> Evidence:
     return Evidence()
 
 
-def test_version_is_known_by_its_first_stamp(known: Evidence) -> None:
-    """chmod and touch change the stamp of a file, and the history keeps the one it was stored with."""
+def test_version_is_known_by_its_last_stamp(known: Evidence) -> None:
+    """chmod and touch change the stamp of a file, and the history keeps the new one."""
+    known.note_opened(VIM, PATH, stamp(1))
+    known.note_opened(JQ, PATH, stamp(1))
     known.note_restamped(PATH, stamp(1), stamp(2))
-    known.note_restamped(PATH, stamp(2), stamp(3))
-    for number in (1, 2, 3):
-        known.note_opened(VIM, PATH, stamp(number))
-    assert known.writer(VIM, PATH, known.now).opened == (stamp(1),)
+    known.note_opened(VIM, PATH, stamp(2))
+    assert known.writer(VIM, PATH, known.now).opened == (stamp(2),)
+    assert known.writer(JQ, PATH, known.now).opened == (stamp(2),)
 
 
 def test_all_opened_versions_count_until_the_first_save(known: Evidence) -> None:

@@ -22,6 +22,7 @@ from store import (
     Store,
 )
 from store.commit.write_request import WriteRequest
+from store.disk.file import Stamp
 from store.errors import MustBeCopied
 from store.namespace.moves import Moves
 from store.namespace.namespace import Namespace
@@ -385,3 +386,19 @@ def test_foreign_directory_without_documents_can_be_renamed_to_a_session(store: 
     (store.home / "sessions/.new/notes.txt").write_text("mine")
     store.moves.move(classify_path("sessions/.new"), classify_path("sessions/other"))
     assert (store.home / "sessions/other/notes.txt").read_text() == "mine"
+
+
+def test_version_is_found_by_its_stamp_after_chmod(store: Store, names: Namespace) -> None:
+    """Also once another version has replaced it: a writer that opened it may save then."""
+    path = store.home / MAIN.path
+    text = path.read_bytes()
+    before = Stamp.of(path.stat())
+    names.set_attributes(MAIN, mode=stat.S_IMODE(path.stat().st_mode))
+    assert Stamp.of(path.stat()) == before, "the mode it has already"
+    names.set_attributes(MAIN, mode=0o640)
+    opened = Stamp.of(path.stat())
+    assert opened != before
+    store.save(make_session("s1", title="Second"), overwrite=True, shorten=True)
+    found = names.core.history.with_stamp("sessions/s1", "session.json", opened)
+    assert found is not None
+    assert names.core.history.read(found).main == text
