@@ -41,7 +41,7 @@ class AppendedMessage:
     """Where a message was appended: its index in the conversation, and its id."""
 
     index: int
-    id: str
+    id: str | None  # None if the caller gave none
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class AppendOperation:
                 self._catch_up(target)
             row = self.core.index.find(location)
         first = row.entry.message_count - len(added) if row is not None else 0
-        return [AppendedMessage(first + place, str(message["id"])) for place, message in enumerate(added)]
+        return [AppendedMessage(first + place, message.get("id")) for place, message in enumerate(added)]
 
     def _catch_up(self, session: Session) -> None:
         """Show the caller's Session what others did.

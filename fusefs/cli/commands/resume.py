@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fusefs.cli.app import Home, SessionName, app, open_store
+from fusefs.cli.app import Home, Json, SessionName, app, open_store, print_json
 from fusefs.cli.terminal import echo
 from store import InvalidName, NotFound
 
@@ -29,11 +29,13 @@ def resume(
     session: SessionName,
     home: Home,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command instead of running it.")] = False,
+    json: Json = False,
 ) -> None:
     """Continue an imported session in the agent it came from, in its workspace.
 
     The agent continues its own copy. To continue with changes made here, write them back first: grovefs export
-    --format claude-code. Known are Claude Code, Codex, Copilot CLI, OpenCode and Qwen Code.
+    --format claude-code. --json prints the command and its directory instead of running it. Known are Claude Code,
+    Codex, Copilot CLI, OpenCode and Qwen Code.
 
     Example: grovefs resume fix-login
     """
@@ -51,6 +53,8 @@ def resume(
         raise InvalidName(f"{what} cannot be resumed from the command line")
     command = [*COMMANDS[agent], id]
     workspace = found.workspace_path or "."
+    if json:
+        return print_json({"id": place, "agent": agent, "directory": workspace, "command": command})
     if dry_run:
         echo(f"cd {shlex.quote(workspace)} && {shlex.join(command)}")
         return

@@ -221,8 +221,8 @@ def test_words_written_during_the_check_are_not_damage(opened: Store, monkeypatc
 @pytest.mark.parametrize(
     "damage",
     [
-        "INSERT INTO texts VALUES (99 << 24, 1000, '', NULL, NULL, 1)",
-        "INSERT INTO texts VALUES (-5, 1000, '', NULL, NULL, 1)",
+        "INSERT INTO texts VALUES (99 << 24, 1000, '', NULL, NULL, NULL, 1)",
+        "INSERT INTO texts VALUES (-5, 1000, '', NULL, NULL, NULL, 1)",
         "INSERT INTO search (rowid, text) VALUES (1000, 'x')",
         "INSERT INTO search (rowid, text) SELECT number + 1000, 'ghost' FROM texts WHERE role = 'user'",
     ],

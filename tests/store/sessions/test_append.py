@@ -128,3 +128,10 @@ def test_single_message_instead_of_a_list_is_rejected(store: Store, single: obje
     store.save(make_session("s1"))
     with pytest.raises(TypeError, match="expected a list of messages"):
         store.append("s1", single)  # type: ignore[arg-type]
+
+
+def test_message_without_an_id_is_appended(store: Store) -> None:
+    """Formats without message ids exist; the caller gets the index."""
+    store.save(make_session(messages=1))
+    (appended,) = store.append("s1", [{"role": "user", "content": "no id"}])
+    assert (appended.index, appended.id) == (1, None)

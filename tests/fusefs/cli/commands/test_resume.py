@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -27,6 +28,13 @@ def test_agent_is_started_in_the_workspace(home: Path, tmp_path: Path, monkeypat
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     assert grovefs(home, "resume", "s1").stdout == f"{work} --resume s1\n"
     assert grovefs(home, "resume", "s1", "--dry-run").stdout == f"cd '{work}' && claude --resume s1\n"
+    shown = json.loads(grovefs(home, "resume", "s1", "--json").stdout)
+    assert shown == {
+        "id": "s1",
+        "agent": "claude-code",
+        "directory": str(work),
+        "command": ["claude", "--resume", "s1"],
+    }
     work.rmdir()
     assert "does not exist here" in grovefs(home, "resume", "s1").stderr
 
