@@ -40,7 +40,7 @@ def check_history(context: CheckContext) -> Iterator[Finding]:
             with core.locks.session(location) if location is not None else nullcontext():
                 if location is None or not is_pending(core, location):
                     yield from _check_lineage(core, key, path)
-        except Busy:
+        except (Busy, PermissionError):  # a session that cannot be read is a finding of its own
             continue
 
 

@@ -119,7 +119,10 @@ class ExportEntries:
         location, rest = layout.locate_path(rel_path) or (None, "")
         if location is not None and not rest and self.core.index.find(location) is not None:
             return False
-        return self.core.disk.stat(f"{rel_path}/{layout.SESSION}") is not None
+        try:
+            return self.core.disk.stat(f"{rel_path}/{layout.SESSION}") is not None
+        except PermissionError:
+            return True  # it is there, but this user cannot read it
 
 
 def parse_export(raw: bytes) -> dict[str, Any]:

@@ -262,6 +262,7 @@ class Database:
         self._local = threading.local()
         self._alone = True
         self._writer = self._connect()
+        self._is_closed = False
         self._prepare()
 
     def get_meta(self, key: str, default: Any = None) -> Any:

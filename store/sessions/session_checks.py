@@ -43,7 +43,7 @@ def location_of(session: Session) -> Location:
     root, parent = session.root_session_id, session.parent_session_id or ""
     if not root.strip() or not parent.strip():
         raise InvalidContent(layout.SESSION, Problem("a child needs root_session_id and parent_session_id"))
-    return Location(layout.check_id(root.strip()), session.id)
+    return Location(layout.check_id(root.strip() if parent == root.strip() else root), session.id)
 
 
 def require_valid_fields(session: Session) -> None:
@@ -56,8 +56,10 @@ def require_valid_fields(session: Session) -> None:
         if not isinstance(value, kind):
             reason = f"expected {kind.__name__}, got {value!r}"
             raise InvalidContent(layout.SESSION, Problem(reason, field=field))
-    if isinstance(session.root_session_id, str):
-        session.root_session_id = session.root_session_id.strip()  # as Bamboo does to find the directory
+    if session.kind == "child" and isinstance(session.root_session_id, str):
+        trimmed = session.root_session_id.strip()  # as Bamboo does to find the directory
+        if session.parent_session_id == trimmed:  # an id may begin with a space; the parent tells
+            session.root_session_id = trimmed
     try:
         session.updated_at = Timestamp(session.updated_at)
     except ValueError as error:

@@ -903,7 +903,10 @@ def test_message_text_contains_equal_parts_once() -> None:
     [
         ("role:bogus", "unknown role 'bogus'; expected one of system, user, assistant, tool"),
         ("-kind:leaf", "unknown kind 'leaf'; expected one of root, child, state"),
-        ("before:nonsense", "before: expected a date such as 2026-11-16 or 2026-11, got 'nonsense'; nothing matches"),
+        (
+            "before:nonsense",
+            "before: expected a date such as 2026-11-16, 2026-11, yesterday or 7d, got 'nonsense'",
+        ),
         ("after:2026-13", "after: expected a date"),
         ("pinned:maybe", "pinned: expected yes or no, got 'maybe'; read as no"),
         ("status:eror", "unusual status 'eror'"),

@@ -168,11 +168,13 @@ def test_check_repairs_stale_indices(projects: Projects, store: Store, home: Pat
     projects.save(PARENT, payload("Parent"))
     projects.save(CHILD, payload("Child"))
     (home / CHILD.payload).write_bytes(rendered("Edited"))
-    assert [f.path for f in store.check().findings] == [CHILDREN]
+    found = [(f.kind, f.path) for f in store.check().findings]
+    assert found == [("derived", CHILDREN), ("history-behind", CHILD.payload)]
     assert store.check(repair=True).exit_code == 1
     assert titles(projects) == {"c": "Edited"}
     (home / CHILD.payload).write_bytes(b"{")
-    assert [(f.kind, f.path) for f in store.check().findings] == [("unparsable", CHILD.payload)]
+    found = [(f.kind, f.path) for f in store.check().findings]
+    assert found == [("unparsable", CHILD.payload), ("history-behind", CHILD.payload)]
     with pytest.raises(Corrupt, match=CHILD.payload):
         projects.load(CHILD)
     projects.rebuild_all()

@@ -233,7 +233,7 @@ def test_undelete_restores_the_latest_deletion(filled: Path) -> None:
     run(filled, "new", "fix-logout", "--title", "The second")
     run(filled, "rm", "fix-logout")
     slots = json.loads(run(filled, "trash", "--json").stdout)
-    assert [slot["session_id"] for slot in slots] == ["fix-logout", "fix-logout"]
+    assert [slot["id"] for slot in slots] == ["fix-logout", "fix-logout"]
     run(filled, "undelete", "fix-logout")
     session = load(filled, "fix-logout")
     assert session is not None
