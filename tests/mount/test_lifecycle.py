@@ -94,7 +94,7 @@ def test_umount_of_a_busy_mount_fails(mounted: Mount) -> None:
     with (mounted.sessions / "root/session.json").open():
         result = grovefs("umount", mounted.path)
     assert result.returncode == 1
-    assert "busy" in result.stderr
+    assert "is in use by" in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert title(mounted.sessions / "root/session.json") == "The root"
 

@@ -95,7 +95,7 @@ class Daemon:
             logging.root.handlers[:] = [handler]
             logging.root.setLevel(logging.INFO)
             vars(mount)["Store"] = Counted
-            mount.serve(mount.MountOptions(self.home, self.path), ready)
+            mount.serve(mount.MountOptions(self.home, self.path, on_conflict="reject"), ready)
             status = 0
         except BaseException:
             with suppress(OSError):  # the parent, if it is still waiting

@@ -27,7 +27,7 @@ from tests.torture.places import scratch
 
 SECRET = "SECRETSECRET"
 PATIENCE_S = 60
-FOLLOWS = ("search-rows", "derived", "missing-row", "extra-row", "stale-row")
+FOLLOWS = ("search-rows", "derived", "missing-row", "extra-row", "stale-row", "history-behind")
 
 
 # -- outside ---------------------------------------------------------------------------------------------------
