@@ -23,7 +23,10 @@ from tests.torture.writers import WRITERS, Writer, save
 
 # The steps of changes through a mount. Appending to a log has none.
 STEPS = frozenset(
-    {"make-dir", "write-temp", "sync-temp", "journal", "move", "sync-dir", "index", "remove", "remove-tree", "exchange"}
+    {
+        *("make-dir", "write-temp", "sync-temp", "journal", "move", "sync-dir", "history-add", "history-moved"),
+        *("index", "remove", "remove-tree", "exchange"),
+    }
 )
 UNTOUCHED = 200  # more than any writer has
 
