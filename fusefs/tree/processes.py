@@ -15,8 +15,8 @@ class Process:
     started: int = 0  # clock ticks since boot; 0 if /proc does not tell. Pids are reused, this pair is not
     program: str = ""
     uid: int = 0
-    session_id: int = 0  # as setsid(2) gives it: one terminal, usually
-    parent: int = 0
+    session_id: int = 0  # as setsid(2) gives it: one terminal, usually; 0: it began outside of this container
+    parent: int = 0  # 0: outside of this container
     ancestors: tuple[int, ...] = ()  # parent, grandparent …, as far as they are of the same session
 
     @property
@@ -29,9 +29,10 @@ class Process:
 
         A shell becomes the last command of its script: `bash -c 'sed … | jq … > t && mv t F'` is mv in the end.
         """
-        if not self.session_id or self.session_id != other.session_id:
+        if self.session_id != other.session_id:
             return False
-        return self.parent == other.parent or self._runs(other) or other._runs(self)
+        are_siblings = self.parent == other.parent != 0
+        return are_siblings or self._runs(other) or other._runs(self)
 
     def _runs(self, other: Process) -> bool:
         return self.pid in other.ancestors and self.started <= other.started

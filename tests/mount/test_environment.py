@@ -44,6 +44,24 @@ def with_own_dev(prepare: str, work: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=60)
 
 
+def test_programs_whose_session_began_outside_of_the_container_are_related(filled: Path, place: Path) -> None:
+    """In a container entered from outside, getsid(2) is 0 for everybody: jq has read, cp saves what it made of it."""
+    (place / "mnt").mkdir()
+    document, edited = place / "mnt/sessions/root/session.json", place / "edited.json"
+    script = f"""
+        {command("mount", "--home", filled, place / "mnt")}
+        for title in first second; do
+            jq --arg title $title '.title = $title' {document} > {edited}
+            cp {edited} {document}
+        done
+        jq -r .title {document}
+        {command("umount", place / "mnt")}
+    """
+    inside = ["unshare", "--pid", "--fork", "--mount-proc", "bash", "-c", script]
+    result = subprocess.run(inside, capture_output=True, text=True, timeout=120)
+    assert "second" in result.stdout.splitlines(), result
+
+
 def test_missing_dev_fuse_is_a_one_line_error(filled: Path, place: Path) -> None:
     (place / "mnt").mkdir()
     result = with_own_dev("true", command("mount", "--home", filled, place / "mnt"))

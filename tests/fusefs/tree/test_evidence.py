@@ -90,6 +90,17 @@ def test_script_counts_for_the_programs_it_runs(known: Evidence) -> None:
     assert known.writer(reused, PATH, known.now).relatives == (), "the script is younger than the program"
 
 
+def test_processes_of_a_session_begun_outside_of_the_container_are_related_by_their_parent(known: Evidence) -> None:
+    known.note_opened(Process(50, 1, session_id=0, parent=49), PATH, stamp(1))
+    assert known.writer(Process(51, 1, session_id=0, parent=49), PATH, known.now).relatives == (stamp(1),)
+    assert known.writer(Process(52, 1, session_id=0, parent=0), PATH, known.now).relatives == ()
+
+
+def test_parents_outside_of_the_container_are_not_one_parent(known: Evidence) -> None:
+    known.note_opened(Process(53, 1, session_id=0, parent=0), PATH, stamp(1))
+    assert known.writer(Process(54, 1, session_id=0, parent=0), PATH, known.now).relatives == ()
+
+
 def test_shell_that_became_its_last_command_is_related_to_the_others(known: Evidence) -> None:
     """In `bash -c 'cat F > /tmp/t; cp /tmp/t F'` cp has the pid of the shell, and cat was its child."""
     cp = Process(40, 1, session_id=5, parent=39)
