@@ -28,6 +28,7 @@
     ├── HistoryUnusable       history.db cannot be used: store/history/database.py
     ├── ProbeFailed           a health probe failed: store/check/health.py
     ├── RetryLookup           the kernel must look a name up again: fusefs/tree/nodes.py
+    ├── NotJoined             the home belongs to no grove: store/grove/replica.py
     ├── ServerMissing         PostgreSQL is not installed: store/grove/private_server.py
     ├── NoBrowser             no browser could be started: fusefs/cli/commands/open.py
     ├── NoPictureLibrary      matplotlib is not installed: fusefs/cli/png.py

@@ -1,0 +1,344 @@
+"""grove.db: what this home knows of its grove.
+
+It holds the membership (which host of which grove this home is), the agreed version of every unit
+and the stamp and SHA-256 of its files, how far the log was followed, and the units that could not
+be brought up to date. It is data, not derived: with it lost, the home has to rejoin. A home without
+the file has not joined, and nothing of this package is imported for it.
+
+Agreed versions and cursors are in one database, so a power failure sets them back together. Rows of
+the log are then applied again, which changes nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import apsw
+
+from store import layout
+from store.disk.file import Stamp
+from store.errors import Busy, StoreError
+from store.index.database import DISK_ERRORS, create_private, disk_errno, require_regular_file
+
+GROVE_DB = f"{layout.PRIVATE}/grove.db"
+MACHINE_ID = Path("/etc/machine-id")
+
+APPLICATION_ID = 0x47525652  # "GRVR"
+VERSION = 1
+BUSY_MS = 10_000
+
+_SCHEMA = """
+CREATE TABLE membership (
+    host BLOB NOT NULL,              -- uuid of this home in the grove
+    name TEXT NOT NULL,              -- shown to people
+    url TEXT NOT NULL,               -- as libpq takes it, without a password
+    epoch BLOB NOT NULL,             -- uuid of the grove's history
+    shards INTEGER NOT NULL,
+    machine TEXT NOT NULL,           -- /etc/machine-id of the host that joined
+    inode INTEGER NOT NULL,          -- of .grovefs: a copied home has another one
+    joined_ns INTEGER NOT NULL,
+    problem TEXT NOT NULL DEFAULT '' -- why this home must rejoin before it may write
+) STRICT;
+CREATE TABLE units (
+    unit TEXT PRIMARY KEY,
+    version INTEGER NOT NULL,
+    token BLOB NOT NULL,             -- of the commit that made this version
+    is_gone INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE files (
+    unit TEXT NOT NULL,
+    path BLOB NOT NULL,              -- as on disk, relative to the home
+    inode INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL,
+    ctime_ns INTEGER NOT NULL,
+    sha256 BLOB NOT NULL,
+    PRIMARY KEY (unit, path)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE cursors (
+    shard INTEGER PRIMARY KEY,
+    seq INTEGER NOT NULL,            -- the last row that was taken in
+    token BLOB NOT NULL
+) STRICT;
+CREATE TABLE behind (
+    unit TEXT PRIMARY KEY,
+    why TEXT NOT NULL,
+    since_ns INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+"""
+
+
+class NotJoined(StoreError):
+    """The home belongs to no grove."""
+
+
+class Membership(NamedTuple):
+    """Which host of which grove this home is."""
+
+    host: UUID
+    name: str
+    url: str
+    epoch: UUID
+    shards: int
+    machine: str
+    inode: int
+    joined_ns: int
+    problem: str = ""
+
+
+class AgreedUnit(NamedTuple):
+    """The version of a unit that this home has."""
+
+    version: int
+    token: UUID
+    is_gone: bool = False
+
+
+class AgreedFile(NamedTuple):
+    """A file of a unit as it was agreed."""
+
+    stamp: Stamp
+    sha256: bytes
+
+
+class LogPosition(NamedTuple):
+    """The last row of a shard's log that was taken in."""
+
+    seq: int
+    token: UUID
+
+
+class BehindUnit(NamedTuple):
+    """A unit that could not be brought up to date."""
+
+    unit: str
+    why: str
+    since_ns: int
+
+
+class Replica:
+    """grove.db of one home. Safe to use from many threads and processes."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.path = home / GROVE_DB
+        self._lock = threading.RLock()
+        self._is_writing = False
+        if not self.path.exists():
+            raise NotJoined(f"{home} has not joined a grove; see `grovefs help grove`")
+        self._db = _connect(self.path)
+        self._check_version()
+
+    @classmethod
+    def create(cls, home: Path, membership: Membership) -> Replica:
+        """Record that a home joins a grove. The file appears complete or not at all."""
+        path = home / GROVE_DB
+        if path.exists():
+            raise StoreError(f"{home} has joined a grove already; leave it first: `grovefs grove leave`")
+        temporary = path.with_name(f"{path.name}.new")
+        temporary.unlink(missing_ok=True)
+        db = _connect(temporary, mode="DELETE")
+        try:
+            db.execute(f"BEGIN; {_SCHEMA} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}")
+            _insert_membership(db, membership)
+            db.execute("COMMIT")
+        finally:
+            db.close()
+        os.rename(temporary, path)
+        _sync_dir(path.parent)
+        return cls(home)
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def _check_version(self) -> None:
+        found = int(self._db.execute("PRAGMA user_version").get)
+        if self._db.execute("PRAGMA application_id").get != APPLICATION_ID or found > VERSION:
+            self._db.close()
+            raise StoreError(f"{self.path} is not a grove.db of this GroveFS (schema {found}, supported {VERSION})")
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    @contextmanager
+    def write(self, *, durable: bool = False) -> Iterator[None]:
+        """One transaction for all changes of the block. Nested calls join the outer one."""
+        with self._lock:
+            if self._is_writing:
+                yield
+                return
+            self._is_writing = True
+            try:
+                self._begin(durable=durable)
+                yield
+                self._db.execute("COMMIT")
+            except BaseException as error:
+                number = disk_errno(self._db, error)
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                if number is not None:
+                    raise OSError(number, os.strerror(number), str(self.path)) from error
+                raise
+            finally:
+                self._is_writing = False
+
+    def _rows(self, sql: str, bindings: tuple[object, ...] = ()) -> list[Any]:
+        with self._lock:
+            return self._db.execute(sql, bindings).fetchall()
+
+    def _begin(self, *, durable: bool) -> None:
+        try:
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}; BEGIN IMMEDIATE")
+        except apsw.BusyError as error:
+            raise Busy(f"{self.path} is locked by another process; nothing was changed, try again") from error
+
+    # -- membership --------------------------------------------------------------------------------
+
+    @property
+    def membership(self) -> Membership:
+        [(host, name, url, epoch, *rest)] = self._rows("SELECT * FROM membership")
+        return Membership(UUID(bytes=host), name, url, UUID(bytes=epoch), *rest)
+
+    def set_problem(self, problem: str) -> None:
+        """Record why this home must rejoin before it writes again; "" if it need not."""
+        with self.write(durable=True):
+            self._db.execute("UPDATE membership SET problem = ?", (problem,))
+
+    def problem(self) -> str:
+        """Why this home must rejoin before it writes again; "" if it need not.
+
+        A copy of a home has the same host id as the original, and both would write as one host.
+        """
+        found = self.membership
+        if found.problem:
+            return found.problem
+        if (found.machine, found.inode) != (machine_id(), private_inode(self.home)):
+            return "this home was copied from another place or restored from a backup"
+        return ""
+
+    def replace_membership(self, membership: Membership) -> None:
+        """Join again: forget versions, cursors and units that are behind."""
+        with self.write(durable=True):
+            for table in ("membership", "units", "files", "cursors", "behind"):
+                self._db.execute(f"DELETE FROM {table}")
+            _insert_membership(self._db, membership)
+
+    # -- agreed versions -----------------------------------------------------------------------------
+
+    def find_unit(self, unit: str) -> AgreedUnit | None:
+        rows = self._rows("SELECT version, token, is_gone FROM units WHERE unit = ?", (unit,))
+        return next((AgreedUnit(version, UUID(bytes=token), bool(gone)) for version, token, gone in rows), None)
+
+    def units(self) -> dict[str, AgreedUnit]:
+        rows = self._rows("SELECT unit, version, token, is_gone FROM units")
+        return {unit: AgreedUnit(version, UUID(bytes=token), bool(gone)) for unit, version, token, gone in rows}
+
+    def files(self, unit: str) -> dict[str, AgreedFile]:
+        """The files of a unit, by path."""
+        rows = self._rows("SELECT * FROM files WHERE unit = ?", (unit,))
+        return {os.fsdecode(path): AgreedFile(Stamp(*stamp), digest) for _, path, *stamp, digest in rows}
+
+    def record(self, unit: str, agreed: AgreedUnit, files: Mapping[str, AgreedFile | None]) -> None:
+        """Record the version that this home has now; `files` are those that changed, None if removed."""
+        with self.write():
+            row = (unit, agreed.version, agreed.token.bytes, agreed.is_gone)
+            self._db.execute("INSERT OR REPLACE INTO units VALUES (?, ?, ?, ?)", row)
+            if agreed.is_gone:
+                self._db.execute("DELETE FROM files WHERE unit = ?", (unit,))
+            for path, file in files.items():
+                self._record_file(unit, path, file)
+            self._db.execute("DELETE FROM behind WHERE unit = ?", (unit,))
+
+    def restamp(self, unit: str, path: str, file: AgreedFile) -> None:
+        """Record the new stamp of a file whose content did not change."""
+        with self.write():
+            self._record_file(unit, path, file)
+
+    def _record_file(self, unit: str, path: str, file: AgreedFile | None) -> None:
+        key = (unit, os.fsencode(path))
+        if file is None:
+            self._db.execute("DELETE FROM files WHERE unit = ? AND path = ?", key)
+        else:
+            row = (*key, *file.stamp, file.sha256)
+            self._db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+    # -- the log -----------------------------------------------------------------------------------
+
+    def cursors(self) -> dict[int, LogPosition]:
+        """How far each shard's log was taken in. A shard that is missing has not been read yet."""
+        rows = self._rows("SELECT shard, seq, token FROM cursors")
+        return {shard: LogPosition(seq, UUID(bytes=token)) for shard, seq, token in rows}
+
+    def move_cursors(self, positions: Mapping[int, LogPosition]) -> None:
+        with self.write():
+            rows = [(shard, position.seq, position.token.bytes) for shard, position in positions.items()]
+            self._db.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)", rows)
+
+    # -- units that are behind -----------------------------------------------------------------------
+
+    def set_behind(self, unit: str, why: str) -> None:
+        """Record a unit that could not be brought up to date. It is tried again later."""
+        with self.write():
+            self._db.execute(
+                "INSERT INTO behind VALUES (?, ?, ?) ON CONFLICT (unit) DO UPDATE SET why = excluded.why",
+                (unit, why, time.time_ns()),
+            )
+
+    def behind(self) -> list[BehindUnit]:
+        rows = self._rows("SELECT unit, why, since_ns FROM behind ORDER BY since_ns")
+        return [BehindUnit(*row) for row in rows]
+
+
+def is_joined(home: Path) -> bool:
+    """Whether a home has joined a grove."""
+    return os.path.lexists(home / GROVE_DB)
+
+
+def machine_id() -> str:
+    try:
+        return MACHINE_ID.read_text().strip()
+    except OSError:  # a container may have none
+        return ""
+
+
+def private_inode(home: Path) -> int:
+    return os.stat(home / layout.PRIVATE).st_ino
+
+
+def _insert_membership(db: apsw.Connection, membership: Membership) -> None:
+    host, name, url, epoch, *rest = membership
+    row = (host.bytes, name, url, epoch.bytes, *rest)
+    db.execute("INSERT INTO membership VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _connect(path: Path, mode: str = "WAL") -> apsw.Connection:
+    require_regular_file(path)
+    create_private(path)
+    try:
+        db = apsw.Connection(str(path))
+        db.set_busy_timeout(BUSY_MS)
+        db.execute(f"PRAGMA journal_mode = {mode}; PRAGMA synchronous = FULL").fetchall()
+    except apsw.CantOpenError as error:
+        raise OSError(errno.EIO, "cannot be opened as a database", str(path)) from error
+    except (apsw.NotADBError, apsw.CorruptError) as error:
+        raise StoreError(f"{path} is damaged ({error}); remove it and rejoin: `grovefs grove rejoin`") from error
+    except tuple(DISK_ERRORS) as error:
+        number = disk_errno(None, error) or errno.EIO
+        raise OSError(number, os.strerror(number), str(path)) from error
+    return db
+
+
+def _sync_dir(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
