@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import UUID
 
 import apsw
 
@@ -37,10 +36,10 @@ BUSY_MS = 10_000
 
 _SCHEMA = """
 CREATE TABLE membership (
-    host BLOB NOT NULL,              -- uuid of this home in the grove
+    host TEXT NOT NULL,              -- uuid of this home in the grove
     name TEXT NOT NULL,              -- shown to people
     url TEXT NOT NULL,               -- as libpq takes it, without a password
-    epoch BLOB NOT NULL,             -- uuid of the grove's history
+    epoch TEXT NOT NULL,             -- uuid of the grove's history
     shards INTEGER NOT NULL,
     machine TEXT NOT NULL,           -- /etc/machine-id of the host that joined
     inode INTEGER NOT NULL,          -- of .grovefs: a copied home has another one
@@ -50,12 +49,12 @@ CREATE TABLE membership (
 CREATE TABLE units (
     unit TEXT PRIMARY KEY,
     version INTEGER NOT NULL,
-    token BLOB NOT NULL,             -- of the commit that made this version
+    token TEXT NOT NULL,             -- of the commit that made this version
     is_gone INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE files (
     unit TEXT NOT NULL,
-    path BLOB NOT NULL,              -- as on disk, relative to the home
+    path BLOB NOT NULL,              -- as on disk, relative to the unit
     inode INTEGER NOT NULL,
     size INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL,
@@ -63,10 +62,16 @@ CREATE TABLE files (
     sha256 BLOB NOT NULL,
     PRIMARY KEY (unit, path)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE claims (                -- messages in cur/ of a mailbox
+    unit TEXT NOT NULL,
+    path BLOB NOT NULL,
+    host TEXT NOT NULL,              -- that claimed it
+    PRIMARY KEY (unit, path)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE cursors (
     shard INTEGER PRIMARY KEY,
     seq INTEGER NOT NULL,            -- the last row that was taken in
-    token BLOB NOT NULL
+    token TEXT NOT NULL
 ) STRICT;
 CREATE TABLE behind (
     unit TEXT PRIMARY KEY,
@@ -83,10 +88,10 @@ class NotJoined(StoreError):
 class Membership(NamedTuple):
     """Which host of which grove this home is."""
 
-    host: UUID
+    host: str
     name: str
     url: str
-    epoch: UUID
+    epoch: str
     shards: int
     machine: str
     inode: int
@@ -98,7 +103,7 @@ class AgreedUnit(NamedTuple):
     """The version of a unit that this home has."""
 
     version: int
-    token: UUID
+    token: str
     is_gone: bool = False
 
 
@@ -113,7 +118,7 @@ class LogPosition(NamedTuple):
     """The last row of a shard's log that was taken in."""
 
     seq: int
-    token: UUID
+    token: str
 
 
 class BehindUnit(NamedTuple):
@@ -204,8 +209,8 @@ class Replica:
 
     @property
     def membership(self) -> Membership:
-        [(host, name, url, epoch, *rest)] = self._rows("SELECT * FROM membership")
-        return Membership(UUID(bytes=host), name, url, UUID(bytes=epoch), *rest)
+        [row] = self._rows("SELECT * FROM membership")
+        return Membership(*row)
 
     def set_problem(self, problem: str) -> None:
         """Record why this home must rejoin before it writes again; "" if it need not."""
@@ -227,7 +232,7 @@ class Replica:
     def replace_membership(self, membership: Membership) -> None:
         """Join again: forget versions, cursors and units that are behind."""
         with self.write(durable=True):
-            for table in ("membership", "units", "files", "cursors", "behind"):
+            for table in ("membership", "units", "files", "claims", "cursors", "behind"):
                 self._db.execute(f"DELETE FROM {table}")
             _insert_membership(self._db, membership)
 
@@ -235,27 +240,46 @@ class Replica:
 
     def find_unit(self, unit: str) -> AgreedUnit | None:
         rows = self._rows("SELECT version, token, is_gone FROM units WHERE unit = ?", (unit,))
-        return next((AgreedUnit(version, UUID(bytes=token), bool(gone)) for version, token, gone in rows), None)
+        return next((AgreedUnit(version, token, bool(gone)) for version, token, gone in rows), None)
 
     def units(self) -> dict[str, AgreedUnit]:
         rows = self._rows("SELECT unit, version, token, is_gone FROM units")
-        return {unit: AgreedUnit(version, UUID(bytes=token), bool(gone)) for unit, version, token, gone in rows}
+        return {unit: AgreedUnit(version, token, bool(gone)) for unit, version, token, gone in rows}
 
     def files(self, unit: str) -> dict[str, AgreedFile]:
         """The files of a unit, by path."""
         rows = self._rows("SELECT * FROM files WHERE unit = ?", (unit,))
         return {os.fsdecode(path): AgreedFile(Stamp(*stamp), digest) for _, path, *stamp, digest in rows}
 
-    def record(self, unit: str, agreed: AgreedUnit, files: Mapping[str, AgreedFile | None]) -> None:
-        """Record the version that this home has now; `files` are those that changed, None if removed."""
+    def record(
+        self,
+        unit: str,
+        agreed: AgreedUnit,
+        files: Mapping[str, AgreedFile | None],
+        *,
+        is_whole: bool = False,
+        claims: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Record the version that this home has now.
+
+        `files` are those that changed, None if removed; all there are if `is_whole`. `claims` are
+        the hosts that own messages in cur/, None if nobody does any more.
+        """
         with self.write():
-            row = (unit, agreed.version, agreed.token.bytes, agreed.is_gone)
+            row = (unit, agreed.version, agreed.token, agreed.is_gone)
             self._db.execute("INSERT OR REPLACE INTO units VALUES (?, ?, ?, ?)", row)
-            if agreed.is_gone:
-                self._db.execute("DELETE FROM files WHERE unit = ?", (unit,))
+            for table in ("files", "claims") if agreed.is_gone or is_whole else ():
+                self._db.execute(f"DELETE FROM {table} WHERE unit = ?", (unit,))
             for path, file in files.items():
                 self._record_file(unit, path, file)
+            for path, host in (claims or {}).items():
+                self._record_claim(unit, path, host)
             self._db.execute("DELETE FROM behind WHERE unit = ?", (unit,))
+
+    def claimant(self, unit: str, path: str) -> str | None:
+        """The host that claimed a message in cur/."""
+        rows = self._rows("SELECT host FROM claims WHERE unit = ? AND path = ?", (unit, os.fsencode(path)))
+        return next((host for (host,) in rows), None)
 
     def restamp(self, unit: str, path: str, file: AgreedFile) -> None:
         """Record the new stamp of a file whose content did not change."""
@@ -270,16 +294,23 @@ class Replica:
             row = (*key, *file.stamp, file.sha256)
             self._db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
+    def _record_claim(self, unit: str, path: str, host: str | None) -> None:
+        key = (unit, os.fsencode(path))
+        if host is None:
+            self._db.execute("DELETE FROM claims WHERE unit = ? AND path = ?", key)
+        else:
+            self._db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", (*key, host))
+
     # -- the log -----------------------------------------------------------------------------------
 
     def cursors(self) -> dict[int, LogPosition]:
         """How far each shard's log was taken in. A shard that is missing has not been read yet."""
         rows = self._rows("SELECT shard, seq, token FROM cursors")
-        return {shard: LogPosition(seq, UUID(bytes=token)) for shard, seq, token in rows}
+        return {shard: LogPosition(seq, token) for shard, seq, token in rows}
 
     def move_cursors(self, positions: Mapping[int, LogPosition]) -> None:
         with self.write():
-            rows = [(shard, position.seq, position.token.bytes) for shard, position in positions.items()]
+            rows = [(shard, position.seq, position.token) for shard, position in positions.items()]
             self._db.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)", rows)
 
     # -- units that are behind -----------------------------------------------------------------------
@@ -314,9 +345,7 @@ def private_inode(home: Path) -> int:
 
 
 def _insert_membership(db: apsw.Connection, membership: Membership) -> None:
-    host, name, url, epoch, *rest = membership
-    row = (host.bytes, name, url, epoch.bytes, *rest)
-    db.execute("INSERT INTO membership VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute("INSERT INTO membership VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", membership)
 
 
 def _connect(path: Path, mode: str = "WAL") -> apsw.Connection:

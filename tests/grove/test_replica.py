@@ -14,6 +14,11 @@ from store.errors import StoreError
 from store.grove import replica
 from store.grove.replica import AgreedFile, AgreedUnit, LogPosition, Membership, NotJoined, Replica, is_joined
 
+
+def uid() -> str:
+    return str(uuid4())
+
+
 FILE = AgreedFile(Stamp(1, 2, 3, 4), b"\1" * 32)
 
 
@@ -24,7 +29,7 @@ def joined(home: Path) -> Replica:
 
 def membership(home: Path) -> Membership:
     place = (replica.machine_id(), replica.private_inode(home))
-    return Membership(uuid4(), "one", "postgresql:///g", uuid4(), 64, *place, 5)
+    return Membership(uid(), "one", "postgresql:///g", uid(), 64, *place, 5)
 
 
 def test_a_home_that_has_not_joined_says_so(tmp_path: Path) -> None:
@@ -38,15 +43,15 @@ def test_a_home_that_has_not_joined_says_so(tmp_path: Path) -> None:
 def test_what_was_recorded_is_there_after_opening_again(tmp_path: Path) -> None:
     """Membership, versions, files and cursors."""
     first = joined(tmp_path)
-    token, unit = uuid4(), AgreedUnit(3, uuid4())
-    first.record("sessions/a", unit, {"sessions/a/session.json": FILE, "sessions/a/attachments/\udcff": FILE})
+    token, unit = uid(), AgreedUnit(3, uid())
+    first.record("sessions/a", unit, {"session.json": FILE, "attachments/\udcff": FILE})
     first.move_cursors({7: LogPosition(12, token)})
     before = first.membership
     first.close()
     again = Replica(tmp_path)
     assert again.membership == before
     assert again.find_unit("sessions/a") == unit
-    assert again.files("sessions/a") == {"sessions/a/session.json": FILE, "sessions/a/attachments/\udcff": FILE}
+    assert again.files("sessions/a") == {"session.json": FILE, "attachments/\udcff": FILE}
     assert again.cursors() == {7: LogPosition(12, token)}
     again.close()
 
@@ -54,10 +59,22 @@ def test_what_was_recorded_is_there_after_opening_again(tmp_path: Path) -> None:
 def test_a_deleted_unit_keeps_its_version_and_no_files(tmp_path: Path) -> None:
     """Its number goes on if it is restored."""
     grove = joined(tmp_path)
-    grove.record("sessions/a", AgreedUnit(1, uuid4()), {"sessions/a/session.json": FILE})
-    gone = AgreedUnit(2, uuid4(), is_gone=True)
+    grove.record("sessions/a", AgreedUnit(1, uid()), {"session.json": FILE})
+    gone = AgreedUnit(2, uid(), is_gone=True)
     grove.record("sessions/a", gone, {})
     assert (grove.find_unit("sessions/a"), grove.files("sessions/a")) == (gone, {})
+    grove.close()
+
+
+def test_a_whole_version_replaces_files_and_claims(tmp_path: Path) -> None:
+    """A claim ends when it is recorded as None, or with a whole version that does not name it."""
+    grove, unit = joined(tmp_path), "sessions/a/mailbox"
+    grove.record(unit, AgreedUnit(1, uid()), {"cur/1.json": FILE, "cur/2.json": FILE}, claims={"cur/1.json": "h"})
+    assert grove.claimant(unit, "cur/1.json") == "h"
+    assert grove.claimant(unit, "cur/2.json") is None
+    grove.record(unit, AgreedUnit(2, uid()), {"cur/2.json": FILE}, is_whole=True)
+    assert grove.files(unit) == {"cur/2.json": FILE}
+    assert grove.claimant(unit, "cur/1.json") is None
     grove.close()
 
 
@@ -68,7 +85,7 @@ def test_recording_a_version_ends_being_behind(tmp_path: Path) -> None:
     grove.set_behind("sessions/a", "still full")
     [found] = grove.behind()
     assert (found.unit, found.why) == ("sessions/a", "still full")
-    grove.record("sessions/a", AgreedUnit(1, uuid4()), {})
+    grove.record("sessions/a", AgreedUnit(1, uid()), {})
     assert grove.behind() == []
     grove.close()
 
@@ -79,7 +96,7 @@ def test_a_failing_block_records_nothing(tmp_path: Path) -> None:
 
     def record_and_fail() -> None:
         with grove.write():
-            grove.record("sessions/a", AgreedUnit(1, uuid4()), {})
+            grove.record("sessions/a", AgreedUnit(1, uid()), {})
             raise StoreError("stop")
 
     with pytest.raises(StoreError, match="stop"):
