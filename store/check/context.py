@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from store.commit.commit import WHOLE_TREE
 from store.commit.core import Core
-from store.commit.journal import WHOLE_TREE
 from store.commit.reindex import iter_on_disk
 from store.home.services import Services
 from store.home.sessions_json import SessionsJson

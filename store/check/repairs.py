@@ -7,8 +7,8 @@ A check binds one of them to its arguments and puts it into a Finding; `run_chec
 from __future__ import annotations
 
 from store import layout
+from store.commit.commit import Commit
 from store.commit.core import Core
-from store.commit.journal import Commit
 from store.commit.to_trash import to_trash
 from store.disk.file import File, NewFile
 from store.history import thinning

@@ -22,8 +22,8 @@ from store.check.session import check_sessions
 from store.check.trigrams import check_trigrams
 from store.check.unexpected_files import check_unexpected_files
 from store.check.workspace import check_mail, check_projects, check_records, check_state
+from store.commit.commit import WHOLE_TREE
 from store.commit.core import Core
-from store.commit.journal import WHOLE_TREE
 from store.disk import trash
 from store.errors import Busy, Corrupt, InvalidContent, StoreError
 from store.home.export_entries import parse_export

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from store import layout
 from store.commit import session_reader
+from store.commit.commit import Commit, IndexWork
 from store.commit.core import Core
-from store.commit.journal import Commit, IndexWork
 from store.commit.session_reader import DocumentPair
 from store.commit.to_trash import to_trash
 from store.commit.write_request import WriteRequest, stale_error

@@ -17,7 +17,8 @@ import apsw
 
 from store import layout
 from store.commit import session_reader
-from store.commit.journal import WHOLE_TREE, Journal
+from store.commit.commit import WHOLE_TREE
+from store.commit.journal import Journal
 from store.commit.session_reader import DocumentPair, LoadedSession, SessionScan
 from store.disk.disk import Disk
 from store.disk.locks import Locks

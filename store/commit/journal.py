@@ -26,48 +26,22 @@ from dataclasses import dataclass, field, replace
 import apsw
 
 from store import layout
+from store.commit.commit import WHOLE_TREE, Commit, IndexWork
 from store.commit.write_request import UnfinishedCommit
 from store.disk.disk import Disk, unsynced_error
 from store.disk.file import File, NewFile, Stamp, Temp
 from store.errors import StoreError
 from store.history.history import History
-from store.history.versions import FileChanges, KnownChange, place_of
+from store.history.versions import place_of
 from store.index import changed_files
 from store.index.catalog import IndexUpdate
-from store.index.change_feed import ChangeFeed, What
+from store.index.change_feed import ChangeFeed
 from store.index.database import Database
 from store.layout import Location
 
 log = logging.getLogger("grovefs.store")
 
-WHOLE_TREE = "*"
 _LINK = "link"  # third member of a journaled move that is a hard link
-IndexWork = Callable[[apsw.Connection], None]  # for rare commits, which have no planned update
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A change made as a whole: `links`, then `files`, then `moves`, each in order.
-
-    The last rename is the point of no return.
-    """
-
-    location: Location
-    files: Sequence[NewFile] = ()
-    moves: Sequence[tuple[str, str]] = ()
-    dirs: Sequence[str] = ()  # created first if missing; removed again if the commit fails
-    touched: Sequence[Location] = ()  # what recovery indexes again; default: `location`
-    whole_tree: bool = False
-    what: What | None = None  # for the change feed
-    label: str = ""  # what the history calls the change; default: `what`
-    known: Mapping[str, KnownChange] = field(default_factory=dict)  # by path of a file, for the history
-    notes: Mapping[str, str] = field(default_factory=dict)  # by directory of a session, for the history
-    links: Sequence[tuple[str, str]] = ()  # hard links to files that the commit replaces
-
-    @property
-    def for_history(self) -> FileChanges:
-        label = self.label or self.what or "saved"
-        return FileChanges(self.files, self.moves, label, self.known, self.notes)
 
 
 @dataclass

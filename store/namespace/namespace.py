@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from store import layout
+from store.commit.commit import Commit
 from store.commit.core import Core
-from store.commit.journal import Commit
 from store.commit.to_trash import to_trash
 from store.commit.write_request import CommitResult, OnConflict, PutResult, Writer, WriteRequest
 from store.disk.file import DirEntry, NewFile, Temp, storable_mode

@@ -14,9 +14,9 @@ from typing import Any
 import pydantic
 
 from store import layout
+from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
-from store.commit.journal import Commit
 from store.commit.session_reader import LoadState, with_load_state
 from store.disk.file import NewFile
 from store.documents import append_offsets, json_text, sidecar

@@ -16,9 +16,9 @@ import apsw
 
 from store import layout
 from store.commit import session_reader
+from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
-from store.commit.journal import Commit
 from store.commit.to_trash import NOTHING_KEPT, TrashPart, is_worth_keeping, to_trash
 from store.commit.write_request import stale_error
 from store.disk import append_log

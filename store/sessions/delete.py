@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from store import layout
+from store.commit.commit import Commit
 from store.commit.core import Core
-from store.commit.journal import Commit
 from store.commit.to_trash import to_trash
 from store.disk import trash
 from store.disk.rejects import Rejects

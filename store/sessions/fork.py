@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import apsw
 
 from store import layout
+from store.commit.commit import Commit
 from store.commit.core import Core
-from store.commit.journal import Commit
 from store.disk.file import DirEntry, NewFile
 from store.documents import secrets
 from store.documents.document import fork_document, parse_document

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from store import layout
+from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
-from store.commit.journal import Commit
 from store.commit.to_trash import NOTHING_KEPT, TrashPart, to_trash
 from store.commit.write_request import WriteRequest
 from store.disk.file import File, NewFile

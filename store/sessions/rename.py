@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import apsw
 
 from store import layout
+from store.commit.commit import Commit
 from store.commit.core import Core
-from store.commit.journal import Commit
 from store.disk.file import NewFile
 from store.disk.rejects import Rejects
 from store.documents.document import Members, parse_document, with_identity

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import apsw
 
 from store import layout
+from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
-from store.commit.journal import Commit
 from store.commit.to_trash import to_trash
 from store.disk.file import Stamp
 from store.errors import Corrupt

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from store import layout
+from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
-from store.commit.journal import Commit
 from store.commit.session_reader import UNREADABLE
 from store.commit.write_request import WriteRequest
 from store.disk.file import File, NewFile

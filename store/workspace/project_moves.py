@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from store import layout
+from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
-from store.commit.journal import Commit
 from store.errors import AlreadyExists, NotEmpty, NotFound, Protected
 from store.layout import PROJECTS, Location
 from store.path_kinds import PathInfo, PathKind

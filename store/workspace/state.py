@@ -18,9 +18,9 @@ from typing import Any
 import apsw
 
 from store import layout
+from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
-from store.commit.journal import Commit
 from store.commit.session_reader import UNREADABLE
 from store.commit.to_trash import to_trash
 from store.commit.write_request import PutResult, WriteRequest

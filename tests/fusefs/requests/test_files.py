@@ -15,7 +15,8 @@ import trio.testing
 from fusefs.requests.errnos import errno_of
 from fusefs.tree import write_buffers
 from store import Store, layout
-from store.commit.journal import Commit, Journal
+from store.commit.commit import Commit
+from store.commit.journal import Journal
 from store.commit.write_request import CommitResult, UnfinishedCommit, WriteRequest
 from store.errors import Busy
 from store.path_kinds import classify_path

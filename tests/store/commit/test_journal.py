@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from store import Location, Store
-from store.commit.journal import Commit
+from store.commit.commit import Commit
 from store.disk.file import NewFile, Temp
 from tests.builders import make_session
 
