@@ -15,9 +15,14 @@
     ├── MustBeCopied          a rename that would bypass the checks; copying is allowed
     ├── ReadOnly              writing is not allowed here or now
     │   ├── Generated         a derived file
-    │   └── BambooAtWork      a Bamboo server uses this home
+    │   ├── BambooAtWork      a Bamboo server uses this home
+    │   └── Unreachable       the database of the grove does not answer
     ├── Conflict              a newer version has been committed meanwhile
-    │   └── MergeConflict     both sides changed the same thing: store/documents/merge.py
+    │   ├── MergeConflict     both sides changed the same thing: store/documents/merge.py
+    │   └── Stale             another host committed first: store/commit/agreement.py
+    ├── Unsure                the database did not answer: the change may or may not have been made
+    ├── LocalOnly             other hosts of the grove could not follow this change
+    ├── BadRow                a row of the grove's log cannot be applied: store/grove/wire.py
     ├── Busy                  a lock was not obtained in time
     ├── Closed                the store is closed
     ├── Corrupt               damage on disk; has path and position
@@ -126,8 +131,20 @@ class BambooAtWork(ReadOnly):
     pass
 
 
+class Unreachable(ReadOnly):
+    """The database of the grove did not answer, and nothing was changed. Reading goes on."""
+
+
 class Conflict(StoreError):
     pass
+
+
+class Unsure(StoreError):
+    """The connection was lost while the grove agreed: the change may still appear. The only exception from rule 3."""
+
+
+class LocalOnly(StoreError):
+    """Refused in a home of a grove, because other hosts could not follow the change yet."""
 
 
 class Busy(StoreError):

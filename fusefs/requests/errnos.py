@@ -36,6 +36,8 @@ ERRNOS: dict[type[errors.StoreError], int] = {
     errors.Conflict: errno.ESTALE,
     RetryLookup: errno.ESTALE,  # the kernel retries once
     errors.Busy: errno.EBUSY,
+    errors.Unsure: errno.EIO,  # not ESTALE or EROFS: those say that nothing was changed
+    errors.LocalOnly: errno.EOPNOTSUPP,
     errors.Closed: errno.EIO,
     errors.Corrupt: errno.EIO,
     errors.StoreError: errno.EIO,

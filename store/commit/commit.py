@@ -1,9 +1,10 @@
-"""Commit: the description of one change, which the journal makes as a whole. A value; it does nothing itself."""
+"""Commit: the description of one change, which the journal makes as a whole. Values; they do nothing themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import apsw
 
@@ -14,6 +15,28 @@ from store.layout import Location
 
 WHOLE_TREE = "*"
 IndexWork = Callable[[apsw.Connection], None]  # for rare commits, which have no planned update
+
+
+@dataclass(frozen=True)
+class AgreedVersion:
+    """A version of a unit that the grove has agreed to. The journal entry of its commit contains it."""
+
+    unit: str  # directory, relative to the home
+    version: int
+    token: str  # uuid of the attempt
+    shard: int
+    seq: int
+    digests: Mapping[str, str | None]  # sha256 in hex by path below the unit; None: removed
+    is_gone: bool = False
+    is_whole: bool = False  # files that `digests` does not name do not exist
+    claims: Mapping[str, str | None] = field(default_factory=dict)  # host by path of a message in cur/; None: none
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "digests": dict(self.digests), "claims": dict(self.claims)}
+
+    @classmethod
+    def from_json(cls, members: dict[str, Any]) -> AgreedVersion:
+        return cls(**members)
 
 
 @dataclass(frozen=True)
@@ -34,6 +57,7 @@ class Commit:
     known: Mapping[str, KnownChange] = field(default_factory=dict)  # by path of a file, for the history
     notes: Mapping[str, str] = field(default_factory=dict)  # by directory of a session, for the history
     links: Sequence[tuple[str, str]] = ()  # hard links to files that the commit replaces
+    agreed: Sequence[AgreedVersion] = ()  # from the log of a grove, which has agreed already
 
     @property
     def for_history(self) -> FileChanges:

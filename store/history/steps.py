@@ -33,6 +33,7 @@ _CONTEXT_BYTES = 2 << 10  # before an insertion: enough for the layout of a mess
 _MIN_PREFIX = 8  # zstd accepts no shorter dictionary
 _MIN_COMPRESSED = 32  # the header of a frame makes a shorter text longer
 _COMPARED_BYTES = 64 << 10
+_DEFAULT_WINDOW_LOG = 21  # of _LEVEL
 _LONG_BYTES = 1 << 20  # from here on, matches are searched in the whole prefix
 _Parameter = zstd.CompressionParameter
 _FRAME: dict[int, int] = {_Parameter.content_size_flag: 0, _Parameter.dict_id_flag: 0}
@@ -86,35 +87,38 @@ def _trimmed(old: bytes, splice: Splice) -> Splice:
     return Splice(start + head, removed - head - tail, text[head : len(text) - tail])
 
 
-def apply(text: bytearray, step: Step) -> None:
-    """Turn the version before into this one, in place. Raises Error or ValueError if the data is damaged."""
+def apply(text: bytearray, step: Step, *, max_bytes: int | None = None) -> None:
+    """Turn the version before into this one, in place. Raises Error or ValueError if the data is damaged.
+
+    `max_bytes` bounds the size of each decompressed piece: for steps from another host.
+    """
     if step.kind == WHOLE:
-        text[:] = zstd.decompress(step.data, options=_READ)
+        text[:] = _decompress(step.data, b"", max_bytes)
     elif step.kind == PATCH:
-        _apply_patch(text, step.data)
+        _apply_patch(text, step.data, max_bytes)
     elif step.kind == SPLICES:
-        _apply_splices(text, step.data)
+        _apply_splices(text, step.data, max_bytes)
     else:
         raise ValueError(f"step of unknown kind {step.kind}")
 
 
-def _apply_patch(text: bytearray, data: bytes) -> None:
+def _apply_patch(text: bytearray, data: bytes, max_bytes: int | None) -> None:
     head, at = _read_varint(data, 0)
     tail, at = _read_varint(data, at)
     end = len(text) - tail
     if not head <= end:
         raise ValueError("patch does not fit the text")
     replaced = bytes(memoryview(text)[head:end])
-    text[head:end] = _read_piece(data, at, replaced)[0]
+    text[head:end] = _read_piece(data, at, replaced, max_bytes)[0]
 
 
-def _apply_splices(text: bytearray, data: bytes) -> None:
+def _apply_splices(text: bytearray, data: bytes, max_bytes: int | None) -> None:
     # The last first: a splice moves what comes after it, and its prefix is the old text before it.
     for start, removed, at in reversed(list(_iter_splices(data))):
         if start + removed > len(text):
             raise ValueError("splice does not fit the text")
         before = bytes(memoryview(text)[max(0, start - _CONTEXT_BYTES) : start])
-        text[start : start + removed] = _read_piece(data, at, before)[0]
+        text[start : start + removed] = _read_piece(data, at, before, max_bytes)[0]
 
 
 def _iter_splices(data: bytes) -> Iterator[tuple[int, int, int]]:
@@ -138,14 +142,14 @@ def _piece(text: bytes, prefix: bytes) -> bytes:
     return _varint(len(packed) << 1 | 1) + packed
 
 
-def _read_piece(data: bytes, at: int, prefix: bytes) -> tuple[bytes, int]:
+def _read_piece(data: bytes, at: int, prefix: bytes, max_bytes: int | None) -> tuple[bytes, int]:
     """The text of a piece, and the offset of its end."""
     length, at = _read_varint(data, at)
     end = at + (length >> 1)
     stored = data[at:end]
     if len(stored) < length >> 1:
         raise ValueError("step is truncated")
-    return (_decompress(stored, prefix) if length & 1 else stored), end
+    return (_decompress(stored, prefix, max_bytes) if length & 1 else stored), end
 
 
 def _compress(text: bytes, prefix: bytes) -> bytes:
@@ -160,10 +164,18 @@ def _compress(text: bytes, prefix: bytes) -> bytes:
     return zstd.compress(text, options=options, zstd_dict=zstd.ZstdDict(prefix, is_raw=True).as_prefix)
 
 
-def _decompress(stored: bytes, prefix: bytes) -> bytes:
-    if len(prefix) < _MIN_PREFIX:
-        return zstd.decompress(stored, options=_READ)
-    return zstd.decompress(stored, zstd_dict=zstd.ZstdDict(prefix, is_raw=True).as_prefix, options=_READ)
+def _decompress(stored: bytes, prefix: bytes, max_bytes: int | None) -> bytes:
+    used = zstd.ZstdDict(prefix, is_raw=True).as_prefix if len(prefix) >= _MIN_PREFIX else None
+    if max_bytes is None:
+        return zstd.decompress(stored, zstd_dict=used, options=_READ)
+    # A window is allocated as its frame says: no larger than the texts can have made it.
+    window_log = min(max(_DEFAULT_WINDOW_LOG, (max_bytes + len(prefix)).bit_length()), 31)
+    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: window_log}
+    decompressor = zstd.ZstdDecompressor(zstd_dict=used, options=options)
+    text = decompressor.decompress(stored, max_length=max_bytes + 1)
+    if len(text) > max_bytes or not decompressor.eof:
+        raise ValueError(f"step is truncated, or has more than the {max_bytes} bytes it should")
+    return text
 
 
 # -- comparing -------------------------------------------------------------------------------------
