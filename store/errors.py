@@ -16,7 +16,8 @@
     ├── ReadOnly              writing is not allowed here or now
     │   ├── Generated         a derived file
     │   ├── BambooAtWork      a Bamboo server uses this home
-    │   └── Unreachable       the database of the grove does not answer
+    │   ├── Unreachable       the database of the grove does not answer
+    │   └── LostHistory       the database of the grove lost commits: store/grove/applying.py
     ├── Conflict              a newer version has been committed meanwhile
     │   ├── MergeConflict     both sides changed the same thing: store/documents/merge.py
     │   └── Stale             another host committed first: store/commit/agreement.py

@@ -15,7 +15,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,8 +23,10 @@ from typing import Any, NamedTuple
 import apsw
 
 from store import layout
+from store.commit.commit import AgreedVersion
 from store.disk.file import Stamp
 from store.errors import Busy, StoreError
+from store.grove.units import escape_path, unescape_path
 from store.index.database import DISK_ERRORS, create_private, disk_errno, require_regular_file
 
 GROVE_DB = f"{layout.PRIVATE}/grove.db"
@@ -33,6 +35,7 @@ MACHINE_ID = Path("/etc/machine-id")
 APPLICATION_ID = 0x47525652  # "GRVR"
 VERSION = 1
 BUSY_MS = 10_000
+_NO_STAMP = Stamp(0, 0, 0, 0)
 
 _SCHEMA = """
 CREATE TABLE membership (
@@ -42,7 +45,7 @@ CREATE TABLE membership (
     epoch TEXT NOT NULL,             -- uuid of the grove's history
     shards INTEGER NOT NULL,
     machine TEXT NOT NULL,           -- /etc/machine-id of the host that joined
-    inode INTEGER NOT NULL,          -- of .grovefs: a copied home has another one
+    home_inode INTEGER NOT NULL,     -- of .grovefs: a copied home has another one
     joined_ns INTEGER NOT NULL,
     problem TEXT NOT NULL DEFAULT '' -- why this home must rejoin before it may write
 ) STRICT;
@@ -54,23 +57,28 @@ CREATE TABLE units (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE files (
     unit TEXT NOT NULL,
-    path BLOB NOT NULL,              -- as on disk, relative to the unit
-    inode INTEGER NOT NULL,
+    path TEXT NOT NULL,              -- relative to the unit, escaped
+    sha256 TEXT NOT NULL,
+    inode INTEGER NOT NULL,          -- of the file that had this content; 0: not known
     size INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL,
     ctime_ns INTEGER NOT NULL,
-    sha256 BLOB NOT NULL,
     PRIMARY KEY (unit, path)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE claims (                -- messages in cur/ of a mailbox
     unit TEXT NOT NULL,
-    path BLOB NOT NULL,
+    path TEXT NOT NULL,
     host TEXT NOT NULL,              -- that claimed it
     PRIMARY KEY (unit, path)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE cursors (
     shard INTEGER PRIMARY KEY,
     seq INTEGER NOT NULL,            -- the last row that was taken in
+    token TEXT NOT NULL
+) STRICT;
+CREATE TABLE acknowledged (          -- the newest row of this home's own commits
+    shard INTEGER PRIMARY KEY,
+    seq INTEGER NOT NULL,
     token TEXT NOT NULL
 ) STRICT;
 CREATE TABLE behind (
@@ -94,7 +102,7 @@ class Membership(NamedTuple):
     epoch: str
     shards: int
     machine: str
-    inode: int
+    home_inode: int  # of .grovefs
     joined_ns: int
     problem: str = ""
 
@@ -110,8 +118,8 @@ class AgreedUnit(NamedTuple):
 class AgreedFile(NamedTuple):
     """A file of a unit as it was agreed."""
 
-    stamp: Stamp
-    sha256: bytes
+    sha256: str  # in hex
+    stamp: Stamp | None  # of the file on disk when it was recorded
 
 
 class LogPosition(NamedTuple):
@@ -225,20 +233,21 @@ class Replica:
         found = self.membership
         if found.problem:
             return found.problem
-        if (found.machine, found.inode) != (machine_id(), private_inode(self.home)):
+        if (found.machine, found.home_inode) != (machine_id(), private_inode(self.home)):
             return "this home was copied from another place or restored from a backup"
         return ""
 
     def replace_membership(self, membership: Membership) -> None:
         """Join again: forget versions, cursors and units that are behind."""
         with self.write(durable=True):
-            for table in ("membership", "units", "files", "claims", "cursors", "behind"):
+            for table in ("membership", "units", "files", "claims", "cursors", "acknowledged", "behind"):
                 self._db.execute(f"DELETE FROM {table}")
             _insert_membership(self._db, membership)
 
     # -- agreed versions -----------------------------------------------------------------------------
 
-    def find_unit(self, unit: str) -> AgreedUnit | None:
+    def find(self, unit: str) -> AgreedUnit | None:
+        """The version of a unit that this home has; None if it never had one."""
         rows = self._rows("SELECT version, token, is_gone FROM units WHERE unit = ?", (unit,))
         return next((AgreedUnit(version, token, bool(gone)) for version, token, gone in rows), None)
 
@@ -247,55 +256,59 @@ class Replica:
         return {unit: AgreedUnit(version, token, bool(gone)) for unit, version, token, gone in rows}
 
     def files(self, unit: str) -> dict[str, AgreedFile]:
-        """The files of a unit, by path."""
-        rows = self._rows("SELECT * FROM files WHERE unit = ?", (unit,))
-        return {os.fsdecode(path): AgreedFile(Stamp(*stamp), digest) for _, path, *stamp, digest in rows}
+        """The files of a unit, by path below it."""
+        rows = self._rows("SELECT path, sha256, inode, size, mtime_ns, ctime_ns FROM files WHERE unit = ?", (unit,))
+        return {unescape_path(path): _agreed_file(digest, *stamp) for path, digest, *stamp in rows}
 
-    def record(
-        self,
-        unit: str,
-        agreed: AgreedUnit,
-        files: Mapping[str, AgreedFile | None],
-        *,
-        is_whole: bool = False,
-        claims: Mapping[str, str | None] | None = None,
-    ) -> None:
-        """Record the version that this home has now.
+    def file(self, unit: str, path: str) -> AgreedFile | None:
+        return self.files(unit).get(path)
 
-        `files` are those that changed, None if removed; all there are if `is_whole`. `claims` are
-        the hosts that own messages in cur/, None if nobody does any more.
+    def claim_of(self, unit: str, path: str) -> str | None:
+        """The host that claimed a message in cur/."""
+        rows = self._rows("SELECT host FROM claims WHERE unit = ? AND path = ?", (unit, escape_path(path)))
+        return next((host for (host,) in rows), None)
+
+    def record_agreed(self, versions: Sequence[AgreedVersion], stamp_of: Callable[[str], Stamp | None]) -> None:
+        """Record versions whose files are in place. `stamp_of` gets paths relative to the home.
+
+        A version that is not newer than the recorded one is left out: two processes may have
+        applied it.
         """
         with self.write():
-            row = (unit, agreed.version, agreed.token, agreed.is_gone)
-            self._db.execute("INSERT OR REPLACE INTO units VALUES (?, ?, ?, ?)", row)
-            for table in ("files", "claims") if agreed.is_gone or is_whole else ():
-                self._db.execute(f"DELETE FROM {table} WHERE unit = ?", (unit,))
-            for path, file in files.items():
-                self._record_file(unit, path, file)
-            for path, host in (claims or {}).items():
-                self._record_claim(unit, path, host)
-            self._db.execute("DELETE FROM behind WHERE unit = ?", (unit,))
+            for version in versions:
+                known = self.find(version.unit)
+                if known is None or known.version < version.version:
+                    self._record(version, stamp_of)
 
-    def claimant(self, unit: str, path: str) -> str | None:
-        """The host that claimed a message in cur/."""
-        rows = self._rows("SELECT host FROM claims WHERE unit = ? AND path = ?", (unit, os.fsencode(path)))
-        return next((host for (host,) in rows), None)
+    def _record(self, agreed: AgreedVersion, stamp_of: Callable[[str], Stamp | None]) -> None:
+        unit = agreed.unit
+        row = (unit, agreed.version, agreed.token, agreed.is_gone)
+        self._db.execute("INSERT OR REPLACE INTO units VALUES (?, ?, ?, ?)", row)
+        for table in ("files", "claims") if agreed.is_gone or agreed.is_whole else ():
+            self._db.execute(f"DELETE FROM {table} WHERE unit = ?", (unit,))
+        for path, digest in agreed.digests.items():
+            file = AgreedFile(digest, stamp_of(f"{unit}/{path}")) if digest is not None else None
+            self._put_file(unit, path, file)
+        for path, host in agreed.claims.items():
+            self._put_claim(unit, path, host)
+        self._db.execute("DELETE FROM behind WHERE unit = ?", (unit,))
+        self._acknowledge(agreed.shard, LogPosition(agreed.seq, agreed.token))
 
     def restamp(self, unit: str, path: str, file: AgreedFile) -> None:
         """Record the new stamp of a file whose content did not change."""
         with self.write():
-            self._record_file(unit, path, file)
+            self._put_file(unit, path, file)
 
-    def _record_file(self, unit: str, path: str, file: AgreedFile | None) -> None:
-        key = (unit, os.fsencode(path))
+    def _put_file(self, unit: str, path: str, file: AgreedFile | None) -> None:
+        key = (unit, escape_path(path))
         if file is None:
             self._db.execute("DELETE FROM files WHERE unit = ? AND path = ?", key)
         else:
-            row = (*key, *file.stamp, file.sha256)
+            row = (*key, file.sha256, *(file.stamp or _NO_STAMP))
             self._db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
-    def _record_claim(self, unit: str, path: str, host: str | None) -> None:
-        key = (unit, os.fsencode(path))
+    def _put_claim(self, unit: str, path: str, host: str | None) -> None:
+        key = (unit, escape_path(path))
         if host is None:
             self._db.execute("DELETE FROM claims WHERE unit = ? AND path = ?", key)
         else:
@@ -305,17 +318,34 @@ class Replica:
 
     def cursors(self) -> dict[int, LogPosition]:
         """How far each shard's log was taken in. A shard that is missing has not been read yet."""
-        rows = self._rows("SELECT shard, seq, token FROM cursors")
-        return {shard: LogPosition(seq, token) for shard, seq, token in rows}
+        return self._positions("cursors")
 
-    def move_cursors(self, positions: Mapping[int, LogPosition]) -> None:
+    def set_cursors(self, positions: Mapping[int, LogPosition]) -> None:
         with self.write():
-            rows = [(shard, position.seq, position.token) for shard, position in positions.items()]
+            rows = [(shard, *position) for shard, position in positions.items()]
             self._db.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)", rows)
+
+    def acknowledged(self) -> dict[int, LogPosition]:
+        """The newest row of each shard that the database acknowledged to this home.
+
+        It may be newer than the cursor. A database without that row has lost history.
+        """
+        return self._positions("acknowledged")
+
+    def _acknowledge(self, shard: int, position: LogPosition) -> None:
+        self._db.execute(
+            "INSERT INTO acknowledged VALUES (?, ?, ?) ON CONFLICT (shard) DO UPDATE "
+            "SET seq = excluded.seq, token = excluded.token WHERE excluded.seq > seq",
+            (shard, *position),
+        )
+
+    def _positions(self, table: str) -> dict[int, LogPosition]:
+        rows = self._rows(f"SELECT shard, seq, token FROM {table}")
+        return {shard: LogPosition(seq, token) for shard, seq, token in rows}
 
     # -- units that are behind -----------------------------------------------------------------------
 
-    def set_behind(self, unit: str, why: str) -> None:
+    def note_behind(self, unit: str, why: str) -> None:
         """Record a unit that could not be brought up to date. It is tried again later."""
         with self.write():
             self._db.execute(
@@ -323,7 +353,12 @@ class Replica:
                 (unit, why, time.time_ns()),
             )
 
+    def forget_behind(self, unit: str) -> None:
+        with self.write():
+            self._db.execute("DELETE FROM behind WHERE unit = ?", (unit,))
+
     def behind(self) -> list[BehindUnit]:
+        """The units that could not be brought up to date, the longest waiting first."""
         rows = self._rows("SELECT unit, why, since_ns FROM behind ORDER BY since_ns")
         return [BehindUnit(*row) for row in rows]
 
@@ -342,6 +377,10 @@ def machine_id() -> str:
 
 def private_inode(home: Path) -> int:
     return os.stat(home / layout.PRIVATE).st_ino
+
+
+def _agreed_file(sha256: str, *stamp: int) -> AgreedFile:
+    return AgreedFile(sha256, Stamp(*stamp) if stamp[0] else None)
 
 
 def _insert_membership(db: apsw.Connection, membership: Membership) -> None:

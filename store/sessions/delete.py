@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from store import layout
-from store.commit.commit import Commit
+from store.commit.commit import AgreedVersion, Commit
 from store.commit.core import Core
 from store.commit.to_trash import to_trash
 from store.disk import trash
@@ -66,6 +66,13 @@ class DeleteOperations:
             self._require_unpinned(location, [location])
             self._run(location, [location], [location])
 
+    def delete_agreed(self, location: Location, agreed: Sequence[AgreedVersion]) -> None:
+        """Delete what another host of the grove deleted. The caller holds the lock of the tree."""
+        deleted = [location]
+        if location.child is None:
+            deleted += [other for other in self.core.index.locations_in_tree(location.root) if other != location]
+        self._run(location, [location], deleted, agreed)
+
     def delete_if(
         self, location: Location, is_agreed: Callable[[dict[Location, IndexEntry], list[Location]], bool]
     ) -> list[Location]:
@@ -109,7 +116,13 @@ class DeleteOperations:
         which = "it is pinned" if pinned[0] == location else f"its descendant {pinned[0]} is pinned"
         raise Protected(f"{location} was not deleted: {which}")
 
-    def _run(self, location: Location, moved: Sequence[Location], deleted: Sequence[Location]) -> None:
+    def _run(
+        self,
+        location: Location,
+        moved: Sequence[Location],
+        deleted: Sequence[Location],
+        agreed: Sequence[AgreedVersion] = (),
+    ) -> None:
         def finish(db: Any) -> None:
             for each in deleted:
                 self.core.index.remove(db, each)
@@ -118,7 +131,7 @@ class DeleteOperations:
         row = self.core.index.find(location)
         title = row.entry.title if row else None
         part = to_trash(location, "deleted", moved=[each.dir for each in moved], title=title, numbered=True)
-        commit = Commit(location, part.files, part.moves, part.dirs, touched=deleted, whole_tree=True)
+        commit = Commit(location, part.files, part.moves, part.dirs, touched=deleted, whole_tree=True, agreed=agreed)
         self.core.journal.run(commit, finish)
         for each in deleted:
             Rejects(self.core.disk).clear_all(each)

@@ -205,7 +205,7 @@ class State:
             # Recovery takes an existing target for a completed move.
             self.core.disk.remove_dirs([target.path])
             commit = Commit(Location(f"/{STATE}"), moves=[(source.path, target.path)], touched=touched, whole_tree=True)
-            self.commits.run(commit, lambda db: self._index_all(db, [source.path, target.path]), "state")
+            self.commits.run(commit, lambda db: self.reindex(db, [source.path, target.path]), "state")
 
     # -- index -------------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class State:
         if info is not None:
             fulltext.put_document(db, path, _title(path), raw.decode(errors="replace"), info.st_mtime_ns)
 
-    def _index_all(self, db: apsw.Connection, paths: list[str]) -> None:
+    def reindex(self, db: apsw.Connection, paths: list[str]) -> None:
         """Reindex all documents at or below these paths, including those no longer there."""
         known = {path for top in paths for path, _ in self._indexed(top)} | set(filter(layout.is_text, paths))
         for path in known | {path for top in paths if top.startswith(f"{STATE}/") for path in self.paths(top)}:

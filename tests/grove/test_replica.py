@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from store import layout
+from store.commit.commit import AgreedVersion
 from store.disk.file import Stamp
 from store.errors import StoreError
 from store.grove import replica
@@ -19,7 +21,12 @@ def uid() -> str:
     return str(uuid4())
 
 
-FILE = AgreedFile(Stamp(1, 2, 3, 4), b"\1" * 32)
+DIGEST, STAMP = "01" * 32, Stamp(1, 2, 3, 4)
+FILE = AgreedFile(DIGEST, STAMP)
+
+
+def agreed(number: int, digests: dict[str, str] | None = None, **more: Any) -> AgreedVersion:
+    return AgreedVersion("sessions/a", number, uid(), 5, 10 * number, digests or {}, **more)
 
 
 def joined(home: Path) -> Replica:
@@ -41,51 +48,64 @@ def test_a_home_that_has_not_joined_says_so(tmp_path: Path) -> None:
 
 
 def test_what_was_recorded_is_there_after_opening_again(tmp_path: Path) -> None:
-    """Membership, versions, files and cursors."""
-    first = joined(tmp_path)
-    token, unit = uid(), AgreedUnit(3, uid())
-    first.record("sessions/a", unit, {"session.json": FILE, "attachments/\udcff": FILE})
-    first.move_cursors({7: LogPosition(12, token)})
+    """Membership, versions, files and cursors. Names need not be UTF-8."""
+    first, version = joined(tmp_path), agreed(3, {"session.json": DIGEST, "attachments/\udcff": DIGEST})
+    first.record_agreed([version], lambda path: STAMP)
+    position = LogPosition(12, uid())
+    first.set_cursors({7: position})
     before = first.membership
     first.close()
     again = Replica(tmp_path)
     assert again.membership == before
-    assert again.find_unit("sessions/a") == unit
+    assert again.find("sessions/a") == AgreedUnit(3, version.token)
     assert again.files("sessions/a") == {"session.json": FILE, "attachments/\udcff": FILE}
-    assert again.cursors() == {7: LogPosition(12, token)}
+    assert again.cursors() == {7: position}
+    assert again.acknowledged() == {5: LogPosition(30, version.token)}
     again.close()
+
+
+def test_an_older_version_is_not_recorded(tmp_path: Path) -> None:
+    """Two processes of one home may apply the same rows."""
+    grove, newest = joined(tmp_path), agreed(2)
+    grove.record_agreed([newest], lambda path: None)
+    grove.record_agreed([agreed(1), agreed(2)], lambda path: None)
+    assert grove.find("sessions/a") == AgreedUnit(2, newest.token)
+    grove.close()
 
 
 def test_a_deleted_unit_keeps_its_version_and_no_files(tmp_path: Path) -> None:
     """Its number goes on if it is restored."""
     grove = joined(tmp_path)
-    grove.record("sessions/a", AgreedUnit(1, uid()), {"session.json": FILE})
-    gone = AgreedUnit(2, uid(), is_gone=True)
-    grove.record("sessions/a", gone, {})
-    assert (grove.find_unit("sessions/a"), grove.files("sessions/a")) == (gone, {})
+    grove.record_agreed([agreed(1, {"session.json": DIGEST})], lambda path: None)
+    grove.record_agreed([agreed(2, is_gone=True)], lambda path: None)
+    found = grove.find("sessions/a")
+    assert found is not None
+    assert (found.version, found.is_gone, grove.files("sessions/a")) == (2, True, {})
     grove.close()
 
 
 def test_a_whole_version_replaces_files_and_claims(tmp_path: Path) -> None:
     """A claim ends when it is recorded as None, or with a whole version that does not name it."""
-    grove, unit = joined(tmp_path), "sessions/a/mailbox"
-    grove.record(unit, AgreedUnit(1, uid()), {"cur/1.json": FILE, "cur/2.json": FILE}, claims={"cur/1.json": "h"})
-    assert grove.claimant(unit, "cur/1.json") == "h"
-    assert grove.claimant(unit, "cur/2.json") is None
-    grove.record(unit, AgreedUnit(2, uid()), {"cur/2.json": FILE}, is_whole=True)
-    assert grove.files(unit) == {"cur/2.json": FILE}
-    assert grove.claimant(unit, "cur/1.json") is None
+    grove = joined(tmp_path)
+    grove.record_agreed(
+        [agreed(1, {"cur/1": DIGEST, "cur/2": DIGEST}, claims={"cur/1": "h", "cur/2": "h"})], lambda path: None
+    )
+    grove.record_agreed([agreed(2, claims={"cur/1": None})], lambda path: None)
+    assert [grove.claim_of("sessions/a", path) for path in ("cur/1", "cur/2")] == [None, "h"]
+    grove.record_agreed([agreed(3, {"cur/2": DIGEST}, is_whole=True)], lambda path: None)
+    assert list(grove.files("sessions/a")) == ["cur/2"]
+    assert grove.claim_of("sessions/a", "cur/2") is None
     grove.close()
 
 
 def test_recording_a_version_ends_being_behind(tmp_path: Path) -> None:
     """`behind` keeps the time of the first failure and the last reason."""
     grove = joined(tmp_path)
-    grove.set_behind("sessions/a", "disk full")
-    grove.set_behind("sessions/a", "still full")
-    [found] = grove.behind()
-    assert (found.unit, found.why) == ("sessions/a", "still full")
-    grove.record("sessions/a", AgreedUnit(1, uid()), {})
+    grove.note_behind("sessions/a", "disk full")
+    [first] = grove.behind()
+    grove.note_behind("sessions/a", "still full")
+    assert grove.behind() == [first._replace(why="still full")]
+    grove.record_agreed([agreed(1)], lambda path: None)
     assert grove.behind() == []
     grove.close()
 
@@ -96,12 +116,12 @@ def test_a_failing_block_records_nothing(tmp_path: Path) -> None:
 
     def record_and_fail() -> None:
         with grove.write():
-            grove.record("sessions/a", AgreedUnit(1, uid()), {})
+            grove.record_agreed([agreed(1)], lambda path: None)
             raise StoreError("stop")
 
     with pytest.raises(StoreError, match="stop"):
         record_and_fail()
-    assert grove.find_unit("sessions/a") is None
+    assert grove.find("sessions/a") is None
     grove.close()
 
 

@@ -1,0 +1,200 @@
+"""Applying: a row of the log becomes an ordinary commit of this home, agreed to already.
+
+Index, search, feed, history and mounts follow as they do after any other commit. A row is applied
+once: one that is not newer than the home's version of its unit is skipped, and a file that has the
+agreed content is not written again. The caller holds the lock of the unit, and that of the tree if
+a row deletes the unit or brings it into being.
+
+An outside edit that a row replaces is kept as a rejected write, and the history has it too. `edits`
+collects them, for `outside_edits` to merge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import get_args
+
+from store import layout
+from store.commit.commit import Commit, IndexWork
+from store.commit.commits import Commits
+from store.commit.core import Core
+from store.commit.to_trash import to_trash
+from store.disk.file import NewFile
+from store.disk.rejects import Rejects
+from store.errors import Conflict, ReadOnly, StoreError
+from store.grove.replica import Replica
+from store.grove.row_plan import ChunkReader, OutsideEdit, RowPlan, RowPlanner
+from store.grove.units import location_of
+from store.grove.wire import BadRow, Gone, LogRow, Operation, Whole, decode_ops
+from store.history.authors import Author, Via, acting_as
+from store.index.change_feed import What
+from store.layout import Location
+from store.path_kinds import PathKind, classify_path
+from store.sessions.delete import DeleteOperations
+from store.workspace.state import State
+
+_BASES_TRIED = 20  # versions of the history that are compared with the base of a step
+_MAX_PROGRAM = 80
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_REASONS = {
+    PathKind.ATTACHMENT: "attachment deleted",
+    PathKind.RECORD: "record deleted",
+}
+
+
+class LostHistory(ReadOnly):
+    """The database has lost commits that it had acknowledged."""
+
+
+def apply_rows(core: Core, replica: Replica, rows: Sequence[LogRow], read_chunk: ChunkReader) -> list[OutsideEdit]:
+    """Apply rows of one unit, in ascending order; returns the outside edits that they replaced.
+
+    Raises BadRow or LostHistory.
+    """
+    applier = Applier(core, replica)
+    applier.apply(rows, read_chunk)
+    return applier.edits
+
+
+@dataclass
+class Applier:
+    core: Core
+    replica: Replica
+    edits: list[OutsideEdit] = field(default_factory=list)  # outside edits that rows replaced
+
+    def apply(self, rows: Sequence[LogRow], read_chunk: ChunkReader) -> None:
+        for row in rows:
+            ops = self._checked(row)
+            if ops is not None:
+                self._apply(self._plan(row, ops, read_chunk))
+
+    def _checked(self, row: LogRow) -> tuple[Operation, ...] | None:
+        """The operations of a row that comes next; None if it was applied before."""
+        known = self.replica.find(row.unit)
+        version = known.version if known is not None else 0
+        if row.version <= version:
+            if known is not None and row.version == version and row.token != known.token:
+                raise LostHistory(f"{row.unit}: the grove has another version {version} than this home")
+            return None
+        ops = decode_ops(row.ops, row.unit)
+        if row.version > version + 1 and not isinstance(ops[0], Whole | Gone):
+            raise BadRow(f"{row.unit}: versions {version + 1} to {row.version - 1} are missing")
+        if known is not None and row.version == version + 1 and row.previous != known.token:
+            raise LostHistory(f"{row.unit}: version {row.version} does not follow the version {version} of this home")
+        return ops
+
+    def _plan(self, row: LogRow, ops: tuple[Operation, ...], read_chunk: ChunkReader) -> RowPlan:
+        agreed = self.replica.files(row.unit)
+        return RowPlanner(self.core.disk, agreed, read_chunk, self._base_text, RowPlan(row)).run(ops)
+
+    def _base_text(self, path: str, digest: bytes) -> bytes | None:
+        """An older text of a file, from the history: another program may have replaced the file."""
+        is_side = path.endswith(f"/{layout.RUNTIME}")
+        for version in self.core.history.log(path, limit=_BASES_TRIED):
+            text = self.core.history.read_document(version, is_side=is_side)
+            if text is not None and hashlib.sha256(text).digest() == digest:
+                return text
+        return None
+
+    # -- commits -----------------------------------------------------------------------------------
+
+    def _apply(self, plan: RowPlan) -> None:
+        location = location_of(plan.row.unit)
+        if plan.is_gone:
+            return self._delete(plan, location)
+        if not plan.changes_files:
+            return self.replica.record_agreed([plan.version], self.core.disk.stamp)
+        for edit in plan.edits:
+            self._keep(edit, plan.row)
+        commit, temps = self._commit(plan, location)
+        with acting_as(author_of(plan.row)):
+            self.core.journal.run(commit, self._index(plan, location))
+        for temp in temps:
+            self.core.disk.drop_temp(temp)
+        self.core.on_commit()
+
+    def _commit(self, plan: RowPlan, location: Location) -> tuple[Commit, list[str]]:
+        """The commit, and the temporary names of what it removes for good: acknowledged mail."""
+        is_mail = location != location.owner
+        temps = [self.core.disk.temp_path() for _ in plan.removed] if is_mail else []
+        trash = to_trash(location, _reason(plan.removed), moved=[] if is_mail else plan.removed, numbered=True)
+        targets = [*(file.path for file in plan.files), *(target for _, target in plan.moves)]
+        dirs = [*_session_dirs(plan, location), *(path.rpartition("/")[0] for path in targets), *trash.dirs]
+        commit = Commit(
+            location,
+            [*trash.files, *_sidecar_first(plan)],
+            [*plan.moves, *zip(plan.removed, temps, strict=False), *trash.moves],
+            list(dict.fromkeys(dirs)),
+            what=None if _is_indexed(plan, location) else what_of(plan.row),
+            label=what_of(plan.row),
+            agreed=[plan.version],
+        )
+        return commit, temps
+
+    def _index(self, plan: RowPlan, location: Location) -> IndexWork | None:
+        if location.is_session and _is_indexed(plan, location):
+            return lambda db: self.core.reread(location, what_of(plan.row))
+        if location.root == f"/{layout.STATE}":
+            paths = [*(file.path for file in plan.files), *plan.removed]
+            return lambda db: State(self.core, Commits(self.core)).reindex(db, paths)
+        return None
+
+    def _delete(self, plan: RowPlan, location: Location) -> None:
+        """A deletion moves the session to the trash of this home. Its mailbox goes with it."""
+        if not location.is_session or self.core.disk.stat(location.dir) is None:
+            return self.replica.record_agreed([plan.version], self.core.disk.stamp)
+        with acting_as(author_of(plan.row)):
+            DeleteOperations(self.core).delete_agreed(location, [plan.version])
+
+    def _keep(self, edit: OutsideEdit, row: LogRow) -> None:
+        """Keep a text that another program wrote here, before the row replaces it."""
+        directory, _, name = edit.path.rpartition("/")
+        why: StoreError = Conflict(
+            f"{edit.path} was edited on disk, and changed on {row.host_name} at the same time; "
+            "the version of the grove is in place, this text is kept"
+        )
+        Rejects(self.core.disk).store(directory, name, self.core.disk.iter_chunks(edit.path), why)
+        self.edits.append(edit)
+
+
+def author_of(row: LogRow) -> Author:
+    """The author of a row: the program, and the host it ran on."""
+    via: Via = next((via for via in get_args(Via) if via == row.via), "outside")
+    program = _CONTROL.sub(" ", f"{row.program}@{row.host_name}")[:_MAX_PROGRAM]
+    return Author(via, program, 0, os.getuid())
+
+
+def what_of(row: LogRow) -> What:
+    found: What = next((what for what in get_args(What) if what == row.what), "saved")
+    return found
+
+
+def _is_indexed(plan: RowPlan, location: Location) -> bool:
+    """Whether the row changes what the index knows of a session: documents and attachments."""
+    names = [*plan.digests]
+    return location.is_session and any(
+        name in layout.DOCUMENTS or name.startswith(layout.ATTACHMENTS) for name in names
+    )
+
+
+def _sidecar_first(plan: RowPlan) -> list[NewFile]:
+    """The new files, session.json last: its rename is the point of no return."""
+    return sorted(plan.files, key=lambda file: file.path.endswith(f"/{layout.SESSION}"))
+
+
+def _session_dirs(plan: RowPlan, location: Location) -> list[str]:
+    """The directories of a new session, as the host that created it has them."""
+    if not location.is_session or layout.SESSION not in plan.digests:
+        return []
+    names = [layout.ATTACHMENTS] if location.child is not None else [layout.ATTACHMENTS, layout.CHILDREN]
+    return [location.path(name) for name in names]
+
+
+def _reason(removed: Sequence[str]) -> str:
+    """The reason that the trash shows for files that another host deleted."""
+    kinds = {classify_path(path).kind for path in removed}
+    return next((reason for kind, reason in _REASONS.items() if kinds == {kind}), "document deleted")
