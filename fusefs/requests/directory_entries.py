@@ -16,10 +16,10 @@ from fusefs.tree.nodes import Invalidation, Node
 from fusefs.tree.processes import Process
 from store import layout
 from store.commit.write_request import CommitResult, Writer
-from store.disk.file import Stamp
+from store.disk.file import Stamp, is_same_content
 from store.errors import AlreadyExists, Busy, Generated, NotFound
 from store.namespace.moves import RenameRequest
-from store.path_kinds import CHECKED, MAY_BE_EMPTY, PathInfo, PathKind, classify_path
+from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathInfo, PathKind, classify_path
 
 
 class _Renaming(NamedTuple):
@@ -200,12 +200,13 @@ class DirectoryEntries:
             self.names.remove_file(source)
 
     def _renamed(self, node: Node, parent: Node, name: str, source: PathInfo, target: PathInfo) -> None:
+        info = self.names.stat(target.path)
+        if source.kind in VERSIONED and target.kind not in CHECKED and not _is_its_file(node, info):
+            return self._left_behind(node, parent, name)
         self.tree.nodes.rename(node, parent, name)
         if target.kind in CHECKED:
             return self._replaced_by(node, parent, name)
-        if source.kind in CHECKED:  # the next version shows the number; two files must not show it
-            self.tree.shown_numbers.show(node, self.tree.nodes.number(node.path, ("renamed", node.inode)))
-        node.set_stat(self.names.stat(target.path) or node.info)
+        node.set_stat(info or node.info)
         if target.kind in (PathKind.SESSION, PathKind.PROJECT_SESSION):
             invalidate_later(self.tree.recheck_below(node))
 
@@ -220,6 +221,20 @@ class DirectoryEntries:
         if number is not None:
             self.tree.shown_numbers.show(node, number)
         self.tree.nodes.detach(node)
+        invalidate_later([Invalidation(parent.inode, os.fsencode(name))])
+
+    def _left_behind(self, node: Node, parent: Node, name: str) -> None:
+        """A version was renamed, and the new name has a copy, or a newer version: that is another node.
+
+        A version's size and pages never change: its readers would get one text with the end of
+        another. So the node stays a replaced version of the old name, for all who have it open or
+        are about to open it. The kernel has it under the new name until it looks that up again.
+        """
+        former = parent.children.get(name)
+        for replaced in (node, former) if former is not None else (node,):
+            self.tree.nodes.detach(replaced)
+        # The next version of the document shows the number; two files must not show it.
+        self.tree.shown_numbers.show(node, self.tree.nodes.number(node.path, ("renamed", node.inode)))
         invalidate_later([Invalidation(parent.inode, os.fsencode(name))])
 
     def _sidecar_invalidations(self, directory: Node, name: str, target: PathInfo) -> list[Invalidation]:
@@ -254,3 +269,8 @@ class DirectoryEntries:
         for parent, name in (old, new):
             self._detach(parent, name)
         invalidate_later([Invalidation(parent.inode, os.fsencode(name)) for parent, name in (old, new)])
+
+
+def _is_its_file(node: Node, info: os.stat_result | None) -> bool:
+    """Whether a file has the bytes of a node's version."""
+    return info is None or (node.info is not None and is_same_content(Stamp.of(node.info), Stamp.of(info)))

@@ -248,6 +248,28 @@ def test_readers_never_miss_a_document_that_is_saved_by_rename_away(session: Pat
     assert "saved 99" in session.read_text()
 
 
+def test_reader_of_a_version_renamed_away_sees_that_version_alone(mounted: Mount, session: Path) -> None:
+    """vim makes a backup of the newest version, and reads it. Whoever reads an older one still gets that to its end."""
+    backup = session.with_name("session.json~")
+    with mounted.store() as store:
+        for number in range(10):  # the mount may notice the append before the rename
+            text = session.read_bytes()
+            with session.open("rb", buffering=0) as reader:
+                os.stat(session)
+                store.append("root", [Message.user(f"meanwhile {number}" + "." * 9000)])
+                session.rename(backup)
+                assert len(backup.read_bytes()) == backup.stat().st_size
+                assert read_to_the_end(reader.fileno()) == text
+                assert os.fstat(reader.fileno()).st_size == len(text)
+            assert backup.read_bytes() == (mounted.home / "sessions/root/session.json").read_bytes()
+            backup.rename(session)
+    assert len(contents(session)) == 13
+
+
+def read_to_the_end(fd: int) -> bytes:
+    return b"".join(iter(lambda: os.read(fd, 4096), b""))
+
+
 # -- merged saves ----------------------------------------------------------------------------------
 
 

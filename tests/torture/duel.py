@@ -27,21 +27,27 @@ from tests.torture.mounts import Mounted, mounted
 from tests.torture.places import scratch
 
 SESSION = "live"
+RESTORED = "restored"  # a session of its own: git restores versions of it, which nobody else may replace
 FILES = {"attachments", "children", "runtime.json", "session.json"}
 APPEND_EVERY_S = 0.2
 _PYTHON = shlex.quote(sys.executable)
 _GROVEFS = f"{_PYTHON} -m fusefs.cli"
 _REPLACE = 's/\\"$WHO [0-9]*\\"/\\"$WHO $NEW\\"/'
+_JQ = 'jq --arg a "$WHO " --arg n "$WHO $NEW" "(.messages[] | select(.content | startswith(\\$a)).content) = \\$n"'
+_GIT = "git --git-dir $ASIDE/repo --work-tree . -c user.name=a -c user.email=a@b"
 
 # Each replaces `"$WHO <number>"` by `"$WHO $NEW"` in ./session.json and exits 0. $ASIDE is on another filesystem.
 SCRIPTS = {
     "sed": f'sed -i "{_REPLACE}" session.json',
     "perl": f'perl -pi -e "{_REPLACE}" session.json',
-    "jq": 'jq --arg a "$WHO " --arg n "$WHO $NEW" "(.messages[] | select(.content | startswith(\\$a)).content) = \\$n" '
-    "session.json > t.$WHO && sleep 0.2 && mv t.$WHO session.json",
+    "jq": f"{_JQ} session.json > t.$WHO && sleep 0.2 && mv t.$WHO session.json",
+    "jqacross": f"{_JQ} session.json > $ASIDE/$WHO && sleep 0.2 && mv $ASIDE/$WHO session.json",
     "pipe": f'cat session.json | sed "{_REPLACE}" > t.$WHO && mv t.$WHO session.json',
     "across": f'sed "{_REPLACE}" session.json > $ASIDE/$WHO && sleep 0.2 && mv $ASIDE/$WHO session.json',
     "copy": f'sed "{_REPLACE}" session.json > $ASIDE/$WHO && sleep 0.2 && cp $ASIDE/$WHO session.json',
+    "git": f"set -e; cd ../{RESTORED}; [ -e $ASIDE/repo ] || git init -q --bare $ASIDE/repo; "
+    f'sed -i "{_REPLACE}" session.json; {_GIT} add session.json; {_GIT} commit -qm $NEW; '
+    f'sed -i "s/Restored/Wrong title/" session.json; {_GIT} checkout -q -- session.json',
     "edit": f'echo "{_REPLACE}" > $ASIDE/s; EDITOR="sed -i -f $ASIDE/s" {_GROVEFS} edit --home $STORE {SESSION}',
 }
 # A program that keeps its buffer and saves it several times, each time with one more change of its own.
@@ -80,10 +86,22 @@ for _ in range(4):
     print(number, flush=True)
 """
 BUFFERS = ["w", "r+", "rename", "fsync"]
+_EMACS_SETUP = "(setq make-backup-files nil auto-save-default nil revert-without-query nil)"
+# F5 adds 1 to the number in the message. Keys typed at a prompt may be lost when Emacs notices a change on disk.
+_EMACS_COUNT = """
+(global-set-key [f5] (lambda () (interactive)
+  (goto-char 1)
+  (re-search-forward "\\"%s \\\\([0-9]+\\\\)\\"")
+  (let ((number (1+ (string-to-number (match-string 1)))))
+    (replace-match (number-to-string number) t t nil 1)
+    (message "set %%s" number))))
+"""
 EDITORS = ["vim", "vimcopy", "nano", "emacs"]
 # `mv` from another filesystem unlinks the document before it creates it, as on any filesystem: others in the same
-# mount may find none for a moment. They try again; an editor would have to do that too.
-SECOND_MOUNT = {"across", "copy", "pipe", "perl", "bufferrplus", "bufferrename"}
+# mount, also another `mv`, may find none for a moment, or one that was just created. They try again; an editor would
+# have to do that too. mv of coreutils 9.1 then says "cannot overwrite directory", on any filesystem.
+_MISSED = "No such file|File exists|cannot overwrite directory"
+SECOND_MOUNT = {"across", "jqacross", "copy", "pipe", "perl", "bufferrplus", "bufferrename"}
 
 
 @dataclass
@@ -133,7 +151,7 @@ class Person:
     def _note(self, number: int, is_saved: bool, error: str) -> None:
         if is_saved:
             self.accepted, self.saves = number, self.saves + 1
-        elif self.name in SECOND_MOUNT - {"across"} and re.search("No such file|File exists", error):
+        elif self.name in SECOND_MOUNT and re.search(_MISSED, error):
             self.missed += 1
         else:
             errors = self.directory.parent.parent / ".grovefs/errors.jsonl"
@@ -195,17 +213,16 @@ class Person:
             nano.type("C-x")
 
     def _emacs(self) -> None:
-        setup = "(setq make-backup-files nil auto-save-default nil revert-without-query nil)"
+        setup = f"(progn {_EMACS_SETUP} {_EMACS_COUNT % self.name})"
         with terminal(f"emacs -Q -nw --eval {shlex.quote(setup)} session.json", self.directory, self.aside) as emacs:
             emacs.wait_for("(JS", "(Javascript", "(JavaScript", "(Fundamental")
             for _ in range(2):
                 number = self.accepted + 1
-                emacs.type("M-<", "M-x", "replace-string", "Enter")
-                emacs.type(f'"{self.name} {self.accepted}"', "Enter", f'"{self.name} {number}"', "Enter")
-                found = emacs.wait_for("really edit", "Replaced 1 occurrence")
+                emacs.type("F5")
+                found = emacs.wait_for("really edit", f"set {number}")
                 if found == "really edit":
                     emacs.type("y")
-                    emacs.wait_for("Replaced 1 occurrence")
+                    emacs.wait_for(f"set {number}")
                 emacs.type("C-x", "C-s")
                 found = emacs.wait_for("Save anyway", "Wrote", "rror")
                 if found == "Save anyway":
@@ -250,9 +267,12 @@ class Agent:
 def fill(home: Path) -> None:
     with Store.open(home, background=False) as store:
         session = make_session(SESSION, messages=0, title="Live")
-        for name in ways():
+        for name in sorted(ways().keys() - {"git"}):
             session.add_message(Message.user(f"{name} 0"))
         store.save(session)
+        restored = make_session(RESTORED, messages=0, title="Restored")
+        restored.add_message(Message.user("git 0"))
+        store.save(restored)
 
 
 def duel(seconds: float, names: list[str] | None = None) -> dict[str, int]:
@@ -281,7 +301,9 @@ def _fight(mounts: list[Mounted], aside: Path, seconds: float, names: list[str])
         _check(mount, people, agent)
     damage = mounts[0].damage()
     assert not damage, damage
-    return {person.name: person.saves for person in people} | {"agent": agent.said}
+    _check_history(mounts[0], agent)
+    missed = {f"{person.name} missed": person.missed for person in people if person.missed}
+    return {person.name: person.saves for person in people} | {"agent": agent.said} | missed
 
 
 def _person(name: str, mount: Mounted, aside: Path, ends: float) -> Person:
@@ -299,11 +321,24 @@ def _check(mount: Mounted, people: list[Person], agent: Agent) -> None:
     contents = [message["content"] for message in document["messages"]]
     answers = [content for content in contents if content.startswith("answer ")]
     assert answers == [f"answer {number}" for number in range(agent.said)]
-    found = {match[1]: int(match[2]) for text in contents if (match := re.fullmatch(r"(\w+) (\d+)", text))}
+    restored = json.loads((mount.sessions / RESTORED / "session.json").read_bytes())
+    assert restored["title"] == "Restored"
+    contents.append(restored["messages"][0]["content"])
     assert len(contents) == len(answers) + len(ways()), contents
+    found = {match[1]: int(match[2]) for text in contents if (match := re.fullmatch(r"(\w+) (\d+)", text))}
     assert {p.name: p.accepted for p in people} == {p.name: found[p.name] for p in people}
     assert document["metadata"].get("answers", "0") == str(agent.counted)
     assert set(os.listdir(directory)) == FILES, os.listdir(directory)
+
+
+def _check_history(mount: Mounted, agent: Agent) -> None:
+    """Every commit is a version: no number is missing, and the newest is the file."""
+    with mount.store() as store:
+        versions = store.history.log(SESSION, limit=1_000_000)
+        text = store.history.read(versions[0]).main
+    assert [version.number for version in versions] == list(range(len(versions), 0, -1))
+    assert len(versions) > agent.said + agent.said // 5
+    assert text == (mount.home / "sessions" / SESSION / "session.json").read_bytes()
 
 
 def duels(seed: int, seconds: float = 300.0) -> Iterator[Case]:

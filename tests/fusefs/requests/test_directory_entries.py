@@ -111,6 +111,44 @@ async def test_document_renamed_away_and_not_replaced_is_deleted(mount: HandlerM
     assert not store.exists("root")
 
 
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY | os.O_TRUNC])
+@in_trio
+async def test_document_found_before_it_was_renamed_away_can_be_opened(mount: HandlerMount, flags: int) -> None:
+    """The kernel repeats an open only once, so that must work although others save in between."""
+    inode = await mount.inode(DOCUMENT, READER)
+    await mount.rename(DOCUMENT, BACKUP)
+    save_elsewhere(mount, "One")
+    with fails_with(errno.ESTALE):
+        await mount.open_inode(inode, flags, READER)
+    again = await mount.inode(DOCUMENT, READER)
+    save_elsewhere(mount, "Two")
+    fh = await mount.open_inode(again, flags, READER)
+    if flags == os.O_RDONLY:
+        assert b"One" in await mount.read(fh, 0, 1 << 20)
+    await mount.release(fh)
+
+
+@in_trio
+async def test_version_renamed_away_keeps_its_attributes(mount: HandlerMount) -> None:
+    """The backup is a copy of a newer version here: its size must not become that of the version others read."""
+    found = await mount.lookup(DOCUMENT, READER)
+    fh = await mount.open_inode(found.st_ino, os.O_RDONLY, READER)
+    save_elsewhere(mount, "A longer title")
+    inode, name = await mount.split(DOCUMENT)  # as the kernel does, without looking up the document again
+    await mount.operations.rename(inode, name, *await mount.split(BACKUP), 0, caller(WRITER))
+    assert (await mount.operations.getattr(found.st_ino, caller(READER))).st_size == found.st_size
+    assert b"Before" in await mount.read(fh, 0, 1 << 20)
+    backup = await mount.lookup(BACKUP)
+    assert backup.st_ino != found.st_ino
+    assert backup.st_size == len(on_disk(mount))
+    await mount.release(fh)
+
+
+def save_elsewhere(mount: HandlerMount, title: str) -> None:
+    """Another program saves the document."""
+    mount.store.update("root", lambda session: setattr(session, "title", title))
+
+
 @in_trio
 async def test_hidden_document_is_kept_while_its_replacement_is_being_written(mount: HandlerMount) -> None:
     """A slow editor must not lose its session."""
