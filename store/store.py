@@ -331,7 +331,7 @@ class Store:
     ) -> list[IndexEntry]:
         """List the index, or `limit` entries of it from `offset`.
 
-        Filters: kind, root, parent, pinned, status, model, project, user, persona,
+        Filters: kind, root, parent, pinned, status, model, project, user, persona, seed,
         title (a part of it), updated_since, updated_before."""
         return self._core.index.entries(Filter(**where), order, descending=descending, limit=limit, offset=offset)
 

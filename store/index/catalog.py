@@ -300,6 +300,7 @@ class Filter:
     project: str | None = None
     user: str | None = None
     persona: str | None = None
+    seed: str | None = None
     title: str | None = None
     waiting: bool | None = None  # for an answer of the user
     updated_since: Timestamp | str | None = None
@@ -318,6 +319,7 @@ class Filter:
             ("project = ?", self.project),
             ("user = ?", self.user),
             ("persona = ?", self.persona),
+            ("seed = ?", self.seed),
             ("title LIKE '%' || ? || '%' ESCAPE '\\'", escaped),
             (f"({_IS_WAITING}) = ?", None if self.waiting is None else int(self.waiting)),
             ("updated_ns >= ?", _instant_ns(self.updated_since)),
@@ -385,6 +387,7 @@ def _columns(
         "updated_at_text": append_offsets.updated_at_text if append_offsets else None,
         "user": preview.user,
         "persona": preview.persona,
+        "seed": preview.seed,
         "opening": preview.opening,
         "asked": preview.asked,
         "answered": preview.answered,
@@ -400,7 +403,7 @@ def render_entry(entry: IndexEntry) -> str:
 _COLUMNS = (
     "root, child, id, parent, title, pinned, model, status, project, created_ns, updated_ns, message_count, "
     "name, header_bytes, entry, append_at, updated_at_span, updated_at_text, "
-    "user, persona, opening, asked, answered, main_stamp, side_stamp"
+    "user, persona, seed, opening, asked, answered, main_stamp, side_stamp"
 )
 _UPSERT = (
     f"INSERT INTO sessions ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split(',')))}) "
@@ -410,7 +413,7 @@ _UPSERT = (
 )
 _SELECT = (
     "SELECT key, root, child, entry, main_stamp, side_stamp, append_at, updated_at_span, updated_at_text, "
-    "user, persona, opening, asked, answered FROM sessions"
+    "user, persona, seed, opening, asked, answered FROM sessions"
 )
 
 

@@ -10,7 +10,7 @@ import apsw
 
 from store.documents.transcript import RENDERER_VERSION
 
-VERSION = 3
+VERSION = 4
 APPLICATION_ID = 0x47524F56  # "GROV"
 # Rows of texts, pieces and search are numbered session key << SHIFT plus message index: 16 million
 # messages a session.
@@ -56,6 +56,7 @@ CREATE TABLE sessions (
     updated_at_text TEXT,            -- that value in session.json; the sidecar may have a newer one
     user TEXT,                       -- metadata.user_id: the owner
     persona TEXT,                    -- metadata.active_persona_id
+    seed TEXT,                       -- metadata.active_seed_id
     opening TEXT,                    -- title derived from the first user message; NULL without one
     asked INTEGER NOT NULL,          -- number of user messages
     answered INTEGER NOT NULL        -- number of final answers to them

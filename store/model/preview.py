@@ -26,6 +26,7 @@ Message = Mapping[str, Any]  # as parsed from session.json
 class Preview(NamedTuple):
     user: str | None = None
     persona: str | None = None
+    seed: str | None = None
     opening: str | None = None  # title derived from the first user message; None if there is none yet
     asked: int = 0  # user messages
     answered: int = 0  # final answers
@@ -46,7 +47,8 @@ class Preview(NamedTuple):
 
     def with_owner(self, metadata: Mapping[str, str]) -> Preview:
         """The preview with the owner from a session's metadata."""
-        return self._replace(user=metadata.get("user_id"), persona=metadata.get("active_persona_id"))
+        user, persona, seed = (metadata.get(key) for key in ("user_id", "active_persona_id", "active_seed_id"))
+        return self._replace(user=user, persona=persona, seed=seed)
 
 
 def is_question(message: Message) -> bool:

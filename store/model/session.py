@@ -121,6 +121,7 @@ class Session(AliasedRecord):
     project_id = MirroredField("project_id", parse_text)
     user_id = MetadataField("user_id")
     persona_id = MetadataField("active_persona_id")
+    seed_id = MetadataField("active_seed_id")
 
     @classmethod
     def new(cls, id: str, model: str = "") -> Self:

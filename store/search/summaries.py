@@ -33,6 +33,7 @@ class SessionSummary(NamedTuple):
     is_derived_title: bool
     user_id: str | None
     persona_id: str | None
+    seed_id: str | None
     project_id: str | None
     message_count: int
     exchange_count: int  # user messages with an answer
@@ -88,6 +89,7 @@ def summarise(location: Location, entry: IndexEntry, preview: Preview) -> Sessio
         is_derived_title=is_derived,
         user_id=preview.user,
         persona_id=preview.persona,
+        seed_id=preview.seed,
         project_id=entry.project_id,
         message_count=entry.message_count,
         exchange_count=preview.exchanges,

@@ -1,4 +1,4 @@
-"""Export sessions as files that can be read without GroveFS: JSON, Markdown, or a Bamboo home.
+"""Export sessions as files that can be read without GroveFS: JSON, Markdown, a Bamboo home, files of other agents.
 
 JSON and Markdown are written to `<dest>/<root>.<ext>` and `<dest>/<root>/<child>.<ext>`, attachments to a directory
 named after the session. Each file is replaced atomically. A Bamboo home is written as an import into it: it can be
@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+import pydantic
 
 from store import layout
 from store.commit import session_reader
@@ -23,12 +26,20 @@ from store.documents.transcript import Target
 from store.errors import Busy, Corrupt, InvalidName, NotFound, StoreError
 from store.layout import Location
 from store.transfer.formats import bamboo_home
+from store.transfer.formats.exported_session import ExportedSession, Write
 from store.transfer.formats.importer import ImportProblem, SessionDraft
 from store.transfer.formats.source import Source
 from store.transfer.imports import ImportOutcome, Imports
 
 ExportFormat = Literal["json", "markdown"]
 EXTENSIONS: dict[ExportFormat, str] = {"json": "json", "markdown": "md"}
+AgentFormat = Literal["a3s", "claude-code", "oxios"]
+# Module and function that write a session as an agent stores it.
+_WRITERS: dict[AgentFormat, tuple[str, str]] = {
+    "a3s": ("a3s_export", "write_a3s"),
+    "claude-code": ("claude_export", "write_claude_code"),
+    "oxios": ("oxios_export", "write_oxios"),
+}
 
 
 class ExportedFile(NamedTuple):
@@ -161,16 +172,34 @@ class Exports:
             return []
         return [entry.name for entry in entries if entry.is_file and not layout.is_leftover(entry.name)]
 
-    # -- Claude Code -----------------------------------------------------------------------------------
+    # -- files of other agents ---------------------------------------------------------------------
 
-    def render_claude_code(self, location: Location) -> bytes:
-        """The session as a file that `claude --resume` reads."""
-        from store.transfer.formats.claude_export import render_claude_code  # loads all of the format
+    def write_for_agent(
+        self, agent: AgentFormat, locations: Iterable[Location], dest: Path
+    ) -> Iterator[ExportedFile | ImportProblem]:
+        """Write sessions below `dest` as another agent stores them. One that cannot be is yielded as a problem."""
+        module = import_module(f"store.transfer.formats.{_WRITERS[agent][0]}")  # loads all of the format
+        write: Write = getattr(module, _WRITERS[agent][1])
+        for location in locations:
+            try:
+                found = [*write(self._exported(location))]
+            except (Busy, Corrupt, NotFound, pydantic.ValidationError) as error:
+                yield ImportProblem(location.path(layout.SESSION), None, f"{error}; not exported")
+                continue
+            for name, data in found:  # the session file is the last
+                path = dest / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                replace_file(path, data)
+            yield ExportedFile(location, path)
+
+    def _exported(self, location: Location) -> ExportedSession:
+        def read(name: str) -> bytes | None:
+            file = self.core.disk.read(location.path(name))
+            return file.data if file is not None else None
 
         loaded = self._load(location)
         members = {**self._members(loaded), "messages": loaded.main.data["messages"]}
-        kept = self.core.disk.read(location.path(f"{layout.ATTACHMENTS}/records.jsonl"))
-        return render_claude_code(members, kept.data.splitlines() if kept else [], self._read_attachment)
+        return ExportedSession(location, members, read, self._read_attachment)
 
     def _read_attachment(self, url: str) -> tuple[bytes, str] | None:
         path = self.find_attachment(url)
@@ -179,21 +208,6 @@ class Exports:
             return None
         mime = attachment_names.extension_to_mime(path.rpartition(".")[2])
         return file.data, mime or attachment_names.OCTET_STREAM
-
-    def write_claude_code(self, locations: Iterable[Location], dest: Path) -> Iterator[ExportedFile | ImportProblem]:
-        """Write sessions to `<dest>/<root>.jsonl`, sub-agents to `<dest>/<root>/subagents/<child>.jsonl`."""
-        for location in locations:
-            path = dest / f"{location.root}.jsonl"
-            if location.child is not None:
-                path = dest / location.root / "subagents" / f"{location.child}.jsonl"
-            try:
-                data = self.render_claude_code(location)
-            except (Busy, Corrupt, NotFound) as error:
-                yield ImportProblem(location.path(layout.SESSION), None, f"{error}; not exported")
-                continue
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, data)
-            yield ExportedFile(location, path)
 
     # -- a Bamboo home -------------------------------------------------------------------------------------------
 

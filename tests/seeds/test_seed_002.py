@@ -25,7 +25,7 @@ Functions of the seed without tests there, and where ours are tested:
 | update_session_with, update_session | `update` and `save`; `save` rejects a stale copy instead of overwriting (test_store) |
 | move_session_to_project | `move_to_project` (test_ownership); also `mv` in views/projects/ |
 | extend_trajectory, trajectory | `store.trajectory`: a log, so a step does not rewrite the session; `updated_at` is unchanged (test_logs) |
-| exchange_count, is_empty, user_id, active_persona_id | `exchange_count()`, `messages`, `user_id`, `persona_id` (test_preview, test_ownership) |
+| exchange_count, is_empty, user_id, active_persona_id, set_active_seed | `exchange_count()`, `messages`, `user_id`, `persona_id`, `seed_id` (test_preview, test_ownership, test_oxios) |
 """  # noqa: E501  # a row of a table is one line
 
 from __future__ import annotations

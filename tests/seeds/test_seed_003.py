@@ -2,8 +2,8 @@
 
 The names are those of the seed. "same" means that our test asserts what the seed asserts, or more. Otherwise the
 difference and its reason follow. tests/store/test_backend.py tests what both of our stores have in common. The seed's
-own members of a session (config, state, context_usage, tool_names, tasks …) are unknown members here: they are kept,
-and imported from such a store.
+own members of a session (config, state, context_usage, tool_names, tasks …) are unknown members here: they are kept.
+`store/transfer/formats/a3s_records.py` has their types, for import and export.
 
 | seed test | ours |
 |---|---|
@@ -25,7 +25,7 @@ and imported from such a store.
 | test_memory_store_delete | same |
 | test_memory_store_list | same, in order |
 | test_session_data_serialization | same, for what is on disk |
-| test_tool_names_from_definitions | names are a member of the session; the agent takes them from its definitions |
+| test_tool_names_from_definitions | same, `SessionData.tool_names_from_definitions` (test_a3s_export) |
 | test_file_store_backslash_sanitization | rejected instead of rewritten |
 | test_file_store_mixed_separator_sanitization | rejected instead of rewritten |
 | test_file_store_corrupted_json_recovery | same: Corrupt, with line and column; the file is unchanged |

@@ -31,7 +31,7 @@ def _dump(db: apsw.Connection) -> dict[str, list[Any]]:
     sessions = db.execute(
         "SELECT root, child, id, parent, title, pinned, model, status, project, created_ns, updated_ns, "
         "message_count, name, header_bytes, text_bytes, entry, append_at, updated_at_span, updated_at_text, "
-        "user, persona, opening, asked, answered FROM sessions"
+        "user, persona, seed, opening, asked, answered FROM sessions"
     )
     texts = db.execute("SELECT row, role, message_id, created_ns, digest FROM texts").fetchall()
     places = dict(db.execute("SELECT number, row FROM texts"))

@@ -259,8 +259,9 @@ class Driver:
 
     def _map(self) -> None:
         """Read the file through mapped memory: no SIGBUS, and the descriptor's own bytes."""
+        is_mapped = bool(os.fstat(self.native.fd).st_size)
         self._both("mmap", lambda root: mapped(root.fd))
-        if self.opened is not None:
+        if self.opened is not None and is_mapped:
             self._note_stable(self.opened)  # Python maps, and then closes, a duplicate of the descriptor
 
     def _ftruncate(self) -> None:

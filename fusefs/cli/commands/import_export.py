@@ -311,10 +311,10 @@ def export_sessions(
     home: Home,
     everything: Annotated[bool, typer.Option("--all", help="Export all sessions.")] = False,
     format: Annotated[
-        Literal["bamboo", "claude-code", "html", "json", "markdown"],
+        Literal["a3s", "bamboo", "claude-code", "html", "json", "markdown", "oxios"],
         typer.Option(
             help="json; markdown or html, for reading; bamboo: a home that Bamboo and GroveFS can open; claude-code: "
-            "files that `claude --resume` reads."
+            "files that `claude --resume` reads; a3s, oxios: a session store of A3S Code, a workspace of oxios."
         ),
     ] = "json",
     redact: Annotated[
@@ -333,6 +333,9 @@ def export_sessions(
     --format claude-code writes DEST/ID.jsonl, and sub-agents below DEST/ID/subagents, with the ids and links they were
     imported with. Copied to ~/.claude/projects/PROJECT, a conversation repaired here can be resumed there.
 
+    --format a3s and --format oxios write the files of these agents to DEST: a session imported from there and not
+    changed since is the same to the byte, and one changed here has the changes.
+
     --format html writes a static site to the directory DEST: index.html, a page per session, their images, and with
     all sessions stats.html. Without sessions it exports all of them.
 
@@ -342,18 +345,17 @@ def export_sessions(
     everything = everything or (format == "html" and not ids)
     if bool(ids) == everything:
         raise typer.BadParameter("pass the sessions or --all, and the destination as the last argument")
-    if format in ("bamboo", "claude-code", "html") and dest == "-":
+    if format not in ("json", "markdown") and dest == "-":
         raise typer.BadParameter(f"--format {format} needs a directory, not standard output")
-    if format in ("bamboo", "claude-code") and redact:
+    if format in ("a3s", "bamboo", "claude-code", "oxios") and redact:
         raise typer.BadParameter(f"--format {format} keeps all content and cannot be combined with --redact")
     with open_store(home) as store:
         selected = store.exports.select(None if everything else map(str, resolve_all(store, ids)))
         if format == "bamboo":
             tally: _Tally | _ExportLine = _copy(store, selected, Path(dest))
-        elif format == "claude-code":
-            tally = _collect(
-                store.exports.write_claude_code(selected, Path(dest).expanduser()), len(selected), Path(dest)
-            )
+        elif format == "a3s" or format == "claude-code" or format == "oxios":
+            written = store.exports.write_for_agent(format, selected, Path(dest).expanduser())
+            tally = _collect(written, len(selected), Path(dest))
         elif format == "html":
             tally = _write_pages(store, selected, Path(dest), is_all=everything, redact=redact)
         elif dest == "-":

@@ -1,8 +1,9 @@
 """A3S stores, in the layout of the first releases (`<id>.json`) or of v1 (`v1/sessions/id_<base64>.json`).
 
-Content blocks become messages and tool results. Artifacts, traces and verification reports become the record files of
-the session. All other members of the session record are kept in its metadata, except API keys, which are left out and
-reported. Encrypted sessions are reported and skipped.
+Content blocks become messages and tool results. The state becomes the status of the last run, the plan a task list,
+costs and tokens the usage log. Artifacts, traces and verification reports become the record files of the session.
+All other members of the session record are kept in its metadata, where an export (`a3s_export`) finds them; except
+API keys, which are left out and reported. Encrypted sessions are reported and skipped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from store.documents import json_text
 from store.errors import InvalidContent
 from store.layout import Location
 from store.model.timestamp import Timestamp
-from store.transfer.formats.anthropic_blocks import add_results, read_blocks
+from store.transfer.formats.a3s_blocks import NAME, ORIGINAL, RENDERED, WHOLE, digest_of, render_message
+from store.transfer.formats.a3s_plans import add_usage, read_tasks
+from store.transfer.formats.a3s_records import SessionData
+from store.transfer.formats.anthropic_blocks import UNMAPPED, BlockContent, add_results, read_blocks
 from store.transfer.formats.coerce import (
     BadRecord,
     as_dict,
@@ -40,11 +44,11 @@ from store.transfer.formats.importer import (
 from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Source
 
-NAME = "a3s"
 _ENCRYPTED_MAGIC = b"A3SE"
 _V1 = "v1/sessions"
 _ROLES = ("user", "assistant", "system", "tool")
-_MAPPED = {"id", "messages", "created_at", "updated_at", "model_name"}
+_MAPPED = {"id", "messages", "created_at", "updated_at"}
+STATUSES = {"Active": "running", "Paused": "suspended", "Completed": "completed", "Error": "error"}
 
 
 def _files(source: Source) -> list[str]:
@@ -142,21 +146,60 @@ def _add_messages(builder: SessionBuilder, messages: list[Any]) -> tuple[str | i
             return ("messages", number)
         if not isinstance(message.get("content"), list | str):
             return ("messages", number, "content")
-        blocks = read_blocks(message["content"], builder)
-        role = message["role"] if message["role"] in _ROLES else "user"
-        mapped = (
-            {"role", "content", "reasoning_content"} if role == message["role"] else {"content", "reasoning_content"}
-        )
-        rest = {**{key: value for key, value in message.items() if key not in mapped}, **blocks.unmapped()}
-        id = f"message-{number}"
-        add_results(builder, blocks, id, None, rest=rest, raw=b"")
-        if blocks.results and not (blocks.texts or blocks.parts or blocks.calls or blocks.thinking):
-            continue
-        members = blocks.members()
-        if isinstance(message.get("reasoning_content"), str):
-            members["reasoning"] = members["reasoning"] or message["reasoning_content"]
-        builder.add_message(role, blocks.content, id=id, rest={} if blocks.results else rest, **members)
+        start = len(builder.messages)
+        _add_message(builder, message, f"message-{number}")
+        _note_original(builder, message, builder.messages[start:])
     return None
+
+
+def _add_message(builder: SessionBuilder, message: dict[str, Any], id: str) -> None:
+    """Add a message of A3S: one for each tool result in it, and one for all its other blocks."""
+    blocks = read_blocks(message["content"], builder)
+    is_spoken = bool(blocks.texts or blocks.parts or blocks.calls or blocks.thinking) or not blocks.results
+    role = message["role"] if message["role"] in _ROLES else "user"
+    mapped = {"content", *(["role"] if role == message["role"] and (is_spoken or role == "user") else [])}
+    if is_spoken and not blocks.thinking and isinstance(message.get("reasoning_content"), str):
+        mapped.add("reasoning_content")
+    rest = {key: value for key, value in message.items() if key not in mapped}
+    rest |= blocks.unmapped() | _order_note(blocks)
+    _add_results(builder, blocks, id, {WHOLE: rest} if rest else {})
+    if is_spoken:
+        members = blocks.members()
+        if "reasoning_content" in mapped:
+            members["reasoning"] = message["reasoning_content"]
+        builder.add_message(role, blocks.content, id=id, rest={} if blocks.results else rest, **members)
+
+
+def _order_note(blocks: BlockContent) -> dict[str, list[str]]:
+    """The order of blocks, if an export would not find it in the messages."""
+    parts = ["image" if part["type"] == "image_url" else "text" for part in blocks.parts]
+    usual = ["tool_result"] * len(blocks.results)
+    usual += (parts if blocks.content or "image" in parts else []) + ["tool_use"] * len(blocks.calls)
+    has_unmapped = UNMAPPED in blocks.order and len(blocks.order) > 1
+    return {"order": blocks.order} if has_unmapped or [k for k in blocks.order if k != UNMAPPED] != usual else {}
+
+
+def _add_results(builder: SessionBuilder, blocks: BlockContent, id: str, rest: dict[str, Any]) -> None:
+    start = len(builder.messages)
+    add_results(builder, blocks, id, None, rest=rest, raw=b"")
+    for block, message in zip(blocks.results, builder.messages[start:], strict=True):
+        notes: dict[str, Any] = {"is_error": None} if block.get("is_error") is None else {}
+        if isinstance(block.get("content"), list) and "content_parts" not in message:
+            notes["content"] = "blocks"
+        _add_notes(builder, message, notes)
+
+
+def _add_notes(builder: SessionBuilder, message: dict[str, Any], notes: dict[str, Any]) -> None:
+    if notes:
+        kept = as_dict(as_dict(message.get("metadata")).get(NAME))
+        builder.note(message, NAME, {**kept, **notes})
+
+
+def _note_original(builder: SessionBuilder, message: dict[str, Any], added: list[dict[str, Any]]) -> None:
+    """Keep a message that an export could not write as it was, to be used while it is not changed here."""
+    rendered = render_message(added, builder.resolve)
+    if rendered != message and isinstance(message["content"], list):
+        _add_notes(builder, added[0], {ORIGINAL: message, RENDERED: digest_of(rendered)})
 
 
 def _apply_session(builder: SessionBuilder, session: dict[str, Any]) -> bool:
@@ -165,9 +208,20 @@ def _apply_session(builder: SessionBuilder, session: dict[str, Any]) -> bool:
     builder.title = make_title(as_str(config.get("name")))
     builder.model = as_str(session.get("model_name")) or as_str(llm.get("model"))
     builder.workspace = as_str(config.get("workspace"))
+    builder.status = STATUSES.get(as_str(session.get("state")))
     builder.add_time(parse_time(session.get("created_at")))
     builder.add_time(parse_time(session.get("updated_at")))
+    builder.task_list = read_tasks(session, builder.location.id)
+    add_usage(builder, session)
+    if builder.location.id != session["id"]:
+        builder.add_metadata("id", session["id"])
+    return _keep_members(builder, session)
+
+
+def _keep_members(builder: SessionBuilder, session: dict[str, Any]) -> bool:
+    """Keep the members that only A3S has a use for. Returns True if an API key was left out."""
     found_secret = False
+    unknown: dict[str, Any] = {}
     for key, value in session.items():
         if key in _MAPPED:
             continue
@@ -176,8 +230,11 @@ def _apply_session(builder: SessionBuilder, session: dict[str, Any]) -> bool:
             value = {k: v for k, v in value.items() if k != "api_key"}
         if key == "api_key":
             found_secret = True
-            continue
-        builder.add_metadata(key, value)
+        elif key in SessionData.model_fields:
+            builder.add_metadata(key, value)
+        else:
+            unknown[key] = value
+    builder.add_metadata("fields", unknown or None)
     return found_secret
 
 

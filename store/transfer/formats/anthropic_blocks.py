@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from store.documents import json_text
+from store.documents import attachment_names, json_text
 from store.model.timestamp import Timestamp
 from store.transfer.formats.call_logs import TokenCounts, count_of
 from store.transfer.formats.coerce import as_dict, as_str
@@ -17,6 +17,7 @@ from store.transfer.formats.session_builder import SessionBuilder
 
 # The usual order of blocks in a message; only another order is recorded.
 _DEFAULT_ORDER = ("thinking", "text", "image", "tool_use")
+UNMAPPED = "?"  # in the order of blocks: one that no member of a message has a place for
 
 
 @dataclass
@@ -35,6 +36,10 @@ class BlockContent:
     @property
     def content(self) -> str:
         return "\n\n".join(self.texts)
+
+    def count(self) -> int:
+        """The number of blocks that became a part of a message."""
+        return len(self.parts) + len(self.thinking) + len(self.calls) + len(self.results)
 
     def members(self) -> dict[str, Any]:
         """The members of a message other than its content; None where empty."""
@@ -69,9 +74,10 @@ def read_blocks(content: Any, builder: SessionBuilder) -> BlockContent:
         return blocks
     for position, block in enumerate(content):
         kind = as_str(as_dict(block).get("type"))
+        before = blocks.count()
         if not _add_block(blocks, kind, block, builder):
             blocks.unknown[str(position)] = block
-        blocks.order.append(kind)
+        blocks.order.append(kind if blocks.count() > before else UNMAPPED)
     return blocks
 
 
@@ -105,8 +111,15 @@ def _add_image(blocks: BlockContent, block: dict[str, Any], builder: SessionBuil
         url = source["url"]
     if url is None:
         return False
-    blocks.parts.append({"type": "image_url", "image_url": {"url": url}})
+    blocks.parts.append({"type": "image_url", "image_url": {"url": url}} | _media_type(source))
     return set(block) <= {"type", "source"}
+
+
+def _media_type(source: dict[str, Any]) -> dict[str, str]:
+    """The type of an image, if the extension of its attachment does not tell it."""
+    mime = as_str(source.get("media_type"))
+    known = attachment_names.extension_to_mime(attachment_names.mime_to_extension(mime) or "")
+    return {"media_type": mime} if mime and mime != known else {}
 
 
 def token_counts(usage: dict[str, Any]) -> TokenCounts:

@@ -7,24 +7,30 @@ record whose parent was deleted here continues from the record before it. Record
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
 import orjson
 
+from store import layout
 from store.transfer.formats.claude_records import NAME
 from store.transfer.formats.coerce import as_dict, as_list, as_str
+from store.transfer.formats.exported_session import ExportedSession, FileToWrite, Resolve
+from store.transfer.formats.session_builder import RECORDS
 
 Message = dict[str, Any]
-Resolve = Callable[[str], tuple[bytes, str] | None]  # content and MIME type of an attachment
 _OWN = ("message", "order", "blocks", "signatures", "timestamp")  # of the kept members: not members of the record
 _VERSION = "2.1.0"
 
 
-def render_claude_code(session: dict[str, Any], kept: Sequence[bytes], resolve: Resolve) -> bytes:
-    """The lines of a session. `kept` are the records that its import kept in records.jsonl."""
-    return b"".join(orjson.dumps(record) + b"\n" for record in _ClaudeWriter(session, kept, resolve).records())
+def write_claude_code(session: ExportedSession) -> Iterator[FileToWrite]:
+    """The file that `claude --resume` reads: `<root>.jsonl`, of a sub-agent `<root>/subagents/<child>.jsonl`."""
+    root, child = session.location
+    path = f"{root}.jsonl" if child is None else f"{root}/subagents/{child}.jsonl"
+    kept = (session.read(f"{layout.ATTACHMENTS}/{RECORDS}.jsonl") or b"").splitlines()
+    records = _ClaudeWriter(session.members, kept, session.resolve).records()
+    yield FileToWrite(path, b"".join(orjson.dumps(record) + b"\n" for record in records))
 
 
 class _ClaudeWriter:

@@ -2,7 +2,8 @@
 
 The two lists are merged by time. Trajectory steps become `trajectory.jsonl`. A thread becomes a child of the session it
 was started from. The other documents of the workspace become state documents. A session that oxios could not load is
-reported with its line and skipped.
+reported with its line and skipped. What an export (`oxios_export`) needs and a session here has no member for is kept
+in its metadata.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from store import layout
 from store.documents import json_text
 from store.errors import InvalidContent
 from store.layout import Location
+from store.model.record import Record
 from store.model.timestamp import Timestamp
 from store.sessions.logs import TrajectoryStep
 from store.transfer.formats.coerce import (
@@ -39,20 +41,13 @@ from store.transfer.formats.importer import (
     iter_trees,
     read_problem,
 )
+from store.transfer.formats.oxios_records import NAME, AgentResponse, OxiosSession, UserMessage
 from store.transfer.formats.session_builder import SessionBuilder
 from store.transfer.formats.source import Source
 
-NAME = "oxios"
-_MAPPED = {
-    "id",
-    "user_messages",
-    "agent_responses",
-    "trajectory_steps",
-    "reasoning_records",
-    "created_at",
-    "updated_at",
-}
-_MAPPED |= {"user_id", "active_persona_id", "project_id", "metadata", "parent_session_id"}
+OWNERS = ("user_id", "active_persona_id", "active_seed_id")  # their names in the metadata of a session too
+WITHOUT_SEEDS = "without_seeds"  # metadata: newer versions of oxios have no seeds, and write none
+REASONING = f"{layout.ATTACHMENTS}/reasoning.jsonl"
 
 
 def _sessions(source: Source) -> list[str]:
@@ -133,25 +128,48 @@ def _apply_record(builder: SessionBuilder, record: dict[str, Any]) -> Timestamp:
     lists = [_read_messages(record, "user_messages", "user"), _read_messages(record, "agent_responses", "assistant")]
     for message in _merge_by_time(*lists):
         builder.add_message(message.role, message.content, id=message.id, at=message.at, rest=message.rest)
-    metadata = as_dict(record.get("metadata"))
-    builder.title = make_title(as_str(metadata.get("title")))
-    builder.project_id = _project_of(record, metadata)
-    for key in ("user_id", "active_persona_id"):
-        if as_str(record.get(key)):
-            builder.metadata[key] = record[key]
-    builder.add_metadata("metadata", metadata or None)
-    builder.add_metadata("fields", {key: value for key, value in record.items() if key not in _MAPPED} or None)
-    if builder.location.child is None:
-        builder.add_metadata("parent_session_id", record.get("parent_session_id"))
+    _apply_metadata(builder, record)
     _add_jsonl(builder, record, "trajectory_steps", layout.TRAJECTORY)
-    _add_jsonl(builder, record, "reasoning_records", f"{layout.ATTACHMENTS}/reasoning.jsonl")
+    _add_jsonl(builder, record, "reasoning_records", REASONING)
     return created
 
 
-def _project_of(record: dict[str, Any], metadata: dict[str, Any]) -> str | None:
+def _apply_metadata(builder: SessionBuilder, record: dict[str, Any]) -> None:
+    metadata = as_dict(record.get("metadata"))
+    builder.title = make_title(as_str(metadata.get("title")))
+    builder.project_id = as_str(record.get("project_id")) or project_in(metadata)
+    for key in OWNERS:
+        if as_str(record.get(key)):
+            builder.metadata[key] = record[key]
+    builder.add_metadata("metadata", metadata or None)
+    builder.add_metadata("fields", _fields_to_keep(builder, record, metadata) or None)
+    parent = as_str(record.get("parent_session_id"))
+    if builder.location.child is None or make_id(NAME, parent) != parent:
+        builder.add_metadata("parent_session_id", parent)
+    answers = record.get("agent_responses") or ()
+    if answers and not any("seed_id" in answer for answer in answers):
+        builder.add_metadata(WITHOUT_SEEDS, "true")
+
+
+def _fields_to_keep(builder: SessionBuilder, record: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+    """Unknown members, and known ones that the session here does not determine."""
+    known = OxiosSession.model_fields
+    kept = {key: value for key, value in record.items() if key not in known}
+    if builder.location.id != record["id"]:
+        kept["id"] = record["id"]
+    if record.get("project_id") and project_in(metadata):
+        kept["project_id"] = record["project_id"]
+    first, last = builder.period
+    for key, at in (("created_at", first), ("updated_at", last)):
+        if record[key] != at:
+            kept[key] = record[key]
+    return kept
+
+
+def project_in(metadata: dict[str, Any]) -> str | None:
     """The project. Newer versions list several, separated by commas, of which a session has the first."""
     listed = as_str(metadata.get("project_ids")).split(",")[0].strip()
-    return as_str(record.get("project_id")) or as_str(metadata.get("project_id")) or listed or None
+    return as_str(metadata.get("project_id")) or listed or None
 
 
 def _get_time(record: dict[str, Any], key: str, *above: str | int) -> Timestamp:
@@ -173,14 +191,23 @@ def _read_messages(record: dict[str, Any], key: str, role: str) -> list[_OxiosMe
     entries = record.get(key, [])
     if not isinstance(entries, list):
         raise _OxiosProblem("expected an array", key)
+    kind = UserMessage if role == "user" else AgentResponse
     found: list[_OxiosMessage] = []
     for number, entry in enumerate(entries):
-        if not isinstance(entry, dict) or not isinstance(entry.get("content"), str):
-            raise _OxiosProblem("expected a string", key, number, "content")
+        _check(kind, entry, key, number)
         rest = {k: v for k, v in entry.items() if k not in ("content", "timestamp") and v is not None}
         at = _get_time(entry, "timestamp", key, number)
         found.append(_OxiosMessage(role, f"{role}-{number}", entry["content"], at, rest))
     return found
+
+
+def _check(kind: type[Record], entry: Any, *path: str | int) -> None:
+    """Raise _OxiosProblem for a record that oxios could not load."""
+    try:
+        kind.model_validate(entry)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise _OxiosProblem(first["msg"], *path, *first["loc"]) from None
 
 
 def _merge_by_time(questions: list[_OxiosMessage], answers: list[_OxiosMessage]) -> Iterator[_OxiosMessage]:
@@ -201,11 +228,7 @@ def _add_jsonl(builder: SessionBuilder, record: dict[str, Any], key: str, name: 
     if not isinstance(entries, list):
         raise _OxiosProblem("expected an array", key)
     for number, entry in enumerate(entries if name == layout.TRAJECTORY else []):
-        try:
-            TrajectoryStep.model_validate(entry)
-        except pydantic.ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            raise _OxiosProblem(first["msg"], key, number, *first["loc"]) from None
+        _check(TrajectoryStep, entry, key, number)
     if entries:
         data = b"".join(json_text.render_compact(entry) + b"\n" for entry in entries)
         builder.add_file(name, lambda: (data,))

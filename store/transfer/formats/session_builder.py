@@ -54,6 +54,7 @@ class SessionBuilder:
         self.resumed_from: str | None = None  # the session whose messages this one repeats and continues
         self.spawned_by: str | None = None  # the tool call that started this sub-agent
         self.status: str | None = None  # of the last run; None: derived from the last messages
+        self.task_list: dict[str, Any] | None = None
         self.logs = CallLogs()
         self._prompt_title = self._command_title = ""
         self._times: list[Timestamp] = []
@@ -120,6 +121,12 @@ class SessionBuilder:
         self.keep_raw(raw)
         return {"record": len(self._records), "kept_in": f"{layout.ATTACHMENTS}/{RECORDS}.jsonl"}
 
+    @property
+    def period(self) -> tuple[Timestamp, Timestamp]:
+        """The first and the last time so far: created_at and updated_at."""
+        times = sorted(self._times, key=lambda at: at.ns)
+        return times[0], times[-1]
+
     def add_time(self, at: Timestamp | None) -> None:
         """Count a time that belongs to no message for created_at and updated_at."""
         if at is not None:
@@ -145,6 +152,16 @@ class SessionBuilder:
         except (binascii.Error, ValueError, TypeError):
             return None
         return self.attach(data, mime if isinstance(mime, str) else attachment_names.OCTET_STREAM)
+
+    def resolve(self, url: str) -> tuple[bytes, str] | None:
+        """Content and MIME type of an attachment that was added; None for any other reference."""
+        reference = attachment_names.parse_reference(url)
+        for name, file in self._files.items():
+            stem, _, extension = name.removeprefix(f"{layout.ATTACHMENTS}/").rpartition(".")
+            if reference == (self.location.id, stem):
+                mime = attachment_names.extension_to_mime(extension) or attachment_names.OCTET_STREAM
+                return b"".join(file.read()), mime
+        return None
 
     def attach_file(self, name: str, read: Callable[[], Iterable[bytes]]) -> str:
         """Add an attachment named after a source file; return its reference. The name is sanitized."""
@@ -191,7 +208,7 @@ class SessionBuilder:
         times = sorted(self._times, key=lambda at: at.ns) or [fallback]
         document: dict[str, Any] = {
             "id": self.location.id,
-            "title": self.title or self._derive_title(),
+            "title": self.title or self.derive_title(),
             "pinned": False,
             "title_version": 0,
             "metadata_version": 0,
@@ -205,8 +222,10 @@ class SessionBuilder:
             "messages": self.messages,
             "created_at": times[0],
             "updated_at": times[-1],
-            "model": self.model,
         }
+        if self.task_list is not None:
+            document["task_list"] = self.task_list
+        document["model"] = self.model
         return document | self._metadata_members(document)
 
     def _metadata_members(self, document: dict[str, Any]) -> dict[str, Any]:
@@ -244,7 +263,7 @@ class SessionBuilder:
         is_answer = last["role"] == "assistant" and last["content"] and "tool_calls" not in last
         return "completed" if is_answer else "running"
 
-    def _derive_title(self) -> str:
+    def derive_title(self) -> str:
         """A title from the first prompt a person typed, else from a slash command, else from any message."""
         typed = self._prompt_title or self._command_title
         if typed:

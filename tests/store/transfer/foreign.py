@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from store import Message
+from store.transfer.formats.a3s_records import SessionConfig, SessionData
+from store.transfer.formats.oxios_records import OxiosSession
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -328,6 +330,13 @@ def oxios_session(id: str = "ox-1", **more: Any) -> dict[str, Any]:
     }
 
 
+def canonical_oxios(id: str = "ox-1", **more: Any) -> dict[str, Any]:
+    """A session with its members in the order of oxios, as it writes them."""
+    order = [*OxiosSession.model_fields]
+    found = oxios_session(id, **more)
+    return {key: found[key] for key in sorted(found, key=lambda key: order.index(key) if key in order else 99)}
+
+
 def make_oxios(base: Path) -> Path:
     (base / "sessions").mkdir(parents=True)
     thread = oxios_session("ox-2", parent_session_id="ox-1", trajectory_steps=[], metadata={})
@@ -385,6 +394,19 @@ def a3s_session(id: str = "a3-1", **more: Any) -> dict[str, Any]:
         "tasks": [{"id": "1", "content": "do", "status": "failed", "priority": "high"}],
         **more,
     }
+
+
+def canonical_a3s(id: str = "a3-1", **more: Any) -> dict[str, Any]:
+    """A session with all members, in the order of A3S, as it writes them."""
+    usage = {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
+    cost = {"model": "some-model", "provider": "p", **usage, "cost_usd": 0.25}
+    found = a3s_session(id, **more)
+    found["config"] |= {"auto_compact_threshold": 0.8, "planning_mode": "Auto", "goal_tracking": False}
+    found["total_usage"] = {**usage, "cache_read_tokens": 2, "cache_write_tokens": None}
+    found["cost_records"] = [{**cost, "timestamp": "2023-11-14T22:14:00Z", "session_id": id}]
+    found["llm_config"] = {"provider": "p", "model": "m", "base_url": None}
+    found["config"] = {key: found["config"][key] for key in SessionConfig.model_fields if key in found["config"]}
+    return {key: found[key] for key in SessionData.model_fields if key in found}
 
 
 def a3s_text(text: str) -> dict[str, Any]:

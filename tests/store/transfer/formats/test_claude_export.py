@@ -21,7 +21,7 @@ def imported(store: Store, tmp_path: Path) -> Session:
 
 
 def export(store: Store, dest: Path) -> list[dict[str, Any]]:
-    found = [*store.exports.write_claude_code(store.exports.select([CLAUDE_ID]), dest)]
+    found = [*store.exports.write_for_agent("claude-code", store.exports.select([CLAUDE_ID]), dest)]
     assert len(found) == 4
     return [json.loads(line) for line in (dest / f"{CLAUDE_ID}.jsonl").read_text().splitlines()]
 

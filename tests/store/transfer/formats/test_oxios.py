@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from store import Session, Store
+from store.transfer.formats.oxios_records import response_of
 from tests.store.transfer.foreign import kept_metadata, make_oxios, oxios_session
 
 
@@ -34,7 +35,7 @@ def test_session_members_are_imported(imported: Session) -> None:
     assert (imported.title, imported.user_id, imported.persona_id) == ("Files", "me", "dev")
     assert imported.project_id == "p1"
     assert imported.updated_at == "2026-05-01T10:01:00Z"
-    assert json.loads(imported.metadata["oxios.fields"]) == {"active_seed_id": "seed-9"}
+    assert imported.seed_id == "seed-9"
     assert json.loads(imported.metadata["oxios.metadata"])["compression"]["status"] == "done"
 
 
@@ -108,6 +109,38 @@ def test_other_documents_become_state_documents(store: Store, tmp_path: Path) ->
     store.state.save_markdown("notes", "todo", "mine")
     assert store.imports.run(str(base)).counts == {"unchanged": 4, "kept": 1}
     assert store.state.load_markdown("notes", "todo") == "mine"
+
+
+def test_c6_the_active_seed_is_an_attribute_a_summary_member_and_a_filter(imported: Session, store: Store) -> None:
+    assert [(s.id, s.seed_id) for s in store.summaries.page(seed="seed-9", kind="root")] == [("ox-1", "seed-9")]
+    assert [entry.id for entry in store.entries(seed="seed-9", kind="root")] == ["ox-1"]
+    assert store.entries(seed="seed-8") == []
+    store.update("ox-1", lambda session: setattr(session, "seed_id", None))
+    assert [summary.seed_id for summary in store.summaries.page(kind="root")] == [None]
+
+
+def test_c6_members_of_answers_have_types(store: Store, tmp_path: Path) -> None:
+    """A session with an answer that oxios could not load is skipped, and the problem names the member."""
+    base = make_oxios(tmp_path / "workspace")
+    store.imports.run(str(base))
+    session = store.load("ox-1")
+    assert session is not None
+    answer = response_of(session.messages[1].model_dump(), session.created_at)
+    assert (answer.phase_reached, answer.evaluation_passed, answer.seed_id) == ("done", True, None)
+    assert answer.trajectory_range is not None
+    assert (answer.trajectory_range.start, answer.trajectory_range.end) == (0, 1)
+    wrong = {
+        "seed_id": 5,
+        "phase_reached": ["done"],
+        "evaluation_passed": "yes",
+        "trajectory_range": {"start": -1, "end": 1},
+    }
+    for member, value in wrong.items():
+        broken = oxios_session("x")
+        broken["agent_responses"][0][member] = value
+        (base / "sessions/x.json").write_text(json.dumps(broken))
+        (problem,) = store.imports.run(str(base)).problems
+        assert f"agent_responses[0].{member}" in problem.text
 
 
 def test_c5_the_first_of_several_projects_is_kept(home: Path, tmp_path: Path) -> None:
