@@ -28,6 +28,7 @@ from benchmarks.keeping import measure_keeping, measure_reading, measure_size
 from benchmarks.logs import measure_logs
 from benchmarks.machine import DURABILITY, KB, MB, machine_of, workplace
 from benchmarks.merging import putting
+from benchmarks.pages import measure_pages
 from benchmarks.past import measure_listing, measure_log
 from benchmarks.rows import Row, Target, compare, print_report, timed
 from rich.console import Console
@@ -240,6 +241,22 @@ def bench_logs(
     """Measure what durable logs cost: mode "full" against mode "normal", through mounts."""
     with workplace(parent) as place:
         rows = measure_logs(place, lines, rounds)
+        machine = machine_of(place)
+    print_report(rows, machine, as_json=as_json)
+    if any(row.met is False for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command("pages")
+def bench_pages(
+    messages: Annotated[int, typer.Option(min=1, help="Messages in the conversation.")] = 5_000,
+    rounds: Annotated[int, typer.Option(min=2, help="Rounds of each side.")] = 7,
+    parent: Annotated[Path | None, typer.Option("--dir", help="Directory for the home.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure how soon a long conversation can be read in a browser (chromium), opened from a mount."""
+    with workplace(parent) as place:
+        rows = measure_pages(place, messages, rounds)
         machine = machine_of(place)
     print_report(rows, machine, as_json=as_json)
     if any(row.met is False for row in rows):

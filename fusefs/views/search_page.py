@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fusefs.views.base import VirtualLink
+from fusefs.views.html.names import path_of
 from store import Hit, Timestamp
 from store.documents.display_names import MAX_BYTES, clip
 from store.documents.search_text import printable
@@ -57,9 +58,11 @@ def _shown(places: Sequence[Hit]) -> Iterator[str]:
 
 
 def _place(hit: Hit) -> str:
-    if hit.message_index is None:
+    """A match. A message is linked to its place in the conversation's web page."""
+    if hit.message_index is None or hit.location is None:
         return f"- {'title' if hit.kind == 'session' else 'document'}: {hit.snippet}"
-    return f"- message {hit.message_index}, {hit.role}{_time(hit.created_ns)}: {hit.snippet}"
+    page = f"{UP}/html/{quote_name(path_of(hit.location))}#m{hit.message_index}"
+    return f"- [message {hit.message_index}]({page}), {hit.role}{_time(hit.created_ns)}: {hit.snippet}"
 
 
 def _others(sessions: Sequence[Hit], places: Sequence[Hit]) -> Iterator[str]:

@@ -61,7 +61,7 @@ class ListedSession(NamedTuple):
     created_ns: int
     updated_ns: int
     message_count: int
-    children: int  # descendants of a root
+    children: int  # as many as its page links to; 0 for a child
     tokens: int  # of all calls in its log
 
 
@@ -112,7 +112,12 @@ class SessionPages:
 
     def iter_sessions(self) -> Iterator[ListedSession]:
         """All sessions, last updated first. Only logs that changed since the last call are read."""
-        counts = dict(self._rows("SELECT root, count(*) FROM sessions WHERE child > '' GROUP BY root"))
+        counts = dict(
+            self._rows(
+                "SELECT root, count(*) FROM sessions AS s WHERE child > '' AND NOT EXISTS "
+                "(SELECT 1 FROM sessions WHERE root = s.root AND child = s.parent AND child > '') GROUP BY root"
+            )
+        )
         rows = self._rows(
             "SELECT root, child, parent, title, opening, pinned, model, status, project, created_ns, updated_ns, "
             "message_count FROM sessions ORDER BY updated_ns DESC, key"

@@ -320,6 +320,9 @@ def export_sessions(
     redact: Annotated[
         bool, typer.Option("--redact", help="Replace what `grovefs check --secrets` finds by the kind of the secret.")
     ] = False,
+    with_history: Annotated[
+        bool, typer.Option("--with-history", help="html: add pages of the newest 50 versions of each session.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Export sessions as plain files.
@@ -337,7 +340,8 @@ def export_sessions(
     changed since is the same to the byte, and one changed here has the changes.
 
     --format html writes a static site to the directory DEST: index.html, a page per session, their images, and with
-    all sessions stats.html. Without sessions it exports all of them.
+    all sessions stats.html. Without sessions it exports all of them. --with-history adds the log of each session and
+    what each version changed.
 
     Example: grovefs export fix-login --format markdown out
     """
@@ -349,6 +353,8 @@ def export_sessions(
         raise typer.BadParameter(f"--format {format} needs a directory, not standard output")
     if format in ("a3s", "bamboo", "claude-code", "oxios") and redact:
         raise typer.BadParameter(f"--format {format} keeps all content and cannot be combined with --redact")
+    if with_history and (format != "html" or redact):
+        raise typer.BadParameter("--with-history needs --format html, and cannot be combined with --redact")
     with open_store(home) as store:
         selected = store.exports.select(None if everything else map(str, resolve_all(store, ids)))
         if format == "bamboo":
@@ -357,7 +363,9 @@ def export_sessions(
             written = store.exports.write_for_agent(format, selected, Path(dest).expanduser())
             tally = _collect(written, len(selected), Path(dest))
         elif format == "html":
-            tally = _write_pages(store, selected, Path(dest), is_all=everything, redact=redact)
+            tally = _write_pages(
+                store, selected, Path(dest), is_all=everything, with_history=with_history, redact=redact
+            )
         elif dest == "-":
             if not _print(store, selected, format, redact=redact):
                 raise typer.Exit(1)
@@ -415,12 +423,15 @@ def _collect(found: Iterator[ExportedFile | ImportProblem], total: int, dest: Pa
     return written
 
 
-def _write_pages(store: Store, selected: list[Location], dest: Path, *, is_all: bool, redact: bool) -> _ExportLine:
+def _write_pages(
+    store: Store, selected: list[Location], dest: Path, *, is_all: bool, with_history: bool, redact: bool
+) -> _ExportLine:
     from fusefs.views.html.site import write_site
 
     written = _ExportLine(dest)
+    wanted = {"with_stats": is_all and not redact, "with_history": with_history, "redact": redact}
     with progress_bar("exporting") as progress:
-        for item in write_site(store, selected, dest.expanduser(), with_stats=is_all and not redact, redact=redact):
+        for item in write_site(store, selected, dest.expanduser(), **wanted):
             if isinstance(item, Path):
                 written.files.append(item)
             else:

@@ -79,7 +79,7 @@ def _export(store: Store, location: Location | None) -> Path:
 
     top = Path(tempfile.mkdtemp(prefix="grovefs-pages-"))  # readable only by this user
     selected = store.exports.select([location.root] if location else None)
-    for item in write_site(store, selected, top, with_stats=location is None):
+    for item in write_site(store, selected, top, with_stats=location is None, with_history=location is not None):
         if not isinstance(item, Path):
             echo(f"problem: {item}", err=True)
     return top

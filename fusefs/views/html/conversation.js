@@ -188,6 +188,8 @@ function buildAll(page) {
   const target = wanted ? Number(wanted[1]) + 2 : 0;
   buildUntil(() => built >= Math.max(FIRST_BUILT, target + 20));
   if (wanted) showTarget();
+  page.applyFilter = bindTools(page);
+  performance.mark("usable"); // scripts/bench pages
   document.querySelector("details.children")?.classList.add("listed");
   const slice = () => {
     const end = performance.now() + SLICE_MS;
@@ -200,7 +202,7 @@ function buildAll(page) {
 
 function finish(page) {
   showOutline(page);
-  bindTools(page);
+  page.applyFilter();
   root.dataset.ready = "yes";
 }
 
@@ -342,17 +344,18 @@ function showOutline(page) {
   document.querySelector(".layout").prepend(outline);
 }
 
+// Works from the first messages on; returns the function that filters, to be called again when all are built.
 function bindTools(page) {
   const field = document.getElementById("filter");
   const count = document.getElementById("count");
-  const all = page.messages.map((message) => ({ article: message.article, text: null, message }));
+  const all = page.messages.map((message) => ({ text: null, message }));
   const apply = () => {
     const words = wordsOf(field.value);
     let shown = 0;
     for (const one of all) {
       one.text ??= one.message.blocks.map((block) => block.text).join("\n").toLowerCase();
       const fits = words.every((word) => one.text.includes(word));
-      one.article.hidden = !fits;
+      if (one.message.article) one.message.article.hidden = !fits;
       shown += fits;
     }
     for (const day of page.list.querySelectorAll(".day")) day.hidden = words.length > 0;
@@ -367,6 +370,7 @@ function bindTools(page) {
   };
   unfold.addEventListener("click", toggle);
   const follow = (id) => () => document.getElementById(id)?.click();
-  bindKeys(field, () => all.map((one) => one.article).filter((article) => !article.hidden), { e: toggle, n: follow("older"), p: follow("newer") });
+  bindKeys(field, () => all.map((one) => one.message.article).filter((article) => article && !article.hidden), { e: toggle, n: follow("older"), p: follow("newer") });
   apply();
+  return apply;
 }

@@ -39,7 +39,7 @@ from store.search.page_facts import PageFacts, PageLink
 SHELL = load_shell("style.css", "conversation.css", "markdown.js", "highlight.js", "keys.js", "conversation.js")
 _TOOLS = """\
 <span class="tools"><span class="count" id="count" role="status"></span>
-<input type="search" id="filter" placeholder="Filter messages ( / )" aria-label="Filter messages">
+<input type="search" id="filter" placeholder="Filter ( / )" aria-label="Filter messages">
 <button type="button" id="unfold" aria-pressed="false" title="Show reasoning and tool calls (e)">Unfold</button></span>
 """
 

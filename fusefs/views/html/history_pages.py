@@ -5,7 +5,7 @@ Everything is escaped text; the pages have no script.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
@@ -32,6 +32,18 @@ def render_log(store: Store, location: Location) -> bytes | None:
         return None
     changes = store.history.summaries(versions)
     return _page(f"History of {location}", _log(location, versions, changes))
+
+
+def iter_history(store: Store, location: Location) -> Iterator[tuple[str, bytes]]:
+    """The log of a session and the pages it links to, each with its path below html/."""
+    log = render_log(store, location)
+    if log is None:
+        return
+    yield path_of(location, "log"), log
+    for version in store.history.log(location.dir, limit=SHOWN_VERSIONS):
+        page = render_diff(store, location, None, version.number)
+        if page is not None:
+            yield diff_path(location, version.number), page
 
 
 def _log(location: Location, versions: list[SavedVersion], changes: list[str]) -> Iterator[str]:
@@ -62,7 +74,7 @@ def render_diff(store: Store, location: Location, old: int | None, new: int) -> 
         before = store.history.find(location.dir, old)
         if before is None:
             return None
-    title = f"{location}: version {before.number} and {new}" if before else f"{location}: version {new}"
+    title = f"{location}: versions {before.number} and {new}" if before else f"{location}: version {new}"
     return _page(title, _diff(location, title, before, after, store.history.diff(before, after)))
 
 
@@ -78,12 +90,16 @@ def _diff(
         lines = "\n".join(escape(line) for line in found.raw("old", "new"))
         yield f'<pre tabindex="0">{lines}</pre>\n'
     else:
-        for member in found.changes.members:
-            if str(member.path[0] if member.path else "") not in _FOLLOWING:
-                yield f"<section>{_member(member)}</section>\n"
+        for member in _telling(found.changes.members) or (() if found.changes.messages else found.changes.members):
+            yield f"<section>{_member(member)}</section>\n"
         for change in sorted(found.changes.messages, key=_place):
             yield from _message(change)
     yield "</main>\n"
+
+
+def _telling(members: Sequence[MemberChange]) -> list[MemberChange]:
+    """The changes that do not just follow from others."""
+    return [member for member in members if str(member.path[0] if member.path else "") not in _FOLLOWING]
 
 
 def _place(change: MessageChange) -> tuple[int, int]:

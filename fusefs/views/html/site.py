@@ -1,6 +1,7 @@
 """A static site: the pages of html/ as files, with the attachments that they show and relative links.
 
     DEST/index.html  DEST/<root>.html  DEST/<root>/<child>.html  DEST/<root>.images/  DEST/files/<root>/…
+    DEST/<root>.log.html  DEST/<root>.diff-5.html                on request: its versions
 
 Each file is replaced atomically; a page is written after the images it shows. Links lead only to sessions of the site.
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusefs.views.html import conversation
+from fusefs.views.html.history_pages import iter_history
 from fusefs.views.html.names import FILES, INDEX, STATS, path_of
 from fusefs.views.html.rendered import images_of
 from fusefs.views.html.session_list import render_list
@@ -25,13 +27,19 @@ from store.transfer.formats.importer import ImportProblem
 
 
 def write_site(
-    store: Store, locations: Sequence[Location], dest: Path, *, with_stats: bool, redact: bool = False
+    store: Store,
+    locations: Sequence[Location],
+    dest: Path,
+    *,
+    with_stats: bool,
+    with_history: bool = False,
+    redact: bool = False,
 ) -> Iterator[Path | ImportProblem]:
     """Write the pages of some sessions, then the list. A damaged session is yielded as a problem and skipped.
 
-    `redact` replaces keys in texts and titles.
+    `redact` replaces keys in texts and titles of the present version; old versions are not redacted.
     """
-    site = Site(store, dest, frozenset(locations), redact)
+    site = Site(store, dest, frozenset(locations), with_history=with_history, redact=redact)
     written: set[Location] = set()
     for location in locations:
         try:
@@ -55,6 +63,7 @@ class Site:
     store: Store
     dest: Path
     locations: frozenset[Location]  # sessions that have a page
+    with_history: bool
     redact: bool
 
     def shown(self, text: str) -> str:
@@ -68,9 +77,17 @@ class Site:
         )
         for name, data in images_of(self.store, location).items():
             _write(self.dest / path_of(location, "images") / name, data)
+        has_log = self.with_history and self._write_history(location)
         path = self.dest / path_of(location)
-        _write(path, conversation.render_head(facts) + text)
+        _write(path, conversation.render_head(facts, has_log=has_log) + text)
         return path
+
+    def _write_history(self, location: Location) -> bool:
+        """Write the log and the differences; False if no version is kept."""
+        pages = [*iter_history(self.store, location)]
+        for name, data in reversed(pages):  # the log last: it links to the others
+            _write(self.dest / name, data)
+        return bool(pages)
 
     def _facts(self, location: Location) -> PageFacts:
         facts = self.store.pages.find(location)

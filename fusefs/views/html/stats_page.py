@@ -39,10 +39,12 @@ def _body(usage: Usage) -> Iterator[str]:
     yield _TOP
     yield from _figures(usage.total())
     yield from _charts(usage)
-    yield from _table("By model", "model", usage.by_model())
-    yield from _table("By project", "project", usage.by_project())
-    yield from _sessions("Longest sessions", usage.longest)
-    yield from _sessions("Most expensive sessions", usage.costliest)
+    has_cost = usage.total().cost is not None
+    yield from _table("By model", "model", usage.by_model(), has_cost=has_cost)
+    yield from _table("By project", "project", usage.by_project(), has_cost=has_cost)
+    yield from _sessions("Longest sessions", usage.longest, has_cost=has_cost)
+    title = "Most expensive sessions" if has_cost else "Sessions with the most tokens"
+    yield from _sessions(title, usage.costliest, has_cost=has_cost)
     yield from _unpriced(usage.unpriced_sessions)
     yield "</main>\n"
 
@@ -57,30 +59,33 @@ def _figures(total: UsageTotals) -> Iterator[str]:
 
 def _charts(usage: Usage) -> Iterator[str]:
     for chart in describe_usage(usage):
-        yield f"<section><h2>{escape(chart.title)}</h2>\n{draw(chart).element(chart.title)}\n</section>\n"
+        title = escape(chart.title)
+        yield f'<section><h2>{title}</h2>\n<div class="scroll" tabindex="0" role="region" aria-label="{title}">'
+        yield f"{draw(chart).element(chart.title)}</div>\n</section>\n"
 
 
-def _table(title: str, column: str, totals: Mapping[str, UsageTotals]) -> Iterator[str]:
-    rows = sorted(totals.items(), key=lambda item: -item[1].total)
-    yield from _rows(
-        title, (column, *_HEADS), [(_text(name) or f"(no {column})", *_numbers(used)) for name, used in rows]
-    )
+def _table(title: str, column: str, totals: Mapping[str, UsageTotals], *, has_cost: bool) -> Iterator[str]:
+    used = sorted(totals.items(), key=lambda item: -item[1].total)
+    rows = [(_text(name) or f"(no {column})", *_numbers(one)) for name, one in used]
+    yield from _rows(title, (column, *_HEADS), rows, has_cost=has_cost)
 
 
-def _sessions(title: str, sessions: Sequence[SessionUsage]) -> Iterator[str]:
+def _sessions(title: str, sessions: Sequence[SessionUsage], *, has_cost: bool) -> Iterator[str]:
     rows = [
         (_link(one.location, one.title), f"{one.messages:,}", f"{one.used.total:,}", money(one.used.cost))
         for one in sessions
     ]
-    yield from _rows(title, ("session", "messages", "tokens", "cost"), rows)
+    yield from _rows(title, ("session", "messages", "tokens", "cost"), rows, has_cost=has_cost)
 
 
-def _rows(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _rows(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, has_cost: bool) -> Iterator[str]:
+    """A table. The cost is the last column, which is left out if none is known."""
+    end = len(heads) if has_cost else -1
     yield f"<section><h2>{title}</h2>\n"
     yield f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table>\n<thead><tr>'
-    yield "".join(f'<th scope="col">{name}</th>' for name in heads)
+    yield "".join(f'<th scope="col">{name}</th>' for name in heads[:end])
     yield "</tr></thead>\n<tbody>\n"
-    for name, *cells in rows:
+    for name, *cells in (row[:end] for row in rows):
         yield f'<tr><th scope="row"><bdi>{name}</bdi></th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>\n'
     yield "</tbody></table></div></section>\n"
 

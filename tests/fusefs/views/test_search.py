@@ -99,7 +99,7 @@ def test_page_lists_matches_by_session(store: Store) -> None:
     text = page(SearchView(store), "needle")
     assert text.startswith("# Search: needle\n\n1 found, best first")
     assert "## Haystack ([s1](../../sessions/s1))" in text
-    assert "- message 1, user, " in text
+    assert "- [message 1](../../html/s1.html#m1), user, " in text
     assert ": a [needle] here\n" in text
     assert "- title: [Haystack]" in page(SearchView(store), "haystack")
     assert "No matches." in page(SearchView(store), "absent")

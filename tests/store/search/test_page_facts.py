@@ -42,6 +42,8 @@ def test_children_are_linked_from_their_parent(store: Store) -> None:
     assert {one.location.id for one in facts(store, Location("r")).children} == {"c", "lost"}
     assert [one.title for one in facts(store, Location("r", "c")).children] == ["Grandchild"]
     assert [facts(store, Location("r", id)).parent.title for id in ("c", "g", "lost")] == ["Root", "Child", "Root"]  # type: ignore[union-attr]
+    counts = {str(one.location): one.children for one in store.pages.iter_sessions()}
+    assert counts == {"r": 2, "r/c": 0, "r/g": 0, "r/lost": 0}  # as many as the page of the root links to
     assert facts(store, Location("r")).parent is None
     assert store.pages.find(Location("r", "x")) is None
     store.delete("r/lost")  # `check` reports it

@@ -33,11 +33,13 @@ def opened(home: Path, tmp_path: Path, *arguments: str) -> tuple[Path, str]:
 
 
 def test_without_a_mount_the_session_is_exported(filled: Path, tmp_path: Path) -> None:
-    """With its children, and nothing else; only the user can read it."""
+    """With its children and its history, and nothing else; only the user can read it."""
     page, anchor = opened(filled, tmp_path, "one#1")
     assert (page.name, anchor) == ("one.html", "m1")
     assert b"<title>The first</title>" in page.read_bytes()
-    assert sorted(path.name for path in page.parent.rglob("*.html")) == ["index.html", "one.html", "sub.html"]
+    conversations = {"index.html", "one.html", "sub.html"}
+    history = {"one.log.html", "one.diff-1.html", "sub.log.html", "sub.diff-1.html"}
+    assert {path.name for path in page.parent.rglob("*.html")} == conversations | history
     assert page.parent.stat().st_mode & 0o077 == 0
     assert "two" not in (page.parent / "index.html").read_text()
 

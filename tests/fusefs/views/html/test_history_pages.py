@@ -7,7 +7,7 @@ import re
 import pytest
 
 from fusefs.views.html.view import HtmlView
-from store import Message, Store
+from store import Message, Store, Timestamp
 from tests.builders import make_session
 from tests.fusefs.views.test_transcripts import page
 
@@ -47,6 +47,14 @@ def test_difference_is_side_by_side(changed: Store) -> None:
     assert "<script" not in shown
     added = text(view, "r.diff-3.html")
     assert "<div></div><div><ins>an added &lt;b&gt;message&lt;/b&gt;</ins></div>" in added
+
+
+def test_change_of_a_time_alone_is_shown(changed: Store) -> None:
+    """What usually follows from another change is shown if it is the only one."""
+    assert "updated_at" not in text(HtmlView(changed), "r.diff-2.html").partition('class="sides head"')[2]
+    store = changed
+    store.update("r", lambda session: setattr(session, "updated_at", Timestamp("2030-01-01T00:00:00Z")))
+    assert "<code>updated_at</code>" in text(HtmlView(store), "r.diff-4.html")
 
 
 def test_two_versions_can_be_named(changed: Store) -> None:

@@ -47,6 +47,24 @@ def test_site_has_pages_images_and_relative_links(store: Store, tmp_path: Path) 
     assert "(../files/r/attachments/" in (tmp_path / "r/c.html").read_text()
 
 
+def test_history_is_written_on_request(store: Store, tmp_path: Path) -> None:
+    """The conversation links to its log, the log to every difference, and all of them exist."""
+    locations = fill(store)
+    store.update("r", lambda session: setattr(session, "title", "Renamed"))
+    [*write_site(store, locations, tmp_path / "without", with_stats=False)]
+    assert not [*(tmp_path / "without").rglob("*.log.html")]
+    [*write_site(store, locations, tmp_path / "with", with_stats=False, with_history=True)]
+    found = {str(page.relative_to(tmp_path / "with")) for page in (tmp_path / "with").rglob("*.html")}
+    assert {"r.log.html", "r.diff-1.html", "r.diff-2.html", "r/c.log.html", "r/c.diff-1.html"} <= found
+    assert 'href="r.log.html"' in (tmp_path / "with/r.html").read_text()
+    assert 'href="../r/c.log.html"' in (tmp_path / "with/r/c.html").read_text()
+    assert "Renamed" in (tmp_path / "with/r.diff-2.html").read_text()
+    for page in (tmp_path / "with").rglob("*.html"):
+        head = page.read_text().partition("<plaintext>")[0]
+        links = [link for link in re.findall(r'href="([^"#]+)"', head) if not link.startswith("data:")]
+        assert all((page.parent / unquote(link)).is_file() for link in links), (page, links)
+
+
 def test_keys_are_redacted(store: Store, tmp_path: Path) -> None:
     """In the text, in titles and in the list."""
     key = "ghp_" + "0Grove1Demo2" * 3
