@@ -26,6 +26,7 @@ from store.commit.to_trash import to_trash
 from store.disk.file import NewFile
 from store.disk.rejects import Rejects
 from store.errors import Conflict, ReadOnly, StoreError
+from store.grove.collapsing import collapse
 from store.grove.replica import Replica
 from store.grove.row_plan import ChunkReader, OutsideEdit, RowPlan, RowPlanner
 from store.grove.units import location_of
@@ -60,6 +61,20 @@ def apply_rows(core: Core, replica: Replica, rows: Sequence[LogRow], read_chunk:
     return applier.edits
 
 
+def apply_whole(core: Core, replica: Replica, rows: Sequence[LogRow], read_chunk: ChunkReader) -> list[OutsideEdit]:
+    """Make the files of a unit those of its newest version, whatever they are now.
+
+    `rows` are those from the last whole version on.
+    """
+    applier = Applier(core, replica)
+    row = collapse(rows)
+    known = replica.find_unit(row.unit)
+    if known is not None and (known.version, known.token) != (row.version, row.token):
+        applier.check_order(row)
+    applier.apply_row(row, decode_ops(row.ops, row.unit), read_chunk)
+    return applier.edits
+
+
 @dataclass
 class Applier:
     core: Core
@@ -68,24 +83,28 @@ class Applier:
 
     def apply(self, rows: Sequence[LogRow], read_chunk: ChunkReader) -> None:
         for row in rows:
-            ops = self._checked(row)
-            if ops is not None:
-                self._apply(self._plan(row, ops, read_chunk))
+            if not self.check_order(row):
+                continue
+            ops = decode_ops(row.ops, row.unit)
+            known = self.replica.find_unit(row.unit)
+            version = known.version if known is not None else 0
+            if row.version > version + 1 and not (ops and isinstance(ops[0], Whole | Gone)):
+                raise BadRow(f"{row.unit}: versions {version + 1} to {row.version - 1} are missing")
+            self.apply_row(row, ops, read_chunk)
 
-    def _checked(self, row: LogRow) -> tuple[Operation, ...] | None:
-        """The operations of a row that comes next; None if it was applied before."""
-        known = self.replica.find(row.unit)
-        version = known.version if known is not None else 0
-        if row.version <= version:
-            if known is not None and row.version == version and row.token != known.token:
-                raise LostHistory(f"{row.unit}: the grove has another version {version} than this home")
-            return None
-        ops = decode_ops(row.ops, row.unit)
-        if row.version > version + 1 and not isinstance(ops[0], Whole | Gone):
-            raise BadRow(f"{row.unit}: versions {version + 1} to {row.version - 1} are missing")
-        if known is not None and row.version == version + 1 and row.previous != known.token:
-            raise LostHistory(f"{row.unit}: version {row.version} does not follow the version {version} of this home")
-        return ops
+    def check_order(self, row: LogRow) -> bool:
+        """Whether a row is newer than this home. Raises LostHistory if the two do not fit together."""
+        known = self.replica.find_unit(row.unit)
+        if known is None:
+            return True
+        if row.version == known.version and row.token != known.token:
+            raise LostHistory(f"{row.unit}: the grove has another version {known.version} than this home")
+        if row.version == known.version + 1 and row.previous != known.token:
+            raise LostHistory(f"{row.unit}: version {row.version} does not follow that of this home")
+        return row.version > known.version
+
+    def apply_row(self, row: LogRow, ops: tuple[Operation, ...], read_chunk: ChunkReader) -> None:
+        self._apply(self._plan(row, ops, read_chunk))
 
     def _plan(self, row: LogRow, ops: tuple[Operation, ...], read_chunk: ChunkReader) -> RowPlan:
         agreed = self.replica.files(row.unit)

@@ -58,7 +58,7 @@ CREATE TABLE units (
 CREATE TABLE files (
     unit TEXT NOT NULL,
     path TEXT NOT NULL,              -- relative to the unit, escaped
-    sha256 TEXT NOT NULL,
+    sha256 BLOB NOT NULL,
     inode INTEGER NOT NULL,          -- of the file that had this content; 0: not known
     size INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL,
@@ -118,7 +118,7 @@ class AgreedUnit(NamedTuple):
 class AgreedFile(NamedTuple):
     """A file of a unit as it was agreed."""
 
-    sha256: str  # in hex
+    sha256: bytes
     stamp: Stamp | None  # of the file on disk when it was recorded
 
 
@@ -246,7 +246,7 @@ class Replica:
 
     # -- agreed versions -----------------------------------------------------------------------------
 
-    def find(self, unit: str) -> AgreedUnit | None:
+    def find_unit(self, unit: str) -> AgreedUnit | None:
         """The version of a unit that this home has; None if it never had one."""
         rows = self._rows("SELECT version, token, is_gone FROM units WHERE unit = ?", (unit,))
         return next((AgreedUnit(version, token, bool(gone)) for version, token, gone in rows), None)
@@ -271,13 +271,14 @@ class Replica:
     def record_agreed(self, versions: Sequence[AgreedVersion], stamp_of: Callable[[str], Stamp | None]) -> None:
         """Record versions whose files are in place. `stamp_of` gets paths relative to the home.
 
-        A version that is not newer than the recorded one is left out: two processes may have
-        applied it.
+        An older version than the recorded one, or another one of its number, is left out: two
+        processes may have applied it.
         """
         with self.write():
             for version in versions:
-                known = self.find(version.unit)
-                if known is None or known.version < version.version:
+                known = self.find_unit(version.unit)
+                newest = (known.version, known.token) if known is not None else (0, "")
+                if version.version > newest[0] or (version.version, version.token) == newest:
                     self._record(version, stamp_of)
 
     def _record(self, agreed: AgreedVersion, stamp_of: Callable[[str], Stamp | None]) -> None:
@@ -287,7 +288,7 @@ class Replica:
         for table in ("files", "claims") if agreed.is_gone or agreed.is_whole else ():
             self._db.execute(f"DELETE FROM {table} WHERE unit = ?", (unit,))
         for path, digest in agreed.digests.items():
-            file = AgreedFile(digest, stamp_of(f"{unit}/{path}")) if digest is not None else None
+            file = AgreedFile(bytes.fromhex(digest), stamp_of(f"{unit}/{path}")) if digest is not None else None
             self._put_file(unit, path, file)
         for path, host in agreed.claims.items():
             self._put_claim(unit, path, host)
@@ -379,7 +380,7 @@ def private_inode(home: Path) -> int:
     return os.stat(home / layout.PRIVATE).st_ino
 
 
-def _agreed_file(sha256: str, *stamp: int) -> AgreedFile:
+def _agreed_file(sha256: bytes, *stamp: int) -> AgreedFile:
     return AgreedFile(sha256, Stamp(*stamp) if stamp[0] else None)
 
 

@@ -144,7 +144,7 @@ class RowPlanner:
 
     def _move(self, source: str, target: str) -> None:
         known = self.agreed.get(source)
-        digest = self.plan.digests.get(source) or (known.sha256 if known is not None else None)
+        digest = self.plan.digests.get(source) or (known.sha256.hex() if known is not None else None)
         if digest is None:
             raise BadRow(f"{self.plan.row.unit}: the row moves {source!r}, which does not exist")
         self.plan.digests.update({source: None, target: digest})
@@ -162,14 +162,14 @@ class RowPlanner:
 
     def _note_edit(self, path: str, name: str, stamp: Stamp) -> None:
         known = self.agreed.get(name)
-        if known is None or self._digest(path, name, stamp) != known.sha256:
-            self.plan.edits.append(OutsideEdit(path, stamp, known.sha256 if known is not None else ""))
+        if known is None or self._digest(path, name, stamp) != known.sha256.hex():
+            self.plan.edits.append(OutsideEdit(path, stamp, known.sha256.hex() if known is not None else ""))
 
     def _digest(self, path: str, name: str, stamp: Stamp) -> str:
         """The SHA-256 of a file. Not read if it has the stamp that it had when it was agreed to."""
         known = self.agreed.get(name)
         if known is not None and known.stamp is not None and is_same_content(known.stamp, stamp):
-            return known.sha256
+            return known.sha256.hex()
         return file_digest(self.disk, path)
 
     def _path(self, name: str) -> str:

@@ -22,7 +22,7 @@ def uid() -> str:
 
 
 DIGEST, STAMP = "01" * 32, Stamp(1, 2, 3, 4)
-FILE = AgreedFile(DIGEST, STAMP)
+FILE = AgreedFile(bytes.fromhex(DIGEST), STAMP)
 
 
 def agreed(number: int, digests: dict[str, str] | None = None, **more: Any) -> AgreedVersion:
@@ -57,7 +57,7 @@ def test_what_was_recorded_is_there_after_opening_again(tmp_path: Path) -> None:
     first.close()
     again = Replica(tmp_path)
     assert again.membership == before
-    assert again.find("sessions/a") == AgreedUnit(3, version.token)
+    assert again.find_unit("sessions/a") == AgreedUnit(3, version.token)
     assert again.files("sessions/a") == {"session.json": FILE, "attachments/\udcff": FILE}
     assert again.cursors() == {7: position}
     assert again.acknowledged() == {5: LogPosition(30, version.token)}
@@ -69,7 +69,7 @@ def test_an_older_version_is_not_recorded(tmp_path: Path) -> None:
     grove, newest = joined(tmp_path), agreed(2)
     grove.record_agreed([newest], lambda path: None)
     grove.record_agreed([agreed(1), agreed(2)], lambda path: None)
-    assert grove.find("sessions/a") == AgreedUnit(2, newest.token)
+    assert grove.find_unit("sessions/a") == AgreedUnit(2, newest.token)
     grove.close()
 
 
@@ -78,7 +78,7 @@ def test_a_deleted_unit_keeps_its_version_and_no_files(tmp_path: Path) -> None:
     grove = joined(tmp_path)
     grove.record_agreed([agreed(1, {"session.json": DIGEST})], lambda path: None)
     grove.record_agreed([agreed(2, is_gone=True)], lambda path: None)
-    found = grove.find("sessions/a")
+    found = grove.find_unit("sessions/a")
     assert found is not None
     assert (found.version, found.is_gone, grove.files("sessions/a")) == (2, True, {})
     grove.close()
@@ -121,7 +121,7 @@ def test_a_failing_block_records_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(StoreError, match="stop"):
         record_and_fail()
-    assert grove.find("sessions/a") is None
+    assert grove.find_unit("sessions/a") is None
     grove.close()
 
 
