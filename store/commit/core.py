@@ -17,6 +17,7 @@ import apsw
 
 from store import layout
 from store.commit import session_reader
+from store.commit.agreement import Agreement, Alone
 from store.commit.commit import WHOLE_TREE
 from store.commit.journal import Journal
 from store.commit.session_reader import DocumentPair, LoadedSession, SessionScan
@@ -45,13 +46,14 @@ class Core:
     index: Catalog = field(init=False)
     feed: ChangeFeed = field(init=False)
     journal: Journal = field(init=False)
+    agreement: Agreement = field(init=False, default_factory=Alone)
     # By top directory: updates what is derived from that area's files; returns True if it had to.
     area_refreshers: dict[str, Callable[[Location], bool]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.index = Catalog(self.db)
         self.feed = ChangeFeed(self.db)
-        self.journal = Journal(self.disk, self.db, self.feed, self.reread, self.history)
+        self.journal = Journal(self.disk, self.db, self.feed, self.reread, self.history, lambda: self.agreement)
 
     @property
     def home(self) -> Path:

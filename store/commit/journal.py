@@ -2,7 +2,7 @@
 
 The order of the steps is what makes a crash after any of them safe (rules 2, 3, 7):
 
-1. write the new files under tmp/ and sync them;
+1. write the new files under tmp/ and sync them; in a grove, let the other hosts agree;
 2. store a journal entry in index.db (table `marks`) that names the renames to come;
 3. rename;
 4. sync the directories;
@@ -11,6 +11,7 @@ The order of the steps is what makes a crash after any of them safe (rules 2, 3,
 
 Before step 1 the history makes sure that it has what will be replaced. A history that fails stops
 neither a commit nor its recovery: moves that it missed are stored in index.db and repeated later.
+What a grove has agreed to is not undone: if a later step fails, recovery or the log finishes it.
 Recovery redoes: it finishes the renames of a journal entry, repeats its moves in the history, and
 indexes its sessions again. The caller holds the lock.
 """
@@ -22,11 +23,13 @@ import json  # not orjson: a foreign name may not be UTF-8, and only json keeps 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import apsw
 
 from store import layout
-from store.commit.commit import WHOLE_TREE, Commit, IndexWork
+from store.commit.agreement import Agreement
+from store.commit.commit import WHOLE_TREE, AgreedVersion, Commit, IndexWork
 from store.commit.write_request import UnfinishedCommit
 from store.disk.disk import Disk, unsynced_error
 from store.disk.file import File, NewFile, Stamp, Temp
@@ -42,6 +45,7 @@ from store.layout import Location
 log = logging.getLogger("grovefs.store")
 
 _LINK = "link"  # third member of a journaled move that is a hard link
+_AGREED = "agreed"  # member of an object in place of a move: a version that a grove has agreed to
 
 
 @dataclass
@@ -53,6 +57,7 @@ class Journal:
     feed: ChangeFeed
     reread: Callable[[Location], None]  # indexes one session again from its files
     history: History
+    agreement: Callable[[], Agreement]
     # By journal entry: why the index could not be updated.
     index_failures: dict[tuple[str, str], str] = field(default_factory=dict)
     _has_missed_moves: bool = True  # until index.db was asked; another process may have stored some
@@ -65,25 +70,49 @@ class Journal:
         created: list[str] = []
         temps: list[str] = []
         moves: list[tuple[str, str]] = []
+        agreed: Sequence[AgreedVersion] = commit.agreed
         try:
             for path in commit.dirs:
                 created += self.disk.make_dirs(path)
             temps = self.disk.write_temps(commit.files)
             moves = [*zip(temps, (file.path for file in commit.files), strict=True), *commit.moves]
-            self._record(commit, moves)
+            agreed = agreed or self._agree(commit, temps)
+            self._record(commit, moves, agreed)
             for source, target in commit.links:
                 self.disk.link(source, target)
             for source, target in moves:
                 self.disk.move(source, target)
         except BaseException as error:
+            if agreed:
+                return self._leave_unfinished(commit, agreed, error)
             self._roll_back(commit, moves, temps, created, error)
             raise
         sync_error = self._sync(moves, created)
         stamps = {file.path: self.disk.stamp(_where_now(file.path, commit.moves)) for file in commit.files}
         is_recorded = self.history.add(versions, stamps)
         self._finish(commit, index, stamps, [] if is_recorded else commit.moves)
+        if agreed:
+            self.agreement().record(agreed)
         if sync_error is not None:
             raise unsynced_error(sync_error, commit.location.dir) from sync_error
+
+    def _agree(self, commit: Commit, temps: Sequence[str]) -> Sequence[AgreedVersion]:
+        agreement = self.agreement()
+        if not agreement.is_joined:
+            return ()
+        self.disk.step("agree")
+        return agreement.agree(commit, temps)
+
+    def _leave_unfinished(self, commit: Commit, agreed: Sequence[AgreedVersion], error: BaseException) -> None:
+        """Keep what was done: the other hosts have this commit. Success, except for an interrupt.
+
+        With a journal entry, the next holder of the lock finishes it; without one, the log brings it.
+        """
+        why = f"agreed to, but not stored in this home yet: {error}"
+        log.warning("%s: %s", commit.location, why)
+        self.agreement().fall_behind(agreed, why)
+        if not isinstance(error, OSError | apsw.Error | StoreError):
+            raise error
 
     def _roll_back(
         self,
@@ -120,14 +149,15 @@ class Journal:
         if isinstance(error, OSError):
             raise OSError(error.errno, f"{error.strerror}; nothing was changed", where) from error
 
-    def _record(self, commit: Commit, moves: Sequence[tuple[str, str]]) -> None:
+    def _record(self, commit: Commit, moves: Sequence[tuple[str, str]], agreed: Sequence[AgreedVersion]) -> None:
         touched = [list(location) for location in commit.touched or [commit.location]]
         links = [(*link, _LINK) for link in commit.links]
+        versions = [{_AGREED: version.to_json()} for version in agreed]
         self.disk.step("journal")
         with self.db.write(durable=self.disk.durability == "full") as db:
             db.execute(
                 "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)",
-                (*_entry_key(commit), json.dumps([*links, *moves]), json.dumps(touched)),
+                (*_entry_key(commit), json.dumps([*versions, *links, *moves]), json.dumps(touched)),
             )
 
     def _remove_record(self, commit: Commit) -> None:
@@ -276,7 +306,9 @@ class Journal:
         ).fetchone()
         if row is None:
             return
-        recorded, touched = json.loads(row[0]), json.loads(row[1])
+        entries, touched = json.loads(row[0]), json.loads(row[1])
+        recorded: list[Any] = [entry for entry in entries if isinstance(entry, list)]
+        agreed = [AgreedVersion.from_json(entry[_AGREED]) for entry in entries if isinstance(entry, dict)]
         moves = [move for move in recorded if len(move) == 2]
         self._relink([link[:2] for link in recorded if link[2:] == [_LINK]], moves)
         for source, target in moves if not self._was_rolled_back(moves) else ():
@@ -303,6 +335,8 @@ class Journal:
             self._store_missed_moves([] if is_moved else self._made(moves))
             db.execute("DELETE FROM marks WHERE root = ? AND child = ?", (root, child))
         self.index_failures.pop((root, child), None)
+        if agreed:
+            self.agreement().record(agreed)
 
 
 def _with_contents_read(commit: Commit) -> Commit:

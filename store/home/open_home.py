@@ -16,6 +16,7 @@ from typing import TypedDict
 import apsw
 
 from store import layout
+from store.commit.agreement import Agreement, Alone
 from store.commit.core import Core
 from store.commit.reindex import sweep
 from store.disk.disk import Disk, Durability, Step, no_step
@@ -39,6 +40,12 @@ from store.sessions.prune import AutoPrune
 log = logging.getLogger("grovefs.store")
 
 Progress = Callable[[int, int], None]  # called with the number done and the total
+Attach = Callable[[Core], Agreement]  # finds the grove of a home
+
+
+def stay_alone(core: Core) -> Agreement:
+    """The default `attach`: the home belongs to no grove."""
+    return Alone()
 
 
 class HomeOptions(TypedDict, total=False):
@@ -54,6 +61,7 @@ class HomeOptions(TypedDict, total=False):
     history: bool
     progress: Progress | None
     step: Step
+    attach: Attach
 
 
 class OpenHome:
@@ -73,6 +81,7 @@ class OpenHome:
         history: bool = True,
         progress: Progress | None = None,
         step: Step = no_step,
+        attach: Attach = stay_alone,
     ) -> None:
         self.path = Path(home).expanduser().absolute()
         self._is_closing = self._is_closed = False
@@ -95,6 +104,7 @@ class OpenHome:
                 on_commit=self._on_commit,
                 on_use=self._on_use,
             )
+            self._core.agreement = attach(self._core)
             self._services = build_services(self._core)
             self._expiry = TrashExpiry(self.disk)
             self.upkeep = HistoryUpkeep(self._core, self._services.deleter)
@@ -154,6 +164,7 @@ class OpenHome:
         """Close the database and the disk and give up the presence lock, without any housekeeping."""
         self._is_closing = self._is_closed = True
         if hasattr(self, "_core"):  # opening may have failed before
+            self._core.agreement.close()
             self._core.db.close()
             self._core.history.close()
         if hasattr(self, "disk"):
@@ -179,8 +190,9 @@ class OpenHome:
     # -- while it is open ------------------------------------------------------------------------------
 
     def check_writable(self) -> None:
-        """Raise BambooAtWork while a Bamboo server uses this home."""
+        """Raise BambooAtWork while a Bamboo server uses this home, Unreachable while its grove does not answer."""
         self._check_open()
+        self._core.agreement.check()
         if self._sessions_json.is_foreign():
             self._reconcile()
         self.bamboo.check()
