@@ -70,6 +70,7 @@ REMOVED = ".removed"  # marker next to the payload of a child that was removed f
 PRIVATE = ".grovefs"
 INDEX_DB = f"{PRIVATE}/index.db"
 HISTORY_DB = f"{PRIVATE}/history.db"
+GROVE_DB = f"{PRIVATE}/grove.db"  # of a home that has joined a grove
 TMP = f"{PRIVATE}/tmp"
 TRASH = f"{PRIVATE}/trash"
 REJECTS = f"{PRIVATE}/rejects"

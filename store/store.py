@@ -18,6 +18,7 @@ from store.check.finding import Report
 from store.check.health import Health, examine
 from store.check.run import run_checks
 from store.commit import session_reader
+from store.commit.agreement import Agreement, Alone
 from store.commit.core import Core
 from store.commit.session_reader import with_load_state
 from store.commit.write_request import OnConflict
@@ -72,6 +73,7 @@ class Store:
     backend_name = "local"
 
     def __init__(self, home: str | os.PathLike[str], **options: Unpack[HomeOptions]) -> None:
+        options.setdefault("attach", attach_if_joined)
         self._home = OpenHome(home, **options)
         self.home: Path = self._home.path
         services = self._home.services
@@ -392,6 +394,15 @@ class Store:
         if location is None:
             raise NotFound(f"there is no session {session_id!r}")
         return location
+
+
+def attach_if_joined(core: Core) -> Agreement:
+    """The agreement of the grove that a home has joined. Nothing of a grove is imported for other homes."""
+    if not (core.home / layout.GROVE_DB).exists():
+        return Alone()
+    from store.grove.attaching import attach
+
+    return attach(core)
 
 
 def _location(place: Location | str) -> Location:

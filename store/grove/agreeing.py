@@ -1,0 +1,372 @@
+"""GroveAgreement: the consent of a grove to the commits of this home.
+
+`agree` asks for it with one statement. The same statement with the same token is sent again if the
+connection is lost: the server then either does it, or finds that the first one has done it. Without
+an answer until the deadline the outcome is unknown (Unsure).
+
+`repeat` runs an operation again after another host was faster. It holds the local lock, then the row
+of the unit, pulls the newest version, and runs the operation under both, so that no host starves.
+The order is always local lock, then row: the other order deadlocks across processes of one home.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import Any, TypeVar
+
+import apsw
+import psycopg
+
+from store.commit.agreement import Stale
+from store.commit.commit import AgreedVersion, Commit
+from store.commit.core import Core
+from store.errors import Busy, ReadOnly, StoreError, Unreachable, Unsure
+from store.grove import queries
+from store.grove.applying import apply_rows
+from store.grove.connection import DeadlineConnection, GroveServer, is_lost, now_s
+from store.grove.proposing import Proposal, Proposals
+from store.grove.replica import Replica
+from store.grove.statement import STALE_STATE, STATEMENT, agreed_versions, parameters, tree_change
+from store.grove.units import location_of, shard_of, unit_of
+from store.grove.wire import CHUNK_BYTES, Gone, LogRow, Whole, decode_ops
+from store.history.authors import current_author
+from store.layout import Location
+
+log = logging.getLogger("grovefs.store")
+
+T = TypeVar("T")
+
+MIN_FREE_BYTES = 64 << 20  # what is agreed to must fit into this home too
+REPEAT_S = 10.0  # how long an operation is repeated before it is Busy
+_PROBLEM_S = 0.5  # how long an answer of `Replica.problem` is used
+_RESEND_S = 0.05
+
+
+class _ThreadState(threading.local):
+    """What one thread is doing."""
+
+    is_repeating = False
+    held: tuple[str, DeadlineConnection] | None = None  # a unit whose row this connection has locked
+
+
+class GroveAgreement:
+    """The agreement of a joined home. Thread-safe."""
+
+    is_joined = True
+
+    def __init__(self, core: Core, replica: Replica, server: GroveServer) -> None:
+        self.core = core
+        self.replica = replica
+        self.server = server
+        self._membership = replica.membership
+        self._local = _ThreadState()
+        self._problem: tuple[float, str] = (0.0, "")
+
+    # -- the journal's side ------------------------------------------------------------------------
+
+    def check(self) -> None:
+        self._check_home()
+        self.server.check()
+
+    def _check_home(self) -> None:
+        checked_at, problem = self._problem
+        if not checked_at or time.monotonic() - checked_at > _PROBLEM_S:
+            problem = self.replica.problem()
+            self._problem = (time.monotonic(), problem)
+        if problem:
+            raise ReadOnly(f"{problem}; nothing is written until `grovefs grove rejoin`")
+
+    def agree(self, commit: Commit, temps: Sequence[str]) -> list[AgreedVersion]:
+        found = Proposals(self.core.disk, self.replica, self._membership.host, commit, temps).result()
+        if not found:
+            return []
+        self.check()
+        self._require_space()
+        try:
+            return self._agree(found)
+        except Stale as stale:
+            raise Stale(stale.location, whole_tree=commit.whole_tree or stale.whole_tree) from None
+
+    def _require_space(self) -> None:
+        info = os.statvfs(self.core.home)
+        if info.f_bavail * info.f_frsize < MIN_FREE_BYTES:
+            text = f"less than {MIN_FREE_BYTES >> 20} MiB are free, and what the grove agrees to must fit"
+            raise OSError(errno.ENOSPC, text, str(self.core.home))
+
+    def record(self, agreed: Sequence[AgreedVersion]) -> None:
+        try:
+            self.replica.record_agreed(agreed, self.core.disk.stamp)
+        except (apsw.Error, OSError, StoreError) as error:
+            log.warning("%s: version %d is in place but not recorded: %s", agreed[0].unit, agreed[0].version, error)
+
+    def fall_behind(self, agreed: Sequence[AgreedVersion], why: str) -> None:
+        for version in agreed:
+            try:
+                self.replica.note_behind(version.unit, why)
+            except (apsw.Error, OSError, StoreError) as error:
+                log.warning("%s is behind, which cannot be recorded: %s", version.unit, error)
+
+    def is_claimed_elsewhere(self, path: str) -> bool:
+        unit = unit_of(path)
+        host = self.replica.claim_of(unit, path[len(unit) + 1 :]) if unit is not None else None
+        return host is not None and host != self._membership.host
+
+    def close(self) -> None:
+        self.server.close()
+        self.replica.close()
+
+    # -- agreeing ----------------------------------------------------------------------------------
+
+    def _agree(self, proposals: Sequence[Proposal]) -> list[AgreedVersion]:
+        place = location_of(proposals[0].unit)
+        shard = shard_of(place.root, self._membership.shards)
+        token, tree = str(uuid.uuid4()), tree_change(proposals)
+        author = current_author(self.core.history.author)
+        self._send_chunks(proposals)
+        values = parameters(proposals, token, shard, tree) | {
+            "epoch": self._membership.epoch,
+            "host": self._membership.host,
+            "what": self._what(proposals),
+            "via": author.via,
+            "program": author.program,
+            "generation": self._generation(place.root) if tree == "deleted" else None,
+        }
+        seq = self._decide(values)
+        return agreed_versions(proposals, token, shard, seq)
+
+    def _what(self, proposals: Sequence[Proposal]) -> str:
+        if any(proposal.is_gone for proposal in proposals):
+            return "deleted"
+        return "created" if any(proposal.is_new for proposal in proposals) else "saved"
+
+    def _generation(self, root: str) -> int | None:
+        """The generation of a tree whose units this home has all, in their newest versions."""
+
+        def ask(connection: DeadlineConnection) -> int | None:
+            generation = queries.generation_of(connection, root, self._membership.shards)
+            for head in queries.heads_of_root(connection, root, self._membership.shards):
+                known = self.replica.find_unit(head.unit)
+                if known is None or (known.version, known.token) != (head.version, head.token):
+                    raise Stale(location_of(head.unit), whole_tree=True)
+            return generation
+
+        return self.server.run(ask)
+
+    def _decide(self, values: dict[str, Any]) -> int:
+        """Send the statement until its outcome is known. Returns the seq of the last row."""
+        deadline = now_s() + self.server.deadline_s
+        is_sent = False
+        while True:
+            try:
+                connection, is_held = self._connection_for(values, deadline)
+            except Unreachable as error:
+                raise (self._unsure(error) if is_sent else error) from error
+            try:
+                seq = self._send(connection, values, is_held=is_held)
+            except psycopg.Error as error:
+                self._drop(connection)
+                if error.sqlstate == STALE_STATE:
+                    return self._find_own(values)
+                if not is_lost(error):
+                    raise self.server.meaning_of(error) from error
+                is_sent = True
+                if now_s() >= deadline:
+                    self.server.refuse(Unreachable(f"the database of the grove does not answer: {error}"))
+                    raise self._unsure(error) from error
+                time.sleep(_RESEND_S)
+                continue
+            if not is_held:
+                self.server.give_back(connection)
+            return seq if seq is not None else self._find_own(values)
+
+    def _connection_for(self, values: dict[str, Any], deadline: float) -> tuple[DeadlineConnection, bool]:
+        held = self._local.held
+        if held is not None and values["units"] == [held[0]] and not held[1].closed:
+            held[1].deadline = deadline
+            return held[1], True
+        return self.server.take(deadline), False
+
+    def _send(self, connection: DeadlineConnection, values: dict[str, Any], *, is_held: bool) -> int | None:
+        """Returns None if nothing was agreed to. A row that is held is committed in the same round trip."""
+        if is_held:
+            with connection.pipeline():
+                cursor = connection.execute(STATEMENT, values)
+                connection.commit()
+        else:
+            cursor = connection.execute(STATEMENT, values)
+        row = cursor.fetchone()
+        if connection.warnings:  # such as: committed locally, but perhaps not replicated
+            raise psycopg.OperationalError("the database warned about this commit")
+        seq: int | None = row[0] if row is not None else None
+        return seq
+
+    def _drop(self, connection: DeadlineConnection) -> None:
+        with suppress(psycopg.Error, OSError):
+            connection.close()
+
+    def _find_own(self, values: dict[str, Any]) -> int:
+        """After a refusal: the seq, if an earlier attempt with this token was agreed to. Raises Stale, or why."""
+
+        def ask(connection: DeadlineConnection) -> tuple[int | None, Any]:
+            rows = queries.find_token(connection, values["shard"], values["units"], values["token"])
+            state = connection.execute("SELECT epoch::text, frozen FROM grove.grove").fetchone()
+            return (rows[-1][0] if rows else None), state
+
+        seq, state = self.server.run(ask)
+        if seq is not None:
+            return seq
+        if state is None or state[0] != values["epoch"] or state[1] is not None:
+            why = state[1] if state and state[1] else "its history was replaced"
+            refusal = ReadOnly(f"the grove is frozen: {why}; nothing was changed. See `grovefs grove status`")
+            self.server.refuse(refusal)
+            raise refusal
+        raise Stale(location_of(values["units"][0]), whole_tree=values["tree"] == "deleted")
+
+    def _unsure(self, error: BaseException) -> Unsure:
+        return Unsure(
+            f"outcome unknown: the database of the grove did not answer ({str(error).splitlines()[0]}). "
+            "The change may still appear; look before you repeat it"
+        )
+
+    def _send_chunks(self, proposals: Sequence[Proposal]) -> None:
+        """Store the chunks that the grove does not have, and renew the others. One at a time: each has its deadline."""
+        sources = {digest: source for proposal in proposals for digest, source in proposal.chunks.items()}
+        if not sources:
+            return
+        digests = list(sources)
+
+        def renew(connection: DeadlineConnection) -> set[bytes]:
+            rows = connection.execute(
+                "UPDATE grove.chunks SET seen = current_date WHERE sha256 = ANY(%s) RETURNING sha256", (digests,)
+            )
+            return {bytes(digest) for (digest,) in rows}
+
+        present = self.server.run(renew)
+        for digest, source in sources.items():
+            if digest not in present:
+                data = queries.pack_chunk(self._read_chunk(source.path, source.offset))
+                self.server.run(partial(_insert_chunk, row=(digest, data)))
+
+    def _read_chunk(self, path: str, offset: int) -> bytes:
+        fd = self.core.disk.open_to_read(path)
+        try:
+            return os.pread(fd, CHUNK_BYTES, offset)
+        finally:
+            os.close(fd)
+
+    # -- repeating ---------------------------------------------------------------------------------
+
+    def repeat(self, work: Callable[[], T]) -> T:
+        if self._local.is_repeating:
+            return work()  # the outermost operation is repeated as a whole
+        self._local.is_repeating = True
+        try:
+            return self._repeat(work)
+        finally:
+            self._local.is_repeating = False
+
+    def _repeat(self, work: Callable[[], T]) -> T:
+        until = time.monotonic() + REPEAT_S
+        stale: Stale | None = None
+        while True:
+            try:
+                with ExitStack() as stack:
+                    if stale is not None:
+                        self._catch_up(stale, stack)
+                    return work()
+            except Stale as found:
+                stale = found
+            if time.monotonic() > until:
+                raise Busy(f"{stale.location} is changed on other hosts all the time; nothing was changed, try again")
+
+    def _catch_up(self, stale: Stale, stack: ExitStack) -> None:
+        """Hold the local lock and the row, and pull what other hosts did."""
+        if stale.whole_tree:
+            stack.enter_context(self.core.locked_tree(stale.location.root))
+            self.pull_tree(stale.location.root)
+            return
+        stack.enter_context(self.core.locked(stale.location))
+        stack.enter_context(self._row_held(stale.location.dir))
+        held = self._local.held
+        self._pull(stale.location, held[1] if held is not None else None)
+
+    @contextmanager
+    def _row_held(self, unit: str) -> Iterator[None]:
+        """Hold the row of a unit on a connection of its own. A server that ends it leaves compare-and-set."""
+        connection = self.server.take(now_s() + self.server.deadline_s)
+        try:
+            shard = shard_of(location_of(unit).root, self._membership.shards)
+            connection.autocommit = False
+            connection.execute("SELECT FROM grove.units WHERE shard = %s AND unit = %s FOR UPDATE", (shard, unit))
+            self._local.held = (unit, connection)
+            yield
+        except psycopg.Error as error:
+            self._drop(connection)
+            raise self.server.meaning_of(error) from error
+        finally:
+            self._local.held = None
+            self._let_go(connection)
+
+    def _let_go(self, connection: DeadlineConnection) -> None:
+        try:
+            connection.rollback()
+            connection.autocommit = True
+        except psycopg.Error:  # the server has ended it, and the row lock with it
+            self._drop(connection)
+        else:
+            self.server.give_back(connection)
+
+    # -- pulling -----------------------------------------------------------------------------------
+
+    def refresh(self, location: Location) -> None:
+        try:
+            with self.core.locked(location):
+                self._pull(location)
+        except Stale as stale:
+            with self.core.locked_tree(stale.location.root):
+                self.pull_tree(stale.location.root)
+
+    def _pull(self, location: Location, connection: DeadlineConnection | None = None) -> None:
+        """Bring a unit to its newest version. The caller holds its lock."""
+        unit = location.dir
+        known = self.replica.find_unit(unit)
+        rows = self._rows_of(unit, known.version if known else 0, connection)
+        if location.is_session and any(isinstance(o, Whole | Gone) for row in rows for o in decode_ops(row.ops, unit)):
+            raise Stale(location, whole_tree=True)  # a tree cannot be locked under the lock of its session
+        apply_rows(self.core, self.replica, rows, self._fetch_chunk)
+
+    def pull_tree(self, root: str) -> None:
+        """Bring all units of a root to their newest versions. The caller holds the lock of the tree."""
+        heads = self.server.run(lambda c: queries.heads_of_root(c, root, self._membership.shards))
+        for head in heads:
+            known = self.replica.find_unit(head.unit)
+            if known is None or (known.version, known.token) != (head.version, head.token):
+                rows = self._rows_of(head.unit, known.version if known else 0)
+                apply_rows(self.core, self.replica, rows, self._fetch_chunk)
+
+    def _rows_of(self, unit: str, after: int, connection: DeadlineConnection | None = None) -> list[LogRow]:
+        root = location_of(unit).root
+
+        def ask(used: DeadlineConnection) -> list[LogRow]:
+            return queries.rows_of_unit(used, unit, root, self._membership.shards, after)
+
+        return ask(connection) if connection is not None else self.server.run(ask)
+
+    def _fetch_chunk(self, digest: bytes) -> bytes:
+        return self.server.run(lambda connection: queries.chunk(connection, digest))
+
+
+def _insert_chunk(connection: DeadlineConnection, row: tuple[bytes, bytes]) -> None:
+    connection.execute(
+        "INSERT INTO grove.chunks (sha256, data) VALUES (%s, %s) "
+        "ON CONFLICT (sha256) DO UPDATE SET seen = excluded.seen",
+        row,
+    )

@@ -1,0 +1,107 @@
+"""Queries of a grove's tables that change nothing. They may be repeated on another connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from store.grove.replica import LogPosition
+from store.grove.units import shard_of
+from store.grove.wire import CHUNK_BYTES, BadRow, LogRow
+from store.history import steps
+
+PLAIN, COMPRESSED = b"\0", b"\1"
+
+_LOG_COLUMNS = """
+l.shard, l.seq, l.unit, l.version, l.token::text, coalesce(l.previous::text, ''), l.host::text, coalesce(h.name, ''),
+l.what, l.via, l.program, (extract(epoch FROM l.at) * 1000000)::bigint * 1000, l.generation, l.ops
+"""
+LOG_ROWS = f"SELECT {_LOG_COLUMNS} FROM grove.log l LEFT JOIN grove.hosts h ON h.host = l.host"
+
+
+class UnitHead(NamedTuple):
+    """The newest version of a unit."""
+
+    unit: str
+    version: int
+    token: str
+    base: int
+    is_gone: bool
+
+
+def rows_of_unit(connection: Any, unit: str, root: str, shards: int, after: int) -> list[LogRow]:
+    """The rows of a unit with versions after one, in order; from the newest whole version if that is later."""
+    shard = shard_of(root, shards)
+    rows = connection.execute(
+        f"""{LOG_ROWS} JOIN grove.units u ON u.shard = l.shard AND u.unit = l.unit
+        WHERE l.shard = %s AND l.unit = %s AND l.version > %s AND l.version >= u.base ORDER BY l.version""",
+        (shard, unit, after),
+    )
+    return [LogRow(*row) for row in rows]
+
+
+def heads_of_root(connection: Any, root: str, shards: int) -> list[UnitHead]:
+    """The newest versions of all units of a root."""
+    rows = connection.execute(
+        "SELECT unit, version, token::text, base, gone FROM grove.units WHERE shard = %s AND root = %s ORDER BY unit",
+        (shard_of(root, shards), root),
+    )
+    return [UnitHead(*row) for row in rows]
+
+
+def generation_of(connection: Any, root: str, shards: int) -> int | None:
+    """The generation of a tree; None if the grove has never had one of this root."""
+    row = connection.execute(
+        "SELECT generation FROM grove.trees WHERE shard = %s AND root = %s", (shard_of(root, shards), root)
+    ).fetchone()
+    return row[0] if row else None
+
+
+def find_token(connection: Any, shard: int, units: Sequence[str], token: str) -> list[tuple[int, str, int]]:
+    """Seq, unit and version of the rows that an attempt to commit made."""
+    rows = connection.execute(
+        "SELECT seq, unit, version FROM grove.log WHERE shard = %s AND unit = ANY(%s) AND token = %s ORDER BY seq",
+        (shard, list(units), token),
+    )
+    return [tuple(row) for row in rows]
+
+
+def lost_shards(connection: Any, cursors: Mapping[int, LogPosition]) -> list[int]:
+    """The shards whose log does not have the row that this home has taken in last."""
+    known = [(shard, position) for shard, position in cursors.items() if position.seq > 0]
+    rows = connection.execute(
+        """SELECT k.shard FROM unnest(%s::int[], %s::bigint[], %s::uuid[]) AS k(shard, seq, token)
+        WHERE NOT EXISTS (SELECT FROM grove.log l WHERE l.shard = k.shard AND l.seq = k.seq AND l.token = k.token)
+        ORDER BY k.shard""",
+        ([s for s, _ in known], [p.seq for _, p in known], [p.token for _, p in known]),
+    )
+    return [shard for (shard,) in rows]
+
+
+def chunk(connection: Any, digest: bytes) -> bytes:
+    """The plain bytes of a chunk. Raises BadRow if it is missing or damaged."""
+    row = connection.execute("SELECT data FROM grove.chunks WHERE sha256 = %s", (digest,)).fetchone()
+    if row is None:
+        raise BadRow(f"the grove does not have chunk {digest.hex()}")
+    try:
+        text = unpack_chunk(bytes(row[0]))
+    except (steps.Error, ValueError) as error:
+        raise BadRow(f"chunk {digest.hex()} is damaged: {error}") from None
+    if sha256(text).digest() != digest:
+        raise BadRow(f"chunk {digest.hex()} is damaged: it has another digest")
+    return text
+
+
+def pack_chunk(text: bytes) -> bytes:
+    """A chunk as it is stored. Compressed only where that gains something: images and archives do not shrink."""
+    packed = steps.whole(text).data
+    return COMPRESSED + packed if len(packed) < len(text) * 9 // 10 else PLAIN + text
+
+
+def unpack_chunk(stored: bytes) -> bytes:
+    if stored[:1] == PLAIN:
+        return stored[1:]
+    text = bytearray()
+    steps.apply(text, steps.Step(steps.WHOLE, stored[1:]), max_bytes=CHUNK_BYTES)
+    return bytes(text)
