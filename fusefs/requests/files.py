@@ -29,7 +29,7 @@ from fusefs.tree.writers import Writers
 from fusefs.views.base import VirtualFile
 from store import layout
 from store.commit.write_request import OnConflict
-from store.disk.file import Stamp
+from store.disk.file import Stamp, is_same_content
 from store.errors import Conflict, Generated, InvalidContent
 from store.history.authors import acting_as
 from store.index.catalog import Version
@@ -355,7 +355,8 @@ class Files:
             assert node.buffer is not None
             node.parent, node.name, node.path = parent, name, parent.path_of(name)
             node.path_info = node.buffer.path_info = classify_path(node.path)
-            if node.buffer.base == before:  # a state text is committed again under its new name
+            base = node.buffer.base  # a state text is committed again under its new name
+            if base is not None and is_same_content(base.main, before.main):
                 node.buffer.base = self.names.version(node.path_info)
             for _ in range(node.buffer.writers):
                 self.writers.end(path)

@@ -143,6 +143,19 @@ def test_a4_one_descriptor_saves_again_and_again(path: Path, mounted: Mount) -> 
     assert path.read_bytes() == b"012"
 
 
+def test_a4_a_descriptor_goes_on_after_a_change_of_mode_and_a_rename(path: Path, mounted: Mount) -> None:
+    """The rename moves the version that it opened; the mode is not part of a version."""
+    path.write_bytes(b"old text")
+    fd = os.open(path, os.O_RDWR)
+    os.fchmod(fd, 0o640)
+    os.fsync(fd)
+    moved = path.with_stem("moved")
+    path.rename(moved)
+    os.pwrite(fd, b"new", 0)
+    os.close(fd)
+    assert moved.read_bytes() == on_disk(moved, mounted).read_bytes() == b"new text"
+
+
 def test_a4_replaced_attachments_are_in_the_trash(mounted: Mount) -> None:
     path = mounted.sessions / "root/attachments/report.txt"
     path.write_bytes(b"first")

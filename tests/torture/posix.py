@@ -5,7 +5,8 @@ the model. The differences that are meant are rules here, and each is checked, n
 
 VISIBLE_AFTER_CLOSE: what a descriptor wrote to an attachment or a state text, and its new mode and
 time, are visible under the name after close or fsync. Until then the name shows the file as it was
-at the last close or fsync, or as the descriptor sees it; nothing in between.
+at the last close or fsync, or as the descriptor sees it; nothing in between. A file that was
+created and neither closed nor synced yet is stored when it is renamed.
 
 APPENDS_AT_CLOSE: lines that several descriptors append to one of them arrive in the order of their
 closes. Every line arrives, each once and whole; in the order of writes in a foreign file.
@@ -69,6 +70,7 @@ class Driver:
     opened: str | None = None  # the name of the open file, while it has one
     is_open: bool = False
     can_write: bool = False
+    is_pending: bool = False  # created by the descriptor, and neither closed nor synced since
     stable: dict[str, tuple[bytes, int] | None] = field(default_factory=dict)  # content, mode at the last close
 
     # -- running -----------------------------------------------------------------------------------
@@ -106,6 +108,11 @@ class Driver:
         for name in names:
             path = self.native.path / name
             self.stable[name] = (path.read_bytes(), path.stat().st_mode & 0o777) if path.exists() else None
+
+    def _note_stored(self, name: str) -> None:
+        """The open file was stored under this name."""
+        self._note_stable(name)
+        self.is_pending = False
 
     # -- on names ----------------------------------------------------------------------------------
 
@@ -191,6 +198,8 @@ class Driver:
             self.opened = None  # the open file has no name any more
         elif name == self.opened:
             self.opened = other
+            if self.is_pending:
+                self._note_stored(other)
         else:
             self._note_stable(other)
 
@@ -226,6 +235,7 @@ class Driver:
         existed = (self.native.path / name).exists()
         if self._both(f"open {name} {flags:o}", open_file) is None:
             self.is_open, self.opened, self.can_write = True, name, bool(flags & WRITES)
+            self.is_pending = not existed
             if not existed:
                 self._note_stable(name)
 
@@ -262,7 +272,7 @@ class Driver:
         is_mapped = bool(os.fstat(self.native.fd).st_size)
         self._both("mmap", lambda root: mapped(root.fd))
         if self.opened is not None and is_mapped:
-            self._note_stable(self.opened)  # Python maps, and then closes, a duplicate of the descriptor
+            self._note_stored(self.opened)  # Python maps, and then closes, a duplicate of the descriptor
 
     def _ftruncate(self) -> None:
         size = self.chance.choice(SIZES)
@@ -277,7 +287,7 @@ class Driver:
     def _fsync(self) -> None:
         self._both("fsync", lambda root: os.fsync(root.fd))
         if self.opened is not None:
-            self._note_stable(self.opened)
+            self._note_stored(self.opened)
 
     def _close(self) -> None:
         self._both("close", close)
