@@ -18,6 +18,7 @@ from store import layout
 from store.commit.write_request import CommitResult, Writer
 from store.disk.file import Stamp, is_same_content
 from store.errors import AlreadyExists, Busy, Generated, NotFound
+from store.index.catalog import Version
 from store.namespace.moves import RenameRequest
 from store.path_kinds import CHECKED, MAY_BE_EMPTY, VERSIONED, PathInfo, PathKind, classify_path
 
@@ -144,7 +145,8 @@ class DirectoryEntries:
         self.writers.hidden.directory_created(target.path)
         self.writers.hidden.rename(source.path, target.path, self.names.stat)
         if node is not None:
-            self._renamed(node, new_parent, new_name, source, target)
+            is_moved = is_same_kind and _has_version(node, version)
+            self._renamed(node, new_parent, new_name, source, target, is_moved=is_moved)
         invalidate_later(self._sidecar_invalidations(new_parent, new_name, target))
 
     def _rename_on_disk(self, renaming: _Renaming) -> CommitResult | None:
@@ -199,9 +201,13 @@ class DirectoryEntries:
         else:
             self.names.remove_file(source)
 
-    def _renamed(self, node: Node, parent: Node, name: str, source: PathInfo, target: PathInfo) -> None:
+    def _renamed(
+        self, node: Node, parent: Node, name: str, source: PathInfo, target: PathInfo, *, is_moved: bool
+    ) -> None:
+        """The node gets its new name. With `is_moved` the new name has the bytes of the node's version."""
         info = self.names.stat(target.path)
-        if source.kind in VERSIONED and target.kind not in CHECKED and not _is_its_file(node, info):
+        is_kept = target.kind in CHECKED or is_moved or _is_its_file(node, info)
+        if source.kind in VERSIONED and not is_kept:
             return self._left_behind(node, parent, name)
         self.tree.nodes.rename(node, parent, name)
         if target.kind in CHECKED:
@@ -269,6 +275,11 @@ class DirectoryEntries:
         for parent, name in (old, new):
             self._detach(parent, name)
         invalidate_later([Invalidation(parent.inode, os.fsencode(name)) for parent, name in (old, new)])
+
+
+def _has_version(node: Node, version: Version) -> bool:
+    """Whether the node is of this version. A state text that is moved is committed again, as another file."""
+    return node.info is not None and is_same_content(Stamp.of(node.info), version.main)
 
 
 def _is_its_file(node: Node, info: os.stat_result | None) -> bool:

@@ -156,6 +156,16 @@ def test_a4_a_descriptor_goes_on_after_a_change_of_mode_and_a_rename(path: Path,
     assert moved.read_bytes() == on_disk(moved, mounted).read_bytes() == b"new text"
 
 
+def test_a7_a_renamed_file_can_be_written_at_once(path: Path) -> None:
+    """Also a state text, which is another file on disk after a rename."""
+    for number in range(20):
+        path.write_bytes(b"old")
+        moved = path.with_stem(f"moved-{number}")
+        path.rename(moved)
+        os.close(os.open(moved, os.O_WRONLY))
+        assert moved.read_bytes() == b"old"
+
+
 def test_a4_replaced_attachments_are_in_the_trash(mounted: Mount) -> None:
     path = mounted.sessions / "root/attachments/report.txt"
     path.write_bytes(b"first")
