@@ -33,6 +33,7 @@ ANSWER_S = 5.0
 PAUSE_S = 0.01  # between two writes: ten writers must leave the processors some time
 AWAY_S = 0.05  # before the next try while there is no mount
 BY_MOUNT, BY_API = 6, 4
+REPLACING = (4, 5, 7, 9)  # writers each of whose writes replaces the one before
 _SLOT = struct.Struct("=qq")  # operations begun and answered
 _STOP_AT = 4000  # offset of the flag in the shared page
 
@@ -240,30 +241,32 @@ class Storm:
             assert not flaws(store), flaws(store)
             for writer in range(BY_MOUNT + BY_API):
                 lines = self.acknowledged(writer).read_text().split()
-                found = self._found(store, writer)
+                found = found_by(store, self.home, writer)
                 missing = [line for line in lines if line not in found]
-                if writer in (4, 5, 7, 9):  # each write replaces the one before
+                if writer in REPLACING:
                     missing = missing if lines and max(found, default="") < lines[-1] else []
                 assert not missing, f"{len(missing)} acknowledged writes of writer {writer} are lost: {missing[:3]}"
 
-    def _found(self, store: Store, writer: int) -> set[str]:
-        sessions = self.home / "sessions"
-        if writer in (0, 1):
-            return set((sessions / "s0/attachments/shared.log").read_text().split())
-        if writer == 2:
-            return set((sessions / "s2/token-usage.jsonl").read_text().split())
-        if writer == 3:
-            return set((self.home / "state/notes/shared.md").read_text().split())
-        if writer == 5:
-            return {(sessions / "s0/attachments/own").read_text()}
-        if writer == 6:
-            return {message.content for message in _load(store, "s6").messages}
-        if writer == 7:
-            return {store.state.load_json("facts", "f7")}
-        if writer == 8:
-            lines = (sessions / "s8/token-usage.jsonl").read_text().splitlines()
-            return {json.loads(line)["number"] for line in lines if line.endswith("}")}
-        return {_load(store, f"s{writer}").title}
+
+def found_by(store: Store, home: Path, writer: int) -> set[str]:
+    """The numbers that a writer has left in the home."""
+    sessions = home / "sessions"
+    if writer in (0, 1):
+        return set((sessions / "s0/attachments/shared.log").read_text().split())
+    if writer == 2:
+        return set((sessions / "s2/token-usage.jsonl").read_text().split())
+    if writer == 3:
+        return set((home / "state/notes/shared.md").read_text().split())
+    if writer == 5:
+        return {(sessions / "s0/attachments/own").read_text()}
+    if writer == 6:
+        return {message.content for message in _load(store, "s6").messages}
+    if writer == 7:
+        return {store.state.load_json("facts", "f7")}
+    if writer == 8:
+        lines = (sessions / "s8/token-usage.jsonl").read_text().splitlines()
+        return {json.loads(line)["number"] for line in lines if line.endswith("}")}
+    return {_load(store, f"s{writer}").title}
 
 
 def _load(store: Store, session_id: str) -> Session:
