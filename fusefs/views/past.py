@@ -69,11 +69,8 @@ class PastView(View):
         if at_ns is None:
             return
         tree = self._tree(at_ns)
-        prefix = f"{rest}/" if rest else ""
-        for entry_name in tree.iter_names(rest):
-            entry = tree.find(prefix + entry_name)
-            if entry is not None:
-                yield entry_name, self._item(tree, entry)
+        for entry_name, entry in tree.iter_entries(rest):
+            yield entry_name, self._item(tree, entry)
 
     def forget(self) -> None:
         self._cache.clear()

@@ -117,15 +117,20 @@ class Commits:
         update = self.core.index.plan_control(row, entry, session_reader.summary_of(record), preview)
         self.run(commit, update, "runtime")
 
-    def touch(self, location: Location) -> None:
-        """Set `updated_at` to now, in the sidecar alone: the session was used without a change of its documents."""
+    def touch(self, location: Location, used_at: Timestamp) -> None:
+        """Set `updated_at`, in the sidecar alone: the session was used without a change of its documents.
+
+        Nothing changes if it was used later too. A time in the future counts as now.
+        """
         row = self.fresh_row(location)
         side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
         document = session_reader.parse_side(DocumentPair(location, None, side))
         if row is None or side is None or document is None or document.record.updated_at.ns < row.entry.updated_at.ns:
             return  # without a valid sidecar there is no cheap place for it
-        now = Timestamp.after(document.record.updated_at)
-        raw = splice(side.data, {"updated_at": document.data["updated_at"]}, {"updated_at": now})
+        used_at = min(used_at, Timestamp.after(document.record.updated_at), key=lambda at: at.ns)
+        if used_at.ns <= document.record.updated_at.ns:
+            return
+        raw = splice(side.data, {"updated_at": document.data["updated_at"]}, {"updated_at": used_at})
         self.commit_sidecar(location, parse_document(raw, location.path(layout.RUNTIME)), side)
 
     def commit_ignored_sidecar(self, request: WriteRequest, side: Document, replaced: File | None) -> None:

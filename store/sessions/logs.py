@@ -120,8 +120,13 @@ class Trajectory:
     logs: Logs
 
     def append(self, session_id: str, steps: Iterable[TrajectoryStep | dict[str, Any]]) -> StepRange | None:
-        """Append steps, all or none. Returns their numbers, or None for an unknown id."""
-        lines = [_step_line(step) for step in steps]
+        """Append steps, all or none. Returns their numbers, or None for an unknown id.
+
+        The session was used when the last step started: its `updated_at` is set to that time, if
+        it is not later already.
+        """
+        checked = [_checked_step(step) for step in steps]
+        lines = [_step_line(step) for step in checked]
         self.core.check_writable()
         location = self.core.locate(session_id)
         if location is None:
@@ -131,7 +136,7 @@ class Trajectory:
             if lines and not self.logs.append_lines(location, layout.TRAJECTORY, b"".join(lines)):
                 return None
             if lines:
-                self.logs.commits.touch(location)
+                self.logs.commits.touch(location, max((step.timestamp for step in checked), key=lambda at: at.ns))
         return StepRange(start, start + len(lines))
 
     def read(self, session_id: str, start: int = 0, end: int | None = None) -> list[TrajectoryStep] | None:
@@ -193,20 +198,21 @@ class Trajectory:
             os.close(fd)
 
 
-def _step_line(step: TrajectoryStep | dict[str, Any]) -> bytes:
-    """A step as one line.
-
-    Validated as a reader would: assigning to a record's field checks nothing.
-    """
+def _checked_step(step: TrajectoryStep | dict[str, Any]) -> TrajectoryStep:
+    """A step validated as a reader would: assigning to a record's field checks nothing."""
     members = step.model_dump(warnings=False) if isinstance(step, TrajectoryStep) else step
     try:
         raw = json_text.render_compact(members)
         json_text.parse(raw, layout.TRAJECTORY)
-        return json_text.render_compact(TrajectoryStep.model_validate(members).model_dump()) + b"\n"
+        return TrajectoryStep.model_validate(members)
     except pydantic.ValidationError as error:
         raise InvalidContent(layout.TRAJECTORY, type_problem(error)) from None
     except TypeError as error:  # orjson: a lone surrogate, or an object without a JSON type
         raise InvalidContent(layout.TRAJECTORY, Problem(str(error))) from None
+
+
+def _step_line(step: TrajectoryStep) -> bytes:
+    return json_text.render_compact(step.model_dump()) + b"\n"
 
 
 def _parse_step(line: bytes, path: str, number: int) -> TrajectoryStep | None:

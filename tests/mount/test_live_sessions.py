@@ -249,7 +249,7 @@ def test_readers_never_miss_a_document_that_is_saved_by_rename_away(session: Pat
 
 
 def test_reader_of_a_version_renamed_away_sees_that_version_alone(mounted: Mount, session: Path) -> None:
-    """vim makes a backup of the newest version, and reads it. Whoever reads an older one still gets that to its end."""
+    """vim makes a backup of the newest version, and reads it. A reader of an older one still gets that to its end."""
     backup = session.with_name("session.json~")
     with mounted.store() as store:
         for number in range(10):  # the mount may notice the append before the rename

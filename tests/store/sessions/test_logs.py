@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ def test_steps_are_deleted_and_restored_with_their_session(store: Store, log: Pa
 
 def test_an_append_is_in_the_change_feed(store: Store, log: Path) -> None:
     cursor = store.feed.since().cursor
-    store.trajectory.append("s1", [step()])
+    store.trajectory.append("s1", [step(timestamp=now())])
     assert [(c.location.id, c.what) for c in store.feed.since(cursor).items] == [("s1", "log"), ("s1", "runtime")]
 
 
@@ -229,7 +230,7 @@ def test_c9_new_steps_count_as_activity(store: Store) -> None:
     session = make_session("s9")
     store.save(session)
     before = session.updated_at
-    store.trajectory.append("s9", [step()])
+    store.trajectory.append("s9", [step(timestamp=now())])
     entry = store.entry("s9")
     assert entry is not None
     assert entry.updated_at.ns > before.ns
@@ -237,9 +238,28 @@ def test_c9_new_steps_count_as_activity(store: Store) -> None:
     assert [found.id for found in changed] == ["s9"]
     session.title = "changed by the holder"
     store.save(session)
-    store.trajectory.append("s9", [step()])
+    store.trajectory.append("s9", [step(timestamp=now())])
     session.title = "again"
     store.save_runtime(session)
     loaded = store.load("s9")
     assert loaded is not None
     assert (loaded.title, loaded.updated_at.ns > entry.updated_at.ns) == ("again", True)
+
+
+@pytest.mark.parametrize("later_s", [-3600, 3600])
+def test_a_session_was_used_when_its_last_step_started(store: Store, later_s: int) -> None:
+    """Steps of an imported or replayed run do not make a session look used today, nor in the future."""
+    session = make_session("s9")
+    session.created_at = session.updated_at = Timestamp.from_ns(now().ns - 2 * 3600 * 10**9)
+    store.save(session)
+    at = Timestamp.from_ns(now().ns + later_s * 10**9)
+    store.trajectory.append("s9", [step(timestamp=at), step()])
+    entry = store.entry("s9")
+    assert entry is not None
+    assert entry.updated_at.ns == at.ns if later_s < 0 else entry.updated_at.ns <= now().ns
+    store.trajectory.append("s9", [step()])
+    assert store.entry("s9") == entry, "an older step changes nothing"
+
+
+def now() -> Timestamp:
+    return Timestamp.from_ns(time.time_ns())
