@@ -194,8 +194,12 @@ class Store:
     ) -> Session | None:
         """Load, change and save under the session's lock, so it never conflicts. None for an unknown id.
 
-        `change` modifies the session in place or returns another one.
+        `change` modifies the session in place or returns another one. In a grove it may be called
+        several times, with a fresh Session each time.
         """
+        return self._core.agreement.repeat(lambda: self._update(session_id, change, shorten=shorten))
+
+    def _update(self, session_id: str, change: Callable[[Session], Session | None], *, shorten: bool) -> Session | None:
         location = self._core.locate(session_id)
         if location is None:
             return None

@@ -28,7 +28,8 @@ import psycopg
 from store.commit.agreement import Stale
 from store.commit.commit import AgreedVersion, Commit
 from store.commit.core import Core
-from store.errors import Busy, ReadOnly, StoreError, Unreachable, Unsure
+from store.disk.file import Temp
+from store.errors import Busy, NotFound, ReadOnly, StoreError, Unreachable, Unsure
 from store.grove import queries
 from store.grove.applying import apply_rows
 from store.grove.connection import DeadlineConnection, GroveServer, is_lost, now_s
@@ -93,6 +94,10 @@ class GroveAgreement:
         try:
             return self._agree(found)
         except Stale as stale:
+            if any(not isinstance(file.content, Temp | list | tuple) for file in commit.files):
+                # An iterator has been read: repeating the operation would store what is left of it.
+                text = f"{stale.location} was changed on another host; nothing was changed here, try again"
+                raise Busy(text) from None
             raise Stale(stale.location, whole_tree=commit.whole_tree or stale.whole_tree) from None
 
     def _require_space(self) -> None:
@@ -189,7 +194,7 @@ class GroveAgreement:
 
     def _connection_for(self, values: dict[str, Any], deadline: float) -> tuple[DeadlineConnection, bool]:
         held = self._local.held
-        if held is not None and values["units"] == [held[0]] and not held[1].closed:
+        if held is not None and values["units"] == [held[0]] and not values["atomic"] and not held[1].closed:
             held[1].deadline = deadline
             return held[1], True
         return self.server.take(deadline), False
@@ -215,12 +220,13 @@ class GroveAgreement:
     def _find_own(self, values: dict[str, Any]) -> int:
         """After a refusal: the seq, if an earlier attempt with this token was agreed to. Raises Stale, or why."""
 
-        def ask(connection: DeadlineConnection) -> tuple[int | None, Any]:
+        def ask(connection: DeadlineConnection) -> tuple[int | None, Any, bool]:
             rows = queries.find_token(connection, values["shard"], values["units"], values["token"])
             state = connection.execute("SELECT epoch::text, frozen FROM grove.grove").fetchone()
-            return (rows[-1][0] if rows else None), state
+            is_gone = queries.is_tree_gone(connection, values["shard"], values["root"])
+            return (rows[-1][0] if rows else None), state, is_gone
 
-        seq, state = self.server.run(ask)
+        seq, state, is_gone = self.server.run(ask)
         if seq is not None:
             return seq
         if state is None or state[0] != values["epoch"] or state[1] is not None:
@@ -228,7 +234,10 @@ class GroveAgreement:
             refusal = ReadOnly(f"the grove is frozen: {why}; nothing was changed. See `grovefs grove status`")
             self.server.refuse(refusal)
             raise refusal
-        raise Stale(location_of(values["units"][0]), whole_tree=values["tree"] == "deleted")
+        root = self.replica.find_unit(Location(values["root"]).dir)
+        if values["tree"] == "below" and is_gone and root is not None and root.is_gone:
+            raise NotFound(f"session {values['root']} was deleted on another host; nothing was changed")
+        raise Stale(location_of(values["units"][0]), whole_tree=values["atomic"])
 
     def _unsure(self, error: BaseException) -> Unsure:
         return Unsure(

@@ -58,6 +58,11 @@ def generation_of(connection: Any, root: str, shards: int) -> int | None:
     return row[0] if row else None
 
 
+def is_tree_gone(connection: Any, shard: int, root: str) -> bool:
+    row = connection.execute("SELECT gone FROM grove.trees WHERE shard = %s AND root = %s", (shard, root)).fetchone()
+    return bool(row and row[0])
+
+
 def find_token(connection: Any, shard: int, units: Sequence[str], token: str) -> list[tuple[int, str, int]]:
     """Seq, unit and version of the rows that an attempt to commit made."""
     rows = connection.execute(

@@ -14,6 +14,7 @@ from typing import Any
 import pydantic
 
 from store import layout
+from store.commit.agreement import repeats
 from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
@@ -60,8 +61,10 @@ class AppendOperation:
         self.core.check_writable()
         location = locate(self.core, target)
         added = [_checked_message(message) for message in messages]
-        if not added:
-            return []
+        return self._append(target, location, added) if added else []
+
+    @repeats
+    def _append(self, target: Session | str, location: Location, added: list[dict[str, Any]]) -> list[AppendedMessage]:
         with self.core.locked(location):
             was_current = isinstance(target, Session) and self._is_current(target, location)
             appended_at = self._append_fast(location, added) or self._append_by_rewrite(location, added)

@@ -16,6 +16,7 @@ import apsw
 
 from store import layout
 from store.commit import session_reader
+from store.commit.agreement import repeats
 from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
@@ -60,6 +61,7 @@ class Attachments:
             attachment_id, url, attachment_names.extension_to_mime(extension) or attachment_names.OCTET_STREAM
         )
 
+    @repeats
     def put_file(
         self,
         location: Location,
@@ -130,6 +132,7 @@ class Attachments:
                 append(parts)
         self.core.on_commit()
 
+    @repeats
     def remove_file(self, location: Location, path: str, *, keep: bool = True) -> None:
         """Delete an attachment and update the index in the same commit.
 

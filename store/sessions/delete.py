@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from store import layout
+from store.commit.agreement import repeats
 from store.commit.commit import AgreedVersion, Commit
 from store.commit.core import Core
 from store.commit.to_trash import to_trash
@@ -37,6 +38,7 @@ class DeleteOperations:
 
     # -- delete ------------------------------------------------------------------------------------
 
+    @repeats
     def delete(self, session_id: str, *, force: bool = False) -> bool:
         """Delete a session and its descendants. Raises Protected if one is pinned, unless forced.
 
@@ -59,6 +61,7 @@ class DeleteOperations:
         self._run(location, [location] if location.child is None else deleted, deleted)
         return True
 
+    @repeats
     def delete_one(self, location: Location) -> None:
         """Delete a session without its descendants, as rmdir does. `check` reports the orphans."""
         self.core.check_writable()
@@ -139,6 +142,7 @@ class DeleteOperations:
 
     # -- undelete ----------------------------------------------------------------------------------
 
+    @repeats
     def undelete(self, name: str) -> list[Location]:
         """Restore the contents of a trash slot.
 

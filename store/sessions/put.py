@@ -13,6 +13,7 @@ import orjson
 
 from store import layout
 from store.commit import session_reader
+from store.commit.agreement import repeats
 from store.commit.commits import Commits, trash_copy_of_sidecar
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
@@ -72,6 +73,7 @@ class PutOperation:
         request = WriteRequest(target, raw, version, on_conflict, mtime_ns=mtime_ns, add_missing=True)
         return self.put(replace(request, base_text=base_text), raw).is_changed
 
+    @repeats
     def put(self, request: WriteRequest, raw: bytes) -> PutResult:
         """Commit `raw`, the content of the request, or what a merge makes of it.
 

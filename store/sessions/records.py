@@ -7,12 +7,13 @@ mount stores bytes unchanged; API changes are spliced into the existing text (ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from store import layout
+from store.commit.agreement import repeats
 from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
@@ -40,6 +41,7 @@ class Records:
         found: ArtifactSet | None = self._load(session_id, ARTIFACTS)
         return found
 
+    @repeats
     def save_artifacts(self, session_id: str, found: ArtifactSet) -> list[str]:
         """Replace the set. Returns the URIs of evicted artifacts, oldest first."""
         with self._locked(session_id) as location:
@@ -47,6 +49,10 @@ class Records:
 
     def add_artifacts(self, session_id: str, added: Iterable[ToolArtifact]) -> list[str]:
         """Add artifacts, replacing those with the same URI. Returns the URIs of evicted ones."""
+        return self._add_artifacts(session_id, list(added))
+
+    @repeats
+    def _add_artifacts(self, session_id: str, added: Sequence[ToolArtifact]) -> list[str]:
         with self._locked(session_id) as location:
             found = self._read(location, ARTIFACTS) or ArtifactSet.of()
             for artifact in added:
@@ -66,10 +72,12 @@ class Records:
         return found
 
     def save_traces(self, session_id: str, events: Iterable[TraceEvent]) -> None:
-        self._save(session_id, TRACES, lambda present: list(events))
+        new = list(events)  # read once: a grove may repeat the change
+        self._save(session_id, TRACES, lambda present: new)
 
     def add_traces(self, session_id: str, events: Iterable[TraceEvent]) -> None:
-        self._save(session_id, TRACES, lambda present: [*present(), *events])
+        new = list(events)  # read once: a grove may repeat the change
+        self._save(session_id, TRACES, lambda present: [*present(), *new])
 
     def load_verification(self, session_id: str) -> list[VerificationReport] | None:
         found: list[VerificationReport] | None = self._load(session_id, VERIFICATION)
@@ -77,11 +85,14 @@ class Records:
 
     def save_verification(self, session_id: str, reports: Iterable[VerificationReport]) -> None:
         """Replace the reports, each with the status that the caller gave it."""
-        self._save(session_id, VERIFICATION, lambda present: list(reports))
+        new = list(reports)  # read once: a grove may repeat the change
+        self._save(session_id, VERIFICATION, lambda present: new)
 
     def add_verification(self, session_id: str, reports: Iterable[VerificationReport]) -> None:
-        self._save(session_id, VERIFICATION, lambda present: [*present(), *reports])
+        new = list(reports)  # read once: a grove may repeat the change
+        self._save(session_id, VERIFICATION, lambda present: [*present(), *new])
 
+    @repeats
     def _save(self, session_id: str, name: str, make: Callable[[Callable[[], list[Any]]], list[Any]]) -> None:
         """Replace a file by the records that `make` returns.
 
@@ -92,6 +103,7 @@ class Records:
 
     # -- used by the mount -------------------------------------------------------------------------
 
+    @repeats
     def put(self, request: WriteRequest, raw: bytes) -> bool:
         """Commit a record file byte for byte. Returns False if nothing changes."""
         place = request.target
@@ -102,6 +114,7 @@ class Records:
         with self.core.locked(place.location):
             return self.commits.put_file(place.location, request, raw, "record")
 
+    @repeats
     def remove(self, place: PathInfo) -> None:
         """Move a record file to the trash."""
         assert place.location is not None

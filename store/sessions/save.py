@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from store import layout
 from store.commit import session_reader
+from store.commit.agreement import repeats
 from store.commit.commits import Commits, trash_copy_of_sidecar
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair, LoadState, load_state_of, with_load_state
@@ -54,6 +55,7 @@ class SaveOperations:
 
     # -- save: both documents ----------------------------------------------------------------------
 
+    @repeats
     def save(
         self,
         session: Session,
@@ -97,6 +99,7 @@ class SaveOperations:
         self.commits.commit_session(pair, main, main.record, side, "saved", kept=trash_copy_of_sidecar(pair))
         self._remember(session, location, now, now)
 
+    @repeats
     def clear(self, location: Location) -> bool:
         """Keep only the first system message; move the rest to the trash.
 
@@ -194,6 +197,7 @@ class SaveOperations:
 
     # -- save_runtime: the sidecar alone -----------------------------------------------------------
 
+    @repeats
     def save_runtime(self, session: Session) -> None:
         """Write the sidecar only. The cost does not depend on the number of messages."""
         self.core.check_writable()

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from store import layout
+from store.commit.agreement import repeats
 from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
@@ -72,6 +73,7 @@ class Mailboxes:
 
     # -- used by the mount -------------------------------------------------------------------------
 
+    @repeats
     def put(self, request: WriteRequest, raw: bytes) -> bool:
         """Deliver a message byte for byte under the given file name.
 
@@ -91,6 +93,7 @@ class Mailboxes:
             self.core.feed.add(db, [owner], "mail")
         self.core.on_commit()
 
+    @repeats
     def remove(self, place: PathInfo) -> None:
         """Delete a message. In cur/ this acknowledges it."""
         assert place.location is not None
@@ -113,6 +116,7 @@ class Mailbox:
 
     # -- sending -----------------------------------------------------------------------------------
 
+    @repeats
     def deliver(self, message: InboxMessage) -> str:
         """Deliver a message to new/ and return its path. Delivering it again replaces the file."""
         self.core.check_writable()
@@ -131,6 +135,7 @@ class Mailbox:
         """Messages in new/, oldest first. Claims nothing."""
         return [found for found in map(self._peek, self._paths(MAIL_NEW)) if found is not None]
 
+    @repeats
     def drain(self, limit: int | None = None) -> list[Delivered]:
         """Claim the messages in new/, oldest first.
 
@@ -146,14 +151,16 @@ class Mailbox:
                     raise
         raise AssertionError("not reached")
 
+    @repeats
     def recover(self) -> list[Delivered]:
-        """Messages claimed but not acknowledged.
+        """Messages claimed but not acknowledged; in a grove, those that this host claimed.
 
         Call this after a restart, before the first drain.
         """
         self.core.check_writable()
         with self.locked():
-            return self._claim_or_quarantine(self._paths(MAIL_CUR), claim=False)
+            mine = [p for p in self._paths(MAIL_CUR) if not self.core.agreement.is_claimed_elsewhere(p)]
+            return self._claim_or_quarantine(mine, claim=False)
 
     def receive(self, timeout_s: float | None = None, limit: int | None = None) -> list[Delivered]:
         """Wait for messages and claim them. Returns an empty list only on timeout."""
@@ -184,6 +191,7 @@ class Mailbox:
             directory = self.core.home / self.dir / MAIL_NEW
             wait_for_change(directory, min(left, MAX_WAIT_S), unless=lambda: not self.is_empty())
 
+    @repeats
     def ack(self, message_id: str) -> bool:
         """Acknowledge a claimed message. Returns False if there is none with this id."""
         self.core.check_writable()
@@ -193,6 +201,7 @@ class Mailbox:
             self.discard(found[:1])
         return bool(found)
 
+    @repeats
     def ack_delivered(self, delivered: Delivered) -> bool:
         """Acknowledge a claimed message by its file. Returns False if that was done before."""
         self.core.check_writable()

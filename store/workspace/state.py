@@ -18,6 +18,7 @@ from typing import Any
 import apsw
 
 from store import layout
+from store.commit.agreement import repeats
 from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
@@ -62,6 +63,7 @@ class State:
         except InvalidContent as error:
             raise Corrupt(path, error.problem) from None
 
+    @repeats
     def update_json(self, category: str, name: str, change: Callable[[Any], Any]) -> Any:
         """Read, change and write under the lock.
 
@@ -122,6 +124,7 @@ class State:
             if entry.is_file and classify_path(path).kind in (PathKind.STATE_JSON, PathKind.STATE_TEXT):
                 yield path
 
+    @repeats
     def delete(self, category: str, name: str) -> bool:
         """Delete the JSON document of a name, or the Markdown one if there is none.
 
@@ -137,6 +140,7 @@ class State:
 
     # -- used by the mount -------------------------------------------------------------------------
 
+    @repeats
     def put(self, request: WriteRequest, raw: bytes) -> PutResult:
         """Write a document byte for byte, or what a merge makes of it; JSON is validated."""
         place = request.target
@@ -186,6 +190,7 @@ class State:
             self.core.feed.add(db, [place.location], "state")
         self.core.on_commit()
 
+    @repeats
     def remove(self, place: PathInfo, *, keep: bool = True) -> None:
         """Delete a document. `keep`: move it to the trash instead of erasing it."""
         assert place.location is not None
