@@ -301,6 +301,7 @@ class Filter:
     user: str | None = None
     persona: str | None = None
     seed: str | None = None
+    host: str | None = None
     title: str | None = None
     waiting: bool | None = None  # for an answer of the user
     updated_since: Timestamp | str | None = None
@@ -320,6 +321,7 @@ class Filter:
             ("user = ?", self.user),
             ("persona = ?", self.persona),
             ("seed = ?", self.seed),
+            ("host = ?", self.host),
             ("title LIKE '%' || ? || '%' ESCAPE '\\'", escaped),
             (f"({_IS_WAITING}) = ?", None if self.waiting is None else int(self.waiting)),
             ("updated_ns >= ?", _instant_ns(self.updated_since)),
@@ -388,6 +390,7 @@ def _columns(
         "user": preview.user,
         "persona": preview.persona,
         "seed": preview.seed,
+        "host": preview.host,
         "opening": preview.opening,
         "asked": preview.asked,
         "answered": preview.answered,
@@ -403,7 +406,7 @@ def render_entry(entry: IndexEntry) -> str:
 _COLUMNS = (
     "root, child, id, parent, title, pinned, model, status, project, created_ns, updated_ns, message_count, "
     "name, header_bytes, entry, append_at, updated_at_span, updated_at_text, "
-    "user, persona, seed, opening, asked, answered, main_stamp, side_stamp"
+    "user, persona, seed, host, opening, asked, answered, main_stamp, side_stamp"
 )
 _UPSERT = (
     f"INSERT INTO sessions ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split(',')))}) "
@@ -413,7 +416,7 @@ _UPSERT = (
 )
 _SELECT = (
     "SELECT key, root, child, entry, main_stamp, side_stamp, append_at, updated_at_span, updated_at_text, "
-    "user, persona, seed, opening, asked, answered FROM sessions"
+    "user, persona, seed, host, opening, asked, answered FROM sessions"
 )
 
 

@@ -10,7 +10,7 @@ import apsw
 
 from store.documents.transcript import RENDERER_VERSION
 
-VERSION = 4
+VERSION = 5
 APPLICATION_ID = 0x47524F56  # "GROV"
 # Rows of texts, pieces and search are numbered session key << SHIFT plus message index: 16 million
 # messages a session.
@@ -57,6 +57,7 @@ CREATE TABLE sessions (
     user TEXT,                       -- metadata.user_id: the owner
     persona TEXT,                    -- metadata.active_persona_id
     seed TEXT,                       -- metadata.active_seed_id
+    host TEXT,                       -- metadata.host: the machine it was imported from; NULL for this one
     opening TEXT,                    -- title derived from the first user message; NULL without one
     asked INTEGER NOT NULL,          -- number of user messages
     answered INTEGER NOT NULL        -- number of final answers to them

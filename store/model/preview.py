@@ -27,6 +27,7 @@ class Preview(NamedTuple):
     user: str | None = None
     persona: str | None = None
     seed: str | None = None
+    host: str | None = None  # the machine it was imported from
     opening: str | None = None  # title derived from the first user message; None if there is none yet
     asked: int = 0  # user messages
     answered: int = 0  # final answers
@@ -46,9 +47,10 @@ class Preview(NamedTuple):
         return self._replace(opening=opening, asked=asked, answered=answered)
 
     def with_owner(self, metadata: Mapping[str, str]) -> Preview:
-        """The preview with the owner from a session's metadata."""
-        user, persona, seed = (metadata.get(key) for key in ("user_id", "active_persona_id", "active_seed_id"))
-        return self._replace(user=user, persona=persona, seed=seed)
+        """The preview with the owner and the host from a session's metadata."""
+        keys = ("user_id", "active_persona_id", "active_seed_id", "host")
+        user, persona, seed, host = (metadata.get(key) for key in keys)
+        return self._replace(user=user, persona=persona, seed=seed, host=host)
 
 
 def is_question(message: Message) -> bool:

@@ -29,6 +29,7 @@ FILTERS = {
     "title": "(instr(fold(coalesce(s.title, d.title)), fold(?)) > 0)",
     "status": "(fold(coalesce(s.status, '')) = fold(?))",
     "project": "(coalesce(s.project, '') = ?)",
+    "host": "(coalesce(s.host, '') = ?)",
     "tool": "(instr(lower(coalesce(t.tools, '')), ' ' || lower(?) || ' ') > 0)",
 }
 

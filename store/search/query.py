@@ -21,7 +21,7 @@ MAX_QUERY_BYTES = 16_384  # longer input is a file pasted by mistake
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+) | (?P<open>\() | (?P<close>\)) | (?P<minus>-(?=\S)) | "(?P<phrase>[^"]*)"?(?P<star>\*)?
-      | (?P<filter>role|model|title|kind|pinned|status|project|before|after|tool):
+      | (?P<filter>role|model|title|kind|pinned|status|project|host|before|after|tool):
         (?:"(?P<quoted>[^"]*)"?|(?P<value>[^\s()]+)) | (?P<word>[^\s()"]+)""",
     re.VERBOSE,
 )

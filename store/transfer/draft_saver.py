@@ -22,6 +22,7 @@ from store.errors import InvalidContent, InvalidName, Problem
 from store.layout import Location
 from store.sessions import artifacts
 from store.transfer.digests import HashedChunks
+from store.transfer.formats.coerce import source_host
 from store.transfer.formats.importer import SessionDraft, SourceFile
 from store.transfer.import_merge import MergedImport, merge_import
 from store.transfer.import_receipts import Receipt, digest_file, digest_members, digest_messages, load_receipt
@@ -55,7 +56,8 @@ class DraftSaver:
             self.core.check_writable()
         main, side = self._checked(draft)
         files = _digests(draft) | {layout.SESSION: digest_file(main.raw), layout.RUNTIME: digest_file(side)}
-        receipt = Receipt(draft.format, draft.source_id, files)
+        host = source_host.get()
+        receipt = Receipt(draft.format, f"{host}:{draft.source_id}" if host else draft.source_id, files)
         with self.core.locked(draft.location):
             pair = self.core.read(draft.location)
             known = load_receipt(self.core.disk, draft.location)

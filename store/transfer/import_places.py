@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from store.errors import NotFound
+from store.transfer import remote_source
 from store.transfer.formats import registry
 from store.transfer.formats.importer import Format, Place
 from store.transfer.formats.source import Source
+from store.transfer.remote_source import RemoteSource
 
 _MAX_LEVELS = 8
 _NOT_SEARCHED = {"node_modules", ".git", ".cache", "__pycache__", ".venv", "venv", "site-packages", ".npm", ".cargo"}
@@ -29,6 +31,7 @@ class FoundSource(NamedTuple):
     path: str
     files: int
     size_bytes: int
+    host: str = ""  # the machine it was copied from; "" for this one
 
 
 @dataclass
@@ -75,6 +78,23 @@ def find_below(path: str, agent: str | None = None) -> Discovery:
     if not discovery.found:
         raise NotFound(registry.unrecognised(shown))
     return discovery
+
+
+def find_remote(remote: RemoteSource, environment: Mapping[str, str], agent: str | None = None) -> Discovery:
+    """The sessions on another machine, after copying what has changed there. Raises NotFound if there are none."""
+    places = [(place, format.base) for format in _formats(agent) for place in format.places]
+    wanted = [path for place, base in places for path in _remote_paths(place, base)]
+    copy = remote_source.fetch(remote, wanted, environment)
+    discovery = find_below(os.fspath(copy), agent)
+    discovery.found = [found._replace(host=remote.host) for found in discovery.found]
+    return discovery
+
+
+def _remote_paths(place: Place, base: str) -> list[str]:
+    """What to copy of an agent, relative to the home directory: its sessions, and the names given to them."""
+    directory = "/".join(part for part in (place.default.removeprefix("~/"), place.below) if part)
+    names = (base, "archived_sessions", "session_index.jsonl") if base == "sessions" else (base,)
+    return [f"{directory}/{name}" if name else directory for name in names]
 
 
 def _search(directory: Path, levels: int, formats: list[Format], discovery: Discovery) -> None:

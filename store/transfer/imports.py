@@ -31,6 +31,7 @@ from store.model.timestamp import Timestamp
 from store.path_kinds import PathKind, classify_path
 from store.sessions.delete import DeleteOperations
 from store.transfer.draft_saver import DraftSaver, ImportOutcome, ImportState
+from store.transfer.formats.coerce import reading_from
 from store.transfer.formats.importer import (
     Format,
     ImportProblem,
@@ -84,10 +85,17 @@ class Imports:
     deleter: DeleteOperations
 
     def find(self, path: str | None = None, *, agent: str | None = None) -> Discovery:
-        """The sources below a path, or in the places where the known agents keep their sessions."""
-        from store.transfer import import_places  # loads all formats
+        """The sources below a path, or in the places where the known agents keep their sessions.
 
-        return import_places.find_agents(os.environ, agent) if path is None else import_places.find_below(path, agent)
+        An ssh:// URL copies what has changed on that machine first.
+        """
+        from store.transfer import import_places, remote_source  # loads all formats
+
+        if path is None:
+            return import_places.find_agents(os.environ, agent)
+        if remote_source.is_remote(path):
+            return import_places.find_remote(remote_source.parse_url(path), os.environ, agent)
+        return import_places.find_below(path, agent)
 
     def run(
         self,
@@ -98,10 +106,13 @@ class Imports:
         overwrite: bool = False,
         since: Timestamp | None = None,
         paths: set[str] | None = None,
+        host: str = "",
         progress: Progress | None = None,
         report: Report | None = None,
     ) -> ImportSummary:
         """Import all sessions at `path`. `report` is called for each session when it is saved or skipped.
+
+        `host` is the machine that `path` was copied from; "" for this one.
 
         `paths` are changed files, relative to `path`: only the parts of the source they belong to are imported.
         """
@@ -114,7 +125,7 @@ class Imports:
             chosen = registry.get_format(format) if format else registry.recognise(source)
             summary = ImportSummary(chosen.name, source.display_path(source.name or ""))
             total = source.total_bytes(chosen.base) if progress else 0
-            with acting_as(this_process("import", chosen.name)):
+            with acting_as(this_process("import", chosen.name)), reading_from(host):
                 for item in self._import_all(source, chosen, options, paths):
                     summary.add(item)
                     if report is not None:

@@ -68,8 +68,11 @@ STATES = ("new", "updated", "unchanged", "kept")
 def import_sessions(
     home: Home,
     source: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Directories or files; default: where the known agents keep theirs.", autocompletion=files),
+        list[str] | None,
+        typer.Argument(
+            help="Directories, files, or ssh://HOST[/DIR]; default: where the known agents keep theirs.",
+            autocompletion=files,
+        ),
     ] = None,
     agent: Annotated[
         AgentName | None, typer.Option("--agent", "--format", help="Only this agent's.", case_sensitive=False)
@@ -102,6 +105,10 @@ def import_sessions(
     were pinned, retitled or edited here; a message changed on both sides is kept as it is here and reported. Each
     session is imported completely or not at all. After Ctrl-C or a crash the next run imports the rest.
 
+    ssh://HOST takes the sessions of all agents in your home directory on another machine, ssh://HOST/DIR those in a
+    directory there. What has changed is copied with rsync and ssh first. Its sessions have HOST in their ids: `ls
+    --host HOST` and `search host:HOST` find them.
+
     --follow watches the sources and brings a new line into its session within two seconds. `grovefs mount --follow`
     does the same while a home is mounted.
 
@@ -116,6 +123,8 @@ def import_sessions(
     if follow:
         if dry_run or overwrite or since:
             raise typer.BadParameter("--follow cannot be combined with --dry-run, --overwrite or --since")
+        if any(path.startswith("ssh://") for path in source or ()):
+            raise typer.BadParameter("--follow cannot watch another machine; repeat the import, for example hourly")
         _follow(home, source or [], agent, tally, ask=not (yes or as_json), with_parent=with_parent)
         return
     with progress_bar("importing") as progress:
@@ -130,6 +139,7 @@ def import_sessions(
                         dry_run=dry_run,
                         overwrite=overwrite,
                         since=newest,
+                        host=found.host,
                         progress=progress,
                         report=tally.add,
                     )
@@ -147,7 +157,7 @@ def import_sessions(
         raise typer.Exit(1)
 
 
-def _follow(home: Path, sources: list[Path], agent: str | None, tally: _Tally, *, ask: bool, with_parent: bool) -> None:
+def _follow(home: Path, sources: list[str], agent: str | None, tally: _Tally, *, ask: bool, with_parent: bool) -> None:
     """Import, and go on until a signal ends it, or with the process that started it."""
     from store.transfer.import_follow import ImportFollower
 
@@ -187,10 +197,10 @@ def _open(home: Path, *, dry_run: bool) -> Iterator[Store]:
             yield store
 
 
-def _choose(store: Store, sources: list[Path], agent: str | None, tally: _Tally, *, ask: bool) -> list[FoundSource]:
+def _choose(store: Store, sources: list[str], agent: str | None, tally: _Tally, *, ask: bool) -> list[FoundSource]:
     """The sources to import. Those found in the default places are shown first."""
     if sources:
-        discoveries = [store.imports.find(str(source), agent=agent) for source in sources]
+        discoveries = [store.imports.find(source, agent=agent) for source in sources]
         tally.unknown = {path: count for found in discoveries for path, count in found.unknown.items()}
         return [source for discovery in discoveries for source in discovery.found]
     found = store.imports.find(agent=agent).found

@@ -33,6 +33,7 @@ def list_sessions(
     user: Annotated[str | None, typer.Option(help="Only sessions of this user.")] = None,
     model: Annotated[str | None, typer.Option(help="Only sessions of this model.")] = None,
     project: Annotated[str | None, typer.Option(help="Only sessions of this project.")] = None,
+    host: Annotated[str | None, typer.Option(help="Only sessions imported from this machine.")] = None,
     since: Annotated[
         str | None, typer.Option(metavar="DATE", help="Only sessions updated since: 2026-11-16, yesterday, 7d, 12h.")
     ] = None,
@@ -48,7 +49,7 @@ def list_sessions(
     if running and status is not None:
         raise typer.BadParameter("--running and --status cannot be combined")
     where: dict[str, Any] = {"pinned": True if pinned else None, "status": status, "title": title, "user": user}
-    where |= {"model": model, "project": project, "updated_since": _moment(since)}
+    where |= {"model": model, "project": project, "host": host, "updated_since": _moment(since)}
     order: dict[str, Any] = {"order": sort, "descending": sort != "title"}
     if running:  # an agent that was killed leaves its last status behind
         where |= {"status": "running", "updated_since": Timestamp.from_ns(time.time_ns() - RUNNING_NS)}

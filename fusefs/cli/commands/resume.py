@@ -48,6 +48,8 @@ def resume(
     if origin is None:
         raise InvalidName(f"session {place} was not imported; only its own agent can continue it")
     agent, id = origin
+    if found.metadata.get("host"):
+        raise InvalidName(f"session {place} was imported from {found.metadata['host']}; resume it on that machine")
     if agent not in COMMANDS or found.kind == "child":
         what = "a sub-agent" if found.kind == "child" else f"a session of {agent}"
         raise InvalidName(f"{what} cannot be resumed from the command line")

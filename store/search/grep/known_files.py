@@ -27,7 +27,7 @@ INDEX_DB = ".grovefs/index.db"
 SEGMENTS = b".grovefs/trigrams/"
 FRESHNESS_SOCKET = b".grovefs/voucher"
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 _LOOKUP_COST = 8  # one row by key, relative to one row of a full scan
 _BUSY_MS = 2_000
 _ANSWER_TIMEOUT_S = 0.5  # comparing every file takes no longer

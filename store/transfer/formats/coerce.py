@@ -10,6 +10,9 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
@@ -22,6 +25,8 @@ from store.model import preview
 from store.model.timestamp import Timestamp
 from store.sessions import artifacts
 
+# The machine whose sessions are read; "" for this one. Every id and every reference between sessions depends on it.
+source_host: ContextVar[str] = ContextVar("source_host", default="")
 MAX_NESTING = 100  # of a foreign record; a document allows 127, and contains the record some levels down
 _KEY = re.compile(rb'"(\w{1,40})"\s*:')
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -189,11 +194,26 @@ def record_problem(name: str, data: bytes) -> Problem | None:
 
 
 def make_id(format: str, text: str) -> str:
-    """A session id from an id of the source: the same if it is valid here, otherwise its digest."""
+    """A session id from an id of the source: the same if it is valid here, otherwise its digest.
+
+    On another machine the same id can be another session, so the name of that machine is added.
+    """
     try:
-        return layout.check_new_id(text)
+        id = layout.check_new_id(text)
     except InvalidName:
-        return f"{format}-{digest(text)}"
+        id = f"{format}-{digest(text)}"
+    host = source_host.get()
+    return f"{id}-{host}" if host else id
+
+
+@contextmanager
+def reading_from(host: str) -> Iterator[None]:
+    """Read sessions of another machine; "" is this one."""
+    token = source_host.set(host)
+    try:
+        yield
+    finally:
+        source_host.reset(token)
 
 
 def digest(text: str) -> str:

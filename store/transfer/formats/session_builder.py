@@ -21,7 +21,15 @@ from store.documents import json_text as codec
 from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.formats.call_logs import CallLogs
-from store.transfer.formats.coerce import BadRecord, make_title, parse, split_objects, to_text, without_surrogates
+from store.transfer.formats.coerce import (
+    BadRecord,
+    make_title,
+    parse,
+    source_host,
+    split_objects,
+    to_text,
+    without_surrogates,
+)
 from store.transfer.formats.importer import SessionDraft, SourceFile
 from store.transfer.formats.prompt_title import title_of_command, title_of_prompt
 from store.transfer.formats.source import MAX_LINE_BYTES, Line
@@ -245,6 +253,7 @@ class SessionBuilder:
         runtime = {key: value for key, value in runtime.items() if value is not None}
         metadata = {**self.metadata, **runtime, "imported_from": self.format}
         known = {
+            "host": source_host.get(),
             "git_branch": self.git_branch,
             "forked_from": self.forked_from,
             "resumed_from": self.resumed_from,
