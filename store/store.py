@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from store import layout
 from store.check.finding import Report
@@ -42,6 +42,9 @@ from store.sessions.refresh import RefreshOperation
 from store.sessions.save import OnStale
 from store.transfer.backup.backup import BackupSummary
 from store.transfer.backup.restore import RestoreSummary
+
+if TYPE_CHECKING:
+    from store.grove.follower import LogFollower
 
 
 class Store:
@@ -76,6 +79,7 @@ class Store:
         options.setdefault("attach", attach_if_joined)
         self._home = OpenHome(home, **options)
         self.home: Path = self._home.path
+        self._follower = self._follow(background=options.get("background", True))
         services = self._home.services
         self.trash = Trash(self._home)
         self.prune = Prune(self._home)
@@ -118,7 +122,18 @@ class Store:
 
     def close(self) -> None:
         """Export sessions.json and record a clean shutdown. May be called twice."""
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.stop()
         self._home.close()
+
+    def _follow(self, *, background: bool) -> LogFollower | None:
+        """Catch up with the other hosts of a grove, and follow them with `background`."""
+        if not self._core.agreement.is_joined:
+            return None
+        from store.grove.attaching import start_following
+
+        return start_following(self._core, background=background)
 
     def __enter__(self) -> Self:
         return self

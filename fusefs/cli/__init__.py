@@ -21,6 +21,7 @@ FAMILIES = {
     "diff": ("diff",),
     "edit": ("edit",),
     "grep": ("grep",),
+    "grove": ("grove",),
     "history": ("history",),
     "import_export": ("import", "export"),
     "list": ("ls",),

@@ -20,6 +20,7 @@ PANELS = {
     "Import, export, backup": ("import", "export", "resume", "backup", "restore"),
     "Maintenance": ("check", "rebuild", "health", "schema", "help", "man"),
     "Mail, state, projects": ("mail", "state", "projects"),
+    "Many hosts": ("grove",),
 }
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 _ORDER = list(_PANEL_OF)

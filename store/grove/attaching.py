@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from store.commit.agreement import Agreement, Alone
 from store.commit.commit import AgreedVersion, Commit
 from store.commit.core import Core
 from store.errors import ReadOnly
 from store.grove.replica import Replica
+
+if TYPE_CHECKING:
+    from store.grove.follower import LogFollower
 
 T = TypeVar("T")
 
@@ -46,3 +49,12 @@ def attach(core: Core) -> Agreement:
 
     replica = Replica(core.home)
     return GroveAgreement(core, replica, GroveServer(replica))
+
+
+def start_following(core: Core, *, background: bool) -> LogFollower | None:
+    """Bring a joined home up to date, for a second at most, and keep it so with `background`."""
+    if isinstance(core.agreement, Detached):
+        return None
+    from store.grove.following import follow
+
+    return follow(core, background=background)

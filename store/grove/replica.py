@@ -29,7 +29,6 @@ from store.errors import Busy, StoreError
 from store.grove.units import escape_path, unescape_path
 from store.index.database import DISK_ERRORS, create_private, disk_errno, require_regular_file
 
-GROVE_DB = f"{layout.PRIVATE}/grove.db"
 MACHINE_ID = Path("/etc/machine-id")
 
 APPLICATION_ID = 0x47525652  # "GRVR"
@@ -142,7 +141,7 @@ class Replica:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.path = home / GROVE_DB
+        self.path = home / layout.GROVE_DB
         self._lock = threading.RLock()
         self._is_writing = False
         if not self.path.exists():
@@ -153,7 +152,7 @@ class Replica:
     @classmethod
     def create(cls, home: Path, membership: Membership) -> Replica:
         """Record that a home joins a grove. The file appears complete or not at all."""
-        path = home / GROVE_DB
+        path = home / layout.GROVE_DB
         if path.exists():
             raise StoreError(f"{home} has joined a grove already; leave it first: `grovefs grove leave`")
         temporary = path.with_name(f"{path.name}.new")
@@ -366,7 +365,7 @@ class Replica:
 
 def is_joined(home: Path) -> bool:
     """Whether a home has joined a grove."""
-    return os.path.lexists(home / GROVE_DB)
+    return os.path.lexists(home / layout.GROVE_DB)
 
 
 def machine_id() -> str:

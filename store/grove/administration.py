@@ -1,0 +1,131 @@
+"""What `grovefs grove` does: create, join, leave, rejoin, publish, status. Each function is one command."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from store.errors import NotFound, StoreError
+from store.grove.join_plan import JoinPlan
+from store.grove.joining import JoinOperation, Told, accept_loss, connect, create_grove, leave_grove, publish_unit
+from store.grove.log_query import read_ends
+from store.grove.replica import BehindUnit, Membership, Replica, is_joined
+from store.home.open_home import OpenHome
+
+_HOSTS = (
+    "SELECT name, host::text, (extract(epoch FROM seen) * 1000)::bigint, "
+    "(SELECT coalesce(sum(c), 0) FROM unnest(cursor) AS c)::bigint "
+    "FROM grove.hosts WHERE NOT retired ORDER BY name, host"
+)
+
+
+@dataclass(frozen=True)
+class HostState:
+    """A host of the grove. `lag` is the number of commits that it has not shown to have."""
+
+    name: str
+    host: str
+    seen_ms: int
+    lag: int
+    is_this: bool
+
+
+@dataclass(frozen=True)
+class GroveStatus:
+    """The state of a home in its grove. Without an answer from the database, only what the home knows."""
+
+    membership: Membership
+    problem: str  # why this home must rejoin; "" if it need not
+    behind: list[BehindUnit]
+    units: int
+    unreachable: str = ""  # why the database did not answer; "" if it did
+    frozen: str | None = None
+    hosts: list[HostState] = field(default_factory=list)
+
+
+def create(url: str) -> str:
+    return create_grove(url)
+
+
+def plan_joining(home: Path, url: str) -> JoinPlan:
+    """What joining would do. Creates an empty home if there is none."""
+    opened = OpenHome(home, background=False)
+    try:
+        return JoinOperation(opened, url).plan()
+    finally:
+        opened.close()
+
+
+def join(home: Path, url: str, name: str | None = None, told: Told | None = None) -> JoinPlan:
+    """Join a grove. The home must not be open in another process."""
+    if is_joined(home):
+        raise StoreError(f"{home} has joined a grove already: `grovefs grove status`, `leave` or `rejoin`")
+    return _join(home, url, name, told)
+
+
+def rejoin(home: Path, *, thaw: bool = False, told: Told | None = None) -> JoinPlan:
+    """Join again under a new host id. `thaw` first accepts what the database has lost, for all hosts."""
+    replica = Replica(home)
+    found = replica.membership
+    replica.close()
+    if thaw:
+        accept_loss(found.url)
+    return _join(home, found.url, found.name, told)
+
+
+def _join(home: Path, url: str, name: str | None, told: Told | None) -> JoinPlan:
+    opened = OpenHome(home, background=False)  # alone: copies are made without asking the grove
+    try:
+        operation = JoinOperation(opened, url, name or socket.gethostname())
+        if told is not None:
+            operation.told = told
+        return operation.run()
+    finally:
+        opened.close()
+
+
+def leave(home: Path) -> None:
+    """Leave the grove. The files stay."""
+    if not is_joined(home):
+        Replica(home)  # raises NotJoined
+    opened = OpenHome(home, background=False)
+    try:
+        leave_grove(opened)
+    finally:
+        opened.close()
+
+
+def publish(opened: OpenHome, name: str) -> list[str]:
+    """Publish a session that only this home has, with its children and mailboxes; returns the units."""
+    location = opened.core.locate(name)
+    if location is None:
+        raise NotFound(f"there is no session {name!r}")
+    places = [location]
+    if location.child is None:
+        places += [other for other in opened.core.index.locations_in_tree(location.root) if other != location]
+    units = [unit for place in places for unit in (place.dir, f"{place.dir}/mailbox")]
+    return [unit for unit in units if publish_unit(opened.core, unit)]
+
+
+def status(home: Path) -> GroveStatus:
+    """The state of a home in its grove."""
+    replica = Replica(home)
+    try:
+        found = GroveStatus(replica.membership, replica.problem(), replica.behind(), len(replica.units()))
+    finally:
+        replica.close()
+    try:
+        with connect(found.membership.url) as connection:
+            frozen = connection.execute("SELECT frozen FROM grove.grove").fetchone()[0]
+            hosts = _hosts(connection, found.membership.host)
+            return replace(found, frozen=frozen, hosts=hosts)
+    except StoreError as error:
+        return replace(found, unreachable=str(error))
+
+
+def _hosts(connection: Any, this: str) -> list[HostState]:
+    end = sum(position.seq for position in read_ends(connection).values())
+    rows = connection.execute(_HOSTS)
+    return [HostState(name, host, seen, max(0, end - int(done)), host == this) for name, host, seen, done in rows]

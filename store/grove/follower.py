@@ -1,0 +1,234 @@
+"""Follower: applies the log of the grove to this home, one process of the home at a time.
+
+The follower holds the lock `.grovefs/grove.lock`, so the others of the home rest. It polls; a NOTIFY
+of the database only shortens the wait. Every answer is compared with what this home knows. If the
+database has lost history, the grove is frozen and this home writes nothing until it rejoins.
+
+A row that cannot be applied stops nobody: its unit is noted as behind in the transaction that moves
+the cursor, is shown by `grovefs grove status`, and is fetched as a whole later.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol, TypeVar
+
+import apsw
+
+from store import layout
+from store.commit.core import Core
+from store.errors import Busy, StoreError, Unreachable
+from store.grove import queries
+from store.grove.applying import LostHistory, apply_rows, apply_whole
+from store.grove.log_query import LogPage, lost_history, read_page
+from store.grove.replica import LogPosition, Replica
+from store.grove.row_plan import OutsideEdit
+from store.grove.units import is_unit, location_of
+from store.grove.wire import BadRow, LogRow
+
+log = logging.getLogger("grovefs.store")
+
+FOLLOW_LOCK = f"{layout.PRIVATE}/grove.lock"
+CHANNEL = "grove"  # of NOTIFY
+POLL_S = 0.25
+RETRY_S = 1.0  # after a failure, and for a process whose home another one keeps up to date
+REPORT_S = 5.0  # how often this home shows that it is there, and units that are behind are tried again
+LOCK_TIMEOUT_S = 2.0  # for a session that a writer holds; its row is tried again later
+
+T = TypeVar("T")
+
+
+class LogServer(Protocol):
+    """The database, as a follower needs it."""
+
+    def run(self, work: Callable[[Any], T], *, deadline_s: float | None = None) -> T: ...
+    def connect(self) -> Any: ...
+    def freeze(self, why: str) -> None: ...
+
+
+class LogFollower:
+    """Keeps one home up to date. `catch_up` works in the caller's thread, `start` in one of its own."""
+
+    def __init__(
+        self, core: Core, replica: Replica, server: LogServer, on_edits: Callable[[Sequence[OutsideEdit]], None]
+    ) -> None:
+        self._core, self._replica, self._server = core, replica, server
+        self._on_edits = on_edits
+        self._reported_at = 0.0
+        self._wake_r, self._wake_w = os.pipe()
+        self._thread: threading.Thread | None = None
+        self._is_stopping = False
+        self.problem = ""  # why the log is not followed now
+
+    # -- in the caller's thread ----------------------------------------------------------------------
+
+    def catch_up(self, timeout_s: float) -> bool:
+        """Apply what there is, for at most this long. False if the home is not up to date then."""
+        deadline = time.monotonic() + timeout_s
+        with self._exclusive() as is_mine:
+            while is_mine and time.monotonic() < deadline:
+                if not self.step():
+                    return True
+        return False
+
+    def step(self) -> bool:
+        """Apply one page of the log. True if there is more."""
+        cursors, membership = self._replica.cursors(), self._replica.membership
+        page = self._server.run(lambda connection: read_page(connection, cursors, membership.shards))
+        why = lost_history(page, cursors, self._replica.acknowledged(), membership.epoch)
+        if why:
+            self._freeze(why)
+        self._apply_page(page)
+        if time.monotonic() - self._reported_at > REPORT_S:
+            self._report()
+        return bool(page.rows)
+
+    def _apply_page(self, page: LogPage) -> None:
+        positions: dict[int, LogPosition] = {}
+        for row in page.rows:
+            self._apply_row(row)
+            positions[row.shard] = LogPosition(row.seq, row.token)
+        if positions:
+            self._replica.set_cursors(positions)
+
+    def _apply_row(self, row: LogRow) -> None:
+        """Apply one row, or note why that failed."""
+        try:
+            with self._locked(row):
+                edits = apply_rows(self._core, self._replica, [row], self._read_chunk)
+        except LostHistory as error:
+            self._freeze(str(error))
+        except Unreachable:
+            raise
+        except (StoreError, OSError, apsw.Error) as error:
+            log.info("%s: not applied yet: %s", row.unit, error)
+            self._replica.note_behind(row.unit, str(error))
+        else:
+            self._publish(edits)
+
+    def _locked(self, row: LogRow) -> AbstractContextManager[None]:
+        """The lock of the unit, or of its tree: rows that delete or create a unit need that."""
+        if not is_unit(row.unit):
+            raise BadRow(f"{row.unit!r} is not the name of a unit")
+        location = location_of(row.unit)
+        if row.generation is not None:
+            return self._core.locked_tree(location.root, timeout_s=LOCK_TIMEOUT_S)
+        return self._core.locked(location, timeout_s=LOCK_TIMEOUT_S)
+
+    def _read_chunk(self, sha256: bytes) -> bytes:
+        return self._server.run(lambda connection: queries.chunk(connection, sha256))
+
+    def _publish(self, edits: Sequence[OutsideEdit]) -> None:
+        if edits:
+            self._on_edits(edits)
+
+    def _freeze(self, why: str) -> None:
+        """History was lost: nobody may write before that is resolved, and this home must rejoin."""
+        self._replica.set_problem(why)
+        self._server.freeze(why)
+        raise LostHistory(f"{why}; nothing is written here until this home rejoins: `grovefs grove rejoin`")
+
+    # -- units that are behind -----------------------------------------------------------------------
+
+    def fetch_unit(self, unit: str) -> None:
+        """Make the files of a unit those of its newest version. Raises BadRow, Busy or OSError."""
+        root, shards = location_of(unit).root, self._replica.membership.shards
+        rows = self._server.run(lambda connection: queries.rows_of_unit(connection, unit, root, shards, 0))
+        if not rows:
+            return self._replica.forget_behind(unit)
+        with self._core.locked_tree(root, timeout_s=LOCK_TIMEOUT_S):
+            edits = apply_whole(self._core, self._replica, rows, self._read_chunk)
+        self._replica.forget_behind(unit)
+        self._publish(edits)
+
+    def retry_behind(self) -> None:
+        """Try again what could not be applied."""
+        for item in self._replica.behind():
+            try:
+                self.fetch_unit(item.unit)
+            except LostHistory as error:
+                self._freeze(str(error))
+            except Unreachable:
+                raise
+            except (StoreError, OSError, apsw.Error) as error:
+                self._replica.note_behind(item.unit, str(error))
+
+    def _report(self) -> None:
+        self._reported_at = time.monotonic()
+        self.retry_behind()
+        cursors, membership = self._replica.cursors(), self._replica.membership
+        seqs = [cursors[shard].seq if shard in cursors else 0 for shard in range(membership.shards)]
+        update = "UPDATE grove.hosts SET seen = now(), cursor = %s WHERE host = %s"
+        self._server.run(lambda connection: connection.execute(update, (seqs, membership.host)))
+
+    # -- in a thread -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="grovefs-follower", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Wait for the current row to end; apply no other."""
+        self._is_stopping = True
+        os.write(self._wake_w, b"x")
+        if self._thread is not None:
+            self._thread.join()
+        os.close(self._wake_r)
+        os.close(self._wake_w)
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            with self._exclusive() as is_mine:
+                if is_mine:
+                    self._follow()
+            self._wait(None, RETRY_S)
+
+    def _follow(self) -> None:
+        """Follow until something fails. The next attempt follows after a pause."""
+        hints: Any = None
+        try:
+            hints = self._server.connect()
+            hints.execute(f"LISTEN {CHANNEL}")
+            while not self._is_stopping:
+                if not self.step():
+                    self.problem = ""
+                    self._wait(hints, POLL_S)
+        except (StoreError, OSError, apsw.Error) as error:
+            if str(error) != self.problem:
+                log.log(logging.INFO if isinstance(error, Unreachable | Busy) else logging.WARNING, "%s", error)
+            self.problem = str(error)
+        finally:
+            if hints is not None:
+                hints.close()
+
+    def _wait(self, hints: Any, seconds: float) -> None:
+        """Wait for a hint, the end, or some time."""
+        if self._is_stopping:
+            return
+        watched = [self._wake_r] if hints is None else [self._wake_r, hints.fileno()]
+        ready, _, _ = select.select(watched, [], [], seconds)
+        if hints is not None and hints.fileno() in ready:
+            for _ in hints.notifies(timeout=0):
+                pass
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[bool]:
+        """The lock of the follower; False if another process has it."""
+        path = self._core.home / FOLLOW_LOCK
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(fd)

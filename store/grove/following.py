@@ -1,0 +1,35 @@
+"""Start of a follower for an open home that has joined a grove."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from store.commit.core import Core
+from store.errors import StoreError
+from store.grove.agreeing import GroveAgreement
+from store.grove.follower import LogFollower
+from store.grove.row_plan import OutsideEdit
+
+log = logging.getLogger("grovefs.store")
+
+CATCH_UP_S = 1.0  # opening a home waits no longer for what other hosts did
+
+
+def follow(core: Core, *, background: bool) -> LogFollower:
+    """Bring a joined home up to date, for a second at most, and keep it so with `background`."""
+    agreement = core.agreement
+    assert isinstance(agreement, GroveAgreement)
+    follower = LogFollower(core, agreement.replica, agreement.server, _report_edits)
+    try:
+        follower.catch_up(CATCH_UP_S)
+    except (StoreError, OSError) as error:
+        log.info("opened without the newest changes of other hosts: %s", error)
+    if background:
+        follower.start()
+    return follower
+
+
+def _report_edits(edits: Sequence[OutsideEdit]) -> None:
+    for edit in edits:
+        log.warning("%s was edited on disk and changed on another host; the edit is kept as rejected", edit.path)
