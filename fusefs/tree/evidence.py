@@ -17,7 +17,7 @@ import os
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ class _Event(NamedTuple):
     stamp: Stamp | None
     is_save: bool = False
     draft: int | None = None
+    ns: int = 0  # the time
 
 
 @dataclass
@@ -87,7 +88,7 @@ class Evidence:
     def note_opened(self, process: Process, path: str, stamp: Stamp | None) -> None:
         """A process opened a version to read it."""
         if stamp is not None:
-            self._note(process, path, _Event(self.now + 1, stamp))
+            self._note(process, path, _Event(self.now + 1, stamp, ns=time.time_ns()))
 
     def note_restamped(self, path: str, old: Stamp, new: Stamp) -> None:
         """The mode or times of a version changed: the history knows it by its new stamp from now on."""
@@ -98,7 +99,7 @@ class Evidence:
 
     def note_saved(self, process: Process, path: str, stamp: Stamp | None, draft: int | None) -> None:
         """A save was accepted. `draft` is the text as typed, if a merge stored another one."""
-        event = _Event(self.now + 1, stamp if draft is None else None, True, draft)
+        event = _Event(self.now + 1, stamp if draft is None else None, True, draft, time.time_ns())
         for known in self._relatives(process):
             if path in known.documents:
                 known.documents[path].used_by_relative = event
@@ -113,8 +114,10 @@ class Evidence:
         self._known.move_to_end(process.key)
         events = known.documents.setdefault(path, _History()).events
         known.documents.move_to_end(path)
-        if event.is_save or not events or events[-1].stamp != event.stamp:  # once, if it is opened again
+        if event.is_save or not events or events[-1].stamp != event.stamp:
             events.append(event)
+        elif not events[-1].is_save:  # opened again: once, with the later time
+            events[-1] = events[-1]._replace(ns=event.ns)
         self._limit(known, events)
 
     def _limit(self, known: _Known, events: list[_Event]) -> None:
@@ -144,6 +147,7 @@ class Evidence:
         history = known.documents.get(path) if known is not None else None
         events = history.until(before) if history is not None else []
         save = events[0] if events and events[0].is_save else None
+        relatives = [] if events else self._had_by_relatives(process, path)
         return Writer(
             process.author,
             process.key,
@@ -151,12 +155,13 @@ class Evidence:
             saved=save.stamp if save is not None else None,
             last_draft=save.draft if save is not None else None,
             is_truncated=is_truncated,
-            relatives=() if events else self._had_by_relatives(process, path),
+            relatives=_stamps(relatives),
+            opened_ns=_last_opened_ns(events or relatives),
         )
 
-    def _had_by_relatives(self, process: Process, path: str) -> tuple[Stamp, ...]:
+    def _had_by_relatives(self, process: Process, path: str) -> list[_Event]:
         histories = [known.documents[path] for known in self._relatives(process) if path in known.documents]
-        return _stamps(event for history in histories for event in history.for_relatives())
+        return [event for history in histories for event in history.for_relatives()]
 
     def _relatives(self, process: Process) -> list[_Known]:
         """Other processes that work on the same thing, active within the last ten minutes."""
@@ -186,3 +191,8 @@ class Evidence:
 def _stamps(events: Iterable[_Event]) -> tuple[Stamp, ...]:
     """The versions of these events, each once."""
     return tuple(dict.fromkeys(event.stamp for event in events if event.stamp is not None))
+
+
+def _last_opened_ns(events: Sequence[_Event]) -> int:
+    """When a version was opened last; without any, the time of the save."""
+    return max((event.ns for event in events if not event.is_save), default=events[0].ns if events else 0)

@@ -39,6 +39,7 @@ class Writer:
     # Versions opened by processes of the same session id and parent within ten minutes: evidence for
     # a file that was renamed into place by another process than its writer.
     relatives: tuple[Stamp, ...] = ()
+    opened_ns: int = 0  # when it, or a relative, opened the document last; 0 if that is not known
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
+from store import layout
 from store.commit.core import Core
 from store.commit.write_request import WriteRequest, stale_error
 from store.disk.file import File
@@ -23,6 +24,7 @@ from store.documents import json_text
 from store.documents.document import Document
 from store.documents.json_splice import same
 from store.documents.merge import UPDATED_AT, merge_documents, merge_objects
+from store.documents.sidecar import AUTHORITY, apply_changes_to_sidecar
 from store.errors import Conflict, InvalidContent, StoreError
 from store.history.versions import lineage_path
 from store.model.timestamp import Timestamp
@@ -71,6 +73,27 @@ class Merging:
             if decision.action == "merge":
                 return _merged_object(decision.bases[0], request, raw, current)
             return self._applied(decision, request, raw)
+
+    def check_sidecar(self, request: WriteRequest, old: dict[str, Any], new: dict[str, Any], side: File) -> None:
+        """Raise MergeConflict if a change of session.json would undo one made in runtime.json alone meanwhile.
+
+        What changes between `old` and `new` is applied to the sidecar. Its writer has not seen what
+        others changed there since it opened session.json.
+        """
+        opened_ns = request.writer.opened_ns if request.writer is not None else 0
+        if not opened_ns or side.stamp.mtime_ns < opened_ns or AUTHORITY in old or AUTHORITY in new:
+            return
+        with _refusing(request):
+            then = self.core.history.at(lineage_path(request.target.path), opened_ns)
+            raw = self.core.history.read_document(then, is_side=True) if then is not None else None
+            if raw is None or raw == side.data:
+                return
+            try:
+                base, theirs = (json_text.parse(text, layout.RUNTIME) for text in (raw, side.data))
+                ours = json_text.parse(apply_changes_to_sidecar(raw, old, new), layout.RUNTIME)
+            except InvalidContent:
+                return  # an unreadable sidecar stays, for `check` to report
+            merge_documents(base, ours, theirs, f"{request.target.path}: also in {layout.RUNTIME}")
 
     def _applied(self, decision: Decision, request: WriteRequest, typed: bytes) -> Resolution:
         if decision.action == "nothing":

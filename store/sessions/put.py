@@ -125,12 +125,20 @@ class PutOperation:
         if resolution.raw is None:
             return PutResult(False, self.merging.keep_draft(request, typed.raw))
         if not resolution.is_merged:
+            self._check_sidecar(request, committed, typed)
             self._commit(request, committed, typed)
             return PutResult(True)
         merged = parse_document(resolution.raw, path, limit=self.core.limit_bytes)
         secrets.reject_api_keys(merged.raw, merged.data, path)
+        self._check_sidecar(request, committed, merged)
         self._commit(replace(request, content=merged.raw, mtime_ns=None), committed, merged)
         return PutResult(True, self.merging.keep_draft(request, typed.raw), self.core.disk.stat(path))
+
+    def _check_sidecar(self, request: WriteRequest, committed: _Committed, new: Document) -> None:
+        """A change of session.json is applied to the sidecar, and must not undo what others changed there."""
+        pair, old, _ = committed
+        if request.target.name == layout.SESSION and old is not None and pair.side is not None:
+            self.merging.check_sidecar(request, old, new.data, pair.side)
 
     def _reject(self, request: WriteRequest, committed: _Committed, document: Document) -> None:
         """Without merging: reject what is not based on the current version, or is older."""

@@ -367,3 +367,43 @@ def test_reject_and_overwrite_merge_nothing(filled: Path, mount_home: Callable[.
             path.write_text(text.replace("The root", "By hand"))
         assert (f"answer to {option}" in path.read_text()) is (option == "reject")
         assert ("By hand" in path.read_text()) is (option == "overwrite")
+
+
+def test_title_that_an_agent_set_in_the_sidecar_is_not_overwritten(mounted: Mount, session: Path) -> None:
+    """The agent's title is in runtime.json alone: session.json is the version that the person has read."""
+    program = (
+        "import sys\npath, new = sys.argv[1:]\ntext = open(path).read()\nprint('read', flush=True)\n"
+        "sys.stdin.readline()\nfile = open(path, 'w')\n"
+        'file.write(text.replace(\'"title": "The root"\', new))\nfile.close()\n'
+    )
+
+    def edit(new: str, title: str) -> int:
+        command = [sys.executable, "-c", program, str(session), new]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as person:
+            assert person.stdin is not None
+            assert person.stdout is not None
+            person.stdout.readline()
+            with mounted.store() as store:
+                found = store.load("root")
+                assert found is not None
+                found.title = title
+                store.save_runtime(found)
+            person.stdin.write("\n")
+        return person.returncode
+
+    assert edit('"title": "Mine"', "Theirs") != 0
+    error = Path(f"{session}.error").read_text()
+    assert "title" in error
+    assert "Theirs" in error
+    assert "Mine" in error
+    assert edit('"title": "The root", "note": 1', "Theirs too") == 0, "another member does not clash"
+    assert title_of(mounted) == "Theirs too"
+    session.write_text(session.read_text().replace('"title": "The root"', '"title": "Mine"'))
+    assert title_of(mounted) == "Mine", "opened after the agent's change"
+
+
+def title_of(mount: Mount) -> str:
+    with mount.store() as store:
+        found = store.load("root")
+    assert found is not None
+    return found.title
