@@ -80,7 +80,8 @@ def set_up(core: Core) -> PreviousShutdown:
         core.db.recreate()
     _remove_temporaries(core)
     ended = PreviousShutdown(was_clean=core.db.get_meta("clean", 0) == 1 and core.db.get_meta("epoch") is not None)
-    core.db.set_meta(clean=0)
+    # Synced: after a power cut a home that seems closed would not be compared with its files.
+    core.db.set_meta(durable=True, clean=0)
     if not ended.was_clean:
         core.feed.begin_epoch()  # its last rows may not have reached the disk
     trash.purge(core.disk)

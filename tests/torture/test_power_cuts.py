@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from tests.torture.block_layer import Event, Recording
+from store import Store
+from store.path_kinds import classify_path
+from tests.builders import make_session
+from tests.torture.block_layer import Event, RecordedDisk, Recording
 from tests.torture.places import scratch
-from tests.torture.power_cuts import check_cut, record
+from tests.torture.power_cuts import DISK_BYTES, check_cut, record
 
 CUTS = 4
 
@@ -20,6 +23,24 @@ def test_a8_what_was_acknowledged_survives_power_cuts() -> None:
         positions = [chance.randint(start, len(recording.events)) for _ in range(CUTS - 1)]
         for position in (*positions, len(recording.events)):
             check_cut(recording, done, position, chance)
+
+
+def test_the_index_follows_a_power_cut_after_the_first_write() -> None:
+    """The home was closed cleanly before: that it is open again is on disk before anything is written."""
+    with scratch() as place:
+        disk = RecordedDisk(place, DISK_BYTES)
+        with disk.mounted():
+            home = disk.path / "home"
+            with Store.open(home, background=False) as store:
+                store.save(make_session("s0"))
+            with Store.open(home, background=False) as store:
+                file = classify_path("sessions/s0/attachments/file")
+                store.names.create_empty(file, 0o600)
+                store.names.sync_created(file)
+                position = disk.position
+        recording = Recording.of(disk)
+        for seed in range(8):
+            check_cut(recording, [], position, random.Random(seed))
 
 
 def test_a_cut_keeps_what_was_flushed_and_any_part_of_the_rest(tmp_path: Path) -> None:
