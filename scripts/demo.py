@@ -5,8 +5,8 @@ Ids, texts and time offsets are the same in every run; only message ids and the 
 
 from __future__ import annotations
 
+import argparse
 import struct
-import sys
 import time
 import zlib
 
@@ -277,6 +277,8 @@ def fill(store: Store) -> None:
 
 
 if __name__ == "__main__":
-    with Store.open(sys.argv[1]) as opened:
+    parser = argparse.ArgumentParser(description="Create the demo home: a dozen varied agent sessions.")
+    parser.add_argument("home", help="directory of the home; created if missing")
+    with Store.open(parser.parse_args().home) as opened:
         fill(opened)
         print(f"created {opened.count()} demo sessions")

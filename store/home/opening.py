@@ -81,7 +81,8 @@ def set_up(core: Core) -> PreviousShutdown:
     _remove_temporaries(core)
     ended = PreviousShutdown(was_clean=core.db.get_meta("clean", 0) == 1 and core.db.get_meta("epoch") is not None)
     # Synced: after a power cut a home that seems closed would not be compared with its files.
-    core.db.set_meta(durable=True, clean=0)
+    with core.db.write(durable=True):
+        core.db.set_meta(clean=0)
     if not ended.was_clean:
         core.feed.begin_epoch()  # its last rows may not have reached the disk
     trash.purge(core.disk)

@@ -269,8 +269,8 @@ class Database:
         row = self.reader.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return default if row is None else row[0]
 
-    def set_meta(self, *, durable: bool = False, **values: Any) -> None:
-        with self.write(durable=durable) as db:
+    def set_meta(self, **values: Any) -> None:
+        with self.write() as db:
             db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
 
     def checkpoint(self) -> None:

@@ -225,7 +225,7 @@ def test_unlinked_document_is_hidden_from_everybody(session: Path) -> None:
     assert output_of("cat", session) == text
 
 
-def test_readers_never_miss_a_document_that_is_saved_by_rename_away(session: Path, place: Path) -> None:
+def test_a10_readers_never_miss_a_document_that_is_saved_by_rename_away(session: Path, place: Path) -> None:
     """A reader finds one version or another in every moment of a hundred saves."""
     script = (
         "import os, sys\npath, stop = sys.argv[1:]\nreads = 0\n"

@@ -6,8 +6,10 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +108,46 @@ def test_d14_rejected_texts_can_be_left_out_of_copies(tmp_path: Path) -> None:
     assert listed.stdout.split() == ["./", "./session.json"]
 
 
-def test_d10_running_needs_no_development_tools() -> None:
-    """The demo installs the package alone."""
-    wanted = (ROOT / "pyproject.toml").read_text().partition("dependencies = [")[2].partition("\n]")[0]
-    assert not re.search(r"\b(mypy|ruff|pytest|hypothesis)\b", wanted)
+def copy_scripts(base: Path) -> dict[str, str]:
+    """The scripts in a directory of their own, and an environment in which they install nothing.
+
+    `python3 -m venv` makes an interpreter that logs its arguments to installed.log.
+    """
+    for name in ("scripts/mount", "scripts/setup", "pyproject.toml", "constraints.txt"):
+        (base / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, base / name)
+    log = base / "installed.log"
+    logging = f"printf '#!/bin/sh\\necho \"$@\" >> {log}\\n' > .venv/bin/python"
+    venv = f"mkdir -p .venv/bin; {logging}; chmod +x .venv/bin/python"
+    programs = {
+        "python3": f'case "$*" in "-m venv"*) {venv} ;; *) exec {sys.executable} "$@" ;; esac',
+        "npm": f'echo npm "$@" >> {log}',
+        "apt-get": f'echo apt-get "$@" >> {log}',
+    }
+    (base / "bin").mkdir()
+    for name, text in programs.items():
+        (base / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (base / "bin" / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{base / 'bin'}:{os.environ['PATH']}"}
+
+
+def test_d10_the_demo_installs_only_what_running_needs(tmp_path: Path) -> None:
+    """No linters and no test tools: scripts/mount asks for them neither directly nor as dependencies."""
+    environment = copy_scripts(tmp_path)
+    subprocess.run(["scripts/mount"], cwd=tmp_path, env=environment, capture_output=True)
+    installed = (tmp_path / "installed.log").read_text().splitlines()
+    assert [line.split()[-2:] for line in installed if "pip install" in line] == [["-e", "."]]
+    assert not [line for line in installed if line.startswith("npm")]
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert not re.search(r"\b(mypy|ruff|pytest|hypothesis|selenium)\b", " ".join(needed))
+
+
+def test_demo_explains_itself(tmp_path: Path) -> None:
+    """--help creates no home of that name."""
+    command = [sys.executable, ROOT / "scripts/demo.py", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.startswith("usage:")) == (0, True)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_d13_flags_are_shown_without_a_type(filled: Path) -> None:
