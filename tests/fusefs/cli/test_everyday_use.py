@@ -144,7 +144,7 @@ def test_d10_the_demo_installs_only_what_running_needs(tmp_path: Path) -> None:
 
 def test_demo_explains_itself(tmp_path: Path) -> None:
     """--help creates no home of that name."""
-    command = [sys.executable, ROOT / "scripts/demo.py", "--help"]
+    command = [sys.executable, str(ROOT / "scripts/demo.py"), "--help"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout.startswith("usage:")) == (0, True)
     assert not [*tmp_path.iterdir()]
