@@ -4,7 +4,8 @@ sessions.
 The packages, from the bottom up; each imports only those before it:
 
     switches    features that can be turned off with GROVEFS_WITHOUT
-    views/      virtual directories and files: transcripts/, search/, views/, status files
+    prices      the user's price file
+    views/      virtual directories and files: transcripts/, html/, search/, views/, history/, at/, status files
     tree/       the mount in memory: nodes, handles, write buffers. Plain Python without trio or pyfuse3
     requests/   pyfuse3 handlers: kernel request in, errno out
     daemon/     mount, serve, unmount, clean up after a killed daemon

@@ -205,6 +205,8 @@ OPERATIONS: dict[str, Callable[[Store, Trace], None]] = {
 }
 
 
+WRITES = ("vim :wq", "save in place", "Store.append")  # also traced with history=False
+
 _current = Trace()
 
 
@@ -226,12 +228,16 @@ def discard_invalidations() -> None:
     setattr(kernel_cache, "pyfuse3", no_kernel)  # noqa: B010 - mypy rejects the assignment
 
 
-def measure(name: str, *, show: bool) -> Trace:
+def open_home(place: str, *, history: bool) -> Store:
+    return Store.open(Path(place) / "home", background=False, history=history)
+
+
+def measure(name: str, *, show: bool, history: bool = True) -> Trace:
     """Trace one operation. Worker threads outlive it, so their hook asks which trace is current."""
     global _current
     discard_invalidations()
     _current = trace = Trace(show=show)
-    with tempfile.TemporaryDirectory() as place, Store.open(Path(place) / "home", background=False) as store:
+    with tempfile.TemporaryDirectory() as place, open_home(place, history=history) as store:
         make_session(store)
         threading.setprofile(_hook)
         sys.setprofile(_hook)
@@ -250,12 +256,15 @@ def main() -> None:
     if chosen:
         measure(chosen, show=True)
         return
-    print(
-        f"{'operation':18}"
-        + "".join(f"{head:>11}" for head in ["requests", "calls", "functions", "files", "hops", "depth"])
-    )
+    print(f"{'operation':28}" + "".join(f"{head:>11}" for head in HEADS))
     for name in OPERATIONS:
-        print(f"{name:18}" + "".join(f"{number:>11}" for number in measure(name, show=False).row()))
+        print_row(name, measure(name, show=False))
+    for name in WRITES:
+        print_row(f"{name}, no history", measure(name, show=False, history=False))
+
+
+def print_row(name: str, trace: Trace) -> None:
+    print(f"{name:28}" + "".join(f"{number:>11}" for number in trace.row()))
 
 
 if __name__ == "__main__":

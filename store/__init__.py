@@ -31,6 +31,10 @@ The rules. Code, tests and README cite them by number.
 10. The cost of a save does not grow with the number of sessions.
 11. Every change can be seen and undone (who, when, what) for as long as the history keeps it.
 
+Where things are. A save goes from `Store.save` (through a mount: `namespace`) to `sessions.save` or `sessions.put`,
+becomes a `Commit` in `commit.commits`, and `commit.journal` runs it. A search is parsed and run in `search`, on rows
+that `index.fulltext` keeps. A new check is a function in `check`, whose docstring says how to add one.
+
 The packages, from the bottom up. Each imports only those before it; `tests/test_house.py` enforces the order.
 
     errors, layout, path_kinds   exceptions; paths and ids; the kind of every path

@@ -18,7 +18,7 @@ def test_table_has_a_row_for_each_operation() -> None:
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=True)
     heads, *rows = result.stdout.splitlines()
     assert heads.split()[1:] == list(trace_calls.HEADS)
-    assert len(rows) == len(trace_calls.OPERATIONS)
+    assert len(rows) == len(trace_calls.OPERATIONS) + len(trace_calls.WRITES)
     for row in rows:
         numbers = list(map(int, row.split()[-len(trace_calls.HEADS) :]))
         assert all(numbers[1:]), row

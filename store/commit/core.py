@@ -154,7 +154,7 @@ class Core:
                 return self._read_locked(location, pair)
             # A commit renames the sidecar first. One that ended since the pair was read may have
             # replaced the sidecar before it was read, and session.json after.
-            if self.version(location).main == pair.version.main:
+            if self.disk.stamp(location.path(layout.SESSION)) == (pair.main.stamp if pair.main else None):
                 return pair
         return self._read_locked(location, pair)
 

@@ -32,6 +32,9 @@ _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Step = Callable[[str], None]
 
+# Not a descriptor. One that is closed must not be used: its number may belong to another file.
+_CLOSED = -1
+
 
 def no_step(name: str) -> None:
     """The default `step`: do nothing."""
@@ -54,7 +57,7 @@ class Disk:
         self.home = home
         self.durability = durability
         self.step = step
-        self._open_fd: int | None = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.dir_mode = DIR_MODE
         with suppress(FileNotFoundError):  # a new home: sessions/ does not exist yet
             self.dir_mode = stat.S_IMODE(os.stat(layout.SESSIONS, dir_fd=self._fd).st_mode)
@@ -62,16 +65,14 @@ class Disk:
         self.log_syncs = GroupSync(lambda fd: self.fsync(fd, "sync-log"))
 
     def close(self) -> None:
-        fd, self._open_fd = self._open_fd, None
-        if fd is not None:
+        fd, self._fd = self._fd, _CLOSED
+        if fd != _CLOSED:
             os.close(fd)
 
-    @property
-    def _fd(self) -> int:
-        """The open home. A closed descriptor must not be used: its number may belong to another file."""
-        if self._open_fd is None:
+    def _check_open(self) -> None:
+        """Raise Closed. Called when a system call has failed: with _CLOSED each of them does."""
+        if self._fd == _CLOSED:
             raise Closed(f"the store of {self.home} is closed")
-        return self._open_fd
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -83,6 +84,7 @@ class Disk:
         try:
             fd = open_beneath(self._fd, path or ".")
         except OSError as error:
+            self._check_open()
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
                 raise Corrupt(path, Problem("not a directory; links are not followed")) from None
             raise
@@ -153,6 +155,7 @@ class Disk:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
+            self._check_open()
             if error.errno == errno.ELOOP:  # a symbolic link on the way: not followed
                 return None
             raise
@@ -170,6 +173,7 @@ class Disk:
         try:
             return open_beneath(self._fd, path, TO_READ)
         except OSError as error:
+            self._check_open()
             if error.errno == errno.ELOOP:
                 raise Corrupt(path, Problem("not a regular file; links are not followed")) from None
             raise

@@ -52,7 +52,8 @@ def parse(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> dict[str
 
 def parse_value(raw: bytes, name: str, *, limit: int = MAX_DOCUMENT_BYTES) -> Any:
     """Like `parse`, for any JSON value."""
-    check_size(len(raw), name, limit)
+    if len(raw) > limit:
+        check_size(len(raw), name, limit)
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

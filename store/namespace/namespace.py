@@ -8,12 +8,10 @@ in `moves`.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import stat
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass
 
 from store import layout
@@ -21,13 +19,14 @@ from store.commit.commit import Commit
 from store.commit.core import Core
 from store.commit.to_trash import to_trash
 from store.commit.write_request import CommitResult, OnConflict, PutResult, Writer, WriteRequest
-from store.disk.file import DirEntry, NewFile, Temp, storable_mode
+from store.disk.file import DirEntry, NewFile, Temp
 from store.disk.file_io import iter_chunks, write_all
 from store.disk.rejects import Rejects
 from store.errors import Conflict, Generated, InvalidContent, NotEmpty, NotFound, Protected
 from store.index.catalog import Version
 from store.layout import Location
 from store.namespace.dispatch import Dispatcher
+from store.namespace.file_attributes import change_attributes, change_mode, create_file, has_attributes
 from store.namespace.reader import Reader, may_read
 from store.path_kinds import CHECKED, PathInfo, PathKind
 from store.sessions.attachments import Attachments
@@ -94,7 +93,7 @@ class Namespace:
         if flags & (os.O_WRONLY | os.O_RDWR):
             self.check_may_write(place)
         with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
-            opener = _create if flags & os.O_CREAT else os.open
+            opener = create_file if flags & os.O_CREAT else os.open
             return opener(place.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=parent)
 
     def version(self, place: PathInfo) -> Version:
@@ -271,7 +270,7 @@ class Namespace:
         with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
             os.mkdir(place.name, self.core.disk.dir_mode, dir_fd=parent)
             if mode is not None:  # not as an argument of mkdir: the umask of this process would count
-                _chmod(place, mode | stat.S_ISGID, parent)  # kept if inherited from the parent
+                change_mode(place, mode | stat.S_ISGID, parent)  # kept if inherited from the parent
         self._sync_name(place)
 
     def remove_dir(self, place: PathInfo, hidden: Collection[str] = ()) -> None:
@@ -393,64 +392,18 @@ class Namespace:
         history finds the version that another writer has opened.
         """
         self.core.check_writable()
-        if times_ns is None and place.kind in CHECKED and self._has(place, mode, owner):
+        if times_ns is None and place.kind in CHECKED and has_attributes(self.stat(place.path), mode, owner):
             return
         if place.kind is PathKind.DOCUMENT and place.location is not None:
             with self.core.locked(place.location):
                 row = self.core.index.find(place.location)
                 is_current = row is not None and row.version == self.core.version(place.location)
-                self._set(place, mode, times_ns, owner)
+                change_attributes(self.core.disk, place, mode, times_ns, owner)
                 if row is not None and is_current:
                     with self.core.db.write() as db:
                         self.core.index.put_version(db, row, self.core.version(place.location))
                 self.core.history.observe(place.location.dir)
             return
         self.check_may_write(place)
-        self._set(place, mode, times_ns, owner)
+        change_attributes(self.core.disk, place, mode, times_ns, owner)
         self.dispatcher.notify_attributes(place)
-
-    def _has(self, place: PathInfo, mode: int | None, owner: tuple[int, int] | None) -> bool:
-        """Whether a file has this mode and owner."""
-        info = self.stat(place.path)
-        if info is None:
-            return False
-        is_mode = mode is None or stat.S_IMODE(info.st_mode) == stat.S_IMODE(mode)
-        return is_mode and owner in (None, (info.st_uid, info.st_gid))
-
-    def _set(
-        self, place: PathInfo, mode: int | None, times_ns: tuple[int, int] | None, owner: tuple[int, int] | None
-    ) -> None:
-        with self.core.disk.open_dir(place.path.rpartition("/")[0]) as parent:
-            if owner is not None:
-                os.chown(place.name, *owner, dir_fd=parent, follow_symlinks=False)
-            if mode is not None:
-                _chmod(place, mode, parent)
-            if times_ns is not None:
-                os.utime(place.name, ns=times_ns, dir_fd=parent, follow_symlinks=False)
-
-
-def _create(name: str, flags: int, mode: int, *, dir_fd: int) -> int:
-    """Open a file, which is created if it does not exist. The umask of this process does not count."""
-    while True:
-        try:
-            fd = os.open(name, flags | os.O_EXCL, 0o600, dir_fd=dir_fd)
-        except FileExistsError:
-            if flags & os.O_EXCL:
-                raise
-            with suppress(FileNotFoundError):  # removed meanwhile
-                return os.open(name, flags & ~os.O_CREAT, dir_fd=dir_fd)
-        else:
-            os.fchmod(fd, storable_mode(mode))
-            return fd
-
-
-def _chmod(place: PathInfo, mode: int, parent: int) -> None:
-    """Change the mode through a descriptor: chmod follows links, and a link may replace the file."""
-    fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-    try:
-        info = os.fstat(fd)
-        if stat.S_ISLNK(info.st_mode):
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), place.path)
-        os.chmod(f"/proc/self/fd/{fd}", storable_mode(mode, info))
-    finally:
-        os.close(fd)

@@ -184,8 +184,11 @@ class PutOperation:
     def _put_main(self, request: WriteRequest, committed: _Committed, main: Document) -> None:
         """Commit session.json, and carry what changed in it into the sidecar."""
         pair, old, row = committed
-        is_stale = _is_stale_side(committed, main)
-        raw_side = sidecar.sidecar_of(main.raw, main.data) if is_stale else _new_side(request, committed, main)
+        old_side = _readable_side(pair)
+        is_stale = _is_stale_side(old_side, committed, main)
+        raw_side = (
+            _new_side(request, committed, main, old_side) if not is_stale else sidecar.sidecar_of(main.raw, main.data)
+        )
         side = session_reader.parse_side(pair, raw_side)
         # Byte for byte: the search rows keep a digest of each message, which depends on the order of its keys.
         has_same_messages = old is not None and orjson.dumps(old["messages"]) == orjson.dumps(main.data["messages"])
@@ -215,35 +218,42 @@ def _is_older(side: Any, main: dict[str, Any] | None) -> bool:
     return main is not None and Timestamp(side["updated_at"]).ns < Timestamp(main["updated_at"]).ns
 
 
-def _is_stale_side(committed: _Committed, new: Document) -> bool:
+def _readable_side(pair: DocumentPair) -> dict[str, Any] | None:
+    """The sidecar as plain JSON; None if it is missing. An unreadable one stays, for `check` to report."""
+    try:
+        return json_text.parse(pair.side.data, layout.RUNTIME) if pair.side is not None else None
+    except InvalidContent:
+        return None
+
+
+def _is_stale_side(side: dict[str, Any] | None, committed: _Committed, new: Document) -> bool:
     """Whether a program that does not write sidecars wrote the current session.json.
 
     Not if `new` is as old as the sidecar: then both are being restored.
     """
-    pair = committed.pair
-    if pair.side is None:
+    if side is None:
         return False
     try:
-        side = json_text.parse(pair.side.data, layout.RUNTIME)
         return _is_older(side, committed.main) and _is_older(side, new.data)
-    except (InvalidContent, KeyError, TypeError, ValueError):
-        return False  # an unreadable sidecar stays, for `check` to report
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
-def _new_side(request: WriteRequest, committed: _Committed, main: Document) -> bytes | None:
+def _new_side(
+    request: WriteRequest, committed: _Committed, main: Document, side: dict[str, Any] | None
+) -> bytes | None:
     """The sidecar after this put; None leaves it unchanged."""
     pair, old, _ = committed
     if pair.side is None:
         adds_missing = request.add_missing or pair.main is not None
         return sidecar.sidecar_of(main.raw, main.data) if adds_missing else None
     # Going back in time is a restore: session.json and sidecar are then restored separately.
-    if old is None or main.record.updated_at.ns < Timestamp(old["updated_at"]).ns:
+    if side is None or old is None or main.record.updated_at.ns < Timestamp(old["updated_at"]).ns:
         return None
     try:
-        json_text.parse(pair.side.data, layout.RUNTIME)
         raw = sidecar.apply_changes_to_sidecar(pair.side.data, old, main.data)
     except InvalidContent:
-        return None  # an unreadable sidecar stays, for `check` to report
+        return None
     return raw if raw != pair.side.data else None
 
 

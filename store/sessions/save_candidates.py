@@ -66,10 +66,11 @@ class CandidateSearch:
         version = None
         if self.request.base_text is None:  # else the history is not needed, and may not work
             version = self.history.with_stamp(self._path, self._name, file.stamp)
-        key, at_ns, number = ("present", 0), file.stamp.mtime_ns, None
-        if version is not None:
-            key, at_ns, number = ("version", version.key), version.at_ns, version.number
-        return Candidate(key, at_ns, lambda: file.data, number, known_said_ns=self._no_time)
+        if version is None:
+            return Candidate(("present", 0), file.stamp.mtime_ns, lambda: file.data, known_said_ns=self._no_time)
+        said_ns = version.said_ns if self._is_main and self._no_time is None else self._no_time
+        key = ("version", version.key)
+        return Candidate(key, version.at_ns, lambda: file.data, version.number, known_said_ns=said_ns)
 
     def _find(self, stamp: Stamp) -> Candidate | None:
         """The version that was stored as the file with this stamp."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
 import socket
@@ -10,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from io import FileIO, RawIOBase, TextIOWrapper
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -23,7 +21,7 @@ from fusefs.cli.terminal import echo
 from fusefs.daemon import fuse_connection
 from fusefs.tree.hidden_names import HIDDEN_S
 from store import layout
-from store.errors import NotFound, StoreError
+from store.errors import NotFound
 
 if TYPE_CHECKING:
     from fusefs.daemon.mount import MountOptions
@@ -136,21 +134,26 @@ def mount(
 
 def _mount(options: MountOptions, log_file: Path | None, *, foreground: bool, follow: bool) -> int:
     """Mount and serve in the foreground or background; returns the exit code."""
+    from fusefs.daemon.background import log_to, run_in_background
     from fusefs.daemon.mount import check_mountpoint, serve
 
     check_mountpoint(options)
     if foreground:
-        _log_to(log_file, debug=options.debug)
+        log_to(log_file, debug=options.debug)
         with _following(options, None) if follow else nullcontext():
             serve(options, _notify_systemd)
         return 0
 
     def work(ready: Callable[[], None]) -> None:
-        _log_to(log_file or options.home / LOG, debug=options.debug, is_ours=log_file is None)
+        log_to(log_file or options.home / LOG, debug=options.debug, is_ours=log_file is None)
         with _following(options, options.home / FOLLOW_LOG) if follow else nullcontext():
             serve(options, ready)
 
-    return _in_background(work)
+    failure = run_in_background(work)
+    if failure is None:
+        return 0
+    echo(f"grovefs: {failure}", err=True)
+    return 1
 
 
 @contextmanager
@@ -264,68 +267,3 @@ def umount(
         unmount(place, lazily=lazy)
     if as_json:
         print_json({"mountpoint": str(place)})
-
-
-class _OwnLog(logging.FileHandler):
-    """The log in the home, readable by its owner only. Does not follow a symlink or block on a FIFO in its place."""
-
-    def _open(self) -> TextIOWrapper:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        return TextIOWrapper(FileIO(os.open(self.baseFilename, flags, 0o600), "a"), write_through=True)
-
-
-def _log_to(path: Path | None, *, debug: bool, is_ours: bool = False) -> None:
-    """Set up logging. If the home does not exist yet, its log is opened at the first line."""
-    kind = _OwnLog if is_ours else logging.FileHandler
-    handler = kind(path, delay=is_ours and not path.parent.exists()) if path else logging.StreamHandler()
-    logging.basicConfig(
-        handlers=[handler],
-        level=logging.DEBUG if debug else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-
-
-def _in_background(work: Callable[[Callable[[], None]], None]) -> int:
-    """Run `work` in a daemon. Returns 0 once it is ready; otherwise prints the error and returns 1."""
-    reads, writes = os.pipe()
-    if os.fork():
-        os.close(writes)
-        with os.fdopen(reads, "rb") as answers:
-            answer = answers.read().decode(errors="replace")
-        if answer == "ready":
-            return 0
-        echo(f"grovefs: {answer or 'the daemon exited before the mount was ready'}", err=True)
-        return 1
-    os.setsid()
-    os.close(reads)
-    with os.fdopen(writes, "wb", buffering=0) as pipe:
-
-        def ready() -> None:
-            pipe.write(b"ready")
-            pipe.close()
-            _detach_from_terminal()
-
-        try:
-            work(ready)
-        except Exception as error:
-            _report(error, pipe)
-            os._exit(1)
-    os._exit(0)
-
-
-def _report(error: Exception, pipe: RawIOBase) -> None:
-    """Send the error to the waiting parent. Bugs, and errors after the mount was ready, go to the log."""
-    is_refusal = isinstance(error, (StoreError, OSError))
-    if not is_refusal or pipe.closed:
-        logging.getLogger("grovefs.mount").error("the mount failed", exc_info=error)
-    if not pipe.closed:
-        text = str(error) if is_refusal else f"{type(error).__name__}: {error} (see the log)"
-        pipe.write(" ".join(text.split()).encode())
-
-
-def _detach_from_terminal() -> None:
-    os.chdir("/")  # do not keep the starting directory busy
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nothing, stream)
-    os.close(nothing)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from store import Corrupt, InvalidName
+from store import Closed, Corrupt, InvalidName
 from store.disk.disk import Disk
 from store.disk.file import RACY_NS, File, NewFile, Stamp, Temp
 
@@ -247,3 +247,19 @@ def test_failure_keeps_the_callers_temp_and_removes_others(disk: Disk, failing: 
     assert temp_files(disk) == [temp.path.rpartition("/")[2]]
     assert os.pread(temp.fd, 100, 0) == b"content"
     os.close(temp.fd)
+
+
+def test_closed_disk_uses_no_descriptor(tmp_path: Path) -> None:
+    """Its number may belong to another file by then."""
+    disk = Disk(tmp_path)
+    (tmp_path / "file").write_bytes(b"x")
+    disk.close()
+    fds = [os.open("/", os.O_RDONLY | os.O_DIRECTORY) for _ in range(8)]
+    try:
+        for call in (disk.stat, disk.read, disk.entries, disk.open_to_read, disk.stamp):
+            with pytest.raises(Closed, match="is closed"):
+                call("file")
+    finally:
+        for fd in fds:
+            os.close(fd)
+    disk.close()  # twice is harmless
