@@ -39,7 +39,7 @@ def daemons_of(mountpoint: Path) -> list[int]:
     return found
 
 
-def wait_until(is_so: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def wait_until(is_so: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Poll with a deadline."""
     deadline = time.monotonic() + timeout_s
     while not is_so():

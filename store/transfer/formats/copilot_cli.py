@@ -10,9 +10,9 @@ from store.transfer.formats.anthropic_blocks import make_call
 from store.transfer.formats.call_logs import TokenCounts, count_of
 from store.transfer.formats.coerce import as_dict, as_list, as_str, parse_time, to_text
 from store.transfer.formats.importer import Format, ImportProblem, Place, SessionTree, SourceUnit, read_units
-from store.transfer.formats.session_builder import SessionBuilder, parse_line
-from store.transfer.formats.session_files import built, file_units, find_files, new_builder, read_lines
-from store.transfer.formats.source import Line, Source
+from store.transfer.formats.session_builder import SessionBuilder
+from store.transfer.formats.session_files import file_units, find_files, new_builder, read_records
+from store.transfer.formats.source import Source
 
 NAME = "copilot-cli"
 _ROLES = {"user.message": "user", "assistant.message": "assistant", "system.message": "system"}
@@ -39,14 +39,7 @@ def _read(source: Source, path: str) -> Iterator[SessionTree | ImportProblem]:
     directory, _, name = path.rpartition("/")
     stem = name.removesuffix(".jsonl")
     builder = new_builder(NAME, source, path, directory.rpartition("/")[2] or stem if stem == "events" else stem)
-
-    def read_line(line: Line) -> None:
-        for raw, event, exact in parse_line(builder, line):
-            if not _add_event(builder, event, raw, line.number) or not exact:
-                builder.keep_raw(raw)
-
-    yield from read_lines(source, path, read_line)
-    yield from built(source, path, builder)
+    return read_records(source, path, builder, _add_event)
 
 
 def _add_event(builder: SessionBuilder, event: dict[str, Any], raw: bytes, number: int) -> bool:

@@ -8,9 +8,9 @@ from typing import Any
 from store.transfer.formats.coerce import as_dict, as_str, parse_time
 from store.transfer.formats.gemini_parts import read_parts, result_text, token_counts
 from store.transfer.formats.importer import Format, ImportProblem, Place, SessionTree, SourceUnit, read_units
-from store.transfer.formats.session_builder import SessionBuilder, parse_line
-from store.transfer.formats.session_files import built, file_units, find_files, new_builder, read_lines
-from store.transfer.formats.source import Line, Source
+from store.transfer.formats.session_builder import SessionBuilder
+from store.transfer.formats.session_files import file_units, find_files, new_builder, read_records
+from store.transfer.formats.source import Source
 
 NAME = "qwen-code"
 _ROLES = {"user": "user", "assistant": "assistant", "tool_result": "tool"}
@@ -36,14 +36,7 @@ def iter_units(source: Source) -> Iterator[SourceUnit]:
 
 def _read(source: Source, path: str) -> Iterator[SessionTree | ImportProblem]:
     builder = new_builder(NAME, source, path, path.rpartition("/")[2].removesuffix(".jsonl"))
-
-    def read_line(line: Line) -> None:
-        for raw, record, exact in parse_line(builder, line):
-            if not _add_record(builder, record, raw, line.number) or not exact:
-                builder.keep_raw(raw)
-
-    yield from read_lines(source, path, read_line)
-    yield from built(source, path, builder)
+    return read_records(source, path, builder, _add_record)
 
 
 def _add_record(builder: SessionBuilder, record: dict[str, Any], raw: bytes, number: int) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 from store.errors import InvalidContent
 from store.layout import Location
 from store.model.timestamp import Timestamp
 from store.transfer.formats.coerce import BadRecord, make_id
 from store.transfer.formats.importer import ImportProblem, SessionTree, SourceUnit, read_problem
-from store.transfer.formats.session_builder import SessionBuilder
+from store.transfer.formats.session_builder import SessionBuilder, parse_line
 from store.transfer.formats.source import Line, Source
 
 ReadFile = Callable[[Source, str], Iterator[SessionTree | ImportProblem]]
@@ -57,3 +58,20 @@ def read_lines(source: Source, path: str, read_line: Callable[[Line], None]) -> 
             read_line(line)
         except BadRecord as error:
             yield ImportProblem(source.display_path(path), line.number, str(error))
+
+
+def read_records(
+    source: Source,
+    path: str,
+    builder: SessionBuilder,
+    add: Callable[[SessionBuilder, dict[str, Any], bytes, int], bool],
+) -> Iterator[SessionTree | ImportProblem]:
+    """The session in a JSONL file. `add` returns False for a record that is not a message: it is kept as raw text."""
+
+    def read_line(line: Line) -> None:
+        for raw, record, exact in parse_line(builder, line):
+            if not add(builder, record, raw, line.number) or not exact:
+                builder.keep_raw(raw)
+
+    yield from read_lines(source, path, read_line)
+    yield from built(source, path, builder)
