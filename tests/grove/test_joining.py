@@ -1,0 +1,201 @@
+"""Joining a grove with a home that has sessions, leaving it, and joining again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from store import Message, ReadOnly, Session, Store
+from store.errors import InvalidName, StoreError, Unreachable
+from store.grove import administration
+from store.grove.replica import Replica, is_joined
+from tests.grove.groves import assert_clean, create, files, join, wait_equal, wait_until
+
+
+def home_with(path: Path, **texts: str) -> Path:
+    """A home with one session for each text."""
+    with Store.open(path, background=False) as store:
+        for name, text in texts.items():
+            store.save(Session.new(name, "m"))
+            store.append(name, [Message.user(text)])
+    return path
+
+
+def roots(store: Store, words: str) -> list[str]:
+    """The sessions that a search finds."""
+    return [hit.location.root for hit in store.search(words) if hit.location is not None]
+
+
+def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fusefs.cli", "grove", *arguments, "--home", str(home)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_a_home_with_sessions_is_published_and_an_empty_one_gets_them(tmp_path: Path, url: str) -> None:
+    """Both have the same files then, and can be written."""
+    home_with(tmp_path / "one", a="first", b="second")
+    create(url)
+    join(tmp_path / "one", url)
+    join(tmp_path / "two", url)
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+    with Store.open(tmp_path / "one") as one, Store.open(tmp_path / "two") as two:
+        two.append("a", [Message.user("third")])
+        wait_until(lambda: one.search("third"))
+        wait_equal(one, two)
+        assert_clean(one, two)
+
+
+def test_equal_sessions_are_adopted_and_different_ones_kept_as_copies(tmp_path: Path, url: str) -> None:
+    """The copy is local until it is published by name."""
+    home_with(tmp_path / "one", same="text", differs="ours")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    with Store.open(tmp_path / "two", background=False) as two:
+        two.append("differs", [Message.user("theirs")])
+    create(url)
+    join(tmp_path / "one", url)
+    plan = administration.plan_joining(tmp_path / "two", url)
+    assert plan.actions == {"sessions/differs": "conflict", "sessions/same": "adopt"}
+    join(tmp_path / "two", url)
+    with Store.open(tmp_path / "one") as one, Store.open(tmp_path / "two") as two:
+        assert roots(two, "theirs") == ["differs~two"]
+        assert two.get_document("differs", "session.json") == one.get_document("differs", "session.json")
+        assert not one.exists("differs~two")
+        administration.publish(two._home, "differs~two")
+        wait_until(lambda: one.exists("differs~two"))
+        wait_equal(one, two)
+        assert_clean(one, two)
+
+
+def test_an_old_copy_does_not_bring_a_deleted_session_back(tmp_path: Path, url: str) -> None:
+    """A version that the grove had goes to the trash of the home that joins."""
+    home_with(tmp_path / "one", old="text", kept="text")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    create(url)
+    join(tmp_path / "one", url)
+    with Store.open(tmp_path / "one", background=False) as one:
+        one.delete("old")
+    join(tmp_path / "two", url)
+    with Store.open(tmp_path / "two", background=False) as two:
+        assert two.ids() == ["kept"]
+        assert [slot.session_id for slot in two.trash.deleted()] == ["old"]
+        assert_clean(two)
+
+
+def test_a_copied_home_writes_nothing_until_it_rejoins(tmp_path: Path, url: str) -> None:
+    """It has the host id of the original."""
+    home_with(tmp_path / "one", a="text")
+    create(url)
+    join(tmp_path / "one", url)
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    with Store.open(tmp_path / "copy", background=False) as copy, pytest.raises(ReadOnly, match="rejoin"):
+        copy.append("a", [Message.user("from the copy")])
+    administration.rejoin(tmp_path / "copy")
+    with Store.open(tmp_path / "one") as one, Store.open(tmp_path / "copy") as copy:
+        copy.append("a", [Message.user("from the copy")])
+        wait_until(lambda: one.search("copy"))
+        wait_equal(one, copy)
+
+
+def test_lost_history_is_noticed_and_freezes_the_grove(tmp_path: Path, url: str) -> None:
+    """As after an asynchronous failover. Nothing is overwritten; rejoining keeps what differs as a copy."""
+    home_with(tmp_path / "one", a="text")
+    create(url)
+    join(tmp_path / "one", url)
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE before AS SELECT * FROM grove.units")
+    with Store.open(tmp_path / "one", background=False) as one:
+        one.append("a", [Message.user("lost by the database")])
+    with psycopg.connect(url) as connection:  # the database forgets its last commit
+        connection.execute("UPDATE grove.shards SET seq = seq - 1 WHERE seq > 0")
+        connection.execute("DELETE FROM grove.log WHERE version = 2")
+        connection.execute("DELETE FROM grove.units")
+        connection.execute("INSERT INTO grove.units SELECT * FROM before")
+    with Store.open(tmp_path / "one", background=False) as one:
+        with pytest.raises(ReadOnly, match=r"lost|frozen"):
+            one.append("a", [Message.user("more")])
+        assert one.search("lost")
+    assert administration.status(tmp_path / "one").frozen
+    administration.rejoin(tmp_path / "one", thaw=True)
+    with Store.open(tmp_path / "one", background=False) as one:
+        assert roots(one, "lost") == ["a~one"]
+        one.append("a", [Message.user("more")])
+        assert_clean(one)
+
+
+def test_leaving_makes_an_ordinary_home(tmp_path: Path, url: str) -> None:
+    """Its sessions stay, and it writes without the grove."""
+    home_with(tmp_path / "one", a="text")
+    create(url)
+    join(tmp_path / "one", url)
+    administration.leave(tmp_path / "one")
+    assert not is_joined(tmp_path / "one")
+    with Store.open(tmp_path / "one", background=False) as one:
+        one.append("a", [Message.user("alone")])
+        one.rename("a", "b")
+        assert_clean(one)
+
+
+def test_a_home_that_is_open_elsewhere_cannot_join(tmp_path: Path, url: str) -> None:
+    """That process would go on writing without the grove."""
+    create(url)
+    home_with(tmp_path / "one", a="text")
+    code = "import sys; from store import Store; s = Store.open(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(tmp_path / "one")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(StoreError, match="open in another process"):
+            join(tmp_path / "one", url)
+    assert not is_joined(tmp_path / "one")
+
+
+def test_an_unsafe_server_and_a_stored_password_are_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(InvalidName, match="password"):
+        administration.create("postgresql://u:secret@127.0.0.1/x")
+    with pytest.raises(Unreachable, match="does not answer"):
+        administration.create("postgresql:///x?host=/nowhere")
+    with pytest.raises(ReadOnly, match="synchronous_commit=off"):
+        administration.create(f"{url}&options=-csynchronous_commit%3Doff")
+
+
+def test_commands(tmp_path: Path, url: str) -> None:
+    """create, join with its plan, status, leave; and a home without a grove says so."""
+    home = home_with(tmp_path / "one", a="text")
+    missing = run(home, "status")
+    assert (missing.returncode, "has not joined a grove" in missing.stderr) == (1, True)
+    created = subprocess.run(
+        [sys.executable, "-m", "fusefs.cli", "grove", "create", url], capture_output=True, text=True
+    )
+    assert created.returncode == 0, created.stderr
+    planned = run(home, "join", url, "--dry-run", "--json")
+    assert json.loads(planned.stdout) == {"sessions/a": "publish"}
+    assert not is_joined(home)
+    joined = run(home, "join", url, "--yes", "--name", "laptop")
+    assert joined.returncode == 0, joined.stderr
+    shown = json.loads(run(home, "status", "--json").stdout)
+    assert [(host["name"], host["is_this"]) for host in shown["hosts"]] == [("laptop", True)]
+    left = run(home, "leave", "--yes")
+    assert left.returncode == 0, left.stderr
+
+
+def test_one_bad_row_stops_nobody(tmp_path: Path, url: str) -> None:
+    """A unit that cannot be applied is listed as behind; later rows of other units are applied."""
+    create(url)
+    for name in ("one", "two"):
+        join(tmp_path / name, url)
+    with Store.open(tmp_path / "one", background=False) as one:
+        one.save(Session.new("bad", "m"))
+        with psycopg.connect(url) as connection:
+            connection.execute("UPDATE grove.log SET ops = 'nonsense'")
+        one.save(Session.new("good", "m"))
+    with Store.open(tmp_path / "two", background=False) as two:
+        assert two.ids() == ["good"]
+    replica = Replica(tmp_path / "two")
+    assert [unit.unit for unit in replica.behind()] == ["sessions/bad"]
+    replica.close()
