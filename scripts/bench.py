@@ -24,6 +24,7 @@ import orjson
 import typer
 from bench_mount import bench_mount
 from bench_search import bench_search
+from benchmarks.importing import ImportScale, import_once, measure_import
 from benchmarks.keeping import measure_keeping, measure_reading, measure_size
 from benchmarks.logs import measure_logs
 from benchmarks.machine import DURABILITY, KB, MB, machine_of, workplace
@@ -261,6 +262,24 @@ def bench_pages(
     print_report(rows, machine, as_json=as_json)
     if any(row.met is False for row in rows):
         raise typer.Exit(1)
+
+
+@app.command("import")
+def bench_import(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use smaller logs; judges no targets.")] = False,
+    parent: Annotated[Path | None, typer.Option("--dir", help="Directory for logs and homes.")] = None,
+) -> None:
+    """Measure the import of generated logs: CPU time, memory, and what following one new line costs."""
+    with workplace(parent) as place:
+        rows = measure_import(place, ImportScale.quick() if quick else ImportScale())
+        machine = machine_of(place)
+    print_report(rows, machine, as_json=as_json)
+    if not quick and any(row.met is False for row in rows):
+        raise typer.Exit(1)
+
+
+app.command("import-once", hidden=True)(import_once)
 
 
 def measure_store(place: Path, scale: Scale, meter: Progress) -> list[Row]:

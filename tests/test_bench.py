@@ -11,7 +11,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from benchmarks.agent_logs import LogWriter
 from benchmarks.contenders import Native, Place
+from benchmarks.importing import ImportScale, measure_import
 from benchmarks.mount import Settings, smaller
 from benchmarks.reads import READS, Failed, Proof, Subject, lines_in_any_order, tree_proof
 from benchmarks.results import Fact, Report, Row, Samples, as_data, main_table, median_requests, row_of
@@ -144,6 +146,27 @@ def test_files_and_the_store_write_the_same(place: Place) -> None:
                 assert time_ms > 0
                 assert proof.files > 0
                 assert write.run(itself, text, turn)[1] == proof
+        assert store.check().is_clean
+
+
+# -- imports ---------------------------------------------------------------------------------------------
+
+
+def test_import_bench_measures_every_target(tmp_path: Path) -> None:
+    """Each row has a target and a positive value."""
+    rows = measure_import(tmp_path, ImportScale(2, 20_000, 40_000, 2, lines=1, rounds=1))
+    assert len(rows) == 6
+    assert all(row.target is not None and row.ours > 0 for row in rows)
+
+
+def test_every_generated_line_is_imported(tmp_path: Path) -> None:
+    """The logs are valid: no problem, and as many messages as records with a conversation."""
+    LogWriter().write(tmp_path / "logs/projects/-home-ada-work", 2, 30_000)
+    with Store.open(tmp_path / "home", background=False) as store:
+        assert store.imports.run(str(tmp_path / "logs")).problems == []
+        lines = [line for path in (tmp_path / "logs").rglob("*.jsonl") for line in path.read_bytes().splitlines()]
+        messages = sum(json.loads(line)["type"] != "system" for line in lines)
+        assert sum(entry.message_count for entry in store.entries()) == messages
         assert store.check().is_clean
 
 

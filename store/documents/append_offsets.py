@@ -27,8 +27,10 @@ def find(main: Document) -> AppendOffsets:
     """The offsets for a parsed session.json."""
     spans = {m.key: m for m in json_text.members(main.raw)}
     messages, updated_at = spans["messages"], spans["updated_at"]
-    inside = main.raw[messages.start : messages.end - 1].rstrip()
-    return AppendOffsets(messages.start + len(inside), updated_at.start, main.data["updated_at"])
+    end = messages.end - 1
+    while main.raw[end - 1] in b" \t\r\n":  # without a copy: the text may be long
+        end -= 1
+    return AppendOffsets(end, updated_at.start, main.data["updated_at"])
 
 
 def still_valid(raw: bytes, offsets: AppendOffsets) -> bool:

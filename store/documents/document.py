@@ -87,6 +87,17 @@ def parse_document(raw: bytes, name: str, *, limit: int = json_text.MAX_DOCUMENT
     return Document(raw, data, record)
 
 
+def validate_rendered(
+    raw: bytes, data: dict[str, Any], name: str, *, limit: int = json_text.MAX_DOCUMENT_BYTES
+) -> Document:
+    """Like `parse_document`, for a text just rendered from `data`: its syntax and keys need no check."""
+    json_text.check_size(len(raw), name, limit)
+    try:
+        return Document(raw, data, Session.model_validate(data))
+    except pydantic.ValidationError as error:
+        raise InvalidContent(name, type_problem(error, raw)) from None
+
+
 def with_current_updated_at(raw: bytes, present: bytes) -> bytes:
     """`raw` with the `updated_at` of the present document if its own is older, since it would be rejected for that."""
     try:

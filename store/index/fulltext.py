@@ -19,7 +19,7 @@ from store.documents import search_text
 from store.documents.transcript import PieceSize
 from store.index import transcript_sizes
 from store.index.schema import SHIFT
-from store.model.timestamp import clip_ns, ns_of
+from store.model.timestamp import Timestamp, clip_ns, ns_of
 
 LAST_ROW = (1 << SHIFT) - 1  # of a session, counted from its first
 Columns = tuple[str, str | None, int | None, str | None, int]  # role, message id, created_ns, tools, digest
@@ -107,7 +107,7 @@ class SearchRow:
         if self.source is None:
             return "", None, None, None, self.digest
         created_at = self.source.get("created_at")
-        created_ns = clip_ns(ns_of(created_at)) if isinstance(created_at, str) else None
+        created_ns = clip_ns(_instant(created_at)) if isinstance(created_at, str) else None
         tools = search_text.tool_names(self.source)
         return self.source["role"], self.source.get("id"), created_ns, tools, self.digest
 
@@ -205,6 +205,10 @@ def session_digest(title: str, summary: str) -> int:
 
 def _text_of(message: dict[str, Any]) -> SearchRow:
     return SearchRow(_digest(message), message)
+
+
+def _instant(created_at: str) -> int:
+    return created_at.ns if isinstance(created_at, Timestamp) else ns_of(created_at)
 
 
 def _digest(value: Any) -> int:

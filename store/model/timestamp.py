@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Self
 
 from pydantic import GetCoreSchemaHandler
@@ -85,7 +86,7 @@ class Timestamp(str):
         try:
             return self._ns
         except AttributeError:
-            self._ns = ns_of(self)
+            self._ns = _utc_ns_of(self) if self[-1] in "Zz" else ns_of(self)
             return self._ns
 
     @property
@@ -130,6 +131,20 @@ def ns_of(text: str) -> int:
         offset = int(offset_hour) * 3600 + int(offset_minute) * 60
         seconds += offset if sign == "-" else -offset
     return seconds * NS_PER_SECOND + (int(fraction[:9].ljust(9, "0")) if fraction else 0)
+
+
+def _utc_ns_of(text: str) -> int:
+    """Like `ns_of`, for a text that is known to be a valid timestamp in UTC: several times faster."""
+    fraction = text[20:29]
+    if fraction:
+        fraction = fraction.rstrip("Zz").ljust(9, "0")
+    seconds = int(text[11:13]) * 3600 + int(text[14:16]) * 60 + int(text[17:19])
+    return (_day_of(text[:10]) * 86_400 + seconds) * NS_PER_SECOND + (int(fraction) if fraction else 0)
+
+
+@lru_cache(maxsize=1024)
+def _day_of(text: str) -> int:
+    return ns_of(f"{text}T00:00:00Z") // (86_400 * NS_PER_SECOND)
 
 
 def _is_calendar_day(year: int, month: int, day: int) -> bool:

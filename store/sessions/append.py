@@ -51,7 +51,6 @@ class AppendOperation:
     commits: Commits
     saver: SaveOperations
 
-    @repeats
     def append(self, target: Session | str, messages: Iterable[Message | dict[str, Any]]) -> list[AppendedMessage]:
         """Add messages at the end, and return their indexes and ids.
 

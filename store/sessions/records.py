@@ -47,7 +47,6 @@ class Records:
         with self._locked(session_id) as location:
             return self._put_artifacts(location, found)
 
-    @repeats
     def add_artifacts(self, session_id: str, added: Iterable[ToolArtifact]) -> list[str]:
         """Add artifacts, replacing those with the same URI. Returns the URIs of evicted ones."""
         return self._add_artifacts(session_id, list(added))

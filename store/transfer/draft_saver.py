@@ -15,7 +15,7 @@ from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
 from store.disk.file import NewFile
 from store.documents import document as documents
-from store.documents import secrets, sidecar
+from store.documents import json_text, secrets, sidecar
 from store.documents.document import Document, parse_document
 from store.documents.json_splice import splice
 from store.errors import InvalidContent, InvalidName, Problem
@@ -72,7 +72,10 @@ class DraftSaver:
     def _checked(self, draft: SessionDraft) -> tuple[Document, bytes]:
         layout.check_new(draft.location)
         path, limit = draft.location.path(layout.SESSION), self.core.limit_bytes
-        main = _without_keys(draft.main, path, limit)
+        if draft.data is not None:
+            main = documents.validate_rendered(draft.main, draft.data, path, limit=limit)
+        else:
+            main = _without_keys(draft.main, path, limit)
         problem = documents.identity_problem(main, draft.location)
         if problem is not None:
             raise InvalidContent(path, problem)
@@ -81,6 +84,8 @@ class DraftSaver:
             _check_name(file.name)
             if file.name in layout.RECORDS:
                 artifacts.parse_record(file.name, b"".join(file.read()), draft.location.path(file.name), limit=limit)
+        if draft.data is not None:  # the same as below, without a copy of the messages
+            return main, json_text.render({**draft.data, "messages": []})
         if draft.side is None:
             return main, sidecar.sidecar_of(main.raw, main.data)
         return main, _without_keys(draft.side, draft.location.path(layout.RUNTIME), limit).raw

@@ -14,6 +14,7 @@ from store.documents.merge import MergeConflict
 from store.errors import Conflict, LocalOnly, NotFound, ReadOnly
 from store.workspace.project_records import ProjectSession
 from tests.grove.homes import agreement_of, assert_same_and_clean, pull, texts, unfollowed_hosts
+from tests.records import make_artifact
 
 SIZE = 2_500_000  # three chunks
 
@@ -291,3 +292,20 @@ def test_lost_history_freezes_the_grove(tmp_path: Path, url: str) -> None:
             row = connection.execute("SELECT frozen FROM grove.grove").fetchone()
         assert row is not None
         assert "lost commits" in row[0]
+
+
+def test_messages_from_an_iterator_survive_a_repetition(tmp_path: Path, url: str) -> None:
+    """The operation runs twice, the iterator can be read once."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        pull(b, "s")
+        a.append("s", [Message.user("first")])
+        assert len(b.append("s", iter([Message.user("second")]))) == 1
+        b.records.add_artifacts("s", iter([make_artifact("x")]))
+        a.records.add_artifacts("s", iter([make_artifact("y")]))
+        found = a.records.load_artifacts("s")
+        assert found is not None
+        assert len(found.artifacts) == 2
+        assert texts(b, "s") == ["first", "second"]
+        pull(b, "s")
+        assert_same_and_clean(a, b)

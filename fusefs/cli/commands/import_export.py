@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -57,6 +58,7 @@ AgentName = Literal[
     "oxios",
     "a3s",
 ]
+GC_THRESHOLD = 100_000
 SHOWN_PROBLEMS = 20
 SHOWN_UNKNOWN = 5
 STATES = ("new", "updated", "unchanged", "kept")
@@ -115,6 +117,9 @@ def import_sessions(
     Example: grovefs import ~/.claude
     """
     tally = _Tally()
+    # An import creates many objects and no cycles: collecting as often as usual takes a fifth of its time.
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
     if follow:
         if dry_run or overwrite or since:
             raise typer.BadParameter("--follow cannot be combined with --dry-run, --overwrite or --since")

@@ -146,6 +146,7 @@ class ClaudeReader:
     ) -> None:
         message = record["message"]
         blocks = read_blocks(message.get("content"), builder)
+        _share_texts(blocks, record)
         rest = self._rest(builder, record, blocks, at)
         id = _id(record, number)
         first = len(builder.messages)
@@ -295,6 +296,16 @@ class ClaudeReader:
 
 def _id(record: dict[str, Any], number: int) -> str:
     return as_str(record.get("uuid")) or f"line-{number}"
+
+
+def _share_texts(blocks: BlockContent, record: dict[str, Any]) -> None:
+    """Let the structured result of a tool share the text of its message: most of a log is there twice."""
+    texts = {block["content"]: block["content"] for block in blocks.results if isinstance(block.get("content"), str)}
+    result = as_dict(record.get("toolUseResult"))
+    for holder in (result, as_dict(result.get("file"))) if texts else ():
+        for key, value in holder.items():
+            if isinstance(value, str) and value in texts:
+                holder[key] = texts[value]
 
 
 def _queued_prompt(record: dict[str, Any]) -> bool:

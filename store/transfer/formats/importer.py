@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from store.errors import InvalidContent
 from store.layout import Location
@@ -65,6 +65,7 @@ class SessionDraft:
     format: str
     source_id: str  # its id in the source
     path: str  # the file it was read from
+    data: dict[str, Any] | None = None  # what `main` was rendered from; None: it is a text of the source
     side: bytes | None = None  # runtime.json, if the source has one
     files: tuple[SourceFile, ...] = ()
     updated_at: Timestamp | None = None  # of its last record

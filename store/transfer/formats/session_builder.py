@@ -65,7 +65,8 @@ class SessionBuilder:
         self.task_list: dict[str, Any] | None = None
         self.logs = CallLogs()
         self._prompt_title = self._command_title = ""
-        self._times: list[Timestamp] = []
+        self._first: Timestamp | None = None
+        self._last: Timestamp | None = None
         self._ids: set[str] = set()
         self._files: dict[str, SourceFile] = {}
         self._records: list[bytes] = []
@@ -97,7 +98,7 @@ class SessionBuilder:
             message["phase"] = "commentary"  # empty, or with tool calls: not a final answer
         if at is not None:
             message["created_at"] = at
-            self._times.append(at)
+            self.add_time(at)
         if rest:
             message["metadata"] = {self.format: self._unmapped(rest, raw)}
         self._log_calls(message, at)
@@ -132,13 +133,18 @@ class SessionBuilder:
     @property
     def period(self) -> tuple[Timestamp, Timestamp]:
         """The first and the last time so far: created_at and updated_at."""
-        times = sorted(self._times, key=lambda at: at.ns)
-        return times[0], times[-1]
+        assert self._first is not None
+        assert self._last is not None
+        return self._first, self._last
 
     def add_time(self, at: Timestamp | None) -> None:
-        """Count a time that belongs to no message for created_at and updated_at."""
-        if at is not None:
-            self._times.append(at)
+        """Count a time for created_at and updated_at."""
+        if at is None:
+            return
+        if self._first is None or at.ns < self._first.ns:
+            self._first = at
+        if self._last is None or at.ns >= self._last.ns:
+            self._last = at
 
     # -- files ------------------------------------------------------------------------------
 
@@ -199,21 +205,21 @@ class SessionBuilder:
             self.add_file(f"{layout.ATTACHMENTS}/{RECORDS}.jsonl", lambda: (data,))
         for name, lines in self.logs.files().items():
             self.add_file(name, lambda lines=lines: (lines,))  # type: ignore[misc]
-        main = codec.render(self._document(fallback))
-        self.messages, self._records = [], []  # free them: a long session should not be in memory twice
+        document = self._document(fallback)
+        self.messages, self._records = [], []  # the draft holds them now, and is freed when it is saved
         return SessionDraft(
             location=self.location,
-            main=main,
+            main=codec.render(document),
+            data=document,
             format=self.format,
             source_id=self.source_id,
             path=self.path,
             files=tuple(self._files.values()),
-            updated_at=max(self._times, key=lambda at: at.ns, default=fallback),
+            updated_at=self._last or fallback,
             moved=frozenset(moved),
         )
 
     def _document(self, fallback: Timestamp) -> dict[str, Any]:
-        times = sorted(self._times, key=lambda at: at.ns) or [fallback]
         document: dict[str, Any] = {
             "id": self.location.id,
             "title": self.title or self.derive_title(),
@@ -228,8 +234,8 @@ class SessionBuilder:
             "root_session_id": self.location.root,
             "spawn_depth": self.depth if self.location.child is not None else 0,
             "messages": self.messages,
-            "created_at": times[0],
-            "updated_at": times[-1],
+            "created_at": self._first or fallback,
+            "updated_at": self._last or fallback,
         }
         if self.task_list is not None:
             document["task_list"] = self.task_list

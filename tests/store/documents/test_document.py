@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.documents import json_text
-from store.documents.document import Document, check_authority, fork_document, identity_problem, parse_document
+from store.documents.document import (
+    Document,
+    check_authority,
+    fork_document,
+    identity_problem,
+    parse_document,
+    validate_rendered,
+)
 from store.errors import InvalidContent, Problem
 from store.layout import Location
 from tests.builders import NINE_DIGITS, make_document
@@ -36,6 +43,20 @@ def test_document_has_bytes_members_and_record() -> None:
     assert parsed.raw == raw
     assert parsed.data["unknown"] == {"x": [1.5]}
     assert parsed.record.messages[0].content == "hello"
+
+
+def test_rendered_document_is_validated_like_a_parsed_one() -> None:
+    """The same record; the same error, with its position."""
+    data = json.loads(make_document())
+    raw = json_text.render(data)
+    assert validate_rendered(raw, data, "session.json") == document(raw)
+    data["title"] = 3
+    wrong = json_text.render(data)
+    with pytest.raises(InvalidContent) as rendered:
+        validate_rendered(wrong, data, "session.json")
+    with pytest.raises(InvalidContent) as parsed:
+        document(wrong)
+    assert rendered.value.problem == parsed.value.problem
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from store.model.timestamp import Timestamp
+from store.model.timestamp import Timestamp, ns_of
 
 FIRST_NS = Timestamp("0001-01-01T00:00:00Z").ns
 LAST_NS = Timestamp("9999-12-31T23:59:59.999999999Z").ns
@@ -27,6 +27,15 @@ def test_from_ns_and_ns_are_inverse(ns: int) -> None:
     made = Timestamp.from_ns(ns)
     assert made.ns == ns
     assert Timestamp(str(made)).ns == ns
+
+
+@given(
+    st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)), st.text("0123456789", max_size=12), st.sampled_from("Zz")
+)
+def test_ns_of_utc_agrees_with_ns_of(moment: datetime, fraction: str, zone: str) -> None:
+    """The fast way for UTC, with any number of digits."""
+    text = moment.isoformat()[:19] + (f".{fraction}" if fraction else "") + zone
+    assert Timestamp(text).ns == ns_of(text)
 
 
 @given(
