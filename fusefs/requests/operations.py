@@ -27,6 +27,7 @@ from fusefs.requests.purge_follower import PurgeFollower
 from fusefs.requests.threads import Threads
 from fusefs.requests.timings import Timings
 from fusefs.tree.directory_watches import DirectoryWatches
+from fusefs.tree.handles import FileHandle
 from fusefs.tree.hidden_names import EVERYBODY, HIDDEN_S, HiddenName
 from fusefs.tree.nodes import Listing, Node
 from fusefs.tree.processes import Process
@@ -320,6 +321,9 @@ class Operations(pyfuse3.Operations):
         return self._handles.get(fh).write(off, buf)
 
     async def flush(self, fh: int) -> None:
+        handle = self._handles.get(fh)
+        if isinstance(handle, FileHandle):
+            handle.is_closing = True
         await self.files.commit(fh)
 
     async def fsync(self, fh: int, datasync: bool) -> None:

@@ -32,8 +32,10 @@ class FileHandle:
     process: Process = UNKNOWN  # that opened it
     path: str = ""  # of a version, when it was opened
     end: int | None = None  # of a version: others may append to the same file
+    is_closing: bool = False  # close(2) was called. It does not wait for the release
 
     def read(self, offset: int, size: int) -> bytes:
+        self.is_closing = False  # only a copy of the descriptor was closed
         return os.pread(self.fd, size if self.end is None else max(0, min(size, self.end - offset)), offset)
 
     def write(self, offset: int, data: bytes) -> int:
@@ -125,7 +127,7 @@ class Handles:
     def older_readers(self, node: Node) -> list[Process]:
         """Processes that have another version of the node's document open."""
         handles = [h for h in self._open.values() if isinstance(h, FileHandle) and h.path == node.path]
-        return [h.process for h in handles if h.node is not node]
+        return [h.process for h in handles if h.node is not node and not h.is_closing]
 
     def buffered(self, path: str) -> list[Node]:
         """Private nodes with an open handle for this path."""

@@ -13,7 +13,7 @@ import trio
 
 from fusefs.requests import operations
 from fusefs.requests.attributes import UNCACHED_S, UNWATCHED_S, VIEW_S, WATCHED_S
-from store import Store
+from store import Message, Store
 from store.namespace.namespace import Namespace
 from tests.builders import make_session
 from tests.fusefs.requests.harness import READER, WRITER, HandlerMount, caller, fails_with, in_trio
@@ -309,3 +309,19 @@ async def test_requests_are_counted_and_timed_also_if_they_fail(mount: HandlerMo
     assert stats["requests"] == {"lookup": 4}
     assert sum(stats["microseconds"]["lookup"].values()) == 4
     assert stats["nodes"] == len(mount.tree.nodes)
+
+
+@in_trio
+async def test_process_that_closed_an_older_version_is_shown_its_number(mount: HandlerMount) -> None:
+    """The kernel releases a file some time after close(2): vim, which reads before it writes, must not see that."""
+    path = "sessions/root/session.json"
+    shown = (await mount.lookup(path)).st_ino
+    fh = await mount.open(path)
+    for is_closed in (False, True):
+        if is_closed:
+            await mount.flush(fh)
+        mount.store.append("root", [Message.user("a new version")])
+        node = await mount.inode(path)
+        number = (await mount.operations.getattr(node, caller(WRITER))).st_ino
+        assert (number == shown) == is_closed
+    await mount.release(fh)
