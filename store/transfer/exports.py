@@ -33,11 +33,12 @@ from store.transfer.imports import ImportOutcome, Imports
 
 ExportFormat = Literal["json", "markdown"]
 EXTENSIONS: dict[ExportFormat, str] = {"json": "json", "markdown": "md"}
-AgentFormat = Literal["a3s", "claude-code", "oxios"]
+AgentFormat = Literal["a3s", "claude-code", "codex", "oxios"]
 # Module and function that write a session as an agent stores it.
 _WRITERS: dict[AgentFormat, tuple[str, str]] = {
     "a3s": ("a3s_export", "write_a3s"),
     "claude-code": ("claude_export", "write_claude_code"),
+    "codex": ("codex_export", "write_codex"),
     "oxios": ("oxios_export", "write_oxios"),
 }
 

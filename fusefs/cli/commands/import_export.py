@@ -326,10 +326,11 @@ def export_sessions(
     home: Home,
     everything: Annotated[bool, typer.Option("--all", help="Export all sessions.")] = False,
     format: Annotated[
-        Literal["a3s", "bamboo", "claude-code", "html", "json", "markdown", "oxios"],
+        Literal["a3s", "bamboo", "claude-code", "codex", "html", "json", "markdown", "oxios"],
         typer.Option(
             help="json; markdown or html, for reading; bamboo: a home that Bamboo and GroveFS can open; claude-code: "
-            "files that `claude --resume` reads; a3s, oxios: a session store of A3S Code, a workspace of oxios."
+            "files that `claude --resume` reads; codex: those of `codex resume`; a3s, oxios: a session store of A3S "
+            "Code, a workspace of oxios."
         ),
     ] = "json",
     redact: Annotated[
@@ -351,6 +352,9 @@ def export_sessions(
     --format claude-code writes DEST/ID.jsonl, and sub-agents below DEST/ID/subagents, with the ids and links they were
     imported with. Copied to ~/.claude/projects/PROJECT, a conversation repaired here can be resumed there.
 
+    --format codex writes DEST/sessions/YYYY/MM/DD/rollout-*.jsonl; with ~/.codex as DEST, `grovefs resume` goes on
+    with the conversation as it is here.
+
     --format a3s and --format oxios write the files of these agents to DEST: a session imported from there and not
     changed since is the same to the byte, and one changed here has the changes.
 
@@ -366,7 +370,7 @@ def export_sessions(
         raise typer.BadParameter("pass the sessions or --all, and the destination as the last argument")
     if format not in ("json", "markdown") and dest == "-":
         raise typer.BadParameter(f"--format {format} needs a directory, not standard output")
-    if format in ("a3s", "bamboo", "claude-code", "oxios") and redact:
+    if format in ("a3s", "bamboo", "claude-code", "codex", "oxios") and redact:
         raise typer.BadParameter(f"--format {format} keeps all content and cannot be combined with --redact")
     if with_history and (format != "html" or redact):
         raise typer.BadParameter("--with-history needs --format html, and cannot be combined with --redact")
@@ -374,7 +378,7 @@ def export_sessions(
         selected = store.exports.select(None if everything else map(str, resolve_all(store, ids)))
         if format == "bamboo":
             tally: _Tally | _ExportLine = _copy(store, selected, Path(dest))
-        elif format == "a3s" or format == "claude-code" or format == "oxios":
+        elif format == "a3s" or format == "claude-code" or format == "codex" or format == "oxios":
             written = store.exports.write_for_agent(format, selected, Path(dest).expanduser())
             tally = _collect(written, len(selected), Path(dest))
         elif format == "html":

@@ -34,8 +34,8 @@ def resume(
     """Continue an imported session in the agent it came from, in its workspace.
 
     The agent continues its own copy. To continue with changes made here, write them back first: grovefs export
-    --format claude-code. --json prints the command and its directory instead of running it. Known are Claude Code,
-    Codex, Copilot CLI, OpenCode and Qwen Code.
+    --format claude-code, or codex. --json prints the command and its directory instead of running it. Known are
+    Claude Code, Codex, Copilot CLI, OpenCode and Qwen Code.
 
     Example: grovefs resume fix-login
     """

@@ -21,8 +21,8 @@ from store.transfer.formats.session_builder import ParsedLine, SessionBuilder, p
 from store.transfer.formats.source import Line
 
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system", "tool": "tool"}
-_CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
-_CALLS |= {"web_search_call": "action", "tool_search_call": "arguments"}
+CALL_ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
+CALL_ARGUMENTS |= {"web_search_call": "action", "tool_search_call": "arguments"}
 _EXIT_CODE = re.compile(r"^(?:Process exited with code|Exit code:) (\d+)$", re.MULTILINE)
 _TASK = re.compile(r"^Task name: (.+)$", re.MULTILINE)
 _ENVELOPE = ("timestamp", "type", "payload")
@@ -143,7 +143,7 @@ class CodexItem:
             return self._add_agent_message()
         if kind == "reasoning":
             return self._add_reasoning()
-        if kind in _CALLS:
+        if kind in CALL_ARGUMENTS:
             return self._add_call(kind)
         if kind.endswith("_output") and isinstance(self.item.get("call_id"), str):
             return self._add_output()
@@ -202,9 +202,9 @@ class CodexItem:
     def _add_call(self, kind: str) -> bool:
         item = self.item
         id = as_str(item.get("call_id")) or as_str(item.get("id")) or f"call-{self.line.number}"
-        call = make_call(id, as_str(item.get("name")) or kind.removesuffix("_call"), item.get(_CALLS[kind], ""))
+        call = make_call(id, as_str(item.get("name")) or kind.removesuffix("_call"), item.get(CALL_ARGUMENTS[kind], ""))
         self.reader.note_call(call)
-        return self._add("assistant", "", "call_id", "name", _CALLS[kind], tool_calls=[call])
+        return self._add("assistant", "", "call_id", "name", CALL_ARGUMENTS[kind], tool_calls=[call])
 
     def _add_output(self) -> bool:
         output = self.item.get("output")
@@ -221,12 +221,12 @@ class CodexItem:
             "call_id",
             *(["output"] if is_complete else []),
             tool_call_id=self.item["call_id"],
-            tool_success=success if isinstance(success, bool) else not _has_failed(text),
+            tool_success=success if isinstance(success, bool) else not has_failed(text),
             content_parts=parsed.content_parts if parsed else None,
         )
 
 
-def _has_failed(text: str) -> bool:
+def has_failed(text: str) -> bool:
     """Whether the output of a command states an exit code other than 0. Its header ends at `Output:`."""
     if text.startswith("{"):
         code = as_dict(_json_object(text).get("metadata")).get("exit_code")
