@@ -23,6 +23,8 @@ from fusefs.requests.cpu_affinity import CpuFollower
 from fusefs.requests.directory_entries import DirectoryEntries
 from fusefs.requests.errnos import guarded
 from fusefs.requests.files import WRITING, Files, OpenReply, require_writable
+from fusefs.requests.kernel_cache import invalidate_later
+from fusefs.requests.named_entries import NamedEntries
 from fusefs.requests.purge_follower import PurgeFollower
 from fusefs.requests.threads import Threads
 from fusefs.requests.timings import Timings
@@ -83,6 +85,7 @@ class Operations(pyfuse3.Operations):
         self.follower = ChangeFollower(self.tree, self.watches, self.threads)
         self.purges = PurgeFollower(self.tree, self.threads)
         self._nodes = self.tree.nodes
+        self._named = NamedEntries()
         self._handles = self.files.handles
         self._read_only = read_only
         self._is_shared = is_shared  # with other users of the machine
@@ -116,9 +119,12 @@ class Operations(pyfuse3.Operations):
         reader = self._reader(ctx)
         if self.tree.is_slow(parent, text) or (reader is not None and self.tree.is_generated(parent, text)):
             item = await self.threads.run(lambda: self.tree.find_item(parent, text, reader))
+            invalidate_later(self._named.note(parent, text))
             return self._entry(self.tree.virtual_node(parent, text, item))
         try:
-            return self._entry(self.tree.lookup(parent, text, self._viewer(ctx)))
+            found = self.tree.lookup(parent, text, self._viewer(ctx))
+            invalidate_later(self._named.note(parent, text))
+            return self._entry(found)
         except NotFound:
             if not self._can_cache_negative(parent, text):
                 raise

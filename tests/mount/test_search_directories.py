@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import threading
@@ -13,7 +14,7 @@ import pytest
 
 from store import Message
 from tests.builders import make_session
-from tests.mount.conftest import Mount
+from tests.mount.conftest import Mount, wait_until
 
 
 def sh(command: str, cwd: Path) -> str:
@@ -111,3 +112,26 @@ def test_slow_query_does_not_delay_others(mounted: Mount) -> None:
     for thread in searchers:
         thread.join(30)
     assert not errors
+
+
+def test_b8_names_that_were_looked_up_are_released(mounted: Mount) -> None:
+    """There is no end of names that exist when they are named: the daemon keeps the newest."""
+    stats = mounted.path / ".grovefs/stats.json"
+    for number in range(2_000):
+        (mounted.path / f"search/word{number}").stat()
+    wait_until(lambda: json.loads(stats.read_bytes())["nodes"] < 1_000, 60.0)
+    assert (mounted.path / "search/msg").is_dir()
+
+
+def test_b8_a_directory_in_use_stays(mounted: Mount) -> None:
+    """A program in a query's directory goes on, although many others were looked up since."""
+    folder = os.open(mounted.path / "search/msg", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        before = sorted(os.listdir(folder))
+        for number in range(1_000):
+            (mounted.path / f"search/word{number}").stat()
+        assert sorted(os.listdir(folder)) == before
+        assert os.stat("results.md", dir_fd=folder).st_size
+        assert sorted(os.listdir(mounted.path / "search/msg")) == before
+    finally:
+        os.close(folder)
