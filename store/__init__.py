@@ -16,7 +16,8 @@ The rules. Code, tests and README cite them by number.
     drops unknown keys found in sessions.json. `history.db` is data: losing it loses old versions, never the current
     files.
 2.  What reported success survives kill -9 of any process and, with durability "full" (the default), power loss.
-3.  What reported failure changed nothing, and the rejected text is kept.
+3.  What reported failure changed nothing, and the rejected text is kept. One exception, named in its error: the
+    database of a grove did not answer in time (Unsure).
 4.  A reader sees one version of a document from open to close, never a mixture of two.
 5.  Bytes are stored as written. Unknown fields, key order and digits survive every rewrite. Exceptions: a fork gets
     its new id, API keys in `llm_config` and `metadata` are never stored, and a merged save is the typed text with

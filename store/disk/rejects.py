@@ -21,7 +21,7 @@ from store.disk.disk import Disk
 from store.disk.file import NewFile
 from store.documents.merge import MergeConflict
 from store.documents.secrets import SecretRefused
-from store.errors import Conflict, InvalidContent, StoreError
+from store.errors import Conflict, InvalidContent, StoreError, Unsure
 from store.layout import Location
 from store.model.timestamp import Timestamp
 
@@ -240,7 +240,10 @@ def _printable(text: str) -> str:
 def explain(where: Location | str, name: str, raw: bytes, error: StoreError | OSError, *, is_new: bool = False) -> str:
     """The text of the .error file: path, reason, an excerpt of the document, and what to do."""
     state = "nothing was created" if is_new else "the previous version is unchanged"
-    lines = [f"{_path(where)}/{name} was rejected; {state}.", "", f"  {error}", ""]
+    outcome = f"was rejected; {state}"
+    if isinstance(error, Unsure):
+        outcome = "may or may not have been stored"
+    lines = [f"{_path(where)}/{name} {outcome}.", "", f"  {error}", ""]
     if isinstance(error, InvalidContent):
         lines += excerpt(raw, error)
     if isinstance(error, MergeConflict):

@@ -22,7 +22,7 @@ from store.commit.write_request import CommitResult, OnConflict, PutResult, Writ
 from store.disk.file import DirEntry, NewFile, Temp
 from store.disk.file_io import iter_chunks, write_all
 from store.disk.rejects import Rejects
-from store.errors import Conflict, Generated, InvalidContent, NotEmpty, NotFound, Protected
+from store.errors import Conflict, Generated, InvalidContent, NotEmpty, NotFound, Protected, Unreachable, Unsure
 from store.index.catalog import Version
 from store.layout import Location
 from store.namespace.dispatch import Dispatcher
@@ -39,6 +39,9 @@ log = logging.getLogger("grovefs.store")
 
 # Foreign files do not belong to the session; a pinned session still receives and acknowledges mail.
 _NEVER_PINNED = (PathKind.FOREIGN, PathKind.MESSAGE, PathKind.MAILBOX)
+
+# After these the typed text is kept. Unreachable, Unsure: the grove has not taken it, or may not have.
+_KEPT_WHEN_REFUSED = (InvalidContent, Conflict, Unreachable, Unsure)
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ class Namespace:
         raw = request.read(self.core.limit_bytes)
         try:
             result = self._put(request, raw)
-        except (InvalidContent, Conflict) as error:
+        except _KEPT_WHEN_REFUSED as error:
             self.rejects.store(target.directory, target.name, raw, error)
             raise
         if result.is_changed:  # vim and `cp -b` put the old version back after a rejection: that repairs nothing
@@ -182,7 +185,7 @@ class Namespace:
             else:
                 self.attachments.append_file(place.location, place.path, request.parts(), request.mode)
                 self._set_known_attributes(request)
-        except Conflict as error:
+        except _KEPT_WHEN_REFUSED as error:
             self.rejects.store(place.directory, place.name, request.parts(), error)
             raise
         self.rejects.clear(place.directory, place.name)

@@ -10,9 +10,11 @@ import psycopg
 import pytest
 
 from store import Message, Session, Store
+from store.commit.write_request import WriteRequest
 from store.errors import ReadOnly, Unreachable, Unsure
 from store.grove.agreeing import GroveAgreement
 from store.grove.private_server import PrivateServer
+from store.path_kinds import classify_path
 from tests.grove.conftest import new_database
 from tests.grove.homes import agreement_of, assert_same_and_clean, pull, texts, unfollowed_hosts
 
@@ -113,3 +115,21 @@ def test_a_home_opens_and_reads_while_the_database_is_away(tmp_path: Path, own_s
         with pytest.raises(Unreachable):
             store.append("s", [Message.user("no")])
         assert store.check().findings == []
+
+
+def test_a_typed_text_is_kept_while_the_database_is_away(tmp_path: Path, own_server: PrivateServer) -> None:
+    """As rejected content is: the text next to the document, and the reason."""
+    with unfollowed_hosts(tmp_path, new_database(own_server), "a") as (a,):
+        a.save(Session.new("s", "m"))
+        before = a.get_document("s", "session.json")
+        assert before is not None
+        own_server.kill()
+        typed = before + b"\n"
+        place = classify_path("sessions/s/session.json")
+        for _ in range(2):  # the first refusal, and one from the last known state
+            with pytest.raises((Unreachable, Unsure)):
+                a.names.commit(WriteRequest(place, typed))
+            kept = a.names.rejects.path("sessions/s", "session.json.rejected")
+            assert kept is not None
+            assert (a.home / kept).read_bytes() == typed
+        assert a.get_document("s", "session.json") == before
