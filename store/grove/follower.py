@@ -148,6 +148,14 @@ class LogFollower:
         self._replica.forget_behind(unit)
         self._publish(edits)
 
+    def find_missing(self) -> None:
+        """Fetch units again whose files were removed on disk: only the API and the mount delete."""
+        stat = self._core.disk.stat
+        for unit, known in self._replica.units().items():
+            if not known.is_gone and any(stat(f"{unit}/{path}") is None for path in self._replica.files(unit)):
+                self._replica.note_behind(unit, "a file is missing on disk; it is fetched again")
+        self.retry_behind()
+
     def retry_behind(self) -> None:
         """Try again what could not be applied."""
         for item in self._replica.behind():
@@ -196,6 +204,7 @@ class LogFollower:
         try:
             hints = self._server.connect()
             hints.execute(f"LISTEN {CHANNEL}")
+            self.find_missing()
             while not self._is_stopping:
                 if not self.step():
                     self.problem = ""

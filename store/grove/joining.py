@@ -116,10 +116,11 @@ class JoinOperation:
             plan = self._plan(connection)  # sessions were copied and deleted
             ends = read_ends(connection)
             replica = self._enter(connection)
+            self.core.agreement = attach(self.core)  # from here on, commits record what was agreed to
             self._adopt(connection, replica, plan)
             self._fetch(connection, replica, plan)
             replica.set_cursors(ends)
-        self.core.agreement = attach(self.core)
+        replica.close()
         self._publish([unit for unit in plan.units("publish") if location_of(unit).root not in copies])
         return first
 

@@ -44,6 +44,9 @@ def test_a_home_with_sessions_is_published_and_an_empty_one_gets_them(tmp_path: 
     join(tmp_path / "one", url)
     join(tmp_path / "two", url)
     assert files(tmp_path / "one") == files(tmp_path / "two")
+    one_knows, two_knows = (Replica(tmp_path / name).units() for name in ("one", "two"))
+    assert one_knows == two_knows
+    assert list(two_knows) == ["sessions/a", "sessions/b"]
     with Store.open(tmp_path / "one") as one, Store.open(tmp_path / "two") as two:
         two.append("a", [Message.user("third")])
         wait_until(lambda: one.search("third"))
@@ -199,3 +202,18 @@ def test_one_bad_row_stops_nobody(tmp_path: Path, url: str) -> None:
     replica = Replica(tmp_path / "two")
     assert [unit.unit for unit in replica.behind()] == ["sessions/bad"]
     replica.close()
+
+
+def test_files_that_are_missing_on_disk_are_fetched_again(tmp_path: Path, url: str) -> None:
+    """A removed file is never taken for a deletion."""
+    home_with(tmp_path / "one", a="text", b="text")
+    create(url)
+    for name in ("one", "two"):
+        join(tmp_path / name, url)
+    (tmp_path / "two/sessions/a/session.json").unlink()
+    shutil.rmtree(tmp_path / "two/sessions/b")
+    with Store.open(tmp_path / "one") as one, Store.open(tmp_path / "two") as two:
+        wait_equal(one, two)
+        wait_until(lambda: two.ids() == ["a", "b"])
+        assert one.ids() == ["a", "b"]
+        assert_clean(one, two)
