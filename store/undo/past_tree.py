@@ -25,7 +25,7 @@ from store.layout import Location
 
 # Permissions of what is deleted now: nobody but the owner could restore it either.
 _PRIVATE_DIR, _PRIVATE_FILE = 0o700, 0o600
-# Directories with so many names are scanned: that takes a third of the system calls of one stat for each.
+# Directories with this many names are scanned: that takes a third of the system calls of one stat for each.
 _MANY = 100
 
 

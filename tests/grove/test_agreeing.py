@@ -240,7 +240,7 @@ def test_a_child_cannot_be_created_in_a_deleted_tree(tmp_path: Path, url: str) -
 
 
 def test_two_homes_create_one_session(tmp_path: Path, url: str) -> None:
-    """The second is told that it exists; it has pulled it."""
+    """The second learns that it exists, and has pulled it."""
     with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
         a.save(Session.new("s", "m"))
         with pytest.raises(Conflict):
