@@ -10,6 +10,7 @@ import orjson
 
 from store import layout
 from store.commit import session_reader
+from store.commit.agreement import repeats
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import DocumentPair
@@ -50,6 +51,7 @@ class DraftSaver:
     core: Core
     commits: Commits
 
+    @repeats
     def save(self, draft: SessionDraft, *, dry_run: bool, overwrite: bool) -> ImportOutcome:
         """Save a draft if it is new or has changed. Raises if the saved session could not be loaded."""
         if not dry_run:

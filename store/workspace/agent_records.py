@@ -13,6 +13,7 @@ from typing import NamedTuple
 import apsw
 
 from store import layout
+from store.commit.agreement import repeats
 from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
@@ -105,6 +106,7 @@ class Agents:
 
         return apply_plan(batches, self._delete, report)
 
+    @repeats
     def _delete(self, records: Sequence[AgentRecord]) -> list[str]:
         location = layout.state_location(CATEGORY)
         with self.core.locked(location):
