@@ -23,7 +23,7 @@ from store.commit.core import Core
 from store.disk.file import DirEntry, NewFile
 from store.documents import secrets
 from store.documents.document import fork_document, parse_document
-from store.errors import AlreadyExists, NotEmpty, NotFound
+from store.errors import AlreadyExists, LocalOnly, NotEmpty, NotFound
 from store.layout import Location
 from store.sessions.rename import RenameOperation
 
@@ -73,6 +73,8 @@ class ForkOperation:
         return created
 
     def _check_allowed(self, source: Location, target: Location) -> None:
+        if self.core.agreement.is_joined:
+            raise LocalOnly(f"{source} cannot be forked: a grove cannot do that yet; nothing was changed")
         if self.core.disk.stat(source.path(layout.SESSION)) is None:
             raise NotFound(f"there is no session {source}")
         if self.core.disk.entries(target.dir):

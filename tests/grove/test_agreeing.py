@@ -258,6 +258,8 @@ def test_what_does_not_cross_is_refused(tmp_path: Path, url: str) -> None:
         rows = log_of(url)
         with pytest.raises(LocalOnly):
             a.rename("s", "t")
+        with pytest.raises(LocalOnly, match="forked"):
+            a.fork("s", "t")
         with pytest.raises(LocalOnly):
             a.projects.save(ProjectSession("k", "p"), {"x": 1})
         assert a.ids() == ["s"]
