@@ -19,7 +19,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.torture.attack import Attack, Failure, Tally
-from tests.torture.attacks import ATTACKS
+from tests.torture.attacks import ATTACKS, DEFAULT_MINUTES
 from tests.torture.runner import run_all
 
 LINE_EVERY_S = 60.0  # between progress lines where there is no terminal
@@ -85,7 +85,7 @@ def torture(
     seed: Annotated[
         int | None, typer.Option(help="The same seed gives the same cases; random by default, and printed.")
     ] = None,
-    minutes: Annotated[float, typer.Option(help="Time for all attacks together.")] = 60.0,
+    minutes: Annotated[float, typer.Option(help="Time for all attacks together.")] = DEFAULT_MINUTES,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Attacks to run at the same time; one per processor by default.")
     ] = None,

@@ -25,6 +25,8 @@ from tests.torture import (
 from tests.torture.attack import Attack
 from tests.torture.stateful import CROWD, LONG_LIFE, MODEL
 
+DEFAULT_MINUTES = 90.0  # of a whole run on two processors: every attack that has an end comes to it
+
 ATTACKS: list[Attack] = [
     Attack("kills", "killed at every system call that changes the disk", syscalls.kills, minutes=3.5),
     Attack("faults", "an error at every system call that changes the disk", syscalls.faults, minutes=12.0),

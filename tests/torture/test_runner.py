@@ -19,7 +19,7 @@ from rich.console import Console
 from tests.mount.conftest import wait_until
 from tests.torture import runner
 from tests.torture.attack import AROUND, Attack, Case, Tally
-from tests.torture.attacks import ATTACKS
+from tests.torture.attacks import ATTACKS, DEFAULT_MINUTES
 from tests.torture.places import places_of, scratch, small_disk
 
 
@@ -133,4 +133,4 @@ def test_a_signal_removes_all_mounts(tmp_path: Path, number: signal.Signals) -> 
 def test_attacks_have_unique_names_and_fit_into_the_time() -> None:
     names = [attack.name for attack in ATTACKS]
     assert len(set(names)) == len(names)
-    assert sum(attack.minutes for attack in ATTACKS) <= 2 * 60, "on two processors"
+    assert sum(attack.minutes for attack in ATTACKS) <= 2 * DEFAULT_MINUTES, "on two processors"
