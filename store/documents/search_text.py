@@ -25,6 +25,8 @@ _CJK = re.compile(f"[{_CJK_RANGES}]+")
 _EMOJI = re.compile(f"[{_EMOJI_RANGES}]")
 # The tokenizer drops emoji but treats private-use characters as letters, so an emoji is encoded with one.
 _EMOJI_PREFIX = "\ue000"
+MAX_WORD_CHARS = 1 << 16  # FTS5 itself compares the first 32 KiB of a word
+_LONG_WORD = re.compile(rf"\S{{{MAX_WORD_CHARS}}}")
 
 
 def message_text(message: dict[str, Any]) -> str:
@@ -78,8 +80,11 @@ def _texts_in(value: Any) -> Iterator[str]:
 def prepare_text(text: str) -> str:
     """The text for the tokenizer.
 
-    Normalized to NFC first: text from macOS, such as file names, is often decomposed.
+    Normalized to NFC first: text from macOS, such as file names, is often decomposed. The tokenizer
+    keeps a buffer of the size of the longest word it has met, so very long ones are split.
     """
+    if len(text) > MAX_WORD_CHARS:
+        text = _LONG_WORD.sub(r"\g<0> ", text)
     if text.isascii():
         return text
     text = _CJK.sub(lambda run: f" {' '.join(run[0])} ", unicodedata.normalize("NFC", text))

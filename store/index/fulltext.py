@@ -22,6 +22,7 @@ from store.index.schema import SHIFT
 from store.model.timestamp import Timestamp, clip_ns, ns_of
 
 LAST_ROW = (1 << SHIFT) - 1  # of a session, counted from its first
+LARGE_TEXT = 1 << 20  # characters
 Columns = tuple[str, str | None, int | None, str | None, int]  # role, message id, created_ns, tools, digest
 
 # -- sessions --------------------------------------------------------------------------------------
@@ -173,7 +174,9 @@ def apply(db: apsw.Connection, *updates: tuple[int, TextUpdate]) -> None:
             transcript_sizes.put(db, base, update.stale, update.sizes)
     _execute_many(db, "DELETE FROM search WHERE rowid = ?", [(n,) for _, u in updates for n in u.unused])
     added = [(n, text) for n, (_, _, text) in enumerate(new, number)]
-    _execute_many(db, "INSERT INTO search (rowid, text) VALUES (?, ?)", added)
+    # A cached statement keeps its last values: a text of 200 MB would stay in memory.
+    is_small = all(len(text) < LARGE_TEXT for _, text in added)
+    _execute_many(db, "INSERT INTO search (rowid, text) VALUES (?, ?)", added, can_cache=is_small)
 
 
 def _present(db: apsw.Connection, base: int, first: int, last: int) -> dict[int, tuple[int, int]]:
@@ -183,9 +186,11 @@ def _present(db: apsw.Connection, base: int, first: int, last: int) -> dict[int,
     return {row - base: (digest, number) for row, digest, number in rows}
 
 
-def _execute_many(db: apsw.Connection, statement: str, values: list[tuple[Any, ...]]) -> None:
+def _execute_many(
+    db: apsw.Connection, statement: str, values: list[tuple[Any, ...]], *, can_cache: bool = True
+) -> None:
     if values:
-        db.executemany(statement, values)
+        db.executemany(statement, values, can_cache=can_cache)
 
 
 # The maximum of both tables: the number of an orphaned full-text row must not be reused. Both use

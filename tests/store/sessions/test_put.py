@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 
-from store import Store
+import apsw
+import pytest
+
+from store import Message, Session, Store
 from tests.builders import make_session
 
 
@@ -28,3 +32,29 @@ def test_put_that_changes_no_message_is_searchable_and_clean(store: Store) -> No
     assert [hit.title for hit in store.search("quokka")] == ["Quokka"]
     store.append("s1", [])
     assert store.check().is_clean
+
+
+@pytest.mark.parametrize("word", ["word ", "x"], ids=["words", "one word"])
+def test_b10_a_giant_text_does_not_stay_in_memory(store: Store, word: str) -> None:
+    store.save(make_session("s1"))
+    before = apsw.memory_used()
+    size = 20_000_000
+    store.append("s1", [Message.user(word * (size // len(word)))])
+    assert apsw.memory_used() - before < size / 4
+    assert store.search("word" if word == "word " else "xx*")
+
+
+def test_b10_the_cost_of_a_key_does_not_grow_with_their_number(store: Store) -> None:
+    def seconds(keys: int) -> float:
+        session = Session.new(f"keys-{keys}", "m")
+        store.save(session)
+        raw = store.get_document(session.id, "session.json")
+        assert raw is not None
+        document = json.dumps(json.loads(raw) | {f"key{number}": number for number in range(keys)}).encode()
+        began = time.process_time()
+        assert store.put_document(session.id, "session.json", document)
+        return time.process_time() - began
+
+    seconds(1_000)
+    few, many = seconds(10_000), seconds(100_000)
+    assert many < 30 * few, "10 times if linear, 100 times if quadratic"
