@@ -74,6 +74,14 @@ def flaws(store: Store) -> list[Finding]:
     return [finding for finding in store.check().findings if finding.kind != "foreign-file"]
 
 
+def require_sound(store: Store) -> None:
+    """Nothing is damaged. A file may be newer than the history, which never stops a save, and is recorded now."""
+    found = [finding for finding in flaws(store) if finding.kind != "history-behind"]
+    assert not found, found
+    store.check(repair=True)
+    assert not flaws(store), flaws(store)
+
+
 def _sh(*command: str | Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(map(str, command))}: {done.stderr.strip()}"

@@ -160,7 +160,7 @@ def status(home: Home, as_json: Json = False) -> None:
 
 
 @grove.command()
-def follow(home: Home) -> None:
+def follow(home: Home, as_json: Json = False) -> None:
     """Keep this home up to date until interrupted. A mount does the same; use this on a host without one.
 
     Example: grovefs grove follow
@@ -168,7 +168,7 @@ def follow(home: Home) -> None:
     _require_joined(home)
     with Store.open(home, author=command_author()):
         signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-        echo(f"following the grove in {home}; press Ctrl-C to stop")
+        print_json({"home": str(home)}) if as_json else echo(f"following the grove in {home}; press Ctrl-C to stop")
         while True:
             time.sleep(3600)
 
