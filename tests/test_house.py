@@ -20,7 +20,7 @@ STORE = [
     *["undo", "transfer", "home", "grove", "check"],
     *["backend", "memory_store", "groups", "store", "public"],
 ]
-FUSEFS = ["switches", "prices", "views", "tree", "requests", "daemon", "cli"]
+FUSEFS = ["switches", "fast", "prices", "views", "tree", "requests", "daemon", "cli"]
 
 # The modules of `store` that `fusefs` may import in addition to the public names of `store`.
 SURFACE = {
@@ -219,14 +219,17 @@ def test_the_command_topic_lists_all_commands() -> None:
 
 
 def test_wheel_contains_every_package_and_file() -> None:
-    """`pip install .` installs the same files as a clone: every package is listed, and package-data covers the rest."""
+    """`pip install .` installs the same files as a clone: every package is listed, and package-data
+    and ext-modules cover the rest.
+    """
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     files = subprocess.run(["git", "ls-files", "store", "fusefs"], capture_output=True, text=True, cwd=ROOT, check=True)
     paths = [Path(line) for line in files.stdout.splitlines()]
     assert {".".join(path.parent.parts) for path in paths if path.suffix == ".py"} == set(setuptools["packages"])
     data = setuptools["package-data"]
     covered = {p for package, globs in data.items() for g in globs for p in (ROOT / package.replace(".", "/")).glob(g)}
-    assert {ROOT / path for path in paths if path.suffix != ".py"} == covered
+    compiled = {ROOT / source for extension in setuptools["ext-modules"] for source in extension["sources"]}
+    assert {ROOT / path for path in paths if path.suffix != ".py"} == covered | compiled
 
 
 def test_scripts_test_has_help() -> None:

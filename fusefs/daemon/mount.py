@@ -14,6 +14,9 @@ from pathlib import Path
 from shutil import which
 from tempfile import TemporaryFile
 
+import fusefs.fast  # noqa: F401 - before pyfuse3: it provides a function that pyfuse3 binds to
+
+# isort: split
 import pyfuse3
 import trio
 
@@ -179,6 +182,8 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
         )
         instruments = request_loop.install(operations.cpu_follower)
         watchdog.wait_ready()
+        # Generated directories differ from user to user, and the kernel has one listing for all.
+        operations.tree.fast.start(options.home, directories=not options.allow_other)
         _mount(operations, options)
         watchdog.mounted()
         try:
@@ -186,6 +191,7 @@ def serve(options: MountOptions, ready: Callable[[], None]) -> None:
                 trio.run(_main, operations, ready, instruments=instruments)
         finally:
             pyfuse3.close(unmount=True)
+            operations.tree.fast.stop()
             operations.close()
 
 

@@ -42,7 +42,6 @@ class DirectoryEntries:
         self.writers = files.writers
         self.threads = files.threads
         self.handles = files.handles
-        self.evidence = files.evidence
         self.moves = files.tree.store.moves
         self._read_only = read_only
 
@@ -56,7 +55,7 @@ class DirectoryEntries:
         path_info = classify_path(parent.path_of(name))
         await self.threads.run(lambda: self.names.make_dir(path_info, mode), path_info.location)
         self.writers.hidden.directory_created(path_info.path)
-        parent.invalidate_listing()
+        parent.invalidate_listing(kernel_knows=True)
         return self.tree.lookup(parent, name)
 
     async def remove_dir(self, parent: Node, name: str, caller: Process) -> None:
@@ -107,14 +106,14 @@ class DirectoryEntries:
         return self.names.rejects.path(parent.path, name) is not None
 
     def _detach(self, parent: Node, name: str) -> None:
-        parent.invalidate_listing()
+        parent.invalidate_listing(kernel_knows=True)
         node = parent.children.get(name)
         if node is not None:
             self.tree.nodes.detach(node)
 
     def symlink(self, parent: Node, name: str, target: str) -> Node:
         self.names.symlink(classify_path(parent.path_of(name)), target)
-        parent.invalidate_listing()
+        parent.invalidate_listing(kernel_knows=True)
         return self.tree.lookup(parent, name)
 
     # -- rename ------------------------------------------------------------------------------------------
@@ -130,8 +129,9 @@ class DirectoryEntries:
         if pending is not None:
             await self.files.commit_pending(pending)
         version = self.names.version(source)
-        process, before = self.evidence.writer_of_file(self.names.stat(source.path), caller)
-        writer = self.evidence.writer(process, target.path, before) if target.kind in CHECKED else None
+        evidence = self.files.evidence
+        process, before = evidence.writer_of_file(self.names.stat(source.path), caller)
+        writer = evidence.writer(process, target.path, before) if target.kind in CHECKED else None
         renaming = _Renaming(source, target, node, caller, writer, replace)
         result = await self.threads.run(partial(self._rename_on_disk, renaming), target.location or source.location)
         if result is not None:
@@ -140,8 +140,8 @@ class DirectoryEntries:
             self.files.detach_writers(target.path)
         if is_same_kind:
             self.files.retarget_writers(source.path, new_parent, new_name, version)
-        old_parent.invalidate_listing()
-        new_parent.invalidate_listing()
+        old_parent.invalidate_listing(kernel_knows=True)
+        new_parent.invalidate_listing(kernel_knows=True)
         self.writers.hidden.directory_created(target.path)
         self.writers.hidden.rename(source.path, target.path, self.names.stat)
         if node is not None:
@@ -192,7 +192,7 @@ class DirectoryEntries:
 
     def _note_saved(self, process: Process, target: PathInfo, result: CommitResult) -> None:
         stamp = Stamp.of(result.info) if result.info is not None else None
-        self.evidence.note_saved(process, target.path, stamp, result.draft)
+        self.files.evidence.note_saved(process, target.path, stamp, result.draft)
 
     def _hide_or_remove(self, source: PathInfo, info: os.stat_result, caller: Process) -> None:
         """Hide a session.json that was renamed away; remove a sidecar at once."""
@@ -257,8 +257,9 @@ class DirectoryEntries:
         if any(self.writers.hidden.find(p.path, caller.pid) is not None for p in (first, second)):
             raise NotFound(f"{first.path} or {second.path} does not exist")
         document, file = (first, second) if first.kind in CHECKED else (second, first)
-        process, before = self.evidence.writer_of_file(self.names.stat(file.path), caller)
-        writer = self.evidence.writer(process, document.path, before)
+        evidence = self.files.evidence
+        process, before = evidence.writer_of_file(self.names.stat(file.path), caller)
+        writer = evidence.writer(process, document.path, before)
         exchange = partial(self.moves.exchange, first, second, self.files.on_conflict, writer)
         result = await self.threads.run(exchange, second.location or first.location)
         if result is not None:

@@ -57,10 +57,17 @@ class Files:
         self.names = tree.store.names
         self.writers = writers
         self.threads = threads
-        self.handles = Handles()
+        self.handles = Handles(tree.nodes, tree.fast)
         self.pending_opens = PendingOpens()
-        self.evidence = Evidence()
+        self._evidence = Evidence()
+        tree.fast.on_opened = self._evidence.note_opened
         self.on_conflict = on_conflict
+
+    @property
+    def evidence(self) -> Evidence:
+        """What is known of processes, including all opens that the C extension has answered by now."""
+        self.tree.fast.report_opens()
+        return self._evidence
 
     # -- opening -----------------------------------------------------------------------------------------
 
@@ -134,8 +141,12 @@ class Files:
         if fd is None:
             self.pending_opens.expect_reader(pid, node)
             raise RetryLookup(f"{node.path} was replaced since it was looked up")
-        if node.info is not None and node.disk_path.kind in CHECKED:
+        is_document = node.disk_path.kind in CHECKED
+        if node.info is not None and is_document:
             self.evidence.note_opened(process, node.path, Stamp.of(node.info))
+        if _KEEP_PAGES and node.info is not None and not self.pending_opens.is_pinned(node):
+            self.tree.fast.admit(pid, process)
+            self.tree.fast.grant(node.inode, node.path, node.info, is_document=is_document)
         end = node.info.st_size if node.info is not None else None
         handle = FileHandle(node, fd, process=process, path=node.path, end=end)
         return OpenReply(self.handles.add(handle), keep_cache=_KEEP_PAGES)
@@ -185,7 +196,7 @@ class Files:
             return opened, node
         # O_EXCL only if the caller asked for it: the kernel's negative entry may be outdated.
         fd = self.names.open(path_info, flags & (_OPEN_FLAGS | os.O_EXCL) | os.O_CREAT, mode)
-        parent.invalidate_listing()
+        parent.invalidate_listing(kernel_knows=True)
         node = self.tree.lookup(parent, name, process.pid)
         self._note_created(node, process)
         handle = FileHandle(node, fd, appends=bool(flags & os.O_APPEND), process=process, is_new=True)

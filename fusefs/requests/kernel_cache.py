@@ -21,12 +21,19 @@ from fusefs.tree.nodes import Invalidation
 log = logging.getLogger("grovefs.mount")
 
 _LIMITER = trio.CapacityLimiter(4)
+_LISTINGS_LIMITER = trio.CapacityLimiter(4)  # never waits for those: they may wait for a directory that is held
 _LATER_LIMITER = trio.CapacityLimiter(32)  # these may wait for a directory locked by a request that waits for a session
 
 
 async def invalidate(notices: Sequence[Invalidation]) -> None:
     if notices:
         await trio.to_thread.run_sync(_invalidate, notices, limiter=_LIMITER)
+
+
+async def invalidate_held_listing(directory: int) -> None:
+    """Drop the listing of a directory that the kernel holds for a rename: nobody reads it, so this does not wait."""
+    notice = Invalidation(directory, pages=True)
+    await trio.to_thread.run_sync(_invalidate, [notice], limiter=_LISTINGS_LIMITER)
 
 
 def invalidate_later(notices: Sequence[Invalidation]) -> None:

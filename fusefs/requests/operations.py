@@ -10,12 +10,13 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
 
+from fusefs.fast import NODE_HANDLE
 from fusefs.requests.attributes import absent, attributes, attributes_with_number
 from fusefs.requests.callers import Callers, is_running
 from fusefs.requests.change_follower import ChangeFollower
@@ -24,6 +25,7 @@ from fusefs.requests.directory_entries import DirectoryEntries
 from fusefs.requests.errnos import guarded
 from fusefs.requests.files import WRITING, Files, OpenReply, require_writable
 from fusefs.requests.kernel_cache import invalidate_later
+from fusefs.requests.kernel_listings import KernelListings
 from fusefs.requests.named_entries import NamedEntries
 from fusefs.requests.purge_follower import PurgeFollower
 from fusefs.requests.threads import Threads
@@ -41,7 +43,7 @@ from store import Store, layout
 from store.commit.write_request import OnConflict
 from store.disk.file import Stamp, storable_mode
 from store.disk.rejects import is_reject
-from store.errors import InvalidContent, NotFound, Problem, Protected, StoreError
+from store.errors import Conflict, InvalidContent, NotFound, Problem, Protected, StoreError
 from store.history.authors import acting_as
 from store.namespace.reader import Reader
 from store.path_kinds import PathKind, classify_path
@@ -82,6 +84,7 @@ class Operations(pyfuse3.Operations):
         self.tree = Tree(store, views(self.stats), self.writers, self.watches)
         self.files = Files(self.tree, self.writers, self.threads, on_conflict=on_conflict)
         self.entries = DirectoryEntries(self.files, read_only=read_only)
+        self.listings = KernelListings()
         self.follower = ChangeFollower(self.tree, self.watches, self.threads)
         self.purges = PurgeFollower(self.tree, self.threads)
         self._nodes = self.tree.nodes
@@ -91,7 +94,13 @@ class Operations(pyfuse3.Operations):
         self._is_shared = is_shared  # with other users of the machine
 
     def stats(self) -> dict[str, object]:
-        return {"requests": self.timings.counts(), "microseconds": self.timings.snapshot(), "nodes": len(self._nodes)}
+        return {
+            "requests": self.timings.counts(),
+            "microseconds": self.timings.snapshot(),
+            "nodes": len(self._nodes),
+            "opens_answered_by": self.tree.fast.mode,
+            "fast_path": self.tree.fast.counters(),
+        }
 
     def close(self) -> None:
         """Delete names that are still hidden, and close all files."""
@@ -115,7 +124,9 @@ class Operations(pyfuse3.Operations):
         if self.files.pending_opens.expects_reader(ctx.pid, parent, text):
             viewer = self._viewer(ctx)
             look, open_version = (lambda: self.tree.lookup(parent, text, viewer)), self.files.open_exact_version
-            return self._entry(self.files.pending_opens.pin(ctx.pid, look, open_version))
+            pinned = self.files.pending_opens.pin(ctx.pid, look, open_version)
+            self.tree.fast.revoke(pinned.inode)  # the open that follows must take the descriptor
+            return self._entry(pinned)
         reader = self._reader(ctx)
         if self.tree.is_slow(parent, text) or (reader is not None and self.tree.is_generated(parent, text)):
             item = await self.threads.run(lambda: self.tree.find_item(parent, text, reader))
@@ -216,14 +227,41 @@ class Operations(pyfuse3.Operations):
         return self.tree.cache_listing(node, await self.threads.run(lambda: self.tree.scan(node, reader)), changes)
 
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        if fh & NODE_HANDLE:
+            await self._read_cached_dir(self._nodes.get(fh & ~NODE_HANDLE), start_id, token)
+            return
         directory, listing = self._handles.listing(fh)
         is_again = listing.was_read and listing is not directory.listing  # rewinddir(3)
         if start_id == 0 and (listing.is_stale or listing.changes != directory.changes or is_again):
             listing = await self._list(directory, listing.reader)
             self._handles.relist(fh, listing)
         listing.was_read = True
-        names, hidden = listing.names, self._hidden_names(directory, fh)
-        for number in range(start_id, len(names)):
+        hidden = self._hidden_names(directory, self._handles.viewer(fh))
+        self._reply_names(directory, listing, start_id, 0, hidden, token)
+
+    async def _read_cached_dir(self, directory: Node, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        """Read a directory that the kernel opened by itself, and whose listing it will cache."""
+        lister = self.tree.fast.lister()
+        self.listings.will_read(directory)
+        listing = self.listings.begun(directory, start_id) or await self._list(directory, None)
+        hidden = self._hidden_names(directory, self.callers.find(*lister).pid if self.writers.hidden else EVERYBODY)
+        self.listings.was_read(directory, listing, is_for_all=not hidden)
+        first = self.listings.first_position(listing)
+        if not self._reply_names(directory, listing, self.listings.index_of(start_id), first, hidden, token):
+            self.listings.keep(directory, listing)
+
+    def _reply_names(
+        self,
+        directory: Node,
+        listing: Listing,
+        index: int,
+        first: int,
+        hidden: Container[str],
+        token: pyfuse3.ReaddirToken,
+    ) -> bool:
+        """Add names to a reply, as far as they fit. Returns whether all did. `first` is the position of the first."""
+        names = listing.names
+        for number in range(index, len(names)):
             if names[number] in hidden:
                 continue
             try:
@@ -231,23 +269,22 @@ class Operations(pyfuse3.Operations):
             except NotFound:
                 continue  # gone since the directory was opened
             attrs = self._attributes(node)
-            if not pyfuse3.readdir_reply(token, os.fsencode(names[number]), attrs, number + 1):
+            if not pyfuse3.readdir_reply(token, os.fsencode(names[number]), attrs, first + number + 1):
                 self._nodes.drop_unused(node)
-                return
+                return False
             node.lookups += 1
+        return True
 
-    def _hidden_names(self, directory: Node, fh: int) -> Sequence[str]:
+    def _hidden_names(self, directory: Node, viewer: int) -> Sequence[str]:
         """Names that the process listing the directory has renamed away."""
-        if not self.writers.hidden:
-            return ()
-        return self.writers.hidden.in_directory(directory.path, self._handles.viewer(fh))
+        return self.writers.hidden.in_directory(directory.path, viewer) if self.writers.hidden else ()
 
     async def releasedir(self, fh: int) -> None:
         self._handles.drop_listing(fh)
 
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
         """Sync a directory. Renames and commits are synced before the reply; other changes of names are synced here."""
-        directory, _ = self._handles.listing(fh)
+        directory = self._nodes.get(fh & ~NODE_HANDLE) if fh & NODE_HANDLE else self._handles.listing(fh)[0]
         if not directory.is_generated:
             await self.threads.run(lambda: self.store.names.sync_dir(directory.path))
 
@@ -285,10 +322,14 @@ class Operations(pyfuse3.Operations):
         source = self.entries.writable_parent(parent_inode_old, name_old)
         target = self.entries.writable_parent(parent_inode_new, name_new)
         with self._acting(ctx) as caller:
-            if flags & pyfuse3.RENAME_EXCHANGE:
-                await self.entries.exchange(source, target, caller)
-            else:
-                await self.entries.rename(source, target, caller, replace=not flags & pyfuse3.RENAME_NOREPLACE)
+            try:
+                if flags & pyfuse3.RENAME_EXCHANGE:
+                    await self.entries.exchange(source, target, caller)
+                else:
+                    await self.entries.rename(source, target, caller, replace=not flags & pyfuse3.RENAME_NOREPLACE)
+            except (InvalidContent, Conflict):
+                await self.listings.rename_failed(target[0])
+                raise
 
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
         parent, text = self.entries.writable_parent(parent_inode, name)
@@ -330,10 +371,16 @@ class Operations(pyfuse3.Operations):
         handle = self._handles.get(fh)
         if isinstance(handle, FileHandle):
             handle.is_closing = True
-        await self.files.commit(fh)
+        try:
+            await self.files.commit(fh)
+        finally:
+            await self.listings.invalidate_outdated()
 
     async def fsync(self, fh: int, datasync: bool) -> None:
-        await self.files.sync(fh)
+        try:
+            await self.files.sync(fh)
+        finally:
+            await self.listings.invalidate_outdated()
 
     async def release(self, fh: int) -> None:
         await self.files.release(fh)

@@ -7,7 +7,9 @@ import os
 from dataclasses import dataclass
 from typing import Protocol
 
-from fusefs.tree.nodes import Listing, Node
+from fusefs.fast import FAST_HANDLE
+from fusefs.tree.fast_path import FastOpen, FastPath
+from fusefs.tree.nodes import Listing, Node, Nodes
 from fusefs.tree.processes import UNKNOWN, Process
 
 
@@ -106,7 +108,9 @@ class BufferHandle:
 class Handles:
     """File handle numbers of open files and directories."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: Nodes, fast: FastPath) -> None:
+        self._nodes = nodes
+        self._fast = fast
         self._next = 1
         self._open: dict[int, Handle] = {}
         self._listings: dict[int, tuple[Node, Listing]] = {}
@@ -118,16 +122,36 @@ class Handles:
         return self._next
 
     def get(self, number: int) -> Handle:
-        return self._open[number]
+        if not number & FAST_HANDLE:
+            return self._open[number]
+        opened = self._fast.find(number)
+        if opened is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self._fast_handle(opened)
+
+    def _fast_handle(self, opened: FastOpen) -> FileHandle:
+        """A version that the C extension opened. The extension closes it."""
+        node, process = self._nodes.get(opened.node), self._fast.process_of(opened)
+        return FileHandle(node, opened.fd, process=process, path=node.path, end=opened.size)
 
     def find_file(self, node: Node) -> FileHandle | None:
         """An open descriptor of the node: the only access to a file whose name was removed."""
-        return next((h for h in self._open.values() if isinstance(h, FileHandle) and h.node is node), None)
+        own = next((h for h in self._open.values() if isinstance(h, FileHandle) and h.node is node), None)
+        if own is not None:
+            return own
+        opened = next((o for o in self._fast.open_files() if o.node == node.inode), None)
+        return self._fast_handle(opened) if opened is not None else None
 
     def older_readers(self, node: Node) -> list[Process]:
         """Processes that have another version of the node's document open."""
         handles = [h for h in self._open.values() if isinstance(h, FileHandle) and h.path == node.path]
-        return [h.process for h in handles if h.node is not node and not h.is_closing]
+        readers = [h.process for h in handles if h.node is not node and not h.is_closing]
+        # Those have no FLUSH, but their RELEASE is counted when it is received: before any later request.
+        for opened in self._fast.open_files():
+            other = self._nodes.find(opened.node)
+            if other is not None and other is not node and other.path == node.path:
+                readers.append(self._fast.process_of(opened))
+        return readers
 
     def buffered(self, path: str) -> list[Node]:
         """Private nodes with an open handle for this path."""

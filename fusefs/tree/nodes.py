@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -51,6 +51,7 @@ class Listing:
     was_read: bool = False  # from the start, by readdir
     changes: int = 0  # of the directory, when it was read
     reader: Reader | None = None  # in a view: the other user for whom it was read
+    number: int = 0  # names this listing in positions; 0 until the kernel has read a part of it
 
     def knows(self, name: str) -> bool:
         position = bisect_left(self.names, name)
@@ -77,6 +78,7 @@ class Node:
     children: dict[str, Node] = field(default_factory=dict)  # by name; only those that the kernel knows
     listing: Listing | None = None  # cached while nothing changes in this directory
     changes: int = 0  # number of changes in this directory: a listing made meanwhile must not be cached
+    on_outdated: Callable[[Node], None] | None = None  # set while the kernel may have cached the listing
     absent: set[str] = field(default_factory=set)  # names that the kernel has cached as absent
     is_watched: bool = False  # an inotify watch reports changes in this directory
     encoded: Any = None  # cached EntryAttributes
@@ -130,8 +132,11 @@ class Node:
         if self.listing is not None:
             self.listing.infos.pop(name, None)
 
-    def invalidate_listing(self) -> None:
+    def invalidate_listing(self, *, kernel_knows: bool = False) -> None:
+        """Names in this directory changed. `kernel_knows` if the kernel itself asked for the change."""
         self.changes += 1
+        if self.on_outdated is not None and not kernel_knows:
+            self.on_outdated(self)
         if self.listing is not None:
             self.listing.mark_stale()
             self.listing = None
@@ -145,6 +150,9 @@ class Nodes:
 
     def get(self, inode: int) -> Node:
         return self._by_inode[inode]
+
+    def find(self, inode: int) -> Node | None:
+        return self._by_inode.get(inode)
 
     def add(self, node: Node) -> Node:
         """Register a node as the current node of its name."""
@@ -177,12 +185,14 @@ class Nodes:
     def rename(self, node: Node, parent: Node, name: str) -> None:
         """Give a node another name and update the paths below it. The former node of that name is detached."""
         self.detach(node)
+        self.path_changed(node)
         node.parent, node.name = parent, name
         self._take_name(node, parent, name)
         node.path = parent.path_of(name)
         node.path_info = classify_path(node.path)
         for below in self.below(node):
             assert below.parent is not None
+            self.path_changed(below)
             below.path = below.parent.path_of(below.name)
             below.path_info = classify_path(below.path)
 
@@ -222,6 +232,9 @@ class Nodes:
             self._by_inode.pop(node.inode, None)
             self.dropped(node)
             node = node.parent
+
+    def path_changed(self, node: Node) -> None:
+        """Hook, called with each renamed node: its opens must find the new path."""
 
     def dropped(self, node: Node) -> None:
         """Hook, called with each dropped node: the tree releases its watch."""

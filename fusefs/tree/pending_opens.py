@@ -94,6 +94,10 @@ class PendingOpens:
         fd, _ = self._pinned.pop((pid, node.inode), (None, 0.0))
         return fd
 
+    def is_pinned(self, node: Node) -> bool:
+        """Whether some thread must still open the node itself, to take its descriptor."""
+        return any(inode == node.inode for _, inode in self._pinned)
+
     # -- expiry ----------------------------------------------------------------------------------
 
     def expire(self) -> list[Node]:

@@ -17,6 +17,7 @@ from functools import partial
 from fusefs.switches import enabled
 from fusefs.tree.append_buffers import AppendBuffer
 from fusefs.tree.directory_watches import DirectoryWatches
+from fusefs.tree.fast_path import FastPath
 from fusefs.tree.hidden_names import EVERYBODY
 from fusefs.tree.nodes import ROOT_INODE, Invalidation, Listing, Node, Nodes
 from fusefs.tree.processes import Process
@@ -45,14 +46,20 @@ class Tree:
         self.nodes.dropped = self._dropped  # type: ignore[method-assign]
         self.nodes.replaced = self._replaced  # type: ignore[method-assign]
         self.nodes.is_reserved = self.shown_numbers.is_reserved  # type: ignore[method-assign]
+        self.fast = FastPath()
+        self.nodes.path_changed = self._path_changed  # type: ignore[method-assign]
         self._views = views  # by name of the top directory; "" for the files at the top
         # Views show content of sessions, so they get the same permissions.
         self._shown_to = store.names.mode_of_sessions
         root = Node(ROOT_INODE, None, "", "", None, item=VirtualDir(time.time_ns()), shown_to=self._shown_to)
         self.root = self.nodes.add(root)
 
+    def _path_changed(self, node: Node) -> None:
+        self.fast.revoke(node.inode)
+
     def _dropped(self, node: Node) -> None:
         self.shown_numbers.dropped(node)
+        self.fast.revoke(node.inode)
         if node.is_watched:
             self.watches.drop(node)
 

@@ -61,6 +61,7 @@ class TopFiles(View):
 
     def __init__(self, store: Store, stats: Callable[[], dict[str, object]]) -> None:
         self._store = store
+        self._stats = stats
         self._index: tuple[object, bytes] = (None, b"")  # for the owner
         self._started_ns = time.time_ns()
         exported = store.names.stat(layout.INDEX_EXPORT)
@@ -102,7 +103,7 @@ class TopFiles(View):
         status = self._store.maintenance.status()
         for name in ("damaged", "unfinished"):
             status[name] = {k: v for k, v in status[name].items() if self._may_see_session(k)}
-        return _pretty(status)
+        return _pretty({**status, "opens_answered_by": self._stats().get("opens_answered_by")})
 
     def _render_errors(self) -> bytes:
         lines = self._store.names.rejects.recent()

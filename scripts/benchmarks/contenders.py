@@ -201,7 +201,9 @@ class GroveFS(Contender):
         self._asking = third - second
 
     def counted(self) -> Counter[str]:
-        requests = Counter(json.loads((self.mountpoint / ".grovefs/stats.json").read_bytes())["requests"])
+        stats = json.loads((self.mountpoint / ".grovefs/stats.json").read_bytes())
+        requests, in_c = Counter(stats["requests"]), stats["fast_path"]
+        requests.update({kind: in_c.get(f"{kind}s", 0) for kind in ("open", "read", "release")})
         del requests["forget"]  # sent by the kernel at any time
         return requests
 

@@ -46,11 +46,23 @@ def run(*command: str | Path) -> str:
 # -- requests the kernel answers from its cache ----------------------------------------------------------------
 
 
-def test_second_listing_requests_only_directories(mounted: Mount) -> None:
+def test_warm_listing_requests_nothing(mounted: Mount) -> None:
+    """Reading a directory invalidates its access time in the kernel, so the second listing asks for that."""
+    first = run("ls", "-lR", mounted.sessions)
+    assert set(counted(mounted, lambda: run("ls", "-lR", mounted.sessions))) <= {"getattr"}
+    assert not counted(mounted, lambda: run("ls", "-lR", mounted.sessions))
+    assert run("ls", "-lR", mounted.sessions) == first
+
+
+def test_without_the_extension_a_warm_listing_requests_only_directories(
+    filled: Path, mount_home: MountHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each directory is opened, read and closed; no names or attributes are requested.
 
     Except for the one on the command line: reading a directory invalidates its access time in the kernel.
     """
+    monkeypatch.setenv("GROVEFS_WITHOUT", "fast")
+    mounted = mount_home(filled)
     first = run("ls", "-lR", mounted.sessions)
     again = counted(mounted, lambda: run("ls", "-lR", mounted.sessions))
     assert again.pop("getattr", 0) <= 1
@@ -59,8 +71,21 @@ def test_second_listing_requests_only_directories(mounted: Mount) -> None:
     assert again["readdir"] <= 2 * again["opendir"]
 
 
-def test_second_read_requests_no_data(mounted: Mount) -> None:
+def test_warm_read_requests_one_open(mounted: Mount) -> None:
+    """Python answers the first open of a process. Others are answered in C, and the kernel has the pages."""
+    files = [mounted.sessions / "root/session.json", mounted.sessions / "root/runtime.json"]
+    first = run("cat", *files)
+    run("cat", *files)
+    assert counted(mounted, lambda: run("cat", *files)) == {"open": 1, "flush": 1, "release": 1}
+    assert run("cat", *files) == first
+
+
+def test_without_the_extension_a_warm_read_requests_no_data(
+    filled: Path, mount_home: MountHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each file is opened and closed; after the second access its access time is cached too."""
+    monkeypatch.setenv("GROVEFS_WITHOUT", "fast")
+    mounted = mount_home(filled)
     files = [mounted.sessions / "root/session.json", mounted.sessions / "root/runtime.json"]
     run("cat", *files)
     assert not counted(mounted, lambda: run("cat", *files))["read"]
@@ -96,7 +121,7 @@ def test_missing_name_created_elsewhere_appears(mounted: Mount) -> None:
 
 def test_switches_disable_the_caches(filled: Path, mount_home: MountHome, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a cache off, the same work causes requests; this allows measuring each cache."""
-    monkeypatch.setenv("GROVEFS_WITHOUT", "timeouts,listings,pages,loop,companion")
+    monkeypatch.setenv("GROVEFS_WITHOUT", "fast,timeouts,listings,pages,loop,companion")
     mount = mount_home(filled)
     path = mount.sessions / "root/session.json"
     path.read_bytes()

@@ -168,6 +168,8 @@ def make_clone(clone: Path) -> Path:
     shutil.copytree(ROOT / "scripts", clone / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, clone)
+    (clone / "fusefs").mkdir()
+    shutil.copy(ROOT / "fusefs/_fast.c", clone / "fusefs")
     programs = clone / ".venv/bin"
     programs.mkdir(parents=True)
     program = "from fusefs.cli import main; main()"
@@ -175,7 +177,9 @@ def make_clone(clone: Path) -> Path:
         script = programs / name
         script.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} {arguments}"$@"\n')
         script.chmod(0o755)
-    stamp = "echo $(cat pyproject.toml constraints.txt | sha256sum | cut -d' ' -f1) dev > .venv/.installed"
+    stamp = (
+        "echo $(cat pyproject.toml constraints.txt fusefs/_fast.c | sha256sum | cut -d' ' -f1) dev > .venv/.installed"
+    )
     subprocess.run(stamp, shell=True, cwd=clone, check=True)
     return clone
 

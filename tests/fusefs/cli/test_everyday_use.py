@@ -113,7 +113,7 @@ def copy_scripts(base: Path) -> dict[str, str]:
 
     `python3 -m venv` makes an interpreter that logs its arguments to installed.log.
     """
-    for name in ("scripts/mount", "scripts/setup", "pyproject.toml", "constraints.txt"):
+    for name in ("scripts/mount", "scripts/setup", "pyproject.toml", "constraints.txt", "fusefs/_fast.c"):
         (base / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, base / name)
     log = base / "installed.log"
