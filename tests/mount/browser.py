@@ -68,6 +68,12 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
+    def use_paper(self, *, used: bool) -> None:
+        """Show pages as they are printed where the system prefers dark."""
+        features = [{"name": "prefers-color-scheme", "value": "dark" if used else "light"}]
+        media = {"media": "print" if used else "", "features": features}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+
     def allow_scripts(self, *, allowed: bool) -> None:
         self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not allowed})
 

@@ -377,6 +377,22 @@ def test_pages_are_accessible(pages: Path, browser: Browser, scheme: str) -> Non
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_conversation_can_be_printed(pages: Path, browser: Browser) -> None:
+    """Every message is on paper, in full and dark on white; what only a screen needs is not."""
+    browser.open(pages / "work.html")
+    messages = browser.count(".message")
+    browser.use_paper(used=True)
+    try:
+        shown = "[...document.querySelectorAll(arguments[0])].filter((e) => e.checkVisibility()).length"
+        assert browser.run(f"return {shown}", ".message") == messages > 0
+        assert browser.run(f"return {shown}", "nav.top, .outline, footer") == 0
+        assert browser.run("return getComputedStyle(document.querySelector('pre')).maxHeight") == "none"
+        light = browser.run("return getComputedStyle(document.body).color.match(/\\d+/g).map(Number)")
+        assert max(light[:3]) < 100, light
+    finally:
+        browser.use_paper(used=False)
+
+
 def test_statistics_are_drawn(pages: Path, browser: Browser) -> None:
     browser.open(pages / "stats.html")
     titles = browser.run("return [...document.querySelectorAll('h2')].map((h) => h.innerText)")
