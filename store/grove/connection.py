@@ -176,6 +176,14 @@ class GroveServer:
             "writing goes on when the database is back"
         )
 
+    def listen(self, channel: str) -> Hints:
+        """A connection of its own that receives what hosts notify each other of. Raises Unreachable."""
+        connection = self.connect()
+        hints = Hints(self, connection)
+        hints.run(lambda: connection.execute(f"LISTEN {channel}"))
+        connection.deadline = float("inf")  # nothing is waited for: hints are read when they have arrived
+        return hints
+
     # -- connections -------------------------------------------------------------------------------
 
     def take(self, deadline: float) -> DeadlineConnection:
@@ -232,6 +240,30 @@ class GroveServer:
             why = f"the database has lost commits that host {self._membership.name} has (shards {lost[:8]})"
             connection.execute("UPDATE grove.grove SET frozen = %s WHERE frozen IS NULL", (why,))
             raise ReadOnly(f"the grove is frozen: {why}; see `grovefs grove status`")
+
+
+class Hints:
+    """Notifications of other hosts. They only shorten a wait, so their texts are dropped."""
+
+    def __init__(self, server: GroveServer, connection: DeadlineConnection) -> None:
+        self._server, self._connection = server, connection
+
+    def fileno(self) -> int:
+        return int(self._connection.fileno())
+
+    def drop(self) -> None:
+        """Read what has arrived. Raises Unreachable if the connection is lost."""
+        self.run(lambda: [*self._connection.notifies(timeout=0)])
+
+    def run(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except psycopg.Error as error:
+            self.close()
+            raise self._server.meaning_of(error) from error
+
+    def close(self) -> None:
+        _close(self._connection)
 
 
 def open_connection(url: str, deadline: float) -> DeadlineConnection:

@@ -49,7 +49,7 @@ class LogServer(Protocol):
     """The database, as a follower needs it."""
 
     def run(self, work: Callable[[Any], T], *, deadline_s: float | None = None) -> T: ...
-    def connect(self) -> Any: ...
+    def listen(self, channel: str) -> Any: ...
     def freeze(self, why: str) -> None: ...
 
 
@@ -202,8 +202,7 @@ class LogFollower:
         """Follow until something fails. The next attempt follows after a pause."""
         hints: Any = None
         try:
-            hints = self._server.connect()
-            hints.execute(f"LISTEN {CHANNEL}")
+            hints = self._server.listen(CHANNEL)
             self.find_missing()
             while not self._is_stopping:
                 if not self.step():
@@ -224,8 +223,7 @@ class LogFollower:
         watched = [self._wake_r] if hints is None else [self._wake_r, hints.fileno()]
         ready, _, _ = select.select(watched, [], [], seconds)
         if hints is not None and hints.fileno() in ready:
-            for _ in hints.notifies(timeout=0):
-                pass
+            hints.drop()
 
     @contextmanager
     def _exclusive(self) -> Iterator[bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from store import Message, Session, Store
@@ -73,3 +74,26 @@ def test_a_home_opens_and_reads_without_its_database(tmp_path: Path, own_server:
     with Store.open(tmp_path / "one", background=False) as one:
         one.append("s1", [Message.user("x")])
         assert_clean(one)
+
+
+@pytest.mark.warns  # the store logs that the connection was lost
+def test_a_follower_goes_on_after_its_connections_break(tmp_path: Path, url: str) -> None:
+    """Also the connection on which it waits for hints, which no other one notices."""
+    create(url)
+    with hosts(tmp_path, url, "one", "two") as (one, two):
+        for number in range(3):
+            with psycopg.connect(url) as connection:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            wait_until(lambda number=number: _is_saved(one, f"s{number}"))  # type: ignore[misc]
+            wait_until(lambda number=number: two.exists(f"s{number}"))  # type: ignore[misc]
+
+
+def _is_saved(store: Store, name: str) -> bool:
+    try:
+        store.save(Session.new(name, "m"))
+    except StoreError:
+        return store.exists(name)
+    return True
