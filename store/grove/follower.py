@@ -81,8 +81,9 @@ class LogFollower:
     def step(self) -> bool:
         """Apply one page of the log. True if there is more."""
         cursors, membership = self._replica.cursors(), self._replica.membership
+        acknowledged = self._replica.acknowledged()  # before the query: this home goes on writing meanwhile
         page = self._server.run(lambda connection: read_page(connection, cursors, membership.shards))
-        why = lost_history(page, cursors, self._replica.acknowledged(), membership.epoch)
+        why = lost_history(page, cursors, acknowledged, membership.epoch)
         if why:
             self._freeze(why)
         self._apply_page(page)
