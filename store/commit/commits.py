@@ -21,11 +21,12 @@ from store.commit.write_request import WriteRequest, stale_error
 from store.disk.file import File, NewFile, is_same_content
 from store.documents.document import Document, parse_document
 from store.documents.json_splice import splice
+from store.history.versions import KnownChange
 from store.index.catalog import CatalogRow, IndexUpdate
 from store.index.change_feed import What
 from store.layout import Location
 from store.model.session import Session
-from store.model.timestamp import Timestamp
+from store.model.timestamp import Timestamp, clip_ns
 from store.path_kinds import CHECKED
 
 log = logging.getLogger("grovefs.store")
@@ -68,7 +69,8 @@ class Commits:
         adds_dirs = request is None or request.add_missing or pair.main is not None
         dirs = [*_session_dirs(location), *_dirs_of(files)] if adds_dirs else _dirs_of(files)
         notes = {location.dir: note} if note else {}
-        commit = Commit(location, files, moves, dirs=dirs, label=label, notes=notes)
+        known = {location.path(layout.SESSION): KnownChange(clip_ns(main.record.updated_at.ns))}
+        commit = Commit(location, files, moves, dirs=dirs, label=label, notes=notes, known=known)
         self.run(commit, self._plan(commit, main, record, row), what)
 
     def _plan(self, commit: Commit, main: Document, record: Session, row: CatalogRow | None) -> IndexUpdate:

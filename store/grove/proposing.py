@@ -152,7 +152,7 @@ class Proposals:
         if name == layout.SESSION:
             proposal.said_ns = known.said_ns if known else said_ns_of(text) if len(text) < _PARSED_BYTES else None
         digest = sha256(text).digest()
-        if base is not None and known is not None:
+        if base is not None and known is not None and known.splices is not None:
             step = steps.encode_splices(base[0], known.splices)
         else:
             step = steps.encode(base[0] if base else None, text)

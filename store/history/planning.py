@@ -29,7 +29,7 @@ MAX_STEPS = 4096
 MIN_STEP_BYTES = 256 << 10
 # Compressing a longer text takes tens of milliseconds, which are left to idle time.
 WHOLE_IN_COMMIT_BYTES = 1 << 20
-# Appends between two texts with a digest. It proves the steps before it too, as each builds on the last.
+# Small changes between two texts with a digest. It proves the steps before it too, as each builds on the last.
 DIGEST_EVERY = 16
 
 
@@ -224,16 +224,15 @@ def _text_after(state: TextState, file: NewFile, known: KnownChange | None) -> N
     parts = _parts_of(file)
     size = sum(map(len, parts))
     old = file.like.data if file.like is not None and _has_data(file.like) and state.size is not None else None
-    digest: bytes | None = None
     said_ns: int | None
-    if known is not None and old is not None:
+    if known is not None and known.splices is not None and old is not None:
         step, said_ns = steps.encode_splices(old, known.splices), known.said_ns
-        if state.steps % DIGEST_EVERY == 0:
-            digest = digest_of_parts(parts, size)
     else:
         text = parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
-        step, said_ns = steps.encode(old, text), said_ns_of(text)
-        digest = digest_of_parts(parts, size)
+        step, said_ns = steps.encode(old, text), known.said_ns if known is not None else said_ns_of(text)
+    # A text with the updated_at of the one before may have to be found again among all that say the same.
+    needs_digest = step.kind != steps.SPLICES or said_ns == state.said_ns or state.steps % DIGEST_EVERY == 0
+    digest = digest_of_parts(parts, size) if needs_digest else None
     if step.kind != steps.WHOLE and _is_run_full(state, step) and size <= WHOLE_IN_COMMIT_BYTES:
         step = steps.whole(b"".join(parts))
     return NewText(file.path, step, size, digest, said_ns)

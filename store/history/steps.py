@@ -27,13 +27,18 @@ else:
 REMOVED, WHOLE, PATCH, SPLICES = range(4)
 
 _LEVEL = 3
-_SHORT_LEVEL = 1  # for a message: as small, with less memory to fill
+_FAST_LEVEL = 1  # for a message, or a changed text: as small, with less memory to fill
 _SHORT_BYTES = 16 << 10
 _CONTEXT_BYTES = 2 << 10  # before an insertion: enough for the layout of a message; more costs more than it saves
 _MIN_PREFIX = 8  # zstd accepts no shorter dictionary
 _MIN_COMPRESSED = 32  # the header of a frame makes a shorter text longer
 _COMPARED_BYTES = 64 << 10
+_FIRST_COMPARED_BYTES = 128  # then more and more: two changes may be near each other
 _DEFAULT_WINDOW_LOG = 21  # of _LEVEL
+_MAX_SPLICES = 4  # more changes, or larger ones, are smaller and faster as one compressed patch
+_SPLICED_BYTES = 512
+_ANCHOR_BYTES = 24  # two texts that have this much in common after a change agree again
+_ANCHOR_DISTANCES = (8, 32, 128, 512)
 _LONG_BYTES = 1 << 20  # from here on, matches are searched in the whole prefix
 _Parameter = zstd.CompressionParameter
 _FRAME: dict[int, int] = {_Parameter.content_size_flag: 0, _Parameter.dict_id_flag: 0}
@@ -61,6 +66,9 @@ def encode(old: bytes | None, new: bytes) -> Step:
     if not old:
         return whole(new)
     head, tail = common_ends(old, new)
+    few = _few_splices(old, new, head, tail)
+    if few is not None:
+        return encode_splices(old, few)
     replaced, inserted = old[head : len(old) - tail], new[head : len(new) - tail]
     if len(inserted) > len(new) // 2 and len(replaced) < len(inserted) // 8:
         return whole(new)  # mostly new text
@@ -155,9 +163,10 @@ def _read_piece(data: bytes, at: int, prefix: bytes, max_bytes: int | None) -> t
 def _compress(text: bytes, prefix: bytes) -> bytes:
     if len(prefix) < _MIN_PREFIX:
         return zstd.compress(text, options={_Parameter.compression_level: _LEVEL, **_FRAME})
-    level = _SHORT_LEVEL if len(text) + len(prefix) <= _SHORT_BYTES else _LEVEL
-    options: dict[int, int] = {_Parameter.compression_level: level, **_FRAME}
     size = len(text) + len(prefix)
+    is_mostly_old = len(text) <= 2 * len(prefix)
+    level = _FAST_LEVEL if size <= _SHORT_BYTES or is_mostly_old else _LEVEL
+    options: dict[int, int] = {_Parameter.compression_level: level, **_FRAME}
     if size >= _LONG_BYTES:
         options[_Parameter.window_log] = min(size.bit_length(), 30)
         options[_Parameter.enable_long_distance_matching] = 1
@@ -184,21 +193,24 @@ def _decompress(stored: bytes, prefix: bytes, max_bytes: int | None) -> bytes:
 
 def common_ends(old: bytes, new: bytes) -> tuple[int, int]:
     """How many bytes two texts have in common at the beginning, and how many of the rest at the end."""
-    head = _common_head(old, new)
-    return head, _common_tail(old, new, min(len(old), len(new)) - head)
+    shorter = min(len(old), len(new))
+    head = _common_head(old, 0, new, 0, shorter)
+    return head, _common_tail(old, new, shorter - head)
 
 
-def _common_head(old: bytes, new: bytes) -> int:
-    limit = min(len(old), len(new))
-    low = 0
-    while low < limit and new.startswith(old[low : low + _COMPARED_BYTES], low):
-        low += _COMPARED_BYTES
-    if low >= limit:
-        return limit
-    high = min(low + _COMPARED_BYTES, limit)
+def _common_head(old: bytes, at_old: int, new: bytes, at_new: int, limit: int) -> int:
+    """How many of the next `limit` bytes are equal."""
+    low, size = 0, _FIRST_COMPARED_BYTES
+    while low < limit:
+        size = min(size, limit - low)
+        if old[at_old + low : at_old + low + size] != new[at_new + low : at_new + low + size]:
+            break
+        low, size = low + size, min(size * 8, _COMPARED_BYTES)
+    high = min(low + size, limit)
     while low < high:  # the first `low` bytes are equal
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if old[low:middle] == new[low:middle] else (low, middle - 1)
+        is_equal = old[at_old + low : at_old + middle] == new[at_new + low : at_new + middle]
+        low, high = (middle, high) if is_equal else (low, middle - 1)
     return low
 
 
@@ -217,6 +229,40 @@ def _common_tail(old: bytes, new: bytes, limit: int) -> int:
 
 def _from_end(text: bytes, low: int) -> int:
     return max(0, len(text) - low - _COMPARED_BYTES)
+
+
+def _few_splices(old: bytes, new: bytes, head: int, tail: int) -> list[Splice] | None:
+    """The changes between two texts, if they are few and small: a save changes a title and a time, far apart.
+
+    None if they are not, or if they are so near each other that one patch is as small.
+    """
+    old_end, new_end = len(old) - tail, len(new) - tail
+    if min(old_end, new_end) - head <= _ANCHOR_DISTANCES[1]:
+        return None
+    found: list[Splice] = []
+    at_old = at_new = head
+    while at_old < old_end or at_new < new_end:
+        next_old, next_new = _next_agreement(old, at_old, old_end, new, at_new, new_end)
+        found.append(Splice(at_old, next_old - at_old, new[at_new:next_new]))
+        if len(found) > _MAX_SPLICES or sum(len(splice.text) for splice in found) > _SPLICED_BYTES:
+            return None
+        run = _common_head(old, next_old, new, next_new, min(old_end - next_old, new_end - next_new))
+        at_old, at_new = next_old + run, next_new + run
+    return found
+
+
+def _next_agreement(old: bytes, at_old: int, old_end: int, new: bytes, at_new: int, new_end: int) -> tuple[int, int]:
+    """Offsets in both texts, after a difference, from which on they are equal again; their ends if that is far."""
+    for distance in _ANCHOR_DISTANCES:
+        start = at_new + distance
+        anchor = new[start : start + _ANCHOR_BYTES]
+        if start + _ANCHOR_BYTES > new_end:
+            break
+        found = old.find(anchor, at_old, min(old_end, at_old + 2 * distance + _ANCHOR_BYTES))
+        if found >= 0:
+            back = _common_tail(old[at_old:found], new[at_new:start], min(found - at_old, distance))
+            return found - back, start - back
+    return old_end, new_end
 
 
 # -- numbers ---------------------------------------------------------------------------------------

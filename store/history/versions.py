@@ -90,10 +90,10 @@ class Splice(NamedTuple):
 
 
 class KnownChange(NamedTuple):
-    """What a caller knows of its change to a text, so that neither text has to be compared or parsed."""
+    """What a caller knows of its change to a text, which then is neither compared nor parsed."""
 
-    splices: tuple[Splice, ...]  # in ascending order
-    said_ns: int
+    said_ns: int  # updated_at of the new text
+    splices: tuple[Splice, ...] | None = None  # in ascending order; None: the texts are compared
 
 
 class LineagePlace(NamedTuple):

@@ -131,7 +131,7 @@ class AppendOperation:
         ]
         update = self.core.index.plan_append(row, entry, appended.offsets, added)
         splices = tuple(Splice(start, end - start, text) for start, end, text in appended.cuts)
-        known = {location.path(layout.SESSION): KnownChange(splices, clip_ns(now.ns))}
+        known = {location.path(layout.SESSION): KnownChange(clip_ns(now.ns), splices)}
         self.commits.run(Commit(location, files, known=known), update, "appended")
         return now
 

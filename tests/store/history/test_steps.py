@@ -53,6 +53,29 @@ def test_splices_equal_the_splices_applied_by_hand(old: bytes, raw: list[tuple[i
     assert applied(old, steps.encode_splices(old, found)) == expected
 
 
+@given(st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 30), st.binary(max_size=30)), min_size=1, max_size=6))
+def test_a_few_small_changes_are_few_bytes(changes: list[tuple[int, int, bytes]]) -> None:
+    """Wherever they are, also near each other. A title and a time, far apart, must not cost what is between them."""
+    old = random.Random(2).randbytes(4096)
+    new = bytearray(old)
+    for start, removed, text in sorted(changes, reverse=True):
+        new[start : start + removed] = text
+    step = steps.encode(old, bytes(new))
+    assert applied(old, step) == new
+    if len(changes) <= 3:
+        assert len(step.data) < 40 + sum(8 + len(text) for _, _, text in changes)
+
+
+def test_two_changes_far_apart_are_splices() -> None:
+    """The text between them is neither stored nor compressed."""
+    old = random.Random(3).randbytes(50_000)
+    new = old[:10] + b"title" + old[20:40_000] + b"time" + old[40_004:]
+    step = steps.encode(old, new)
+    assert step.kind == steps.SPLICES
+    assert len(step.data) < 30
+    assert applied(old, step) == new
+
+
 @given(TEXTS, TEXTS, st.integers(0, 500))
 def test_damaged_data_raises_or_gives_some_text(old: bytes, new: bytes, cut: int) -> None:
     """Never an exception that callers do not expect."""
