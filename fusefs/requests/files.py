@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from fusefs.requests.kernel_cache import invalidate
+from fusefs.requests.log_syncs import LogSyncs
 from fusefs.requests.threads import Threads
 from fusefs.switches import enabled
 from fusefs.tree.evidence import Evidence
@@ -57,6 +58,7 @@ class Files:
         self.names = tree.store.names
         self.writers = writers
         self.threads = threads
+        self.log_syncs = LogSyncs(threads, self.names.sync_log)
         self.handles = Handles(tree.nodes, tree.fast)
         self.pending_opens = PendingOpens()
         self._evidence = Evidence()
@@ -295,7 +297,7 @@ class Files:
             return
         is_new, handle.is_new, handle.is_unsynced = handle.is_new, False, False
         try:
-            await self.threads.run(partial(self.names.sync_log, place, handle.fd, is_new=is_new))
+            await self.log_syncs.sync(place, handle.fd, is_new=is_new)
         except BaseException:
             handle.is_new, handle.is_unsynced = is_new, True
             raise

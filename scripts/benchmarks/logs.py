@@ -16,7 +16,7 @@ from .rows import Row, Target, compare
 WRITERS = 8
 APPENDER = """
 import os, sys
-sys.stdin.read(1)
+sys.stdin.read()  # until all are told to begin
 for number in range(int(sys.argv[2])):
     fd = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(fd, b'{"number": %d}\\n' % number)
@@ -47,9 +47,11 @@ def _appending(path: Path, lines: int) -> Callable[[], float]:
         running = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(WRITERS)]
         time.sleep(0.5)  # until all of them wait
         began = time.perf_counter()
-        for process in running:
-            process.communicate(b"x")
-        assert not any(process.returncode for process in running)
+        for process in running:  # all of them before any is waited for
+            assert process.stdin is not None
+            process.stdin.close()
+        codes = [process.wait() for process in running]
+        assert not any(codes), codes
         return (time.perf_counter() - began) * 1e3
 
     return run

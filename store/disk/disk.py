@@ -21,7 +21,6 @@ from typing import Literal
 from store import layout
 from store.disk.file import DirEntry, File, NewFile, Stamp, Temp, storable_mode
 from store.disk.file_io import iter_chunks, read_all, write_all
-from store.disk.group_sync import GroupSync
 from store.disk.syscalls import TO_READ, birth_ns, exchange, open_beneath
 from store.errors import Closed, Corrupt, InvalidName, Problem
 
@@ -62,7 +61,6 @@ class Disk:
         with suppress(FileNotFoundError):  # a new home: sessions/ does not exist yet
             self.dir_mode = stat.S_IMODE(os.stat(layout.SESSIONS, dir_fd=self._fd).st_mode)
         self.file_mode = self.dir_mode & 0o666
-        self.log_syncs = GroupSync(lambda fd: self.fsync(fd, "sync-log"))
 
     def close(self) -> None:
         fd, self._fd = self._fd, _CLOSED

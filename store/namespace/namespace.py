@@ -249,11 +249,10 @@ class Namespace:
         self.core.disk.sync_created(place.path)
 
     def sync_log(self, place: PathInfo, fd: int, *, is_new: bool) -> None:
-        """Make the lines of a log durable (rule 2), together with those of other writers."""
-        if self.core.disk.durability == "full":
-            self.core.disk.log_syncs.sync(fd)
-            if is_new:
-                self.core.disk.sync_dirs([place.directory])
+        """Make the lines of a log durable (rule 2)."""
+        self.core.disk.fsync(fd, "sync-log")
+        if is_new:
+            self.core.disk.sync_dirs([place.directory])
 
     # -- directories -------------------------------------------------------------------------------
 
