@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from store import Message, Session
-from store.grove import follower
+from store.grove import follower, log_query
 from store.grove.following import follow
 from tests.grove.homes import assert_same_and_clean, texts, unfollowed_hosts
 
@@ -20,7 +20,7 @@ def test_a_commit_after_a_page_was_read_is_not_lost_history(
     with unfollowed_hosts(tmp_path, url, "a") as (a,):
         a.save(Session.new("s", "m"))
         followed = follow(a._core, background=False)
-        real = follower.read_page
+        real = log_query.read_page
 
         def read_and_commit(*args: Any) -> Any:
             page = real(*args)

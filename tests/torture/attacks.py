@@ -24,6 +24,7 @@ from tests.torture import (
     undos,
 )
 from tests.torture.attack import Attack
+from tests.torture.hosts.model_lives import GROVE
 from tests.torture.stateful import CROWD, LONG_LIFE, MODEL
 
 DEFAULT_MINUTES = 90.0  # of a whole run on two processors: every attack that has an end comes to it
@@ -58,4 +59,5 @@ ATTACKS: list[Attack] = [
     LONG_LIFE,
     CROWD,
     MODEL,
+    GROVE,
 ]
