@@ -45,6 +45,7 @@ from store.transfer.backup.restore import RestoreSummary
 
 if TYPE_CHECKING:
     from store.grove.follower import LogFollower
+    from store.grove.publishing import Publishing
 
 
 class Store:
@@ -134,6 +135,17 @@ class Store:
         from store.grove.attaching import start_following
 
         return start_following(self._core, background=background)
+
+    @property
+    def grove(self) -> Publishing:
+        """What this home can publish to its grove. Raises NotJoined if it belongs to none."""
+        from store.grove.replica import NotJoined
+
+        if not self._core.agreement.is_joined:
+            raise NotJoined(f"{self.home} has not joined a grove; see `grovefs help grove`")
+        from store.grove.publishing import Publishing
+
+        return Publishing(self._core)
 
     def __enter__(self) -> Self:
         return self

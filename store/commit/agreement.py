@@ -67,6 +67,10 @@ class Agreement(Protocol):
         """Pull what other hosts did to a location, if the database answers. The caller holds no lock of it."""
         ...
 
+    def note_change(self, location: Location) -> None:
+        """Files of a location may have been changed by another program. Returns at once."""
+        ...
+
     def is_claimed_elsewhere(self, path: str) -> bool:
         """Whether a message in a mailbox's cur/ was claimed by another host."""
         ...
@@ -95,6 +99,9 @@ class Alone:
         return work()
 
     def refresh(self, location: Location) -> None:
+        pass
+
+    def note_change(self, location: Location) -> None:
         pass
 
     def is_claimed_elsewhere(self, path: str) -> bool:

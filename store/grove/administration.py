@@ -1,4 +1,4 @@
-"""What `grovefs grove` does: create, join, leave, rejoin, publish, status. Each function is one command."""
+"""What `grovefs grove` does to a home that is not open: create, join, leave, rejoin, status. Each is one command."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from store.errors import NotFound, StoreError
+from store.errors import StoreError
 from store.grove.join_plan import JoinPlan
-from store.grove.joining import JoinOperation, Told, accept_loss, connect, create_grove, leave_grove, publish_unit
+from store.grove.joining import JoinOperation, Told, accept_loss, connect, create_grove, leave_grove
 from store.grove.log_query import read_ends
 from store.grove.replica import BehindUnit, Membership, Replica, is_joined
 from store.home.open_home import OpenHome
@@ -40,6 +40,7 @@ class GroveStatus:
     problem: str  # why this home must rejoin; "" if it need not
     behind: list[BehindUnit]
     units: int
+    waiting: list[str]  # files edited on disk, to be confirmed by `grovefs grove publish`
     unreachable: str = ""  # why the database did not answer; "" if it did
     frozen: str | None = None
     hosts: list[HostState] = field(default_factory=list)
@@ -97,23 +98,13 @@ def leave(home: Path) -> None:
         opened.close()
 
 
-def publish(opened: OpenHome, name: str) -> list[str]:
-    """Publish a session that only this home has, with its children and mailboxes; returns the units."""
-    location = opened.core.locate(name)
-    if location is None:
-        raise NotFound(f"there is no session {name!r}")
-    places = [location]
-    if location.child is None:
-        places += [other for other in opened.core.index.locations_in_tree(location.root) if other != location]
-    units = [unit for place in places for unit in (place.dir, f"{place.dir}/mailbox")]
-    return [unit for unit in units if publish_unit(opened.core, unit)]
-
-
 def status(home: Path) -> GroveStatus:
     """The state of a home in its grove."""
     replica = Replica(home)
     try:
-        found = GroveStatus(replica.membership, replica.problem(), replica.behind(), len(replica.units()))
+        found = GroveStatus(
+            replica.membership, replica.problem(), replica.behind(), len(replica.units()), replica.waiting()
+        )
     finally:
         replica.close()
     try:

@@ -17,7 +17,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -28,13 +28,15 @@ import psycopg
 from store.commit.agreement import Stale
 from store.commit.commit import AgreedVersion, Commit
 from store.commit.core import Core
-from store.disk.file import Temp
+from store.disk.file import File, NewFile, Temp
 from store.errors import Busy, NotFound, ReadOnly, StoreError, Unreachable, Unsure
 from store.grove import queries
 from store.grove.applying import apply_rows
 from store.grove.connection import DeadlineConnection, GroveServer, is_lost, now_s
-from store.grove.proposing import Proposal, Proposals
-from store.grove.replica import Replica
+from store.grove.outside import OutsideEdits, SetAside
+from store.grove.proposing import EditedOutside, Proposal, Proposals
+from store.grove.replica import AgreedFile, Replica
+from store.grove.row_plan import OutsideEdit
 from store.grove.statement import STALE_STATE, STATEMENT, agreed_versions, parameters, tree_change
 from store.grove.units import location_of, shard_of, unit_of
 from store.grove.wire import CHUNK_BYTES, Gone, LogRow, Whole, decode_ops
@@ -57,6 +59,9 @@ class _ThreadState(threading.local):
     is_repeating = False
     held: tuple[str, DeadlineConnection] | None = None  # a unit whose row this connection has locked
 
+    def __init__(self) -> None:
+        self.set_aside: list[SetAside] = []  # outside edits to merge when no lock is held any more
+
 
 class GroveAgreement:
     """The agreement of a joined home. Thread-safe."""
@@ -70,6 +75,7 @@ class GroveAgreement:
         self._membership = replica.membership
         self._local = _ThreadState()
         self._problem: tuple[float, str] = (0.0, "")
+        self.outside = OutsideEdits(core, replica, self)
 
     # -- the journal's side ------------------------------------------------------------------------
 
@@ -86,13 +92,15 @@ class GroveAgreement:
             raise ReadOnly(f"{problem}; nothing is written until `grovefs grove rejoin`")
 
     def agree(self, commit: Commit, temps: Sequence[str]) -> list[AgreedVersion]:
-        found = Proposals(self.core.disk, self.replica, self._membership.host, commit, temps).result()
-        if not found:
-            return []
-        self.check()
-        self._require_space()
         try:
+            found = Proposals(self.core.disk, self.replica, self._membership.host, commit, temps).result()
+            if not found:
+                return []
+            self.check()
+            self._require_space()
             return self._agree(found)
+        except EditedOutside as error:
+            raise Stale(location_of(error.unit), whole_tree=commit.whole_tree) from None
         except Stale as stale:
             if any(not isinstance(file.content, Temp | list | tuple) for file in commit.files):
                 # An iterator has been read: repeating the operation would store what is left of it.
@@ -118,6 +126,9 @@ class GroveAgreement:
                 self.replica.note_behind(version.unit, why)
             except (apsw.Error, OSError, StoreError) as error:
                 log.warning("%s is behind, which cannot be recorded: %s", version.unit, error)
+
+    def note_change(self, location: Location) -> None:
+        self.outside.note(location)
 
     def is_claimed_elsewhere(self, path: str) -> bool:
         unit = unit_of(path)
@@ -281,6 +292,12 @@ class GroveAgreement:
             return self._repeat(work)
         finally:
             self._local.is_repeating = False
+            self.merge_set_aside()
+
+    def merge_set_aside(self) -> None:
+        """Merge the outside edits that were found on the way, as operations of their own."""
+        while self._local.set_aside:
+            self.outside.merge(self._local.set_aside.pop())
 
     def _repeat(self, work: Callable[[], T]) -> T:
         until = time.monotonic() + REPEAT_S
@@ -301,11 +318,14 @@ class GroveAgreement:
         if stale.whole_tree:
             stack.enter_context(self.core.locked_tree(stale.location.root))
             self.pull_tree(stale.location.root)
+            for unit in self.replica.units_of(stale.location.root):
+                self._settle_locked(unit)
             return
         stack.enter_context(self.core.locked(stale.location))
         stack.enter_context(self._row_held(stale.location.dir))
         held = self._local.held
         self._pull(stale.location, held[1] if held is not None else None)
+        self._settle_locked(stale.location.dir)
 
     @contextmanager
     def _row_held(self, unit: str) -> Iterator[None]:
@@ -333,6 +353,38 @@ class GroveAgreement:
         else:
             self.server.give_back(connection)
 
+    # -- outside edits -------------------------------------------------------------------------------
+
+    def settle_unit(self, unit: str) -> None:
+        """Publish, merge or reject what other programs did to a unit on disk. The caller holds no lock of it."""
+        location = location_of(unit)
+
+        def settle() -> None:
+            is_missing = bool(self.outside.missing(unit))
+            with self.core.locked_tree(location.root) if is_missing else self.core.locked(location):
+                if is_missing:
+                    self.outside.fetch_missing(unit)
+                self._settle_locked(unit)
+
+        self.repeat(settle)
+
+    def _settle_locked(self, unit: str) -> None:
+        self._local.set_aside += self.outside.settle_locked(unit)
+
+    def publish_present(self, unit: str, edits: Sequence[OutsideEdit], texts: Mapping[str, bytes]) -> None:
+        """Publish files as they are on disk. `texts` are the agreed ones, by path. Raises Stale or Busy."""
+        known = self.replica.files(unit)
+        commit = Commit(location_of(unit), [_edited_file(unit, edit, texts, known) for edit in edits])
+        paths = [edit.path for edit in edits]
+        found = Proposals(self.core.disk, self.replica, self._membership.host, commit, paths).result()
+        digests = {proposal.path(name): digest for proposal in found for name, digest in proposal.digests.items()}
+        if any(digests.get(edit.path) != edit.digest for edit in edits):
+            raise Busy(f"{unit} is being written by another program; nothing was published yet")
+        self.check()
+        agreed = self._agree(found)
+        stamps = {edit.path: edit.stamp for edit in edits}
+        self.replica.record_agreed(agreed, lambda path: stamps.get(path) or self.core.disk.stamp(path))
+
     # -- pulling -----------------------------------------------------------------------------------
 
     def refresh(self, location: Location) -> None:
@@ -342,6 +394,8 @@ class GroveAgreement:
         except Stale as stale:
             with self.core.locked_tree(stale.location.root):
                 self.pull_tree(stale.location.root)
+        if not self._local.is_repeating:
+            self.merge_set_aside()
 
     def _pull(self, location: Location, connection: DeadlineConnection | None = None) -> None:
         """Bring a unit to its newest version. The caller holds its lock."""
@@ -350,7 +404,11 @@ class GroveAgreement:
         rows = self._rows_of(unit, known.version if known else 0, connection)
         if location.is_session and any(isinstance(o, Whole | Gone) for row in rows for o in decode_ops(row.ops, unit)):
             raise Stale(location, whole_tree=True)  # a tree cannot be locked under the lock of its session
-        apply_rows(self.core, self.replica, rows, self._fetch_chunk)
+        self._apply(rows)
+
+    def _apply(self, rows: Sequence[LogRow]) -> None:
+        edits = apply_rows(self.core, self.replica, rows, self.fetch_chunk)
+        self._local.set_aside += self.outside.judge_replaced(edits)
 
     def pull_tree(self, root: str) -> None:
         """Bring all units of a root to their newest versions. The caller holds the lock of the tree."""
@@ -359,7 +417,7 @@ class GroveAgreement:
             known = self.replica.find_unit(head.unit)
             if known is None or (known.version, known.token) != (head.version, head.token):
                 rows = self._rows_of(head.unit, known.version if known else 0)
-                apply_rows(self.core, self.replica, rows, self._fetch_chunk)
+                self._apply(rows)
 
     def _rows_of(self, unit: str, after: int, connection: DeadlineConnection | None = None) -> list[LogRow]:
         root = location_of(unit).root
@@ -369,8 +427,20 @@ class GroveAgreement:
 
         return ask(connection) if connection is not None else self.server.run(ask)
 
-    def _fetch_chunk(self, digest: bytes) -> bytes:
+    def rows_until(self, unit: str, version: int) -> list[LogRow]:
+        root, shards = location_of(unit).root, self._membership.shards
+        return self.server.run(lambda c: queries.all_rows_of_unit(c, unit, root, shards, version))
+
+    def fetch_chunk(self, digest: bytes) -> bytes:
         return self.server.run(lambda connection: queries.chunk(connection, digest))
+
+
+def _edited_file(unit: str, edit: OutsideEdit, texts: Mapping[str, bytes], known: Mapping[str, AgreedFile]) -> NewFile:
+    """The file as a commit would write it, from the agreed text if that is known."""
+    agreed, text = known.get(edit.path[len(unit) + 1 :]), texts.get(edit.path)
+    if agreed is None or text is None:
+        return NewFile(edit.path, [])
+    return NewFile(edit.path, [], File(text, agreed.stamp or edit.stamp, 0, 0, 0))
 
 
 def _insert_chunk(connection: DeadlineConnection, row: tuple[bytes, bytes]) -> None:

@@ -6,7 +6,7 @@ agreed content is not written again. The caller holds the lock of the unit, and 
 a row deletes the unit or brings it into being.
 
 An outside edit that a row replaces is kept as a rejected write, and the history has it too. `edits`
-collects them, for `outside_edits` to merge.
+collects them, for `outside` to merge.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -29,8 +29,8 @@ from store.errors import Conflict, ReadOnly, StoreError
 from store.grove.collapsing import collapse
 from store.grove.replica import Replica
 from store.grove.row_plan import ChunkReader, OutsideEdit, RowPlan, RowPlanner
-from store.grove.units import location_of
-from store.grove.wire import BadRow, Gone, LogRow, Operation, Whole, decode_ops
+from store.grove.units import location_of, unescape_path
+from store.grove.wire import BadRow, Gone, LogRow, Operation, Put, Whole, decode_ops
 from store.history.authors import Author, Via, acting_as
 from store.index.change_feed import What
 from store.layout import Location
@@ -75,11 +75,30 @@ def apply_whole(core: Core, replica: Replica, rows: Sequence[LogRow], read_chunk
     return applier.edits
 
 
+def put_back(
+    core: Core,
+    replica: Replica,
+    rows: Sequence[LogRow],
+    names: Collection[str],
+    why: StoreError,
+    read_chunk: ChunkReader,
+) -> None:
+    """Give files of a unit their agreed content again. What they have now is kept as rejected, with the reason.
+
+    `rows` are those from a whole version to the one that this home has.
+    """
+    row = collapse(rows)
+    ops = decode_ops(row.ops, row.unit)
+    wanted = tuple(o for o in ops if isinstance(o, Put) and unescape_path(o.path) in names)
+    Applier(core, replica, why=why).apply_row(row, wanted, read_chunk)
+
+
 @dataclass
 class Applier:
     core: Core
     replica: Replica
     edits: list[OutsideEdit] = field(default_factory=list)  # outside edits that rows replaced
+    why: StoreError | None = None  # the reason that is stored with them; None: the row
 
     def apply(self, rows: Sequence[LogRow], read_chunk: ChunkReader) -> None:
         for row in rows:
@@ -172,18 +191,19 @@ class Applier:
     def _keep(self, edit: OutsideEdit, row: LogRow) -> None:
         """Keep a text that another program wrote here, before the row replaces it."""
         directory, _, name = edit.path.rpartition("/")
-        why: StoreError = Conflict(
+        why = self.why or Conflict(
             f"{edit.path} was edited on disk, and changed on {row.host_name} at the same time; "
             "the version of the grove is in place, this text is kept"
         )
-        Rejects(self.core.disk).store(directory, name, self.core.disk.iter_chunks(edit.path), why)
+        content = edit.text if edit.text is not None else self.core.disk.iter_chunks(edit.path)
+        Rejects(self.core.disk).store(directory, name, content, why)
         self.edits.append(edit)
 
 
 def author_of(row: LogRow) -> Author:
     """The author of a row: the program, and the host it ran on."""
     via: Via = next((via for via in get_args(Via) if via == row.via), "outside")
-    program = _CONTROL.sub(" ", f"{row.program}@{row.host_name}")[:_MAX_PROGRAM]
+    program = _CONTROL.sub(" ", f"{row.program}@{row.host_name}".lstrip("@"))[:_MAX_PROGRAM]
     return Author(via, program, 0, os.getuid())
 
 

@@ -5,7 +5,7 @@ For a new host, and for a unit whose files here are not those that the next row 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from store.grove.wire import (
     BadRow,
@@ -24,7 +24,7 @@ from store.grove.wire import (
 from store.history import steps
 
 
-class _UnitContent:
+class UnitContent:
     """The files of a unit while its rows are replayed."""
 
     def __init__(self) -> None:
@@ -90,9 +90,24 @@ class _UnitContent:
         return Put(path, put.sha256, put.size, put.mode, put.mtime_ns, step.kind, step.data)
 
 
+def replay(rows: Sequence[LogRow]) -> Iterator[tuple[LogRow, UnitContent]]:
+    """Each row with the content of the unit after it, from the first whole version on.
+
+    The content is the same object each time.
+    """
+    content, is_complete = UnitContent(), False
+    for row in rows:
+        ops = decode_ops(row.ops, row.unit)
+        is_complete = is_complete or (bool(ops) and isinstance(ops[0], Whole | Gone))
+        if is_complete:
+            for operation in ops:
+                content.add(row, operation)
+            yield row, content
+
+
 def collapse(rows: Sequence[LogRow]) -> LogRow:
     """One row with the effect of all. The first is whole. Raises BadRow if one cannot be applied."""
-    content = _UnitContent()
+    content = UnitContent()
     for row in rows:
         for operation in decode_ops(row.ops, row.unit):
             content.add(row, operation)

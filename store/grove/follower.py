@@ -28,6 +28,7 @@ from store.errors import Busy, StoreError, Unreachable
 from store.grove import queries
 from store.grove.applying import LostHistory, apply_rows, apply_whole
 from store.grove.log_query import LogPage, lost_history, read_page
+from store.grove.outside import OutsideEdits
 from store.grove.replica import LogPosition, Replica
 from store.grove.row_plan import OutsideEdit
 from store.grove.units import is_unit, location_of
@@ -40,6 +41,8 @@ CHANNEL = "grove"  # of NOTIFY
 POLL_S = 0.25
 RETRY_S = 1.0  # after a failure, and for a process whose home another one keeps up to date
 REPORT_S = 5.0  # how often this home shows that it is there, and units that are behind are tried again
+SWEEP_S = 60.0  # between two sweeps for outside edits that no watcher noted
+SWEEP_SHARE = 20  # a sweep takes at most one twentieth of the time
 LOCK_TIMEOUT_S = 2.0  # for a session that a writer holds; its row is tried again later
 
 T = TypeVar("T")
@@ -56,11 +59,10 @@ class LogServer(Protocol):
 class LogFollower:
     """Keeps one home up to date. `catch_up` works in the caller's thread, `start` in one of its own."""
 
-    def __init__(
-        self, core: Core, replica: Replica, server: LogServer, on_edits: Callable[[Sequence[OutsideEdit]], None]
-    ) -> None:
+    def __init__(self, core: Core, replica: Replica, server: LogServer, outside: OutsideEdits) -> None:
         self._core, self._replica, self._server = core, replica, server
-        self._on_edits = on_edits
+        self._outside = outside
+        self._sweep_at = 0.0
         self._reported_at = 0.0
         self._wake_r, self._wake_w = os.pipe()
         self._thread: threading.Thread | None = None
@@ -112,7 +114,7 @@ class LogFollower:
             log.info("%s: not applied yet: %s", row.unit, error)
             self._replica.note_behind(row.unit, str(error))
         else:
-            self._publish(edits)
+            self._merge(edits)
 
     def _locked(self, row: LogRow) -> AbstractContextManager[None]:
         """The lock of the unit, or of its tree: rows that delete or create a unit need that."""
@@ -126,9 +128,9 @@ class LogFollower:
     def _read_chunk(self, sha256: bytes) -> bytes:
         return self._server.run(lambda connection: queries.chunk(connection, sha256))
 
-    def _publish(self, edits: Sequence[OutsideEdit]) -> None:
-        if edits:
-            self._on_edits(edits)
+    def _merge(self, edits: Sequence[OutsideEdit]) -> None:
+        for aside in self._outside.judge_replaced(edits):
+            self._outside.merge(aside)
 
     def _freeze(self, why: str) -> None:
         """History was lost: nobody may write before that is resolved, and this home must rejoin."""
@@ -147,15 +149,7 @@ class LogFollower:
         with self._core.locked_tree(root, timeout_s=LOCK_TIMEOUT_S):
             edits = apply_whole(self._core, self._replica, rows, self._read_chunk)
         self._replica.forget_behind(unit)
-        self._publish(edits)
-
-    def find_missing(self) -> None:
-        """Fetch units again whose files were removed on disk: only the API and the mount delete."""
-        stat = self._core.disk.stat
-        for unit, known in self._replica.units().items():
-            if not known.is_gone and any(stat(f"{unit}/{path}") is None for path in self._replica.files(unit)):
-                self._replica.note_behind(unit, "a file is missing on disk; it is fetched again")
-        self.retry_behind()
+        self._merge(edits)
 
     def retry_behind(self) -> None:
         """Try again what could not be applied."""
@@ -197,17 +191,26 @@ class LogFollower:
             with self._exclusive() as is_mine:
                 if is_mine:
                     self._follow()
+                else:
+                    self._settle_noted()
             self._wait(None, RETRY_S)
+
+    def _settle_noted(self) -> None:
+        """In a process whose home another one follows: settle what this one's watcher noted."""
+        try:
+            self._outside.settle_noted()
+        except (StoreError, OSError, apsw.Error) as error:
+            log.info("an outside edit is not published yet: %s", error)
 
     def _follow(self) -> None:
         """Follow until something fails. The next attempt follows after a pause."""
         hints: Any = None
         try:
             hints = self._server.listen(CHANNEL)
-            self.find_missing()
             while not self._is_stopping:
                 if not self.step():
                     self.problem = ""
+                    self._look_outside()
                     self._wait(hints, POLL_S)
         except (StoreError, OSError, apsw.Error) as error:
             if str(error) != self.problem:
@@ -216,6 +219,16 @@ class LogFollower:
         finally:
             if hints is not None:
                 hints.close()
+
+    def _look_outside(self) -> None:
+        """Settle the outside edits that the watcher noted; from time to time look for all."""
+        self._outside.settle_noted()
+        if time.monotonic() < self._sweep_at:
+            return
+        started = time.monotonic()
+        self._outside.sweep()
+        spent_s = time.monotonic() - started
+        self._sweep_at = time.monotonic() + max(SWEEP_S, spent_s * SWEEP_SHARE)
 
     def _wait(self, hints: Any, seconds: float) -> None:
         """Wait for a hint, the end, or some time."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from store.commit.core import Core
 from store.errors import StoreError
 from store.grove.agreeing import GroveAgreement
 from store.grove.follower import LogFollower
-from store.grove.row_plan import OutsideEdit
 
 log = logging.getLogger("grovefs.store")
 
@@ -20,7 +18,7 @@ def follow(core: Core, *, background: bool) -> LogFollower:
     """Bring a joined home up to date, for a second at most, and keep it so with `background`."""
     agreement = core.agreement
     assert isinstance(agreement, GroveAgreement)
-    follower = LogFollower(core, agreement.replica, agreement.server, _report_edits)
+    follower = LogFollower(core, agreement.replica, agreement.server, agreement.outside)
     try:
         follower.catch_up(CATCH_UP_S)
     except (StoreError, OSError) as error:
@@ -28,8 +26,3 @@ def follow(core: Core, *, background: bool) -> LogFollower:
     if background:
         follower.start()
     return follower
-
-
-def _report_edits(edits: Sequence[OutsideEdit]) -> None:
-    for edit in edits:
-        log.warning("%s was edited on disk and changed on another host; the edit is kept as rejected", edit.path)

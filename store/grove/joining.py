@@ -18,17 +18,17 @@ from typing import Any
 import psycopg
 
 from store import layout
-from store.commit.commit import AgreedVersion, Commit
+from store.commit.commit import AgreedVersion
 from store.commit.core import Core
-from store.disk.file import NewFile
 from store.errors import Busy, InvalidName, ReadOnly, StoreError, Unreachable
 from store.grove import schema
 from store.grove.applying import apply_whole
 from store.grove.attaching import attach
 from store.grove.connection import DEADLINE_S, first_line, now_s, open_connection
 from store.grove.join_plan import GroveUnit, JoinPlan, plan_join
-from store.grove.local_units import is_session_unit, iter_units, location_of_session, unit_digests, unit_files
+from store.grove.local_units import is_session_unit, iter_units, location_of_session, unit_digests
 from store.grove.log_query import read_ends, read_units
+from store.grove.publishing import publish_unit
 from store.grove.queries import chunk
 from store.grove.replica import Membership, Replica, machine_id, private_inode
 from store.grove.units import location_of, shard_of, unescape_path
@@ -197,22 +197,6 @@ class JoinOperation:
         for done, unit in enumerate(units, 1):
             publish_unit(self.core, unit)
             self.told("publishing", done, len(units))
-
-
-def publish_unit(core: Core, unit: str) -> bool:
-    """Give a unit that only this home has to the grove; False if it has no files."""
-    location = location_of(unit)
-    with core.locked_tree(location.root):
-        paths = unit_files(core.disk, unit)
-        if not paths:
-            return False
-        # One file in the commit is enough: a new unit is sent whole.
-        present = core.disk.read(paths[-1])
-        assert present is not None
-        file = NewFile(paths[-1], [present.data], present, present.stamp.mtime_ns)
-        commit = Commit(location, [file], what="saved" if location.is_session else None, label="published")
-        core.journal.run(commit, lambda db: core.reread(location) if location == location.owner else None)
-    return True
 
 
 def leave_grove(home: OpenHome) -> None:

@@ -17,7 +17,7 @@ from store import layout
 from store.commit.commit import Commit
 from store.disk.disk import Disk
 from store.disk.file import NewFile
-from store.errors import LocalOnly
+from store.errors import LocalOnly, StoreError
 from store.grove.replica import AgreedFile, AgreedUnit, Replica
 from store.grove.units import escape_path, location_of, unit_of
 from store.grove.wire import CHUNK_BYTES, MAX_INLINE_BYTES, Claim, Gone, Operation, Put, Remove, Rename, Whole
@@ -27,6 +27,14 @@ from store.history.versions import KnownChange
 
 _READ_BYTES = 64 << 20  # longer files are read in pieces and sent as chunks
 _PARSED_BYTES = 1 << 20
+
+
+class EditedOutside(StoreError):
+    """A commit replaces a file that another program has edited on disk. The edit has to be settled first."""
+
+    def __init__(self, unit: str) -> None:
+        self.unit = unit
+        super().__init__(f"{unit} was edited on disk; nothing was changed, try again")
 
 
 class ChunkSource(NamedTuple):
@@ -111,8 +119,9 @@ class Proposals:
         old, agreed = file.like, self._files_of(unit).get(name)
         base: tuple[bytes, bytes] | None = None
         if old is not None and old.data and agreed is not None and not proposal.is_new:
-            is_agreed = agreed.stamp == old.stamp or sha256(old.data).digest() == agreed.sha256
-            base = (old.data, agreed.sha256) if is_agreed else None
+            if agreed.stamp != old.stamp and sha256(old.data).digest() != agreed.sha256:
+                raise EditedOutside(unit)  # what it replaces was never agreed to
+            base = (old.data, agreed.sha256)
         self._put(proposal, name, temp, base, self._commit.known.get(file.path))
 
     def _put(

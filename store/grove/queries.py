@@ -12,6 +12,7 @@ from store.grove.wire import CHUNK_BYTES, BadRow, LogRow
 from store.history import steps
 
 PLAIN, COMPRESSED = b"\0", b"\1"
+PAST_ROWS = 2000  # of one unit, for the search of an older version
 
 _LOG_COLUMNS = """
 l.shard, l.seq, l.unit, l.version, l.token::text, coalesce(l.previous::text, ''), l.host::text, coalesce(h.name, ''),
@@ -39,6 +40,15 @@ def rows_of_unit(connection: Any, unit: str, root: str, shards: int, after: int)
         (shard, unit, after),
     )
     return [LogRow(*row) for row in rows]
+
+
+def all_rows_of_unit(connection: Any, unit: str, root: str, shards: int, until: int) -> list[LogRow]:
+    """The newest rows of a unit up to a version, oldest first, whole versions or not."""
+    rows = connection.execute(
+        f"{LOG_ROWS} WHERE l.shard = %s AND l.unit = %s AND l.version <= %s ORDER BY l.version DESC LIMIT {PAST_ROWS}",
+        (shard_of(root, shards), unit, until),
+    )
+    return [LogRow(*row) for row in rows][::-1]
 
 
 def heads_of_root(connection: Any, root: str, shards: int) -> list[UnitHead]:

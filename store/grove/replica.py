@@ -26,13 +26,13 @@ from store import layout
 from store.commit.commit import AgreedVersion
 from store.disk.file import Stamp
 from store.errors import Busy, StoreError
-from store.grove.units import escape_path, unescape_path
+from store.grove.units import escape_path, location_of, unescape_path
 from store.index.database import DISK_ERRORS, create_private, disk_errno, require_regular_file
 
 MACHINE_ID = Path("/etc/machine-id")
 
 APPLICATION_ID = 0x47525652  # "GRVR"
-VERSION = 1
+VERSION = 2
 BUSY_MS = 10_000
 _NO_STAMP = Stamp(0, 0, 0, 0)
 
@@ -86,6 +86,12 @@ CREATE TABLE behind (
     since_ns INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
+_SECOND = """
+CREATE TABLE waiting (               -- files that were edited on disk, to be confirmed
+    path TEXT PRIMARY KEY            -- relative to the home, escaped
+) STRICT, WITHOUT ROWID;
+"""
+_MIGRATIONS = (_SCHEMA, _SECOND)
 
 
 class NotJoined(StoreError):
@@ -159,7 +165,8 @@ class Replica:
         temporary.unlink(missing_ok=True)
         db = _connect(temporary, mode="DELETE")
         try:
-            db.execute(f"BEGIN; {_SCHEMA} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}")
+            db.execute(f"BEGIN; {''.join(_MIGRATIONS)} PRAGMA application_id = {APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version = {VERSION}")
             _insert_membership(db, membership)
             db.execute("COMMIT")
         finally:
@@ -177,6 +184,14 @@ class Replica:
         if self._db.execute("PRAGMA application_id").get != APPLICATION_ID or found > VERSION:
             self._db.close()
             raise StoreError(f"{self.path} is not a grove.db of this GroveFS (schema {found}, supported {VERSION})")
+        if found < VERSION:
+            self._upgrade()
+
+    def _upgrade(self) -> None:
+        """Add the tables of newer schemas. Another process may have done it meanwhile."""
+        with self.write(durable=True):
+            found = int(self._db.execute("PRAGMA user_version").get)
+            self._db.execute("".join(_MIGRATIONS[found:]) + f"PRAGMA user_version = {VERSION}")
 
     # -- transactions ------------------------------------------------------------------------------
 
@@ -253,6 +268,11 @@ class Replica:
     def units(self) -> dict[str, AgreedUnit]:
         rows = self._rows("SELECT unit, version, token, is_gone FROM units")
         return {unit: AgreedUnit(version, token, bool(gone)) for unit, version, token, gone in rows}
+
+    def units_of(self, root: str) -> list[str]:
+        """The units of a root session, or of all state documents, that exist."""
+        units = [unit for unit, known in self.units().items() if not known.is_gone]
+        return [unit for unit in units if location_of(unit).root == root]
 
     def files(self, unit: str) -> dict[str, AgreedFile]:
         """The files of a unit, by path below it."""
@@ -361,6 +381,20 @@ class Replica:
         """The units that could not be brought up to date, the longest waiting first."""
         rows = self._rows("SELECT unit, why, since_ns FROM behind ORDER BY since_ns")
         return [BehindUnit(*row) for row in rows]
+
+    # -- outside edits -------------------------------------------------------------------------------
+
+    def set_waiting(self, paths: Sequence[str]) -> None:
+        """Record the files whose outside edits wait to be confirmed."""
+        wanted = sorted(map(escape_path, paths))
+        if wanted != [path for (path,) in self._rows("SELECT path FROM waiting ORDER BY path")]:
+            with self.write():
+                self._db.execute("DELETE FROM waiting")
+                self._db.executemany("INSERT INTO waiting VALUES (?)", [(path,) for path in wanted])
+
+    def waiting(self) -> list[str]:
+        """The files whose outside edits wait to be confirmed."""
+        return [unescape_path(path) for (path,) in self._rows("SELECT path FROM waiting ORDER BY path")]
 
 
 def is_joined(home: Path) -> bool:

@@ -20,6 +20,7 @@ from store.grove.replica import AgreedFile
 from store.grove.units import unescape_path
 from store.grove.wire import BadRow, Claim, Gone, LogRow, Operation, Put, Remove, Rename, Whole, inline_text
 from store.history.versions import place_of
+from store.path_kinds import PathKind, classify_path
 
 ChunkReader = Callable[[bytes], bytes]  # the bytes of a chunk, by SHA-256
 BaseReader = Callable[[str, bytes], bytes | None]  # an older text of a path, by SHA-256
@@ -33,6 +34,13 @@ class OutsideEdit(NamedTuple):
     path: str  # relative to the home
     stamp: Stamp
     agreed: str  # sha256 in hex of the content that this home had agreed to; "" if none
+    digest: str  # sha256 in hex of the content that it has now
+    text: bytes | None  # None: an attachment, which may be larger than memory
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the grove does not have a file of this name."""
+        return not self.agreed
 
 
 @dataclass
@@ -163,7 +171,9 @@ class RowPlanner:
     def _note_edit(self, path: str, name: str, stamp: Stamp) -> None:
         known = self.agreed.get(name)
         if known is None or self._digest(path, name, stamp) != known.sha256.hex():
-            self.plan.edits.append(OutsideEdit(path, stamp, known.sha256.hex() if known is not None else ""))
+            edit = read_edit(self.disk, path, known)
+            if edit is not None:
+                self.plan.edits.append(edit)
 
     def _digest(self, path: str, name: str, stamp: Stamp) -> str:
         """The SHA-256 of a file. Not read if it has the stamp that it had when it was agreed to."""
@@ -174,6 +184,22 @@ class RowPlanner:
 
     def _path(self, name: str) -> str:
         return f"{self.plan.row.unit}/{name}"
+
+
+def read_edit(disk: Disk, path: str, known: AgreedFile | None) -> OutsideEdit | None:
+    """A file as another program left it; None if it has the agreed content, or does not exist."""
+    agreed = known.sha256.hex() if known is not None else ""
+    present = disk.stat_file(path)
+    if present is None:
+        return None
+    text: bytes | None = None
+    if classify_path(path).kind is not PathKind.ATTACHMENT:
+        present = disk.read(path)
+        if present is None:
+            return None
+        text = present.data
+    digest = hashlib.sha256(text).hexdigest() if text is not None else file_digest(disk, path)
+    return OutsideEdit(path, present.stamp, agreed, digest, text) if digest not in (agreed, "") else None
 
 
 def file_digest(disk: Disk, path: str) -> str:

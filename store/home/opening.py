@@ -59,10 +59,15 @@ def open_database(path: Path, *, alone: bool) -> Database:
 
 def new_watcher(core: Core) -> HomeWatcher | None:
     try:
-        return HomeWatcher(str(core.home), core.refresh, partial(sweep, core))
+        return HomeWatcher(str(core.home), partial(_refresh, core), partial(sweep, core))
     except OSError as error:  # inotify instance limit reached, or no inotify
         log.warning("changes made by other programs are not detected automatically: %s", error)
         return None
+
+
+def _refresh(core: Core, location: Location) -> None:
+    core.agreement.note_change(location)
+    core.refresh(location)
 
 
 def new_freshness_server(trigrams: TrigramIndex) -> FreshnessServer:

@@ -51,7 +51,14 @@ def files(home: Path) -> dict[str, bytes]:
 
 def wait_equal(*stores: Store) -> None:
     """Wait until all homes have the same files."""
-    wait_until(lambda: all(files(store.home) == files(stores[0].home) for store in stores))
+
+    def are_equal() -> bool:
+        try:
+            return all(files(store.home) == files(stores[0].home) for store in stores)
+        except FileNotFoundError:  # renamed while it was looked for
+            return False
+
+    wait_until(are_equal)
 
 
 def assert_clean(*stores: Store) -> None:

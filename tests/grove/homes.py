@@ -63,6 +63,7 @@ def pull(store: Store, *roots: str) -> None:
     for root in roots:
         with store._core.locked_tree(root):
             agreement_of(store).pull_tree(root)
+        agreement_of(store).merge_set_aside()
 
 
 def texts(store: Store, session_id: str) -> list[str]:

@@ -69,7 +69,7 @@ def test_equal_sessions_are_adopted_and_different_ones_kept_as_copies(tmp_path: 
         assert roots(two, "theirs") == ["differs~two"]
         assert two.get_document("differs", "session.json") == one.get_document("differs", "session.json")
         assert not one.exists("differs~two")
-        administration.publish(two._home, "differs~two")
+        two.grove.publish("differs~two")
         wait_until(lambda: one.exists("differs~two"))
         wait_equal(one, two)
         assert_clean(one, two)

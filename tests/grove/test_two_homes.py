@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from store import InboxMessage, Message, Session
+from store import InboxMessage, Message, Session, Store
 from tests.grove.groves import assert_clean, create, hosts, wait_equal, wait_until
 
 
@@ -82,5 +82,23 @@ def test_mail_is_claimed_once(tmp_path: Path, url: str) -> None:
         wait_equal(one, two)
         for delivered in claimed:
             assert two.mail.at("s1").ack_delivered(delivered)
+        wait_equal(one, two)
+        assert_clean(one, two)
+
+
+def test_a_file_edited_on_disk_reaches_the_other_home(tmp_path: Path, url: str) -> None:
+    """The watcher notes it, the follower publishes it; also what was edited while nobody had the home open."""
+    with hosts(tmp_path, create(url), "one", "two") as (one, two):
+        one.save(Session.new("s1", "m"))
+        wait_until(lambda: two.exists("s1"))
+        document = one.home / "sessions/s1/session.json"
+        document.write_bytes(document.read_bytes().replace(b'"New Session"', b'"by an editor"'))
+        wait_until(lambda: b'"by an editor"' in (two.home / "sessions/s1/session.json").read_bytes())
+        wait_equal(one, two)
+        assert_clean(one, two)
+    document.write_bytes(document.read_bytes().replace(b'"by an editor"', b'"while closed"'))
+    (tmp_path / "two/sessions/s1/runtime.json").unlink()
+    with Store.open(tmp_path / "one") as one, Store.open(tmp_path / "two") as two:
+        wait_until(lambda: b'"while closed"' in (two.home / "sessions/s1/session.json").read_bytes())
         wait_equal(one, two)
         assert_clean(one, two)

@@ -143,7 +143,8 @@ def rejoin(
 def status(home: Home, as_json: Json = False) -> None:
     """Show the hosts of the grove, how far each is, and what is wrong.
 
-    Exits with 1 if the database does not answer, the grove is frozen, this home must rejoin, or units are behind.
+    Exits with 1 if the database does not answer, the grove is frozen, this home must rejoin, units are behind, or
+    edits made on disk wait to be confirmed.
 
     Example: grovefs grove status
     """
@@ -155,7 +156,7 @@ def status(home: Home, as_json: Json = False) -> None:
         print_json(shown)
     else:
         _print_status(found)
-    if found.unreachable or found.frozen or found.problem or found.behind:
+    if found.unreachable or found.frozen or found.problem or found.behind or found.waiting:
         raise typer.Exit(1)
 
 
@@ -176,18 +177,36 @@ def follow(home: Home, as_json: Json = False) -> None:
 @grove.command()
 def publish(
     home: Home,
-    names: Annotated[list[str], typer.Argument(metavar="SESSION...", help="Sessions that only this home has.")],
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[SESSION]...", help="Sessions that only this home has.")
+    ] = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Publish sessions that only this home has, such as the copies that `join` kept.
 
+    Without a session: publish the files that other programs edited on disk. A few are published by themselves; more
+    than 20 at once wait for this, because a restored backup would look the same.
+
     Example: grovefs grove publish fix-login~laptop
     """
-    administration = _administration()
+    _administration()
     _require_joined(home)
     with open_store(home) as store:
-        units = [unit for name in names for unit in administration.publish(store._home, str(store.resolve(name)))]
+        if not names:
+            return _publish_edits(store, yes=yes, as_json=as_json)
+        units = [unit for name in names for unit in store.grove.publish(str(store.resolve(name)))]
     print_json(units) if as_json else echo(f"published {plural(len(units), 'unit')}")
+
+
+def _publish_edits(store: Store, *, yes: bool, as_json: bool) -> None:
+    waiting = store.grove.waiting()
+    if waiting and not as_json:
+        print_table(("edited on disk",), [(path,) for path in waiting])
+    if waiting and not yes and not confirm(f"Publish {plural(len(waiting), 'edit')}?", "--yes"):
+        raise typer.Exit(1)
+    store.grove.publish_edits()
+    print_json(waiting) if as_json else echo(f"published {plural(len(waiting), 'edit')}")
 
 
 def _administration() -> Any:
@@ -232,5 +251,7 @@ def _print_status(found: GroveStatus) -> None:
         for host in found.hosts
     ]
     print_table(("host", "last seen", "commits behind"), rows)
+    if found.waiting:
+        echo(f"{plural(len(found.waiting), 'file')} edited on disk, to be confirmed: grovefs grove publish")
     for unit in found.behind:
         echo(f"behind since {Timestamp.from_ns(unit.since_ns)}: {unit.unit}: {unit.why}")

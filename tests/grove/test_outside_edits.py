@@ -1,0 +1,268 @@
+"""Outside edits: files of a replica that another program changed on disk, past the mount and the API."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from store import InboxMessage, Message, Session, Store
+from store.disk.rejects import Rejects
+from tests.grove.homes import agreement_of, assert_same_and_clean, pull, texts, unfollowed_hosts
+from tests.records import make_artifact
+
+DOCUMENT = "sessions/s/session.json"
+
+
+def settle(store: Store, *, ask: bool = True) -> int:
+    """Look for outside edits everywhere, as a follower does; returns how many wait to be confirmed."""
+    return len(agreement_of(store).outside.sweep(ask=ask))
+
+
+def edit(store: Store, path: str, change: Callable[[bytes], bytes]) -> bytes:
+    """Change a file as an editor does: the new text replaces the file."""
+    file = store.home / path
+    text = change(file.read_bytes())
+    write(store, path, text)
+    return text
+
+
+def write(store: Store, path: str, text: bytes) -> None:
+    file = store.home / path
+    temporary = file.with_name("an-editor.tmp")
+    temporary.write_bytes(text)
+    os.rename(temporary, file)
+
+
+def titled(title: str) -> Callable[[bytes], bytes]:
+    def change(text: bytes) -> bytes:
+        start = text.index(b'"title"') + len(b'"title"')
+        first = text.index(b'"', start)
+        last = text.index(b'"', first + 1)
+        return text[: first + 1] + title.encode() + text[last:]
+
+    return change
+
+
+def rejected(store: Store, directory: str, name: str) -> bytes | None:
+    path = Rejects(store._core.disk).path(directory, f"{name}.rejected")
+    return (store.home / path).read_bytes() if path is not None else None
+
+
+def test_an_edit_of_a_document_is_published_as_it_is(tmp_path: Path, url: str) -> None:
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        text = edit(a, DOCUMENT, titled("edited on disk"))
+        assert settle(a) == 0
+        assert (a.home / DOCUMENT).read_bytes() == text
+        pull(b, "s")
+        assert (b.home / DOCUMENT).read_bytes() == text
+        assert settle(a) == 0  # nothing is left to publish
+        a.append("s", [Message.user("goes on")])
+        pull(b, "s")
+        assert_same_and_clean(a, b)
+
+
+def test_an_edit_is_merged_with_what_another_host_did(tmp_path: Path, url: str) -> None:
+    """Whether the row of the other host arrives first, or the edit is found first."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        pull(b, "s")
+        for number in range(2):
+            b.append("s", [Message.user(f"from b {number}")])
+            edit(a, DOCUMENT, titled(f"edited {number}"))
+            if number == 0:
+                pull(a, "s")
+            settle(a)
+            pull(b, "s")
+            assert texts(b, "s") == [f"from b {n}" for n in range(number + 1)]
+            assert f'"edited {number}"'.encode() in (b.home / DOCUMENT).read_bytes()
+            assert rejected(a, "sessions/s", "session.json") is None
+            assert_same_and_clean(a, b)
+
+
+def test_an_edit_of_an_older_version_is_merged(tmp_path: Path, url: str) -> None:
+    """An editor that loaded the file before another host's change arrived: updated_at tells its version."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        pull(b, "s")
+        loaded = (a.home / DOCUMENT).read_bytes()
+        b.append("s", [Message.user("from b")])
+        pull(a, "s")
+        write(a, DOCUMENT, titled("by the editor")(loaded))
+        settle(a)
+        assert texts(a, "s") == ["from b"]
+        assert b'"by the editor"' in (a.home / DOCUMENT).read_bytes()
+        pull(b, "s")
+        assert_same_and_clean(a, b)
+
+
+@pytest.mark.warns
+def test_a_clash_is_rejected_with_the_text_kept(tmp_path: Path, url: str) -> None:
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        pull(b, "s")
+        mine = edit(a, DOCUMENT, titled("mine"))
+        theirs = b.load("s")
+        assert theirs is not None
+        theirs.title = "theirs"
+        b.save(theirs)
+        pull(a, "s")
+        settle(a)
+        loaded = a.load("s")
+        assert loaded is not None
+        assert loaded.title == "theirs"
+        assert rejected(a, "sessions/s", "session.json") == mine
+        assert_same_and_clean(a, b)
+
+
+@pytest.mark.warns
+def test_an_invalid_text_is_rejected_with_the_text_kept(tmp_path: Path, url: str) -> None:
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        before = (a.home / DOCUMENT).read_bytes()
+        write(a, DOCUMENT, b"{ not json")
+        settle(a)
+        assert (a.home / DOCUMENT).read_bytes() == before
+        assert rejected(a, "sessions/s", "session.json") == b"{ not json"
+        pull(b, "s")
+        assert_same_and_clean(a, b)
+
+
+def test_a_text_equal_to_an_older_version_is_that_version(tmp_path: Path, url: str) -> None:
+    """A restored old copy does not undo what was done since; also if only the log knows that version."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        old = (a.home / DOCUMENT).read_bytes()
+        a.append("s", [Message.user("one")])
+        a.append("s", [Message.user("two")])
+        pull(b, "s")  # b gets all at once and never had the first version on disk
+        for store in (a, b):
+            write(store, DOCUMENT, old)
+            settle(store)
+            assert texts(store, "s") == ["one", "two"]
+        assert_same_and_clean(a, b)
+
+
+def test_a_missing_file_is_fetched_again(tmp_path: Path, url: str) -> None:
+    """Absence is never published: only the API and the mount delete."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        a.append("s", [Message.user("here")])
+        (a.home / DOCUMENT).unlink()
+        (a.home / "sessions/s/runtime.json").unlink()
+        settle(a)
+        assert texts(a, "s") == ["here"]
+        pull(b, "s")
+        assert_same_and_clean(a, b)
+
+
+def test_records_state_and_attachments_are_published(tmp_path: Path, url: str) -> None:
+    """Edited ones and new ones."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        a.records.add_artifacts("s", [make_artifact("one")])
+        a.attach("s", b"picture", "image/png")
+        [name] = os.listdir(a.home / "sessions/s/attachments")
+        a.state.save_json("facts", "f", {"n": 1})
+        a.state.save_markdown("facts", "g", "text")
+        write(a, "state/facts/f.json", b'{"n": 2}')
+        write(a, "state/facts/g.md", b"other text")
+        write(a, "state/facts/h.md", b"new text")
+        write(a, f"sessions/s/attachments/{name}", b"other picture")
+        write(a, "sessions/s/attachments/new.bin", b"\0" * 3_000_000)
+        edit(a, "sessions/s/artifacts.json", lambda text: text + b"\n")
+        settle(a)
+        pull(b, "s", "/state")
+        assert (b.home / "sessions/s/attachments/new.bin").read_bytes() == b"\0" * 3_000_000
+        assert (b.home / f"sessions/s/attachments/{name}").read_bytes() == b"other picture"
+        assert b.state.load_json("facts", "f") == {"n": 2}
+        assert b.state.load_markdown("facts", "g") == "other text"
+        assert b.state.load_markdown("facts", "h") == "new text"
+        assert_same_and_clean(a, b)
+
+
+@pytest.mark.warns
+def test_state_edited_on_two_hosts_is_merged_or_rejected(tmp_path: Path, url: str) -> None:
+    """JSON objects are merged member by member; of a text one is kept as rejected."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.state.save_json("facts", "f", {"x": 1, "y": 1})
+        a.state.save_markdown("facts", "g", "text")
+        pull(b, "/state")
+        b.state.save_json("facts", "f", {"x": 1, "y": 2})
+        b.state.save_markdown("facts", "g", "by b")
+        edit(a, "state/facts/f.json", lambda text: text.replace(b'"x": 1', b'"x": 2'))
+        write(a, "state/facts/g.md", b"by a")
+        pull(a, "/state")
+        settle(a)
+        assert a.state.load_json("facts", "f") == {"x": 2, "y": 2}
+        assert a.state.load_markdown("facts", "g") == "by b"
+        assert rejected(a, "state/facts", "g.md") == b"by a"
+        pull(b, "/state")
+        assert_same_and_clean(a, b)
+
+
+def test_a_message_delivered_on_disk_is_published(tmp_path: Path, url: str) -> None:
+    """Another program may deliver mail by a rename into new/."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        message = InboxMessage.new("boss", "reply", {"n": 1})
+        new = a.home / "sessions/s/mailbox/new"
+        new.mkdir(parents=True)
+        (new / message.file_name).write_bytes(message.render())
+        settle(a)
+        pull(b, "s")
+        assert [found.message.id for found in b.mail.at("s").drain()] == [message.id]
+        pull(a, "s")
+        assert a.mail.at("s").drain() == []
+        assert_same_and_clean(a, b)
+
+
+def test_a_write_first_settles_an_edit_below_it(tmp_path: Path, url: str) -> None:
+    """An append to a session that was edited on disk publishes the edit as a version of its own."""
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        a.save(Session.new("s", "m"))
+        edit(a, DOCUMENT, titled("edited"))
+        a.append("s", [Message.user("then appended")])
+        pull(b, "s")
+        assert texts(b, "s") == ["then appended"]
+        assert b'"edited"' in (b.home / DOCUMENT).read_bytes()
+        known = agreement_of(a).replica.find_unit("sessions/s")
+        assert known is not None
+        assert known.version == 3
+        assert_same_and_clean(a, b)
+
+
+@pytest.mark.warns
+def test_an_edit_with_an_api_key_is_not_published_by_an_append(tmp_path: Path, url: str) -> None:
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        session = Session.new("s", "m")
+        session.metadata["k"] = "v"
+        a.save(session)
+        edit(a, DOCUMENT, lambda text: text.replace(b'"k":', b'"api_key": "sk-secret", "k":', 1))
+        a.append("s", [Message.user("appended")])
+        pull(b, "s")
+        assert b"sk-secret" not in (b.home / DOCUMENT).read_bytes()
+        assert b"sk-secret" in (rejected(a, "sessions/s", "session.json") or b"")
+        assert_same_and_clean(a, b)
+
+
+@pytest.mark.warns
+@pytest.mark.parametrize("count", [20, 21])
+def test_more_than_twenty_edits_wait_to_be_confirmed(tmp_path: Path, url: str, count: int) -> None:
+    with unfollowed_hosts(tmp_path, url, "a", "b") as (a, b):
+        for number in range(count):
+            a.state.save_markdown("notes", f"n{number}", "old")
+        for number in range(count):
+            write(a, f"state/notes/n{number}.md", b"new")
+        assert settle(a) == (count if count > 20 else 0)
+        pull(b, "/state")
+        assert b.state.load_markdown("notes", "n0") == ("old" if count > 20 else "new")
+        assert len(agreement_of(a).replica.waiting()) == (count if count > 20 else 0)
+        assert settle(a, ask=False) == 0
+        pull(b, "/state")
+        assert {b.state.load_markdown("notes", f"n{number}") for number in range(count)} == {"new"}
+        assert agreement_of(a).replica.waiting() == []
+        assert_same_and_clean(a, b)
