@@ -49,7 +49,7 @@ class Finding:
     kind: Kind
     path: str
     text: str
-    repair: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+    repair: Callable[[], object] | None = field(default=None, repr=False, compare=False)
     repaired: bool = False
 
     @property

@@ -10,7 +10,7 @@ The order of the steps is what makes a crash after any of them safe (rules 2, 3,
 6. update index, search and feed, and remove the journal entry, in one transaction.
 
 Before step 1 the history makes sure that it has what will be replaced. A history that fails stops
-neither a commit nor its recovery: moves that it missed are stored in index.db and repeated later.
+neither a commit nor its recovery: what it missed is stored in index.db and made up for later.
 What a grove has agreed to is not undone: if a later step fails, recovery or the log finishes it.
 Recovery redoes: it finishes the renames of a journal entry, repeats its moves in the history, and
 indexes its sessions again. The caller holds the lock.
@@ -30,6 +30,7 @@ import apsw
 from store import layout
 from store.commit.agreement import Agreement
 from store.commit.commit import WHOLE_TREE, AgreedVersion, Commit, IndexWork
+from store.commit.missed_history import MissedHistory
 from store.commit.write_request import UnfinishedCommit
 from store.disk.disk import Disk, unsynced_error
 from store.disk.file import File, NewFile, Stamp, Temp
@@ -60,11 +61,14 @@ class Journal:
     agreement: Callable[[], Agreement]
     # By journal entry: why the index could not be updated.
     index_failures: dict[tuple[str, str], str] = field(default_factory=dict)
-    _has_missed_moves: bool = True  # until index.db was asked; another process may have stored some
+    missed: MissedHistory = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.missed = MissedHistory(self.db, self.history)
 
     def run(self, commit: Commit, index: IndexUpdate | IndexWork | None = None) -> None:
         """Run the commit, and update the index in the transaction that ends it."""
-        self.repeat_missed_moves()
+        self.missed.repeat_moves()
         commit = _with_contents_read(commit)
         versions = self.history.prepare(commit.for_history)
         created: list[str] = []
@@ -90,7 +94,7 @@ class Journal:
         sync_error = self._sync(moves, created)
         stamps = {file.path: self.disk.stamp(_where_now(file.path, commit.moves)) for file in commit.files}
         is_recorded = self.history.add(versions, stamps)
-        self._finish(commit, index, stamps, [] if is_recorded else commit.moves)
+        self._finish(commit, index, stamps, is_recorded=is_recorded)
         if agreed:
             self.agreement().record(agreed)
         if sync_error is not None:
@@ -213,9 +217,10 @@ class Journal:
         commit: Commit,
         index: IndexUpdate | IndexWork | None,
         stamps: Mapping[str, Stamp | None],
-        missed: Sequence[tuple[str, str]],
+        *,
+        is_recorded: bool,
     ) -> None:
-        """Update the index, and store the moves that the history missed.
+        """Update the index, and store what the history missed.
 
         A failure is not an error: the files are in place, and the journal entry is retried.
         """
@@ -229,41 +234,14 @@ class Journal:
                 if commit.what is not None:
                     self.feed.add(db, [place.owner for place in commit.touched or [commit.location]], commit.what)
                 changed_files.note(db, (file.path for file in commit.files))
-                self._store_missed_moves(missed)
+                if not is_recorded:
+                    self.missed.store_commit(commit, stamps)
                 db.execute("DELETE FROM marks WHERE root = ? AND child = ?", _entry_key(commit))
         except (apsw.Error, OSError, StoreError) as error:
             self.index_failures[_entry_key(commit)] = str(error)
             log.warning("%s is saved but not indexed yet: %s", commit.location, error)
         else:
             self.index_failures.pop(_entry_key(commit), None)
-
-    # -- moves that the history missed -------------------------------------------------------------
-
-    def _store_missed_moves(self, moves: Sequence[tuple[str, str]]) -> None:
-        """Keep moves for later, inside the transaction of their commit."""
-        if moves and self.history.is_on:
-            missed = [*self._missed_moves(), *map(list, moves)]
-            self.db.set_meta(history_moves=json.dumps(missed))
-            self._has_missed_moves = True
-
-    def _missed_moves(self) -> list[list[str]]:
-        found: list[list[str]] = json.loads(self.db.get_meta("history_moves", "[]"))
-        return found
-
-    def repeat_missed_moves(self) -> bool:
-        """Move lineages as earlier commits did, before anything is recorded under their names.
-
-        False if some are still missing.
-        """
-        if not self._has_missed_moves:
-            return True
-        missed = self._missed_moves()
-        if missed and not self.history.repeat_moves([(source, target) for source, target in missed]):
-            return False
-        if missed:
-            self.db.set_meta(history_moves="[]")
-        self._has_missed_moves = False
-        return True
 
     # -- recovery ----------------------------------------------------------------------------------
 
@@ -332,7 +310,9 @@ class Journal:
                 self.history.observe(target)
         with self.db.write() as db:
             changed_files.note(db, (target for _, target in moves))
-            self._store_missed_moves([] if is_moved else self._made(moves))
+            if not self.history.is_working:
+                lineages = {place.dir for _, target in moves if (place := place_of(target)) is not None}
+                self.missed.store_recovered([] if is_moved else self._made(moves), lineages)
             db.execute("DELETE FROM marks WHERE root = ? AND child = ?", (root, child))
         self.index_failures.pop((root, child), None)
         if agreed:

@@ -21,10 +21,10 @@ from store.disk.disk import Disk
 from store.disk.file import File, Stamp
 from store.errors import Busy, StoreError
 from store.history import drafts, lineages, reading, snapshots, steps
-from store.history.authors import Author, current_author
+from store.history.authors import OUTSIDE, Author, current_author
 from store.history.database import HistoryDatabase, HistoryUnusable
 from store.history.planning import RecordingPlan
-from store.history.recording import Recorder
+from store.history.recording import FOUND, Recorder
 from store.history.versions import (
     Draft,
     FileChanges,
@@ -82,16 +82,29 @@ class History:
         """Move lineages as a journal entry says; again, if a crash interrupted it. False if that failed."""
         return self._attempt(lambda: self._recorder.repeat_moves(moves))
 
-    def observe(self, path: str, present: Sequence[tuple[str, bool, File | None]] | None = None) -> None:
-        """Record a change that another program made to the files of a lineage. The caller holds its lock.
+    def observe(
+        self,
+        path: str,
+        present: Sequence[tuple[str, bool, File | None]] | None = None,
+        *,
+        author: Author = OUTSIDE,
+        what: str = FOUND,
+    ) -> bool:
+        """Record the files of a lineage if they are not its newest version. The caller holds its lock.
 
-        `present` are the files, if they have been read: path, whether it is the sidecar, content.
+        By default the change is one of another program. `present` are the files, if they have been
+        read: path, whether it is the sidecar, content. False if the history does not work now.
         """
 
         def record() -> None:
-            self._recorder.observe(path, self._recorder.planner.present(path) if present is None else present)
+            found = self._recorder.planner.present(path) if present is None else present
+            self._recorder.observe(path, found, author, what=what)
 
-        self._attempt(record)
+        return self._attempt(record)
+
+    def mark_now(self, path: str) -> int | None:
+        """The mark of a file as it is; None if there is none."""
+        return self._recorder.planner.mark(path)
 
     def observe_known(self, paths: Iterable[str]) -> None:
         """The same for several kept files, of which only those with versions are recorded."""
@@ -164,6 +177,7 @@ class History:
 
     def _note_failure(self, error: Exception) -> None:
         self._recorder.forget_origins()
+        level = logging.INFO if self._problem == str(error) else logging.WARNING  # said once
         self._problem = str(error)
         self._failed_ns = self._failed_ns or time.time_ns()
         self._times_busy = self._times_busy + 1 if isinstance(error, Busy) else PATIENCE
@@ -171,7 +185,7 @@ class History:
             log.info("a version was not recorded: %s", error)
             return
         self._retry_at = time.monotonic() + RETRY_S
-        log.warning("versions are not kept: %s; saves go on, next attempt in %d s", error, RETRY_S)
+        log.log(level, "versions are not kept: %s; saves go on, next attempt in %d s", error, RETRY_S)
 
     # -- versions of one path ----------------------------------------------------------------------
 
@@ -292,6 +306,11 @@ class History:
             return db.execute(sql).fetchall()
 
     # -- state -------------------------------------------------------------------------------------
+
+    @property
+    def retry_in_s(self) -> float:
+        """After how many seconds a history that does not work is tried again; 0 if it works."""
+        return max(1.0, self._retry_at - time.monotonic()) if self._problem else 0.0
 
     @property
     def is_working(self) -> bool:

@@ -28,6 +28,7 @@ from store.sessions.delete import DeleteOperations
 log = logging.getLogger("grovefs.store")
 
 THIN_EVERY_S = 3600.0
+RETRY_LOCKED_S = 5.0
 LOG_BYTES = 1 << 20  # a longer write-ahead log is truncated when idle
 _HALVINGS = 6
 
@@ -63,11 +64,16 @@ class HistoryUpkeep:
 
     # -- when idle ---------------------------------------------------------------------------------
 
-    def tidy(self) -> None:
-        """Drop what belongs to nothing, store whole texts, thin out once an hour, truncate the log."""
+    def tidy(self) -> float | None:
+        """Catch up, drop what belongs to nothing, store whole texts, thin out once an hour, truncate the log.
+
+        Returns after how many seconds to come again, if the history does not work now.
+        """
         history = self.core.history
         if not history.is_on or not history.database.path.exists():
-            return
+            return None
+        if not self.catch_up():
+            return history.retry_in_s or RETRY_LOCKED_S
         self._drop_erased()
         with history.database.write() as db:
             drafts.trim(db)
@@ -76,11 +82,22 @@ class HistoryUpkeep:
             self._thin_at = time.monotonic() + THIN_EVERY_S
             self.thin()
         self._truncate_log()
+        return None
+
+    def catch_up(self) -> bool:
+        """Record the versions that the history missed while it did not work. False if some are still missing."""
+        missed = self.core.journal.missed
+        is_complete = missed.repeat_moves()
+        for version in missed.versions() if is_complete else ():
+            try:
+                with self._locked(version.lineage):
+                    is_complete &= missed.record(version)
+            except Busy:  # a save of this session records them as well
+                is_complete = False
+        return is_complete
 
     def _drop_erased(self) -> None:
         """Delete lineages of trash slots that no longer exist, unless a snapshot names them."""
-        if not self.core.journal.repeat_missed_moves():
-            return  # one of them may be on its way out of the trash
         database = self.core.history.database
         moments = self._snapshots_ns()
         for key, path in lineages.at_or_below(database.reader, os.fsencode(layout.TRASH)):

@@ -21,14 +21,18 @@ QUIET_S = 0.5  # start this long after the last change
 LATEST_S = 10.0  # but at most this long after the first, even if changes continue
 
 
+Job = Callable[[], float | None]  # returns after how many seconds to run again without a change; None: not
+
+
 class Housekeeper:
     """Runs its jobs in order once no change has come for a while. A failing job is logged and runs again later."""
 
-    def __init__(self, jobs: Sequence[Callable[[], None]]) -> None:
+    def __init__(self, jobs: Sequence[Job]) -> None:
         self._jobs = jobs
         self._wake = threading.Condition()
         self._first: float | None = None
         self._last = 0.0
+        self._again_at: float | None = None
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -54,22 +58,32 @@ class Housekeeper:
 
     def _run(self) -> None:
         while self._wait():
-            for job in self._jobs:
-                try:
-                    job()
-                except (StoreError, OSError, apsw.Error) as error:  # such as a full disk: the thread must survive it
-                    log.warning("housekeeping failed, will retry after the next change: %s", error)
+            waits_s = [wait_s for job in self._jobs if (wait_s := _attempt(job)) is not None]
+            self._again_at = time.monotonic() + min(waits_s) if waits_s else None
 
     def _wait(self) -> bool:
         with self._wake:
             while not self._stopping:
-                if self._first is None:
-                    self._wake.wait()
-                    continue
                 now = time.monotonic()
-                due = min(self._last + QUIET_S, self._first + LATEST_S)
-                if now >= due:
+                due = self._due()
+                if due is None:
+                    self._wake.wait()
+                elif now >= due:
                     self._first = None
                     return True
-                self._wake.wait(due - now)
+                else:
+                    self._wake.wait(due - now)
             return False
+
+    def _due(self) -> float | None:
+        if self._first is None:
+            return self._again_at
+        return min(self._last + QUIET_S, self._first + LATEST_S)
+
+
+def _attempt(job: Job) -> float | None:
+    try:
+        return job()
+    except (StoreError, OSError, apsw.Error) as error:  # such as a full disk: the thread must survive it
+        log.warning("housekeeping failed, will retry after the next change: %s", error)
+        return None

@@ -156,6 +156,35 @@ def test_change_failing_at_any_step_reports_it_and_changes_nothing(
     pytest.fail("the change never completed")
 
 
+class FullHistory:
+    """A `step` function that fails at every step of the history once armed, as on a full disk."""
+
+    def __init__(self) -> None:
+        self.armed = False
+
+    def __call__(self, name: str) -> None:
+        if self.armed and name.startswith("history-"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.warns
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+def test_history_without_space_catches_up(
+    scenario: Scenario, origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change succeeds. When the history works again, it has what it missed, without a save or a repair."""
+    full = FullHistory()
+    with Store.open(copy_home(origin, tmp_path / "home"), background=False, step=full) as store:
+        full.armed = True
+        scenario.change(store)
+        full.armed = False
+        assert scenario.done(store)
+        monkeypatch.setattr(store._core.history, "_retry_at", 0.0)
+        assert store._home.upkeep.catch_up()
+        assert store.check().findings == []
+        assert store._core.history.is_working
+
+
 def test_scenarios_cover_every_step(origin: Path, tmp_path: Path) -> None:
     """The changes use exactly the steps listed in STEPS."""
     seen: Counter[str] = Counter()

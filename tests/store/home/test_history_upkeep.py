@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -15,6 +16,7 @@ from store import InvalidContent, Message, Store
 from store.commit.write_request import WriteRequest
 from store.disk.rejects import Rejects
 from store.history.retention import DAY_NS, Retention
+from store.layout import Location
 from store.path_kinds import classify_path
 from tests.builders import make_document, make_session
 
@@ -179,6 +181,126 @@ def test_the_log_is_truncated_when_idle(store: Store) -> None:
         store.append("s1", [Message.user("x" * 50_000)])
     store._home.upkeep.tidy()
     assert log.stat().st_size == 0
+
+
+# -- catching up ---------------------------------------------------------------------------------------
+
+
+def fail_history(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a failed attempt: it is left alone for a while."""
+    monkeypatch.setattr(store._core.history, "_retry_at", time.monotonic() + 1000)
+
+
+def what_and_who(store: Store, path: str) -> list[tuple[str, str]]:
+    return [(version.what, version.author.via) for version in reversed(store._core.history.log(path, limit=100))]
+
+
+def test_versions_missed_by_the_history_are_recorded_when_it_works_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without another save, with their author. Nothing is recorded twice."""
+    fill(store, "s1", 1)
+    store.state.save_markdown("notes", "plan", "first")
+    fail_history(store, monkeypatch)
+    store.append("s1", [Message.user("missed")])
+    store.state.save_markdown("notes", "plan", "second")
+    store.save(make_session("s2"))
+    assert store._home.upkeep.tidy() is not None  # it wants to run again
+    assert what_and_who(store, "sessions/s1") == [("saved", "api"), ("appended", "api")]
+    monkeypatch.setattr(store._core.history, "_retry_at", 0.0)
+    assert store._home.upkeep.tidy() is None
+    assert what_and_who(store, "sessions/s1") == [("saved", "api"), ("appended", "api"), ("appended", "api")]
+    assert what_and_who(store, "state/notes/plan.md") == [("state", "api"), ("state", "api")]
+    assert what_and_who(store, "sessions/s2") == [("saved", "api")]
+    assert store._core.journal.missed.versions() == []
+    assert store._home.upkeep.tidy() is None
+    assert len(numbers(store, "s1")) == 3
+
+
+def test_a_missed_version_is_recorded_by_the_next_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one ended before its history worked again."""
+    with Store.open(home, background=False) as store:
+        fill(store, "s1", 0)
+        fail_history(store, monkeypatch)
+        store.append("s1", [Message.user("missed")])
+    with Store.open(home, background=False) as store:
+        store._home.upkeep.tidy()
+        assert what_and_who(store, "sessions/s1") == [("saved", "api"), ("appended", "api")]
+
+
+def test_a_file_edited_outside_after_a_missed_version_is_not_attributed_to_its_author(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, "s1", 0)
+    fail_history(store, monkeypatch)
+    store.append("s1", [Message.user("missed")])
+    path = store.home / "sessions/s1/session.json"
+    path.write_bytes(path.read_bytes().replace(b"missed", b"edited"))
+    monkeypatch.setattr(store._core.history, "_retry_at", 0.0)
+    store._home.upkeep.tidy()
+    assert what_and_who(store, "sessions/s1") == [("saved", "api"), ("found", "outside")]
+    store.maintenance.sweep()
+
+
+def test_the_next_save_is_recorded_after_a_missed_version(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The save records what it replaces; catching up then finds nothing to do."""
+    fill(store, "s1", 0)
+    fail_history(store, monkeypatch)
+    store.append("s1", [Message.user("missed")])
+    monkeypatch.setattr(store._core.history, "_retry_at", 0.0)
+    store.append("s1", [Message.user("next")])
+    store._home.upkeep.tidy()
+    assert [what for what, _ in what_and_who(store, "sessions/s1")] == ["saved", "found", "appended"]
+    assert store._core.journal.missed.versions() == []
+
+
+@pytest.mark.warns
+def test_a_commit_finished_by_recovery_is_recorded_when_the_history_works_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk neither the index nor the history can be written; recovery may come before the history."""
+    fill(store, "s1", 0)
+    fail_history(store, monkeypatch)
+    monkeypatch.setattr(store._core.history, "_problem", "full")
+    append_unindexed(store, monkeypatch)
+    store._core.recover_all()
+    assert store._core.journal.all_pending() == []
+    monkeypatch.setattr(store._core.history, "_retry_at", 0.0)
+    store._home.upkeep.tidy()
+    assert [what for what, _ in what_and_who(store, "sessions/s1")] == ["saved", "found"]
+
+
+def append_unindexed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        if name == "index":
+            raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._core.disk, "step", fail)
+        store.append("s1", [Message.user("missed")])
+    assert store._core.journal.all_pending()
+
+
+def test_a_locked_session_catches_up_later(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store, "s1", 0)
+    fail_history(store, monkeypatch)
+    store.append("s1", [Message.user("missed")])
+    monkeypatch.setattr(store._core.history, "_retry_at", 0.0)
+    is_locked, is_done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with store._core.locked(Location("s1")):
+            is_locked.set()
+            is_done.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert is_locked.wait(60)
+    assert store._home.upkeep.tidy() is not None
+    is_done.set()
+    holder.join()
+    assert store._home.upkeep.tidy() is None
+    assert len(numbers(store, "s1")) == 2
 
 
 # -- purging -------------------------------------------------------------------------------------------
