@@ -179,6 +179,8 @@ class Journal:
         """
         if old is None:
             return self.disk.move(target, source)
+        if old.start:  # only its end was read: the commit is finished instead
+            raise OSError(errno.EIO, "the replaced file is not in memory", target)
         temps = self.disk.write_temps([NewFile(target, [old.data], old, old.stamp.mtime_ns)])
         self.disk.link(target, source)
         self.disk.move(temps[0], target)

@@ -15,14 +15,15 @@ import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from store import layout
 from store.disk.file import DirEntry, File, NewFile, Stamp, Temp, storable_mode
 from store.disk.file_io import iter_chunks, read_all, write_all
-from store.disk.syscalls import TO_READ, birth_ns, exchange, open_beneath
-from store.errors import Closed, Corrupt, InvalidName, Problem
+from store.disk.syscalls import TO_READ, birth_ns, clone_file, exchange, open_beneath
+from store.errors import Busy, Closed, Corrupt, InvalidName, Problem
 
 Durability = Literal["full", "normal"]
 
@@ -43,6 +44,10 @@ def unsynced_error(error: OSError, path: str) -> OSError:
     """The error for a change that was made but could not be synced."""
     text = f"{error.strerror}: the new version is in place but may be lost in a power failure"
     return OSError(error.errno, text, path)
+
+
+class ChangedMeanwhile(Busy):
+    """A file whose beginning was to be kept is not the version that was read."""
 
 
 class Disk:
@@ -91,8 +96,8 @@ class Disk:
         finally:
             os.close(fd)
 
-    def read(self, path: str, limit: int | None = None) -> File | None:
-        """Read a whole file; None if it does not exist.
+    def read(self, path: str, limit: int | None = None, *, start: int = 0) -> File | None:
+        """Read a file, from `start` on; None if it does not exist.
 
         Raises Corrupt if it is not a regular file.
         """
@@ -112,11 +117,20 @@ class Disk:
                 raise Corrupt(path, Problem("not a regular file"))
             if limit is not None and info.st_size > limit:
                 raise Corrupt(path, Problem(f"{info.st_size} bytes are over the limit of {limit}"))
-            data = read_all(fd, info.st_size)
+            os.lseek(fd, start, os.SEEK_SET)
+            data = read_all(fd, max(0, info.st_size - start))
         finally:
             os.close(fd)
-        stamp = Stamp.of(info)._replace(size=len(data))
-        return File(data, stamp, stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid)
+        stamp = Stamp.of(info)._replace(size=start + len(data))
+        return File(data, stamp, stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid, start)
+
+    def read_head(self, path: str, size: int) -> bytes:
+        """The first bytes of a file."""
+        fd = self.open_to_read(path)
+        try:
+            return os.pread(fd, size, 0)
+        finally:
+            os.close(fd)
 
     def iter_chunks(self, path: str) -> Iterator[bytes]:
         """Yield the bytes of the file at `path`, which is opened when the iteration starts."""
@@ -283,6 +297,8 @@ class Disk:
         if mode != 0o600 or isinstance(file.content, Temp):  # open_temp creates with mode 0600
             os.fchmod(fd, storable_mode(mode))
         if not isinstance(file.content, Temp):
+            if file.kept_bytes:
+                self._keep_head(fd, file)
             write_all(fd, file.content)
         elif file.mtime_ns is None:
             os.utime(fd)  # the time of the commit, not of the last write before it
@@ -292,6 +308,31 @@ class Disk:
                 os.fchown(fd, *owner)
         if file.mtime_ns is not None:
             os.utime(fd, ns=(file.mtime_ns, file.mtime_ns))
+
+    def _keep_head(self, fd: int, file: NewFile) -> None:
+        """Put the kept beginning of a file in place, and continue after it."""
+        source = self.open_to_read(file.path)
+        try:
+            if not clone_file(source, fd):
+                write_all(fd, iter_chunks(source, file.kept_bytes))
+            if file.like is None or Stamp.of(os.fstat(source)) != file.like.stamp:
+                raise ChangedMeanwhile(f"{file.path} was changed by another program; nothing was changed, try again")
+        finally:
+            os.close(source)
+        os.lseek(fd, file.kept_bytes, os.SEEK_SET)
+
+    @cached_property
+    def can_share_blocks(self) -> bool:
+        """Whether files of this filesystem can share blocks, found out by trying."""
+        temps = [self.open_temp(), self.open_temp()]
+        try:
+            return clone_file(temps[0].fd, temps[1].fd)
+        except OSError:  # whatever it is, sharing does not work
+            return False
+        finally:
+            for temp in temps:
+                os.close(temp.fd)
+                self.drop_temp(temp.path)
 
     def put(self, file: NewFile) -> None:
         """Write one file atomically, outside of any commit.

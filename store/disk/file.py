@@ -44,6 +44,7 @@ class File(NamedTuple):
     mode: int
     uid: int
     gid: int
+    start: int = 0  # where `data` begins, if only the end of the file was read
 
 
 class Temp(NamedTuple):
@@ -65,6 +66,9 @@ class NewFile(NamedTuple):
     mtime_ns: int | None = None
     mode: int | None = None  # overrides the mode of `like`
     owner: tuple[int, int] | None = None  # user and group id; overrides the owner of `like`
+    # The content follows so many bytes of `like`, the file that is now at `path`. Where the
+    # filesystem can share blocks between files, they are neither read nor written.
+    kept_bytes: int = 0
 
 
 def storable_mode(mode: int, present: os.stat_result | None = None) -> int:

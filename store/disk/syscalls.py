@@ -1,4 +1,4 @@
-"""System calls missing from Python 3.11: openat2, statx (creation time), renameat2 (exchange).
+"""System calls missing from Python 3.11: openat2, statx (creation time), renameat2 (exchange), FICLONE.
 
 Each takes directory descriptors and names, and raises OSError like the functions of `os`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: opening a FIFO must not block
@@ -24,6 +25,8 @@ _AT_SYMLINK_NOFOLLOW = 0x100
 _STATX_BTIME = 0x800
 _OPENAT2 = 437  # the same number on every architecture
 _RESOLVE_BENEATH_NO_LINKS = 0x08 | 0x04 | 0x02  # BENEATH, NO_SYMLINKS, NO_MAGICLINKS
+_FICLONE = 0x40049409
+_CANNOT_CLONE = frozenset({errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM})
 _directory_how = _OpenHow(_DIRECTORY, 0, _RESOLVE_BENEATH_NO_LINKS)
 TO_READ = _OpenHow(READ, 0, _RESOLVE_BENEATH_NO_LINKS)
 _how_bytes = ctypes.c_size_t(ctypes.sizeof(_OpenHow))
@@ -72,3 +75,14 @@ def exchange(one_dir: int, one: str, other_dir: int, other: str) -> None:
     if _libc.renameat2(one_dir, os.fsencode(one), other_dir, os.fsencode(other), _RENAME_EXCHANGE):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), one)
+
+
+def clone_file(source: int, target: int) -> bool:
+    """Let a file share all blocks of another one, as XFS and btrfs can. False if the filesystem cannot."""
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError as error:
+        if error.errno in _CANNOT_CLONE:
+            return False
+        raise
+    return True

@@ -22,6 +22,9 @@ class AppendOffsets(NamedTuple):
     updated_at: int
     updated_at_text: str
 
+    def moved(self, distance: int) -> AppendOffsets:
+        return AppendOffsets(self.append_at + distance, self.updated_at + distance, self.updated_at_text)
+
 
 def find(main: Document) -> AppendOffsets:
     """The offsets for a parsed session.json."""

@@ -146,15 +146,43 @@ class Planner:
         for place in found:
             state = _state(lineage, is_side=place.is_side)
             if place.new is not None:
-                text = _text_after(state, place.new, changes.known.get(place.path))
+                text = self._text_after(state, place.new, changes.known.get(place.path))
             else:
                 text = NewText(place.path, REMOVAL, None, None, None)
             planned.set(text, is_side=place.is_side)
         return planned
 
+    def _text_after(self, state: TextState, file: NewFile, known: KnownChange | None) -> NewText:
+        """The new text of a file, as a step from the one it replaces."""
+        parts = _parts_of(file)
+        size = file.kept_bytes + sum(map(len, parts))
+        like = file.like if file.like is not None and _is_read(file.like) and state.size is not None else None
+        said_ns: int | None
+        if known is not None and known.splices is not None and like is not None:
+            step, said_ns = steps.encode_splices(like.data, known.splices, like.start), known.said_ns
+        else:
+            parts = self._with_kept(file, parts)
+            file = file._replace(kept_bytes=0)
+            text = parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
+            step = steps.encode(like.data if like is not None and _is_whole(like) else None, text)
+            said_ns = known.said_ns if known is not None else said_ns_of(text)
+        # A text with the updated_at of the one before may have to be found again among all that say the same.
+        needs_digest = step.kind != steps.SPLICES or said_ns == state.said_ns or state.steps % DIGEST_EVERY == 0
+        if file.kept_bytes:  # a long text whose beginning was not read; idle time stores what is left out here
+            return NewText(file.path, step, size, None, said_ns)
+        digest = digest_of_parts(parts, size) if needs_digest else None
+        if step.kind != steps.WHOLE and _is_run_full(state, step) and size <= WHOLE_IN_COMMIT_BYTES:
+            step = steps.whole(b"".join(parts))
+        return NewText(file.path, step, size, digest, said_ns)
+
+    def _with_kept(self, file: NewFile, parts: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+        """The parts of the whole text: those of a file that keeps a beginning are only its end."""
+        present = self.disk.read(file.path) if file.kept_bytes else None
+        return [present.data[: file.kept_bytes], *parts] if present is not None else parts
+
     def present(self, path: str, found: Sequence[Replacement] = ()) -> list[tuple[str, bool, File | None]]:
         """The files of a lineage as they are now: path, whether it is the sidecar, content."""
-        known = {place.path: place.new.like for place in found if place.new is not None and _has_data(place.new.like)}
+        known = {place.path: place.new.like for place in found if place.new is not None and _is_whole(place.new.like)}
         if is_session_dir(path):
             names = [(f"{path}/{layout.SESSION}", False), (f"{path}/{layout.RUNTIME}", True)]
         else:
@@ -173,7 +201,7 @@ class Planner:
         for place in found:
             state = _state(lineage, is_side=place.is_side)
             like = place.new.like if place.new is not None else None
-            mark = mark_of(like.stamp) if _has_data(like) and like is not None else self.mark(place.path)
+            mark = mark_of(like.stamp) if like is not None and _is_read(like) else self.mark(place.path)
             if state.mark != mark:
                 return False
         return True
@@ -205,9 +233,13 @@ def _state(lineage: Lineage | None, *, is_side: bool) -> TextState:
     return lineage.side if is_side else lineage.main
 
 
-def _has_data(like: File | None) -> bool:
-    """Whether a replaced file was read, not only stat-ed."""
-    return like is not None and len(like.data) == like.stamp.size
+def _is_read(like: File) -> bool:
+    """Whether a replaced file, or the end of it, was read, and not only stat-ed."""
+    return like.start + len(like.data) == like.stamp.size
+
+
+def _is_whole(like: File | None) -> bool:
+    return like is not None and _is_read(like) and not like.start
 
 
 def _newest_text(db: apsw.Connection, lineage: Lineage | None, *, is_side: bool) -> bytes | None:
@@ -217,25 +249,6 @@ def _newest_text(db: apsw.Connection, lineage: Lineage | None, *, is_side: bool)
         return reading.read_text(db, lineage.key, lineage.last, "side" if is_side else "main")
     except Corrupt:  # a new whole text begins; `check` reports the damage
         return None
-
-
-def _text_after(state: TextState, file: NewFile, known: KnownChange | None) -> NewText:
-    """The new text of a file, as a step from the one it replaces."""
-    parts = _parts_of(file)
-    size = sum(map(len, parts))
-    old = file.like.data if file.like is not None and _has_data(file.like) and state.size is not None else None
-    said_ns: int | None
-    if known is not None and known.splices is not None and old is not None:
-        step, said_ns = steps.encode_splices(old, known.splices), known.said_ns
-    else:
-        text = parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
-        step, said_ns = steps.encode(old, text), known.said_ns if known is not None else said_ns_of(text)
-    # A text with the updated_at of the one before may have to be found again among all that say the same.
-    needs_digest = step.kind != steps.SPLICES or said_ns == state.said_ns or state.steps % DIGEST_EVERY == 0
-    digest = digest_of_parts(parts, size) if needs_digest else None
-    if step.kind != steps.WHOLE and _is_run_full(state, step) and size <= WHOLE_IN_COMMIT_BYTES:
-        step = steps.whole(b"".join(parts))
-    return NewText(file.path, step, size, digest, said_ns)
 
 
 def _is_run_full(state: TextState, step: Step) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from store.history.versions import Splice
@@ -29,7 +28,7 @@ REMOVED, WHOLE, PATCH, SPLICES = range(4)
 _LEVEL = 3
 _FAST_LEVEL = 1  # for a message, or a changed text: as small, with less memory to fill
 _SHORT_BYTES = 16 << 10
-_CONTEXT_BYTES = 2 << 10  # before an insertion: enough for the layout of a message; more costs more than it saves
+CONTEXT_BYTES = 2 << 10  # before an insertion: enough for the layout of a message; more costs more than it saves
 _MIN_PREFIX = 8  # zstd accepts no shorter dictionary
 _MIN_COMPRESSED = 32  # the header of a frame makes a shorter text longer
 _COMPARED_BYTES = 64 << 10
@@ -76,21 +75,25 @@ def encode(old: bytes | None, new: bytes) -> Step:
     return Step(PATCH, data)
 
 
-def encode_splices(old: bytes, splices: Sequence[Splice]) -> Step:
-    """The step that applies splices, given in ascending order, to a text that is not compared."""
+def encode_splices(old: bytes, splices: Sequence[Splice], first: int = 0) -> Step:
+    """The step that applies splices, given in ascending order, to a text that is not compared.
+
+    `old` is the text from the offset `first` on, which is at least CONTEXT_BYTES before the first splice.
+    """
     parts = [_varint(len(splices))]
-    for start, removed, text in map(partial(_trimmed, old), splices):
-        before = old[max(0, start - _CONTEXT_BYTES) : start] if len(text) >= _MIN_COMPRESSED else b""
+    for start, removed, text in (_trimmed(old, splice, first) for splice in splices):
+        at = start - first
+        before = old[max(0, at - CONTEXT_BYTES) : at] if len(text) >= _MIN_COMPRESSED else b""
         parts += [_varint(start), _varint(removed), _piece(text, before)]
     return Step(SPLICES, b"".join(parts))
 
 
-def _trimmed(old: bytes, splice: Splice) -> Splice:
+def _trimmed(old: bytes, splice: Splice, first: int) -> Splice:
     """The splice without the bytes that it does not change: most of a timestamp."""
     start, removed, text = splice
     if not removed:
         return splice
-    replaced = old[start : start + removed]
+    replaced = old[start - first : start - first + removed]
     head, tail = common_ends(replaced, text)
     return Splice(start + head, removed - head - tail, text[head : len(text) - tail])
 
@@ -125,7 +128,7 @@ def _apply_splices(text: bytearray, data: bytes, max_bytes: int | None) -> None:
     for start, removed, at in reversed(list(_iter_splices(data))):
         if start + removed > len(text):
             raise ValueError("splice does not fit the text")
-        before = bytes(memoryview(text)[max(0, start - _CONTEXT_BYTES) : start])
+        before = bytes(memoryview(text)[max(0, start - CONTEXT_BYTES) : start])
         text[start : start + removed] = _read_piece(data, at, before, max_bytes)[0]
 
 

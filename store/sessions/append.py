@@ -19,13 +19,17 @@ from store.commit.commit import Commit
 from store.commit.commits import Commits
 from store.commit.core import Core
 from store.commit.session_reader import LoadState, with_load_state
-from store.disk.file import NewFile
+from store.disk.disk import ChangedMeanwhile
+from store.disk.file import File, NewFile
 from store.documents import append_offsets, json_text, sidecar
+from store.documents.append_offsets import AppendOffsets
 from store.documents.document import type_problem
 from store.documents.json_splice import splice
 from store.documents.merge import MergeConflict
 from store.errors import InvalidContent, NotFound
+from store.history.steps import CONTEXT_BYTES
 from store.history.versions import KnownChange, Splice
+from store.index.catalog import CatalogRow
 from store.layout import Location
 from store.model.message import Message, truncate_tool_output
 from store.model.session import Session
@@ -35,6 +39,9 @@ from store.sessions.save import SaveOperations
 from store.sessions.session_checks import locate, rendered
 
 log = logging.getLogger("grovefs.store")
+
+SHARED_BYTES = 1 << 20  # a shorter text is written again as a whole
+BLOCK_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -104,36 +111,61 @@ class AppendOperation:
     def _append_fast(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp | None:
         """Splice the messages in without parsing the old ones; None where that is not safe."""
         row = self.commits.fresh_row(location)
-        main = self.core.disk.read(location.path(layout.SESSION), self.core.limit_bytes)
-        side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
-        if row is None or row.append_offsets is None or main is None or side is None:
+        if row is None or row.append_offsets is None:
             return None
-        has_authority = sidecar.AUTHORITY.encode() in main.data[:64]
-        if has_authority or not append_offsets.still_valid(main.data, row.append_offsets):
+        main = self._read_main(location, row, row.append_offsets)
+        side = self.core.disk.read(location.path(layout.RUNTIME), self.core.limit_bytes)
+        if main is None or side is None:
+            return None
+        offsets = row.append_offsets.moved(-main.start)
+        if self._has_authority(location, main) or not append_offsets.still_valid(main.data, offsets):
             return None
         try:
             old_side = json_text.parse(side.data, layout.RUNTIME)
-            main_time, side_time = Timestamp(row.append_offsets.updated_at_text), Timestamp(old_side["updated_at"])
+            main_time, side_time = Timestamp(offsets.updated_at_text), Timestamp(old_side["updated_at"])
         except (InvalidContent, KeyError, ValueError, TypeError):
             return None
         if side_time.ns < main_time.ns:  # stale: a new `updated_at` would make its other members win
             return None
         now = Timestamp.after(side_time)
-        appended = append_offsets.splice_messages(main.data, row.append_offsets, added, now)
-        json_text.check_size(sum(map(len, appended.parts)), location.path(layout.SESSION), self.core.limit_bytes)
+        appended = append_offsets.splice_messages(main.data, offsets, added, now)
+        size = main.start + sum(map(len, appended.parts))
+        json_text.check_size(size, location.path(layout.SESSION), self.core.limit_bytes)
         new_side = splice(side.data, {"updated_at": old_side["updated_at"]}, {"updated_at": now})
         count = row.entry.message_count + len(added)
         changed = {"message_count": count, "updated_at": now, "last_activity_at": now}
         entry = row.entry.model_copy(update=changed)
         files = [
             NewFile(location.path(layout.RUNTIME), [new_side], side),
-            NewFile(location.path(layout.SESSION), appended.parts, main),
+            NewFile(location.path(layout.SESSION), appended.parts, main, kept_bytes=main.start),
         ]
-        update = self.core.index.plan_append(row, entry, appended.offsets, added)
-        splices = tuple(Splice(start, end - start, text) for start, end, text in appended.cuts)
+        update = self.core.index.plan_append(row, entry, appended.offsets.moved(main.start), added)
+        splices = tuple(Splice(main.start + start, end - start, text) for start, end, text in appended.cuts)
         known = {location.path(layout.SESSION): KnownChange(clip_ns(now.ns), splices)}
-        self.commits.run(Commit(location, files, known=known), update, "appended")
+        try:
+            self.commits.run(Commit(location, files, known=known), update, "appended")
+        except ChangedMeanwhile:
+            return None
         return now
+
+    def _read_main(self, location: Location, row: CatalogRow, offsets: AppendOffsets) -> File | None:
+        """Read session.json; only the end of a long one where the new file can share the blocks of the old.
+
+        A file that shares blocks is not in the page cache: reading all of it would cost more than
+        writing it. The other hosts of a grove are sent a step from the whole text.
+        """
+        disk, path = self.core.disk, location.path(layout.SESSION)
+        first = (offsets.append_at - CONTEXT_BYTES) // BLOCK_BYTES * BLOCK_BYTES
+        is_at_end = offsets.updated_at > offsets.append_at  # else the beginning changes too
+        if first < SHARED_BYTES or not is_at_end or self.core.agreement.is_joined or not disk.can_share_blocks:
+            return disk.read(path, self.core.limit_bytes)
+        main = disk.read(path, self.core.limit_bytes, start=first)
+        return main if main is not None and main.stamp == row.version.main else None
+
+    def _has_authority(self, location: Location, main: File) -> bool:
+        """Whether session.json begins with the member that forbids changes to it."""
+        head = main.data[:64] if not main.start else self.core.disk.read_head(location.path(layout.SESSION), 64)
+        return sidecar.AUTHORITY.encode() in head
 
     def _append_by_rewrite(self, location: Location, added: Sequence[dict[str, Any]]) -> Timestamp:
         loaded = self.core.load(location)
