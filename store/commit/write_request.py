@@ -61,6 +61,7 @@ class WriteRequest:
     # fail if they exist.
     add_missing: bool = False
     base_text: bytes | None = None  # the text the writer started from, if it kept that; for merging
+    base_sidecar: bytes | None = None  # runtime.json at that time, if it kept that
     # Append this part of `content`, a temporary file, to what the file contains at the commit.
     appended: tuple[int, int] | None = None  # start and end
     replaces_own: bool = False  # the replaced version was committed by the same open file

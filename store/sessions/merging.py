@@ -80,12 +80,10 @@ class Merging:
         What changes between `old` and `new` is applied to the sidecar. Its writer has not seen what
         others changed there since it opened session.json.
         """
-        opened_ns = request.writer.opened_ns if request.writer is not None else 0
-        if not opened_ns or side.stamp.mtime_ns < opened_ns or AUTHORITY in old or AUTHORITY in new:
+        if AUTHORITY in old or AUTHORITY in new:
             return
         with _refusing(request):
-            then = self.core.history.at(lineage_path(request.target.path), opened_ns)
-            raw = self.core.history.read_document(then, is_side=True) if then is not None else None
+            raw = request.base_sidecar or self._sidecar_at_open(request, side)
             if raw is None or raw == side.data:
                 return
             try:
@@ -94,6 +92,14 @@ class Merging:
             except InvalidContent:
                 return  # an unreadable sidecar stays, for `check` to report
             merge_documents(base, ours, theirs, f"{request.target.path}: also in {layout.RUNTIME}")
+
+    def _sidecar_at_open(self, request: WriteRequest, side: File) -> bytes | None:
+        """runtime.json as it was when the writer opened session.json; None if unchanged or not known."""
+        opened_ns = request.writer.opened_ns if request.writer is not None else 0
+        if not opened_ns or side.stamp.mtime_ns < opened_ns:
+            return None
+        then = self.core.history.at(lineage_path(request.target.path), opened_ns)
+        return self.core.history.read_document(then, is_side=True) if then is not None else None
 
     def _applied(self, decision: Decision, request: WriteRequest, typed: bytes) -> Resolution:
         if decision.action == "nothing":

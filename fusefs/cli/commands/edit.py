@@ -82,6 +82,7 @@ class _EditDraft:
     name: str
     original: bytes = b""  # as the editor got it
     base: bytes = b""  # the stored text that the edit starts from
+    base_sidecar: bytes | None = None  # runtime.json at that time
     path: Path = Path()
     replaced: bytes | None = None  # the newer version that a save knowingly replaces
 
@@ -93,6 +94,7 @@ class _EditDraft:
     def _take(self, *, rejected: bool = False) -> None:
         with open_store(self.home) as store:
             present = store.get_document(self.location, self.name)
+            self.base_sidecar = store.get_document(self.location, layout.RUNTIME)
             raw = self._rejected(store) if rejected else present
             if rejected and raw is not None:
                 raw = self._catch_up(store, raw)
@@ -180,7 +182,8 @@ class _EditDraft:
         with open_store(self.home) as store:
             if store.get_document(self.location, self.name) is None:
                 raise Conflict(f"session {self.location} was deleted meanwhile; `grovefs trash` lists deletions")
-            result = store.names.commit(WriteRequest(place, raw, on_conflict="merge", base_text=self.base))
+            request = WriteRequest(place, raw, on_conflict="merge", base_text=self.base, base_sidecar=self.base_sidecar)
+            result = store.names.commit(request)
             if result.is_changed and store.get_document(self.location, self.name) != raw:
                 echo("Others changed the session meanwhile; it has their changes and yours.", err=True)
         return result.is_changed

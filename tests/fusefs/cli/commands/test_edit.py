@@ -141,6 +141,35 @@ def test_concurrent_change_is_merged(filled: Path, tmp_path: Path) -> None:
     assert editor.left == []
 
 
+def titled_in_the_sidecar_meanwhile(home: Path) -> str:
+    return (
+        "from store import Store\n"
+        f"with Store.open({str(home)!r}, background=False) as store:\n"
+        "    session = store.load('one')\n"
+        "    session.title = 'Theirs'\n"
+        "    store.save_runtime(session)\n"
+    )
+
+
+def test_title_that_an_agent_set_in_the_sidecar_is_not_overwritten(filled: Path, tmp_path: Path) -> None:
+    """The agent's title is in runtime.json alone: session.json is the version that the person has read."""
+    steps = titled_in_the_sidecar_meanwhile(filled) + replace("Before", "Mine"), replace("Before", "Mine")
+    editor = Editor(tmp_path, *steps)
+    result = editor.edit(filled, "one", answers="y\n")
+    assert result.returncode == 0, result.stderr
+    assert "Theirs" in result.stderr
+    assert "Mine" in result.stderr
+    assert editor.opened == 2
+    assert title(filled) == "Mine", "the second time it was opened after the agent's change"
+
+
+def test_another_member_does_not_clash_with_the_sidecar(filled: Path, tmp_path: Path) -> None:
+    step = titled_in_the_sidecar_meanwhile(filled) + replace('"title"', '"note": 1, "title"')
+    result = Editor(tmp_path, step).edit(filled, "one")
+    assert result.returncode == 0, result.stderr
+    assert title(filled) == "Theirs"
+
+
 def test_a12_an_unchanged_stale_copy_commits_nothing_and_keeps_the_rejected_text(filled: Path, tmp_path: Path) -> None:
     """:wq without a change, while others go on."""
     editor = Editor(tmp_path, "path.write_text('{ half a thought')", appended_meanwhile(filled))
