@@ -75,28 +75,32 @@ def main() -> None:
 
 
 def needed_families(arguments: Sequence[str]) -> Iterable[str]:
-    """The family of the command in `arguments`; all of them for help, shell completion and unknown commands."""
-    if "_GROVEFS_COMPLETE" in os.environ:
-        return FAMILIES
-    if arguments[:1] == ["--version"]:
-        return ()
-    words = iter(arguments)
+    """The family of the command in `arguments`, or of the line that a shell completes; none without a known command."""
+    words = iter(_completed_line() if "_GROVEFS_COMPLETE" in os.environ else arguments)
     for word in words:
         if word in ("--home", "-H"):
             next(words, None)
         elif not word.startswith("-"):
-            return [_FAMILY_OF[word]] if word in _FAMILY_OF else FAMILIES
-    return FAMILIES
+            return [_FAMILY_OF[word]] if word in _FAMILY_OF else ()
+    return ()
+
+
+def _completed_line() -> list[str]:
+    """The words after `grovefs` on the line to complete; bash and the other shells pass it in different variables."""
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    return line.split()[1:]
 
 
 def load(families: Iterable[str] = FAMILIES) -> typer.Typer:
-    """The application with the commands of `families`."""
+    """The application with the commands of `families`; the others are known by name and summary only."""
     from fusefs.cli.app import app
     from fusefs.cli.help import group_commands
+    from fusefs.cli.overview import add_placeholders
 
     for family in families:
         module = import_module(f"fusefs.cli.commands.{family}")
         if family == "grep":  # must not import typer, so it cannot register itself
             module.register(app)
+    add_placeholders(app)
     group_commands(app)
     return app

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
 import typer
 
 from fusefs.cli import completion
@@ -40,6 +37,7 @@ app = typer.Typer(
     "error.",
     no_args_is_help=True,
     add_completion=True,
+    rich_markup_mode=None,  # plain help: importing rich takes longer than printing the help
     pretty_exceptions_enable=False,
 )
 
@@ -89,6 +87,8 @@ def start(
     if home is not None:
         os.environ["GROVEFS_HOME"] = str(home)  # the default of every command
     if show_version:
+        from importlib.metadata import version
+
         echo(f"grovefs {version('grovefs')}")
         raise typer.Exit
 
@@ -160,9 +160,13 @@ def plural(number: int, noun: str) -> str:
 
 
 def print_json(value: Any) -> None:
+    import orjson
+
     try:
         text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     except orjson.JSONEncodeError:  # the name of a file is not UTF-8: json escapes its bytes as lone surrogates
+        import json
+
         text = json.dumps(value, indent=2)
     echo(text)  # whatever `clean` replaces is inside a JSON string, where its escape means the same character
 

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import apsw
 import typer
 
 from fusefs.cli.terminal import echo
@@ -47,9 +46,16 @@ def run(command: Callable[[], object]) -> int:
         return print_error(str(error))
     except OSError as error:
         return print_error(f"{error.strerror}: {error.filename}" if error.strerror and error.filename else str(error))
-    except apsw.CorruptError as error:
+    except _damaged_index() as error:
         return print_error(f"index.db is damaged ({error}); {_DELETE_INDEX}")
     return code if isinstance(code, int) else 0
+
+
+def _damaged_index() -> type[Exception]:
+    """Imports apsw only when an exception is looked at: `--help` needs no database."""
+    import apsw
+
+    return apsw.CorruptError
 
 
 def print_error(text: str, code: int = REFUSED) -> int:

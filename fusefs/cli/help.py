@@ -10,18 +10,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.models import CommandInfo
 
-# Heading → commands, in the order shown. Commands not listed come last.
-PANELS = {
-    "Mount": ("mount", "umount", "status"),
-    "Read and search": ("ls", "show", "open", "tail", "search", "grep", "stats"),
-    "Create and change": ("new", "append", "attach", "edit", "mv", "fork", "pin", "unpin"),
-    "See and take back changes": ("log", "diff", "revert", "undo", "snapshot", "history"),
-    "Delete and restore": ("rm", "clear", "cleanup", "prune", "trash", "undelete"),
-    "Import, export, backup": ("import", "export", "resume", "backup", "restore"),
-    "Maintenance": ("check", "rebuild", "health", "schema", "help", "man"),
-    "Mail, state, projects": ("mail", "state", "projects"),
-    "Many hosts": ("grove",),
-}
+from fusefs.cli.overview import PANELS
+
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 _ORDER = list(_PANEL_OF)
 _VALUE_NAMES = {int: "N", float: "N", str: "TEXT", Path: "PATH"}
@@ -39,10 +29,20 @@ class PlainCommand(TyperCommand):
 
 
 class PlainGroup(TyperGroup):
-    """The same for a group of commands."""
+    """The same for a group of commands, which it lists under headings."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return list(map(_without_clutter, super().get_params(ctx)))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {heading: [] for heading in PANELS}
+        for name, command in self.commands.items():
+            heading = getattr(command, "rich_help_panel", None) or "Commands"
+            sections.setdefault(heading, []).append((name, (command.help or "").partition("\n")[0]))
+        for heading, rows in sections.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
 
 
 def _is_argument(param: Any) -> bool:
@@ -68,18 +68,24 @@ def _usage_piece(argument: Any) -> str:
 
 
 def group_commands(app: typer.Typer) -> None:
-    """Apply headings, order and layout to all registered commands, including those of groups."""
+    """Apply headings, order and layout to all registered commands, and the layout to those of groups."""
+    for command in app.registered_commands:
+        command.rich_help_panel = _PANEL_OF.get(_name(command))
+    app.registered_commands.sort(key=_rank)
+    for group in app.registered_groups:
+        group.rich_help_panel = _PANEL_OF.get(group.name or "")
+    _lay_out(app)
+
+
+def _lay_out(app: typer.Typer) -> None:
     app.info.help = reflow(app.info.help or "")
     app.info.cls = PlainGroup
     for command in app.registered_commands:
         command.help = reflow(command.help or inspect.getdoc(command.callback) or "")
-        command.rich_help_panel = _PANEL_OF.get(_name(command))
         command.cls = PlainCommand
-    app.registered_commands.sort(key=_rank)
     for group in app.registered_groups:
         if group.typer_instance is not None:
-            group.rich_help_panel = _PANEL_OF.get(group.name or "")
-            group_commands(group.typer_instance)
+            _lay_out(group.typer_instance)
 
 
 def _name(command: CommandInfo) -> str:

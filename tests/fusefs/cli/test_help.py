@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from typer.main import get_command
 
 from fusefs.cli import FAMILIES, load
@@ -13,6 +14,25 @@ from fusefs.cli.help import PANELS, reflow
 def test_every_command_has_a_heading() -> None:
     commands = [command for names in FAMILIES.values() for command in names]
     assert sorted(commands) == sorted(name for names in PANELS.values() for name in names)
+
+
+def test_summaries_are_those_of_the_commands() -> None:
+    """`grovefs --help` prints them without importing the commands."""
+    group: Any = get_command(load())
+    told = {name: command.help.partition("\n")[0] for name, command in group.commands.items()}
+    assert told == {name: summary for summaries in PANELS.values() for name, summary in summaries.items()}
+
+
+def test_commands_are_listed_under_their_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    """In a group, a command of the same name as one at the top has no heading of its own."""
+    group: Any = get_command(load())
+    group(["--help"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert [shown.index(f"\n{heading}:\n") for heading in PANELS] == sorted(
+        shown.index(f"\n{heading}:\n") for heading in PANELS
+    )
+    group(["grove", "--help"], standalone_mode=False)
+    assert "\nMount:\n" not in capsys.readouterr().out
 
 
 def records(*names: str) -> dict[str, str]:

@@ -38,13 +38,48 @@ def test_version_imports_no_family() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["no-such-command"], ["--home", "x", "--help"]])
-def test_help_and_suggestions_need_all_families(arguments: list[str]) -> None:
-    assert set(needed_families(arguments)) == set(FAMILIES)
+def test_help_and_suggestions_need_no_family(arguments: list[str]) -> None:
+    """Names and summaries are in a table."""
+    assert list(needed_families(arguments)) == []
+    assert imported_families(*arguments) == set()
 
 
-def test_shell_completion_needs_all_families(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("variable", ["COMP_WORDS", "_TYPER_COMPLETE_ARGS"])
+def test_shell_completion_needs_the_family_on_the_line(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bash passes the line in another variable than the other shells. The name of a command needs no family."""
     monkeypatch.setenv("_GROVEFS_COMPLETE", "complete_bash")
-    assert set(needed_families(["ls"])) == set(FAMILIES)
+    monkeypatch.setenv(variable, "grovefs --home x show ab")
+    assert list(needed_families([])) == ["show"]
+    monkeypatch.setenv(variable, "grovefs sh")
+    assert list(needed_families([])) == []
+
+
+# Each of these takes longer to import than printing the help.
+SLOW = (
+    "store.sessions",
+    "store.model",
+    "store.index",
+    "pydantic",
+    "numpy",
+    "trio",
+    "pyfuse3",
+    "rich",
+    "apsw",
+    "orjson",
+)
+
+
+def test_help_imports_nothing_slow() -> None:
+    assert slow_imports("--help") == []
+
+
+def slow_imports(*arguments: str) -> list[str]:
+    """The packages in SLOW that a command line imports."""
+    code = IMPORTED.replace('if m.startswith("fusefs.cli.commands.")', "")
+    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    imported = set(result.stdout.splitlines()[-1].split())
+    assert "fusefs.cli.overview" in imported  # otherwise the command line did not run
+    return [name for name in SLOW if name in imported]
 
 
 def test_families_list_the_commands_they_register() -> None:
