@@ -32,6 +32,7 @@ from benchmarks.merging import putting
 from benchmarks.pages import measure_pages
 from benchmarks.past import measure_listing, measure_log
 from benchmarks.rows import Row, Target, compare, print_report, timed
+from benchmarks.starting import measure_starting
 from rich.console import Console
 from rich.progress import Progress
 
@@ -258,6 +259,22 @@ def bench_pages(
     """Measure how soon a long conversation can be read in a browser (chromium), opened from a mount."""
     with workplace(parent) as place:
         rows = measure_pages(place, messages, rounds)
+        machine = machine_of(place)
+    print_report(rows, machine, as_json=as_json)
+    if any(row.met is False for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command("start")
+def bench_start(
+    sessions: Annotated[int, typer.Option(min=1, help="Sessions in the home.")] = 1_000,
+    rounds: Annotated[int, typer.Option(min=2, help="Rounds of each side.")] = 7,
+    parent: Annotated[Path | None, typer.Option("--dir", help="Directory for the home.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure how soon commands and a mount start."""
+    with workplace(parent) as place:
+        rows = measure_starting(place, sessions, rounds)
         machine = machine_of(place)
     print_report(rows, machine, as_json=as_json)
     if any(row.met is False for row in rows):

@@ -53,9 +53,9 @@ The packages, from the bottom up. Each imports only those before it; `tests/test
     transfer/    import, export, backup, restore
     home/        an open home: opening, recovery, housekeeping, watching, Bamboo servers
     check/       every kind of damage, and its repair
-    store, groups            the class Store and its groups of methods
+    store, grouped, groups   the class Store and its groups of methods
     backend, memory_store    a small protocol for programs' tests, and an in-memory backend
-    public                   the names that `from store import …` provides
+    public, public_modules   the names that `from store import …` provides, and their modules
 """
 
 TYPE_CHECKING = False
@@ -66,15 +66,21 @@ if TYPE_CHECKING:
 
 def __dir__() -> list[str]:
     """The public names, for `dir(store)`, completion and pydoc."""
-    from importlib import import_module
+    from store.public_modules import MODULES
 
-    return sorted({*globals(), *import_module("store.public").__all__})
+    return sorted({*globals(), *MODULES})
 
 
 def __getattr__(name: str) -> object:
-    """Import `store.public` on first use of one of its names: `grovefs grep` must not wait for pydantic."""
-    if name != "__all__" and not name[:1].isupper():  # a submodule: let the import system find it
+    """Import the module of a public name on first use: commands must not wait for what they do not use."""
+    from store.public_modules import MODULES
+
+    if name == "__all__":
+        return sorted(MODULES)
+    if name not in MODULES:  # perhaps a submodule: let the import system find it
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module("store.public"), name)
+    value = getattr(import_module(MODULES[name]), name)
+    globals()[name] = value
+    return value

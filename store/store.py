@@ -14,41 +14,34 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from store import layout
-from store.check.finding import Report
-from store.check.health import Health, examine
-from store.check.run import run_checks
-from store.commit import session_reader
 from store.commit.agreement import Agreement, Alone
 from store.commit.core import Core
-from store.commit.session_reader import with_load_state
-from store.commit.write_request import OnConflict
 from store.errors import Corrupt, InvalidName, NotFound
-from store.groups import AttachmentReader, Maintenance, PastVersions, Prune, TokenUsage, Trash
+from store.grouped import Grouped
 from store.home.open_home import HomeOptions, OpenHome, Progress
 from store.index.catalog import ALL, CatalogRow, Filter, Order, Version
 from store.index.change_feed import ChangeFeed
 from store.layout import Location
-from store.model.index_entry import IndexEntry
-from store.model.message import Message
-from store.model.session import Session
-from store.search.near_spellings import near_spellings
-from store.search.query import Query, parse_query
-from store.search.resolve import NameResolver
-from store.search.results import Hit, find
-from store.sessions.append import AppendedMessage
-from store.sessions.attachments import Attachment
-from store.sessions.fork import ForkOperation
-from store.sessions.refresh import RefreshOperation
-from store.sessions.save import OnStale
-from store.transfer.backup.backup import BackupSummary
-from store.transfer.backup.restore import RestoreSummary
 
 if TYPE_CHECKING:
+    from store.check.finding import Report
+    from store.check.health import Health
+    from store.commit.write_request import OnConflict
     from store.grove.follower import LogFollower
     from store.grove.publishing import Publishing
+    from store.model.index_entry import IndexEntry
+    from store.model.message import Message
+    from store.model.session import Session
+    from store.search.query import Query
+    from store.search.results import Hit
+    from store.sessions.append import AppendedMessage
+    from store.sessions.attachments import Attachment
+    from store.sessions.save import OnStale
+    from store.transfer.backup.backup import BackupSummary
+    from store.transfer.backup.restore import RestoreSummary
 
 
-class Store:
+class Store(Grouped):
     """A home of sessions. Open it with `Store.open(home)`, preferably in a `with` statement.
 
     The methods work on sessions. Other operations are grouped in attributes:
@@ -81,27 +74,6 @@ class Store:
         self._home = OpenHome(home, **options)
         self.home: Path = self._home.path
         self._follower = self._follow(background=options.get("background", True))
-        services = self._home.services
-        self.trash = Trash(self._home)
-        self.prune = Prune(self._home)
-        self.history = PastVersions(self._home)
-        self.attachments = AttachmentReader(self._home)
-        self.usage = TokenUsage(self._home)
-        self.maintenance = Maintenance(self._home)
-        self.summaries = services.summaries
-        self.records = services.records
-        self.trajectory = services.trajectory
-        self.mail = services.mail
-        self.state = services.state
-        self.projects = services.projects
-        self.imports = services.imports
-        self.exports = services.exports
-        self.transcripts = services.transcripts
-        self.pages = services.pages
-        self.browser = services.browser
-        self.names = services.names
-        self.moves = services.moves
-        self.trigrams = services.trigrams
 
     # -- opening and closing -----------------------------------------------------------------------------
 
@@ -163,6 +135,8 @@ class Store:
 
     def load(self, session_id: str) -> Session | None:
         """Load a session; None if there is none. Corrupt names line and column of the damage."""
+        from store.commit.session_reader import with_load_state
+
         location = self._core.locate(session_id)
         loaded = self._core.load(location) if location else None
         return with_load_state(loaded) if loaded else None
@@ -189,10 +163,14 @@ class Store:
         MergeConflict, and the Session is left alone, if both changed the same thing. NotFound if the
         session was deleted.
         """
+        from store.sessions.refresh import RefreshOperation
+
         return RefreshOperation(self._core).refresh(session)
 
     def load_runtime(self, session_id: str) -> Session | None:
         """Load a session without its messages if it has a sidecar: the cost does not depend on its length."""
+        from store.commit import session_reader
+
         location = self._core.locate(session_id)
         if location is None:
             return None
@@ -227,6 +205,8 @@ class Store:
         return self._core.agreement.repeat(lambda: self._update(session_id, change, shorten=shorten))
 
     def _update(self, session_id: str, change: Callable[[Session], Session | None], *, shorten: bool) -> Session | None:
+        from store.model.session import Session
+
         location = self._core.locate(session_id)
         if location is None:
             return None
@@ -274,6 +254,8 @@ class Store:
 
     def fork(self, session_id: str, target: str) -> list[Location]:
         """Copy a session (a root with its children) to another id or `root/child`; returns the new sessions."""
+        from store.sessions.fork import ForkOperation
+
         location = self._existing(session_id)
         return ForkOperation(self._core, self._home.services.relocator).fork(location, _location(target))
 
@@ -333,6 +315,8 @@ class Store:
 
     def resolve(self, name: str) -> Location:
         """Find the session a person means: by id, unique prefix of an id, or title. NotFound or Ambiguous."""
+        from store.search.resolve import NameResolver
+
         return NameResolver(self._core).resolve(name)
 
     def exists(self, session_id: str) -> bool:
@@ -384,11 +368,17 @@ class Store:
         `parse_query(text)` gives a Query with hints about likely mistakes. `snippets`: number of hits that get a
         snippet; None means all.
         """
+        from store.search.query import Query, parse_query
+        from store.search.results import find
+
         parsed = query if isinstance(query, Query) else parse_query(query)
         return find(self._core, parsed, limit, by_session=by_session, snippets=snippets)
 
     def near_spellings(self, query: str | Query) -> list[str]:
         """Words of the home that are spelled like those of a query without a match; at most three."""
+        from store.search.near_spellings import near_spellings
+        from store.search.query import Query, parse_query
+
         parsed = query if isinstance(query, Query) else parse_query(query)
         return near_spellings(self._core.db.path, parsed.words)
 
@@ -402,11 +392,15 @@ class Store:
     def check(self, *, repair: bool = False, secrets: bool = False, progress: Progress | None = None) -> Report:
         """Look for every kind of damage. `repair` repairs derived data, never a conversation; `secrets` also
         reports likely keys and tokens."""
+        from store.check.run import run_checks
+
         return run_checks(self._home, repair=repair, secrets=secrets, progress=progress)
 
     def health(self, **limits: Any) -> Health:
         """Test that the home can be written, is indexed and has free space. Limits: deep (read the whole index),
         min_free_bytes, min_free_inodes."""
+        from store.check.health import examine
+
         return examine(self._core, **limits)
 
     def backup(self, dest: str | os.PathLike[str], **options: Any) -> BackupSummary:

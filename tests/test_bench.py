@@ -17,6 +17,7 @@ from benchmarks.importing import ImportScale, measure_import
 from benchmarks.mount import Settings, smaller
 from benchmarks.reads import READS, Failed, Proof, Subject, lines_in_any_order, tree_proof
 from benchmarks.results import Fact, Report, Row, Samples, as_data, main_table, median_requests, row_of
+from benchmarks.starting import measure_starting
 from benchmarks.tree import RARE, Shape, plan, write_tree
 from benchmarks.writes import Files, Itself, Text, writes
 from hypothesis import given
@@ -149,7 +150,14 @@ def test_files_and_the_store_write_the_same(place: Place) -> None:
         assert store.check().is_clean
 
 
-# -- imports ---------------------------------------------------------------------------------------------
+# -- starting and importing ----------------------------------------------------------------------------------
+
+
+def test_start_bench_measures_every_target(tmp_path: Path) -> None:
+    """Commands against importing typer, and a mount until it answers."""
+    rows = measure_starting(tmp_path, sessions=10, rounds=2)
+    assert [row.workload.split()[1] for row in rows] == ["--help", "ls", "search", "mount"]
+    assert all(row.target is not None and row.ours > 0 for row in rows)
 
 
 def test_import_bench_measures_every_target(tmp_path: Path) -> None:

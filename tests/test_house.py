@@ -18,7 +18,7 @@ STORE = [
     *["errors", "layout", "path_kinds"],
     *["model", "documents", "disk", "index", "history", "commit", "sessions", "workspace", "search", "namespace"],
     *["undo", "transfer", "home", "grove", "check"],
-    *["backend", "memory_store", "groups", "store", "public"],
+    *["backend", "memory_store", "groups", "grouped", "store", "public", "public_modules"],
 ]
 FUSEFS = ["switches", "fast", "prices", "views", "tree", "requests", "daemon", "cli"]
 

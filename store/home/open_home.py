@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import apsw
 
@@ -27,15 +28,17 @@ from store.errors import Closed, StoreError
 from store.history.authors import Author, this_process
 from store.history.history import History
 from store.home.bamboo_server import BambooServer
-from store.home.history_upkeep import HistoryUpkeep
 from store.home.housekeeping import Housekeeper
 from store.home.opening import make_home, new_freshness_server, new_watcher, open_database, set_up
-from store.home.services import Services, build_services
+from store.home.services import Services
 from store.home.sessions_json import SessionsJson
 from store.home.watcher import HomeWatcher
 from store.layout import Location
-from store.search.grep.freshness import FreshnessServer
-from store.sessions.prune import AutoPrune
+
+if TYPE_CHECKING:
+    from store.home.history_upkeep import HistoryUpkeep
+    from store.search.grep.freshness import FreshnessServer
+    from store.sessions.prune import AutoPrune
 
 log = logging.getLogger("grovefs.store")
 
@@ -105,15 +108,14 @@ class OpenHome:
                 on_use=self._on_use,
             )
             self._core.agreement = attach(self._core)
-            self._services = build_services(self._core)
+            self._services = Services(self._core)
             self._expiry = TrashExpiry(self.disk)
-            self.upkeep = HistoryUpkeep(self._core, self._services.deleter)
             self._sessions_json = SessionsJson(self._core, self.bamboo)
-            self._housekeeper = Housekeeper([self.export, self.tidy, self.upkeep.tidy]) if background else None
+            self._housekeeper = Housekeeper([self.export, self.tidy, self._tidy_history]) if background else None
             self._recover(alone=alone, progress=progress)
             self.presence.ready()
             self._watcher = new_watcher(self._core) if background else None
-            self._freshness = new_freshness_server(self.services.trigrams) if background else None
+            self._freshness = new_freshness_server(self._services.trigrams) if background else None
         except BaseException:
             self.release()
             raise
@@ -127,6 +129,13 @@ class OpenHome:
     def services(self) -> Services:
         self._check_open()
         return self._services
+
+    @cached_property
+    def upkeep(self) -> HistoryUpkeep:
+        """Drops, thins out and purges versions. Built on first use, in the housekeeping thread or by a caller."""
+        from store.home.history_upkeep import HistoryUpkeep
+
+        return HistoryUpkeep(self._core, self.services.deleter)
 
     @property
     def sessions_json(self) -> SessionsJson:
@@ -225,6 +234,9 @@ class OpenHome:
         if self._auto_prune is not None:
             self.services.pruner.run_if_due(self._auto_prune)
         core.db.checkpoint()
+
+    def _tidy_history(self) -> None:
+        self.upkeep.tidy()
 
     def _on_commit(self) -> None:
         if self._housekeeper is not None:

@@ -9,6 +9,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import apsw
 
@@ -17,14 +18,15 @@ from store.commit.core import Core
 from store.commit.reindex import sweep
 from store.disk import trash
 from store.disk.file import NewFile
-from store.documents.sidecar import sidecar_of
 from store.errors import NotFound, StoreError
 from store.home.watcher import HomeWatcher
 from store.index.database import Database, DatabaseUnusable, set_aside
 from store.layout import Location
-from store.search.grep.freshness import START_S, FreshnessServer
-from store.search.grep.maintenance import TrigramIndex
-from store.sessions.put import PutOperation
+
+if TYPE_CHECKING:
+    from store.search.grep.freshness import FreshnessServer
+    from store.search.grep.maintenance import TrigramIndex
+    from store.sessions.put import PutOperation
 
 log = logging.getLogger("grovefs.store")
 
@@ -71,6 +73,8 @@ def _refresh(core: Core, location: Location) -> None:
 
 
 def new_freshness_server(trigrams: TrigramIndex) -> FreshnessServer:
+    from store.search.grep.freshness import START_S, FreshnessServer
+
     return FreshnessServer(trigrams, START_S)
 
 
@@ -117,6 +121,8 @@ def migrate_sidecars(core: Core, putter: PutOperation) -> int:
 
 
 def _migrate(core: Core, putter: PutOperation, location: Location) -> bool:
+    from store.documents.sidecar import sidecar_of
+
     with core.locked(location):
         if core.version(location).side is not None:
             return False

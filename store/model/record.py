@@ -49,7 +49,12 @@ OmitEmpty = Annotated[T, Field(exclude_if=is_empty)]
 class Record(BaseModel):
     """A JSON object. Fields are declared in the order they are written."""
 
-    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)  # rule 5; JSON has no NaN
+    model_config = ConfigDict(
+        extra="allow",  # rule 5
+        strict=True,
+        allow_inf_nan=False,  # JSON has no NaN
+        defer_build=True,  # the validator is built on first use, under pydantic's lock: most commands need few records
+    )
 
 
 class AliasedRecord(Record):

@@ -7,6 +7,7 @@ it (rule 6). Artifacts have limits: a save through the API evicts the oldest; lo
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Literal, Self
 
 import pydantic
@@ -223,20 +224,24 @@ class VerificationReport(_SchemaRecord):
 
 # -- files -----------------------------------------------------------------------------------------
 
-_TRACES: TypeAdapter[list[TraceEvent]] = TypeAdapter(list[TraceEvent])
-_REPORTS: TypeAdapter[list[VerificationReport]] = TypeAdapter(list[VerificationReport])
-_FORMATS: dict[str, TypeAdapter[Any]] = {
-    ARTIFACTS: TypeAdapter(ArtifactSet),
-    TRACES: _TRACES,
-    VERIFICATION: _REPORTS,
+_FORMATS: dict[str, Any] = {
+    ARTIFACTS: ArtifactSet,
+    TRACES: list[TraceEvent],
+    VERIFICATION: list[VerificationReport],
 }
+
+
+@cache
+def _format(name: str) -> TypeAdapter[Any]:
+    """Validator of the record file `name`. Built on first use: most programs meet no such file."""
+    return TypeAdapter(_FORMATS[name])
 
 
 def parse_record(name: str, raw: bytes, path: str, *, limit: int = json_text.MAX_DOCUMENT_BYTES) -> Any:
     """Parse the record file `name`. Raises InvalidContent with the position of the error."""
     value = json_text.parse_value(raw, path, limit=limit)
     try:
-        record = _FORMATS[name].validate_python(value)
+        record = _format(name).validate_python(value)
     except pydantic.ValidationError as error:
         raise InvalidContent(path, type_problem(error, raw)) from None
     return record
@@ -258,4 +263,4 @@ def check_statuses(name: str, record: Any, raw: bytes, path: str) -> None:
 
 def dump_record(name: str, record: Any) -> Any:
     """The JSON value of a record."""
-    return _FORMATS[name].dump_python(record, warnings=False)
+    return _format(name).dump_python(record, warnings=False)

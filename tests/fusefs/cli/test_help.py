@@ -8,7 +8,8 @@ import pytest
 from typer.main import get_command
 
 from fusefs.cli import FAMILIES, load
-from fusefs.cli.help import PANELS, reflow
+from fusefs.cli.help import reflow
+from fusefs.cli.overview import PANELS
 
 
 def test_every_command_has_a_heading() -> None:

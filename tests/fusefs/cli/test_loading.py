@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from fusefs.cli import FAMILIES, load, needed_families
+from store import Store
+from tests.builders import make_session
 
 PREFIX = "fusefs.cli.commands."
 IMPORTED = """
@@ -73,13 +75,29 @@ def test_help_imports_nothing_slow() -> None:
     assert slow_imports("--help") == []
 
 
+# What listing and searching do not need. Each of these packages would cost 20 to 80 ms.
+UNUSED_BY_LS = ("numpy", "trio", "pyfuse3", "store.transfer", "store.undo", "store.workspace", "store.namespace")
+
+
+@pytest.mark.parametrize("command", [["ls"], ["search", "login"]])
+def test_listing_and_searching_import_no_other_operations(command: list[str], tmp_path: Path) -> None:
+    with Store.open(tmp_path, background=False) as store:
+        store.save(make_session("one", messages=2))
+    assert imported("--home", str(tmp_path), *command).isdisjoint(UNUSED_BY_LS)
+
+
 def slow_imports(*arguments: str) -> list[str]:
     """The packages in SLOW that a command line imports."""
+    return sorted(imported(*arguments).intersection(SLOW))
+
+
+def imported(*arguments: str) -> set[str]:
+    """All modules that a command line imports."""
     code = IMPORTED.replace('if m.startswith("fusefs.cli.commands.")', "")
     result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
-    imported = set(result.stdout.splitlines()[-1].split())
-    assert "fusefs.cli.overview" in imported  # otherwise the command line did not run
-    return [name for name in SLOW if name in imported]
+    found = set(result.stdout.splitlines()[-1].split())
+    assert "fusefs.cli.overview" in found, result.stderr  # otherwise the command line did not run
+    return found
 
 
 def test_families_list_the_commands_they_register() -> None:

@@ -1,0 +1,73 @@
+"""The module of every public name. `store/__init__.py` imports a module on first use of one of its names.
+
+`from store import Timestamp` must not import the rest of the store: commands and mounts start faster.
+`store.public` has the same names for type checkers; a test compares the two.
+"""
+
+# Module below `store` → its public names.
+_NAMES = {
+    "backend": ["Backend"],
+    "check.finding": ["Finding", "Report"],
+    "check.health": ["Health"],
+    "documents.merge": ["MergeConflict"],
+    "errors": [
+        "AlreadyExists",
+        "Ambiguous",
+        "BambooAtWork",
+        "Busy",
+        "Closed",
+        "Conflict",
+        "Corrupt",
+        "Generated",
+        "InvalidContent",
+        "InvalidName",
+        "InvalidQuery",
+        "MustBeCopied",
+        "NotEmpty",
+        "NotFound",
+        "Problem",
+        "Protected",
+        "ReadOnly",
+        "StoreError",
+        "TooLarge",
+    ],
+    "history.authors": ["Author"],
+    "history.versions": ["HistoryState", "SavedVersion", "Snapshot", "VersionTexts"],
+    "index.catalog": ["Version"],
+    "index.change_feed": ["Changes", "Cursor", "FeedChange"],
+    "layout": ["Location"],
+    "memory_store": ["MemoryStore"],
+    "model.index_entry": ["IndexEntry"],
+    "model.message": ["Message", "ToolCall"],
+    "model.runtime_state": ["AgentRuntimeState"],
+    "model.session": ["PendingQuestion", "Session"],
+    "model.tasks": ["TaskItem", "TaskList"],
+    "model.timestamp": ["Timestamp"],
+    "search.results": ["EmptyQuery", "Hit"],
+    "search.summaries": ["SessionSummary"],
+    "sessions.append": ["AppendedMessage"],
+    "sessions.artifacts": ["ArtifactSet", "ToolArtifact", "TraceEvent", "VerificationCheck", "VerificationReport"],
+    "sessions.attachments": ["Attachment"],
+    "sessions.cleanup": ["CleanupResult", "Plan"],
+    "sessions.logs": ["StepRange", "TrajectoryStep"],
+    "sessions.prune": ["AutoPrune", "Keep", "PrunePlan"],
+    "store": ["Store"],
+    "transfer.backup.restore": ["DamagedBackup"],
+    "undo.difference": ["Difference"],
+    "undo.past_tree": ["PastDir", "PastFile", "PastTree"],
+    "undo.undo_plan": ["UndoItem", "UndoPlan", "UndoRefusal", "UndoResult"],
+    "workspace.mail_message": ["InboxMessage", "SeenIds"],
+    "workspace.mailbox": ["Delivered", "Mailbox"],
+    "workspace.project_records": [
+        "ChildEntry",
+        "ChildFields",
+        "Extractor",
+        "ProjectSession",
+        "RootEntry",
+        "RootFields",
+    ],
+    "workspace.projects": ["Projects"],
+    "workspace.state": ["State"],
+}
+
+MODULES = {name: f"store.{module}" for module, names in _NAMES.items() for name in names}
